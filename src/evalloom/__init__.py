@@ -1,0 +1,50 @@
+"""One tool for the test files of prompts, pipelines, functions, context recipes and RAG systems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from evalloom.dialects.dataset import Dataset
+    from evalloom.dialects.dialect import Rules
+    from evalloom.errors import EvalloomError
+    from evalloom.model import Case, Check, Checked, Finding, Origin
+    from evalloom.workbench.lint import check, read
+
+_HOMES = {
+    "Case": "evalloom.model",
+    "Check": "evalloom.model",
+    "Checked": "evalloom.model",
+    "Dataset": "evalloom.dialects.dataset",
+    "EvalloomError": "evalloom.errors",
+    "Finding": "evalloom.model",
+    "Origin": "evalloom.model",
+    "Rules": "evalloom.dialects.dialect",
+    "check": "evalloom.workbench.lint",
+    "read": "evalloom.workbench.lint",
+}
+
+__all__ = [
+    "Case",
+    "Check",
+    "Checked",
+    "Dataset",
+    "EvalloomError",
+    "Finding",
+    "Origin",
+    "Rules",
+    "__version__",
+    "check",
+    "read",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # `evalloom --version` imports this package and must not pay for the rest of it.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'evalloom' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,68 @@
+"""Rules that hold for every test: what may be skipped, and how hypothesis searches."""
+
+import os
+import shutil
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# Set by .ci/run, whose machine has everything: there a skipped test is one that nobody runs.
+REQUIRE_ALL = os.environ.get("EVALLOOM_REQUIRE_ALL") == "1"
+
+# The same examples in every run, and no deadline that a busy machine could miss.
+settings.register_profile("deterministic", derandomize=True, deadline=None)
+# HYPOTHESIS_PROFILE=search looks further, at random.
+settings.register_profile("search", max_examples=2_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--req", metavar="ID", help="run only the tests of this requirement, e.g. HOP-3")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--req")
+    if wanted is None:
+        return
+    chosen = [item for item in items if any(wanted in mark.args for mark in item.iter_markers("req"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    # An expected failure is reported as skipped too, but it did run.
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if REQUIRE_ALL and report.skipped:
+        _fail(report)
+    return report
+
+
+def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason: Any = report.longrepr
+    text = reason[2] if isinstance(reason, tuple) else str(reason)
+    report.outcome = "failed"
+    report.longrepr = f"EVALLOOM_REQUIRE_ALL=1 allows no skipped test. {text}"
+
+
+@pytest.fixture
+def require_tool() -> Callable[[str], str]:
+    """`require_tool("git")` gives the command's path, or skips the test where the machine lacks it."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            pytest.skip(f"{name} is not installed")
+        return path
+
+    return find
