@@ -1,0 +1,1 @@
+"""Files on disk as numbered rows, and rows back to disk."""

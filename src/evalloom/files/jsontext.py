@@ -1,0 +1,211 @@
+"""The strict, slow, exact reading of one JSON text.
+
+The fast decoder reads what is in order. Whatever it refuses, or whatever looks odd, comes here: this scanner says what
+is wrong and where, finds repeated keys and numbers that a float cannot hold, and knows the place of every value.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from decimal import Decimal
+from json import JSONDecodeError
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from evalloom.model import Path, Place, quote, show_path
+
+MAX_DEPTH = 254
+"""Deeper nesting is refused; it is also where orjson stops writing, so the fast path agrees."""
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NOT_JSON = re.compile(r"-?(?:NaN|nan|Infinity|inf)\b|None\b|True\b|False\b|undefined\b|'")
+_LITERALS = {"true": True, "false": False, "null": None}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class JsonFault(Exception):
+    """Why a text is refused. `incomplete` means that more text could still complete it."""
+
+    def __init__(self, code: str, message: str, offset: int, incomplete: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.offset = offset
+        self.incomplete = incomplete
+
+
+class Scan:
+    """One pass over a text: its value, the offset of every value in it, and keys written twice."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.offsets: dict[Path, int] = {}
+        self.repeated: list[tuple[Path, int]] = []
+        self.end = 0
+        start = self._skip(0)
+        self.value, self.end = self._value(start, (), 0)
+        rest = self._skip(self.end)
+        if rest < len(text):
+            raise JsonFault(
+                "json_parse_error", f"nothing more expected here, got {quote(text[rest : rest + 20])}", rest
+            )
+
+    def _skip(self, at: int) -> int:
+        match = _SPACE.match(self.text, at)
+        return match.end() if match else at
+
+    def _value(self, at: int, path: Path, depth: int) -> tuple[Any, int]:
+        self.offsets[path] = at
+        head = self.text[at : at + 1]
+        if head in ("{", "["):
+            if depth == MAX_DEPTH:
+                raise JsonFault("nesting_too_deep", f"at most {MAX_DEPTH} levels of nesting are read, got more", at)
+            return self._object(at, path, depth) if head == "{" else self._array(at, path, depth)
+        if head == '"':
+            return self._string(at)
+        return self._scalar(at, path)
+
+    def _object(self, at: int, path: Path, depth: int) -> tuple[dict[str, Any], int]:
+        found: dict[str, Any] = {}
+        at = self._skip(at + 1)
+        if self.text[at : at + 1] == "}":
+            return found, at + 1
+        while True:
+            if self.text[at : at + 1] != '"':
+                raise self._unexpected(at, "a key in double quotes")
+            key, after = self._string(at)
+            here = (*path, key)
+            if key in found:
+                self.repeated.append((here, at))
+            after = self._skip(after)
+            if self.text[after : after + 1] != ":":
+                raise self._unexpected(after, "':'")
+            found[key], at = self._value(self._skip(after + 1), here, depth + 1)
+            at = self._skip(at)
+            if self.text[at : at + 1] == "}":
+                return found, at + 1
+            at = self._comma(at, "}")
+
+    def _array(self, at: int, path: Path, depth: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        at = self._skip(at + 1)
+        if self.text[at : at + 1] == "]":
+            return found, at + 1
+        while True:
+            value, at = self._value(at, (*path, len(found)), depth + 1)
+            found.append(value)
+            at = self._skip(at)
+            if self.text[at : at + 1] == "]":
+                return found, at + 1
+            at = self._comma(at, "]")
+
+    def _comma(self, at: int, closer: str) -> int:
+        if self.text[at : at + 1] != ",":
+            raise self._unexpected(at, f"',' or '{closer}'")
+        after = self._skip(at + 1)
+        if self.text[after : after + 1] == closer:
+            raise JsonFault("json_parse_error", f"a comma before '{closer}' is not JSON. Take it away", at)
+        return after
+
+    def _string(self, at: int) -> tuple[str, int]:
+        try:
+            value, end = scanstring(self.text, at + 1, True)
+        except JSONDecodeError as fault:
+            if fault.msg.startswith("Unterminated"):
+                message = "the text ends inside a string. Close it with '\"'"
+                raise JsonFault("json_parse_error", message, at, incomplete=True) from None
+            if fault.msg.startswith("Invalid control"):
+                message = f"the control character {self.text[fault.pos]!r} inside a string must be escaped"
+                raise JsonFault("json_parse_error", message, fault.pos) from None
+            raise JsonFault("json_parse_error", f"a bad escape in a string: {fault.msg.lower()}", fault.pos) from None
+        if _SURROGATE.search(value):
+            message = f"half of a surrogate pair in {quote(value)}: no Unicode text can hold it. Write both halves"
+            raise JsonFault("lone_surrogate", message, at)
+        return value, end
+
+    def _scalar(self, at: int, path: Path) -> tuple[Any, int]:
+        for word, literal in _LITERALS.items():
+            if self.text.startswith(word, at):
+                return literal, at + len(word)
+        match = _NUMBER.match(self.text, at)
+        if match is None or self.text[match.end() : match.end() + 1].isdigit():
+            raise self._unexpected(at, "a JSON value")
+        written = match.group()
+        if match.group(1) is None and match.group(2) is None:
+            return _exact_int(written, at, path), match.end()
+        return _exact_float(written, at, path), match.end()
+
+    def _unexpected(self, at: int, expected: str) -> JsonFault:
+        if at >= len(self.text):
+            return JsonFault("json_parse_error", f"expected {expected}, got the end of the text", at, incomplete=True)
+        if match := _NOT_JSON.match(self.text, at):
+            hint = "Use double quotes" if match.group() == "'" else "Write null or a string"
+            return JsonFault(
+                "json_parse_error", f"expected {expected}, got {match.group()!r}, which is not JSON. {hint}", at
+            )
+        incomplete = any(word.startswith(self.text[at:]) for word in _LITERALS)
+        return JsonFault(
+            "json_parse_error", f"expected {expected}, got {quote(self.text[at : at + 20])}", at, incomplete
+        )
+
+
+def _exact_int(written: str, at: int, path: Path) -> int:
+    # Python could hold it, but most readers of the file, and every 64-bit column, would change it.
+    if len(written) > 18 and not -(2**63) <= Decimal(written) < 2**64:
+        raise JsonFault("number_loses_precision", _lossy(path, written, "64 bits"), at)
+    return int(written)
+
+
+def _exact_float(written: str, at: int, path: Path) -> float:
+    value = float(written)
+    if value in (float("inf"), float("-inf")):
+        raise JsonFault("number_loses_precision", _lossy(path, written, "a float"), at)
+    digits = len(written.lower().split("e")[0].replace(".", "").lstrip("-0"))
+    # Lossless means: printing the float with as many digits gives back what was written.
+    may_lose = digits > 15 or (digits and value == 0.0)
+    if may_lose and (digits > 800 or Decimal(format(value, f".{digits - 1}e")) != Decimal(written)):
+        raise JsonFault("number_loses_precision", _lossy(path, written, "a float"), at)
+    return value
+
+
+def _lossy(path: Path, written: str, holder: str) -> str:
+    field = f"{show_path(path)}: " if path else ""
+    return f"{field}the number {quote(written, 40)} does not fit {holder} without losing digits. Write it as a string"
+
+
+def locate(text: bytes, path: Path, line: int, column: int) -> Place:
+    """Where `path` stands in a text that begins at line, column; the nearest parent when it is not there."""
+    try:
+        decoded = text.decode()
+        offsets = Scan(decoded).offsets
+    except (UnicodeDecodeError, JsonFault):
+        return Place(line, column)
+    for length in range(len(path), 0, -1):
+        if (offset := offsets.get(path[:length])) is not None:
+            return offset_place(decoded, offset, line, column)
+    return Place(line, column)
+
+
+def all_places(text: bytes, line: int, column: int) -> dict[Path, Place]:
+    """The place of every value in a text that begins at line, column; empty when it is not JSON."""
+    try:
+        decoded = text.decode()
+        offsets = Scan(decoded).offsets
+    except (UnicodeDecodeError, JsonFault):
+        return {}
+    starts = [0, *(match.end() for match in re.finditer("\n", decoded))]
+    found = {}
+    for path, offset in offsets.items():
+        number = bisect_right(starts, offset) - 1
+        found[path] = Place(line + number, offset - starts[number] + (1 if number else column))
+    return found
+
+
+def offset_place(text: str, offset: int, line: int, column: int) -> Place:
+    """The place of an offset in a text whose first character is at line, column."""
+    breaks = text.count("\n", 0, offset)
+    if not breaks:
+        return Place(line, column + offset)
+    return Place(line + breaks, offset - text.rfind("\n", 0, offset))
