@@ -1,0 +1,251 @@
+"""A dataset: the records of one source in the dialect they are written in, with everything odd on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Mapping as AnyMapping
+from itertools import chain
+from pathlib import Path as FilePath
+
+import orjson
+
+from evalloom.dialects import DIALECTS, WRITERS, by_name, hop, pipeline, prompt_eval, rag, replay
+from evalloom.dialects.dialect import Dialect, Included
+from evalloom.dialects.mapping import Mapping
+from evalloom.dialects.wrapper import expand_wrapper
+from evalloom.files import jsontext
+from evalloom.files.read import RowReader
+from evalloom.files.rows import Problem, Row
+from evalloom.files.source import Source, source_of
+from evalloom.model import Case, Origin, Path, Place, Record, Remark, quote, type_name
+
+SAMPLE = 50
+"""How many records decide what a file is."""
+
+_STRONG = (
+    (hop.DIALECT, hop.sniff),
+    (prompt_eval.DIALECT, prompt_eval.sniff),
+    (rag.DIALECT, rag.sniff),
+    (pipeline.DIALECT, pipeline.sniff),
+    (replay.DIALECT, replay.sniff),
+    (hop.DIALECT, hop.sniff_input),
+    *((dialect, dialect.sniff) for dialect in DIALECTS if dialect.write is None),
+)
+
+
+def recognise(record: Record) -> tuple[Dialect, str]:
+    """The dialect of one record and why; first match wins."""
+    for dialect, sniff in _STRONG:
+        if reason := sniff(record):
+            return dialect, reason
+    if reason := pipeline.sniff_v1(record):
+        return pipeline.DIALECT, reason
+    return replay.DIALECT, "it is an object with none of the marks of another dialect"
+
+
+class Dataset:
+    """Reads one source. `dialect`, `reason` and `layout` are known at once; iterate for rows and problems."""
+
+    def __init__(
+        self,
+        source: Source,
+        dialect: str = "",
+        mapping: Mapping = Mapping(),  # noqa: B008
+        nested: bool = False,
+    ) -> None:
+        self.source = source
+        self.mapping = mapping
+        self._reader = RowReader(source)
+        self._items = iter(self._reader)
+        self._given = by_name(dialect) if dialect else None
+        self._nested = nested
+        self._expanded_by: Dialect | None = None
+        self._head: list[Row | Problem] = []
+        self._is_dataset = True
+        self._peek()
+        self.raw_sample = [row.value for row in self._objects()]
+        self.sample = [mapping.apply(record) for record in self.raw_sample]
+        votes = Counter(recognise(record)[0].name for record in self.sample)
+        self.votes = votes.most_common()
+        self.dialect, self.reason = self._decide()
+
+    @property
+    def lines(self) -> int:
+        return self._reader.lines
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user, or the document itself, said what the dialect is."""
+        return self._given is not None or self._expanded_by is not None
+
+    @property
+    def layout(self) -> str:
+        return self._reader.layout
+
+    def __iter__(self) -> Iterator[Row | Problem]:
+        if not self._is_dataset:
+            yield self._not_a_dataset()
+            return
+        is_table = self.layout == "csv" and self.dialect in WRITERS
+        head, self._head = self._head, []
+        for item in chain(head, self._items):
+            if isinstance(item, Row) and isinstance(item.value, dict):
+                if is_table:
+                    item.value = {name: _cell(name, text) for name, text in item.value.items()}
+                item.value = self.mapping.apply(item.value)
+                yield item
+            else:
+                yield not_object(item) if isinstance(item, Row) else item
+
+    def cases(self) -> Iterator[Case | Problem]:
+        """The cases of the dataset, in order; a case without an id is named by its number."""
+        number = 0
+        for item in self:
+            if isinstance(item, Problem):
+                yield item
+            elif self.dialect.is_case(item.value):
+                number += 1
+                case = self.dialect.to_case(item.value, self.origin(item))
+                yield case if case.id else _with_id(case, str(number))
+
+    def origin(self, row: Row, path: Path = ()) -> Origin:
+        """Where a row, or a field in it, stands."""
+        place = row.place_of(self.mapping.source_path(path)) if path else Place(row.line, row.column)
+        return Origin(row.file or self.source.name, *place)
+
+    def _objects(self) -> list[Row]:
+        return [item for item in self._head if isinstance(item, Row) and isinstance(item.value, dict)]
+
+    def _peek(self) -> None:
+        """Reads as far as it takes to know what the file is, and takes a document apart into its records."""
+        for item in self._items:
+            self._head.append(item)
+            if len(self._head) >= 20 * SAMPLE or len(self._objects()) >= SAMPLE:
+                return
+        rows = self._objects()
+        if len(rows) == 1 and not self.mapping.names and self._is_document(rows[0]):
+            self._expand(rows[0])
+
+    def _is_document(self, row: Row) -> bool:
+        """Whether one object is a whole file in itself, and not one line of a dataset."""
+        return self.layout == "yaml" or (self.layout == "json" and self.source.suffix not in (".jsonl", ".ndjson"))
+
+    def _expand(self, row: Row) -> None:
+        dialects = (self._given,) if self._given else DIALECTS
+        for dialect in dialects:
+            if (records := dialect.expand(row.value)) is not None:
+                self._expanded_by = dialect
+                break
+        else:
+            if (records := expand_wrapper(row.value)) is None:
+                is_case = any(sniff(row.value) for _, sniff in _STRONG) and not _is_pipeline(row.value)
+                self._is_dataset = is_case or self._given is not None
+                return
+        places = row.places if row.places is not None else jsontext.all_places(row.text, row.line, row.column)
+        head: list[Row | Problem] = [item for item in self._head if item is not row]
+        for item in records:
+            if isinstance(item, Included):
+                head.extend(self._include(item, row))
+            elif isinstance(item, Remark):
+                head.append(Problem(item.code, item.severity, item.message, row.place_of(item.path)))
+            else:
+                path, record = item
+                place = places.get(path, Place(row.line, row.column))
+                head.append(Row(record, *place, b"", _Under(places, path)))
+        self._head = head
+
+    def _include(self, included: Included, row: Row) -> Iterator[Row | Problem]:
+        """The records of a file that the document names; only files in or under its own folder are opened."""
+        place = row.place_of(included.path)
+        if self._nested:
+            message = f"{included.file!r} is not read: an included file includes no further ones"
+            yield Problem("included_file", "warning", message, place)
+            return
+        if self.source.path is None:
+            yield Problem("included_file", "warning", f"{included.file!r} is not read: stdin has no folder", place)
+            return
+        folder = self.source.path.parent
+        path = folder / included.file
+        if not path.resolve().is_relative_to(folder.resolve()):
+            message = f"{included.file!r} is outside the folder of this file and is not read"
+            yield Problem("included_file_outside", "error", message, place)
+            return
+        if not path.is_file():
+            message = f"there is no file {included.file!r} beside this one"
+            yield Problem("included_file_missing", "error", message, place)
+            return
+        if path.resolve() == self.source.path.resolve():
+            yield Problem("included_file", "error", f"{included.file!r} is this file itself", place)
+            return
+        inner = Dataset(source_of(FilePath(path)), self._expanded_by.name if self._expanded_by else "", nested=True)
+        for item in inner:
+            if isinstance(item, Row):
+                item.file = item.file or inner.source.name
+                item.value = {**item.value, **included.beside}
+                yield item
+            else:
+                yield item._replace(file=inner.source.name)
+
+    def _decide(self) -> tuple[Dialect, str]:
+        if self._given:
+            return self._given, "--dialect says so"
+        if self._expanded_by:
+            return self._expanded_by, f"it is a {self._expanded_by.name} document"
+        for record in self.sample:
+            dialect, reason = recognise(record)
+            if dialect.name == self.votes[0][0]:
+                return dialect, reason
+        return replay.DIALECT, "it has no record to tell by"
+
+    def _not_a_dataset(self) -> Problem:
+        if _is_pipeline(self.sample[0]):
+            message = "is a pipeline, not a testset. Give it as --pipeline beside a testset"
+        else:
+            fields = ", ".join(list(self.sample[0])[:6])
+            message = f"is one object with {fields} and no list of cases in it. If it is a case, name its --dialect"
+        return Problem("not_a_dataset", "error", message)
+
+
+def _is_pipeline(document: Record) -> bool:
+    steps = document.get("steps")
+    return isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
+
+
+def not_object(row: Row) -> Problem:
+    message = f"expected an object, got {type_name(row.value)}: {quote(row.value)}"
+    return Problem("json_not_object", "error", message, Place(row.line, row.column), row.file)
+
+
+class _Under(AnyMapping[Path, Place]):
+    """The places of one record inside a document."""
+
+    def __init__(self, places: AnyMapping[Path, Place], prefix: Path) -> None:
+        self._places = places
+        self._prefix = prefix
+
+    def __getitem__(self, path: Path) -> Place:
+        return self._places[(*self._prefix, *path)]
+
+    def __iter__(self) -> Iterator[Path]:
+        size = len(self._prefix)
+        return (path[size:] for path in self._places if path[:size] == self._prefix)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _cell(name: str, text: str) -> object:
+    """A list or an object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
+    if name == "tags" and text[:1] != "[":
+        return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
+    if text[:1] in ("[", "{"):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text
+
+
+def _with_id(case: Case, id: str) -> Case:
+    return Case(id, case.inputs, case.checks, case.tags, case.needs, case.meta, case.raw, case.origin)

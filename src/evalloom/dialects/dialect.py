@@ -1,0 +1,89 @@
+"""What a dialect is: one format of test files, as a handful of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.dialects.contract import Contract
+from evalloom.model import Case, Origin, Path, Record, Remark
+
+
+class Rules(Struct, frozen=True):
+    """What the user asked the linter to hold a file against, beyond the format itself."""
+
+    root: FilePath = FilePath(".")
+    check_sources_exist: bool = False
+    check_must_include_in_sources: bool = False
+    strict_bucket: bool = False
+    strict_pair_id: bool = False
+    contract: Contract | None = None
+    steps: frozenset[str] | None = None
+
+
+class Written(Struct, frozen=True):
+    """A case in another format, and what that format has no place for."""
+
+    record: Record
+    lost: tuple[str, ...] = ()
+
+
+class Included(Struct, frozen=True):
+    """A file that a document names for more of its records."""
+
+    file: str
+    path: Path
+    beside: Record = {}
+    """Fields that each record of the file gets, as the document gives them to its own."""
+
+
+Expanded = Iterable[tuple[Path, Record] | Included | Remark]
+
+
+class Dialect(Struct, frozen=True):
+    """One format. Functions that a format does not need stay at their defaults."""
+
+    name: str
+    summary: str
+    sniff: Callable[[Record], str]
+    """Why a record looks like this format; empty when it does not."""
+    findings: Callable[[Record, Rules], Iterable[Remark]]
+    to_case: Callable[[Record, Origin], Case]
+    is_clean: Callable[[Record, Rules], bool] = lambda record, rules: False
+    """A quick yes for records with nothing to remark; "no" only means that `findings` has to look."""
+    identity: Callable[[Record], str | int | None] = lambda record: None
+    """What must be unique in a file; None when the record has no usable id."""
+    write: Callable[[Case, int], Written] | None = None
+    """The record of a case, given its number in the file; for cases that were read from another format."""
+    canonical: Callable[[Record], Record] = lambda record: record
+    """The one shape that is written for a record of this format, whichever shape it was read in."""
+    schema: Callable[[], Record] | None = None
+    is_case: Callable[[Record], bool] = lambda record: True
+    """Whether a record is a case at all (a meta line is not)."""
+    expand: Callable[[Record], Expanded | None] = lambda document: None
+    """The records inside one whole document such as a config file; None when it is not of this format."""
+    pair: Callable[[Record], tuple[str, str] | None] | None = None
+    """The group a record belongs to and its side in it, where the two sides must both be there."""
+    ids_increase: bool = False
+    as_array: bool = False
+    """Whether the format's own files are one JSON array instead of one object per line."""
+
+
+def no_findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """For formats that ask nothing of a record."""
+    return iter(())
+
+
+def json_schema(title: str, properties: Record, required: Iterable[str] = (), **more: Any) -> Record:
+    """The JSON Schema of one record, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        **more,
+    }

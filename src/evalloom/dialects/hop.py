@@ -1,0 +1,289 @@
+"""HOP batch tests: one flat object per line, and the two wrappers of their result files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from evalloom.dialects.contract import Contract
+from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
+from evalloom.dialects.lost import Lost, output_field
+from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+
+DIFFICULTIES = ("easy", "medium", "hard")
+OWN_FIELDS = ("id", "tag", "description", "difficulty", "hop_result", "hop_stats", "profile", "_type")
+"""The format's own fields; together with `expected_*` they never reach the function (HOP-2)."""
+
+_ANY_DIFFICULTY = (None, *DIFFICULTIES)
+_RESULT_FIELDS = frozenset(("hop_result", "hop_stats", "_type", "input"))
+
+
+def is_view_row(record: Record) -> bool:
+    """Whether a record is in the wrapper of the web page's batch: `input` with `result` or `error` (HOP-7)."""
+    return isinstance(record.get("input"), dict) and ("result" in record or "error" in record)
+
+
+def normalize_input(record: Record) -> Record:
+    """The case inside a record; safe to repeat, so running an output file again nests nothing (HOP-3)."""
+    return record["input"] if is_view_row(record) else record
+
+
+def is_meta(record: Record) -> bool:
+    return record.get("_type") == "meta"
+
+
+def is_result(record: Record) -> bool:
+    """Whether a row is from a result file, in either wrapper."""
+    return "hop_result" in record or "hop_stats" in record or is_view_row(record)
+
+
+def inputs_of(record: Record, contract: Contract | None = None) -> Record:
+    """What the function receives: the contract's fields, or all fields that are not the format's own (HOP-2)."""
+    case = normalize_input(record)
+    if contract is not None:
+        return {name: case[name] for name in contract.inputs if name in case}
+    return {name: value for name, value in case.items() if name not in OWN_FIELDS and not name.startswith("expected_")}
+
+
+def normalize_audit(record: Record) -> Record | None:
+    """One result row in one shape, `{case, result, error, stats, profile}`, from both wrappers (HOP-14).
+
+    None for a meta line and for a row that is only an input.
+    """
+    if is_meta(record) or not is_result(record):
+        return None
+    stats = record.get("hop_stats") if isinstance(record.get("hop_stats"), dict) else {}
+    case = normalize_input(record)
+    if not is_view_row(record):
+        case = {name: value for name, value in case.items() if name not in ("hop_result", "hop_stats", "profile")}
+    return {
+        "case": case,
+        "result": unpack_result(record.get("result" if is_view_row(record) else "hop_result")),
+        "error": record.get("error") if is_view_row(record) else (stats or {}).get("error"),
+        "stats": stats,
+        "profile": record.get("profile"),
+    }
+
+
+def unpack_result(packed: Any) -> Any:
+    """The value in a result: JSON text (also twice encoded), `[status, json]`, a value as it is, or text kept raw."""
+    for _ in range(3):
+        if isinstance(packed, list) and len(packed) == 2 and packed[0] in ("OK", "LACK_OF_INFO", "UNCERTAIN", "FAIL"):
+            packed = packed[1]
+        if not isinstance(packed, str):
+            return packed
+        try:
+            packed = msgspec.json.decode(packed)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return packed
+    return packed
+
+
+def sniff(record: Record) -> str:
+    if is_meta(record):
+        return "it has '_type': 'meta'"
+    if "hop_result" in record:
+        return "it has 'hop_result'"
+    if is_view_row(record):
+        return "it has 'input' and 'result' or 'error'"
+    return ""
+
+
+def sniff_input(record: Record) -> str:
+    """Asked after the formats with stronger marks: an integer `id` beside a `tag`."""
+    is_int = isinstance(record.get("id"), int) and not isinstance(record.get("id"), bool)
+    return "it has an integer 'id' and a 'tag'" if is_int and "tag" in record else ""
+
+
+def identity(record: Record) -> str | int | None:
+    """The id; in a result file ids are unique per profile, and View rows have none."""
+    found = normalize_input(record).get("id")
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    if "hop_result" in record or "hop_stats" in record:
+        return f"{found} of profile {record.get('profile')}"
+    return None if is_view_row(record) else found
+
+
+def is_clean(record: Record, rules: Rules) -> bool:
+    """Whether a record is a plain case with an id, a tag and at least one input, and there is no contract to meet."""
+    tag = record.get("tag")
+    return (
+        rules.contract is None
+        and type(record.get("id")) is int
+        and type(tag) is str
+        and not tag.isspace()
+        and tag != ""
+        and record.get("difficulty") in _ANY_DIFFICULTY
+        and type(record.get("description", "")) is str
+        and not _RESULT_FIELDS & record.keys()
+        and any(name not in OWN_FIELDS and not name.startswith("expected_") for name in record)
+    )
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """What HOP-1 asks of a case, HOP-6 and HOP-7 of a result row."""
+    if is_meta(record):
+        yield from _meta_findings(record)
+        return
+    case = normalize_input(record)
+    at: tuple[str, ...] = ("input",) if case is not record else ()
+    result = is_result(record)
+    if result:
+        yield from _result_findings(record)
+    if "id" not in case:
+        if not result:
+            yield error("missing_field", at, "id: missing; every case needs an integer id")
+    elif not isinstance(case["id"], int) or isinstance(case["id"], bool):
+        yield error("bad_id", (*at, "id"), f"id: expected an integer, got {_got(case['id'])}")
+    if "tag" not in case:
+        if not result:
+            yield error("missing_field", at, "tag: missing; every case needs a tag to be grouped by")
+    elif not isinstance(case["tag"], str) or not case["tag"].strip():
+        yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {_got(case['tag'])}")
+    difficulty = case.get("difficulty")
+    if difficulty is not None and difficulty not in DIFFICULTIES:
+        guess = get_close_matches(difficulty, DIFFICULTIES, 1) if isinstance(difficulty, str) else []
+        hint = f". Did you mean {guess[0]!r}?" if guess else ""
+        message = f"difficulty: expected easy, medium or hard, got {_got(difficulty)}{hint}"
+        yield error("unknown_difficulty", (*at, "difficulty"), message)
+    description = case.get("description")
+    if description is not None and not isinstance(description, str):
+        message = f"description: expected a string, got {_got(description)}"
+        yield error("bad_description", (*at, "description"), message)
+    if rules.contract is not None:
+        yield from _contract_findings(case, at, rules.contract)
+    elif not inputs_of(record):
+        yield warning("no_inputs", at, "no input field: the function would receive nothing")
+
+
+def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) -> Iterator[Remark]:
+    for name, field in contract.inputs.items():
+        if name not in case:
+            if field.required:
+                yield error("missing_field", at, f"{name}: missing; the contract asks for {field.type}")
+        elif not field.accepts(case[name]):
+            message = f"{name}: expected {field.type} by the contract, got {_got(case[name])}"
+            yield error("contract_type_mismatch", (*at, name), message)
+    for key, value in case.items():
+        if key.startswith("expected_") and contract.outputs:
+            name = key.removeprefix("expected_")
+            if name not in contract.outputs:
+                guess = get_close_matches(name, list(contract.outputs), 1)
+                hint = f". Did you mean 'expected_{guess[0]}'?" if guess else ""
+                message = f"{key}: the contract has no output field {name!r}{hint}"
+                yield error("unknown_expected_field", (*at, key), message)
+            elif not contract.outputs[name].accepts(value):
+                message = f"{key}: expected {contract.outputs[name].type} by the contract, got {_got(value)}"
+                yield error("contract_type_mismatch", (*at, key), message)
+
+
+def _meta_findings(record: Record) -> Iterator[Remark]:
+    if not isinstance(record.get("profile"), str):
+        yield warning("bad_meta", ("profile",), f"profile: expected a string, got {_got(record.get('profile'))}")
+
+
+def _result_findings(record: Record) -> Iterator[Remark]:
+    stats = record.get("hop_stats")
+    if stats is not None and not isinstance(stats, dict):
+        yield error("bad_hop_stats", ("hop_stats",), f"hop_stats: expected an object, got {_got(stats)}")
+    elif isinstance(stats, dict) and stats.get("status") not in (None, "OK", "ERROR"):
+        message = f"hop_stats.status: expected OK or ERROR, got {_got(stats['status'])}"
+        yield error("bad_hop_stats", ("hop_stats", "status"), message)
+    if "hop_result" in record and not isinstance(record["hop_result"], str):
+        message = f"hop_result: expected JSON as a string, got {_got(record['hop_result'])}; it is read all the same"
+        yield warning("hop_result_not_string", ("hop_result",), message)
+
+
+def _got(value: object) -> str:
+    return quote(value) if isinstance(value, str) else type_name(value)
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case with one equality per `expected_<field>`."""
+    case = normalize_input(record)
+    checks = tuple(
+        Check("equals", value, where_of(key.removeprefix("expected_")))
+        for key, value in case.items()
+        if key.startswith("expected_") and key != "expected_"
+    )
+    tag = case.get("tag")
+    return Case(
+        id=str(case["id"]) if "id" in case else "",
+        inputs=inputs_of(record),
+        checks=checks,
+        tags=(tag,) if isinstance(tag, str) else (),
+        meta={name: record[name] for name in ("description", "difficulty", "profile") if name in record},
+        raw=record,
+        origin=origin,
+    )
+
+
+def where_of(field: str) -> str:
+    """Where an output field is found; the field `output` is the plain output itself."""
+    return "output" if field == "output" else f"output.{field}"
+
+
+def canonical(record: Record) -> Record:
+    """A case is written flat and without results; View rows are unwrapped."""
+    return normalize_input(record)
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as a flat HOP record: inputs beside `id` and `tag`, equalities as `expected_<field>`."""
+    lost = Lost(case)
+    if not case.id.isdecimal():
+        lost.add("id: ids are integers here, so cases are numbered")
+    if not case.tags:
+        lost.add("tag: the case has none, so 'untagged' stands there")
+    lost.tags_but(*case.tags[:1])
+    record: Record = {"id": int(case.id) if case.id.isdecimal() else number, "tag": (*case.tags, "untagged")[0]}
+    for name in ("description", "difficulty"):
+        if name in case.meta:
+            record[name] = case.meta[name]
+    lost.meta_but("description", "difficulty", "profile")
+    for name, value in case.inputs.items():
+        if name in OWN_FIELDS or name.startswith("expected_"):
+            lost.add(f"input: {name} has another meaning here")
+        else:
+            record[name] = value
+    for check in case.checks:
+        if (field := output_field(check)) is not None:
+            record[f"expected_{field}"] = check.expected
+        else:
+            lost.check(check)
+    return Written(record, lost.notes())
+
+
+def schema() -> Record:
+    return json_schema(
+        "HOP test case",
+        {
+            "id": {"type": "integer", "description": "Unique and increasing"},
+            "tag": {"type": "string", "minLength": 1, "description": "The group this case is counted in"},
+            "description": {"type": "string"},
+            "difficulty": {"enum": list(DIFFICULTIES)},
+        },
+        ("id", "tag"),
+        patternProperties={"^expected_.+": {"description": "What the output field of that name should be"}},
+        additionalProperties={"description": "An input of the function"},
+    )
+
+
+DIALECT = Dialect(
+    name="hop",
+    summary="HOP batch tests: id, tag, input fields, expected_<field>; result files in both wrappers",
+    sniff=sniff,
+    findings=findings,
+    is_clean=is_clean,
+    to_case=to_case,
+    identity=identity,
+    write=write,
+    canonical=canonical,
+    schema=schema,
+    is_case=lambda record: not is_meta(record),
+    ids_increase=True,
+)

@@ -1,0 +1,165 @@
+"""Field names from elsewhere: `--map query=question`, and the mapping we propose when we know a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.dialects.dialect import Dialect
+from evalloom.errors import usage_error
+from evalloom.files.rows import Problem, Row
+from evalloom.model import Path, Record, Remark, error, warning
+
+_ALIASES = {
+    "query": ("question", "q", "user_input", "prompt", "ask", "query_text", "user_query", "Question", "Query", "问题"),
+    "expected_sources": (
+        "expected_docs",
+        "expected_doc_ids",
+        "expected_documents",
+        "expected_document",
+        "expected_files",
+        "must_cite_docs",
+        "relevant_docs",
+        "gold_docs",
+        "source_docs",
+        "docs",
+        "sources",
+        "documents",
+    ),
+    "must_include": (
+        "expected_keywords",
+        "must_contain",
+        "must_mention",
+        "keywords",
+        "key_points",
+        "anchors",
+        "required_terms",
+    ),
+    "expected_output": (
+        "ground_truth",
+        "groundtruth",
+        "reference_answer",
+        "expected_answer",
+        "expected_response",
+        "expected",
+        "gold_answer",
+        "reference",
+        "ideal",
+        "target",
+        "answer",
+        "Answer",
+        "SQL",
+        "canonical_solution",
+        "答案",
+    ),
+}
+_RAG = ("query", "expected_sources", "must_include")
+
+
+class Mapping(Struct, frozen=True):
+    """New name → the name that a field has in the file; both may be dotted paths."""
+
+    names: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def apply(self, record: Record) -> Record:
+        """The record with its mapped fields under their new names; nothing else is touched."""
+        if not self.names:
+            return record
+        found = {name: value for name, value in record.items() if (name,) not in self.names.values()}
+        for new, old in self.names.items():
+            value = _dig(record, old)
+            if value is not _ABSENT:
+                _plant(found, new, value)
+        return found
+
+    def apply_rows(self, rows: Iterable[Row | Problem]) -> Iterable[Row | Problem]:
+        """The same rows with their records mapped; costs nothing where there is no mapping."""
+        return map(self._apply_row, rows) if self.names else rows
+
+    def _apply_row(self, row: Row | Problem) -> Row | Problem:
+        if isinstance(row, Row) and isinstance(row.value, dict):
+            row.value = self.apply(row.value)
+        return row
+
+    def source_path(self, path: Path) -> Path:
+        """Where a field of a mapped record stands in the file."""
+        for new, old in self.names.items():
+            if path[: len(new)] == new:
+                return (*old, *path[len(new) :])
+        return path
+
+    def unknown(self, records: Iterable[Record]) -> Iterable[Remark]:
+        """An error for each source field that none of these records has."""
+        seen = list(records)
+        fields = sorted({field for record in seen for field in record})
+        for new, old in self.names.items():
+            if seen and all(_dig(record, old) is _ABSENT for record in seen):
+                name, written = ".".join(new), ".".join(old)
+                guess = get_close_matches(written, fields, 1)
+                hint = f" Did you mean {guess[0]!r}?" if guess else f" The records have {', '.join(fields[:12])}."
+                yield error("map_unknown_field", (), f"--map {name}={written}: no record has {written!r}.{hint}")
+
+
+_ABSENT: Any = object()
+
+
+def _dig(record: Any, source: tuple[str, ...]) -> Any:
+    for step in source:
+        if not isinstance(record, dict) or step not in record:
+            return _ABSENT
+        record = record[step]
+    return record
+
+
+def _plant(record: Record, path: tuple[str, ...], value: Any) -> None:
+    """Puts a value at a path, in fresh objects, so that the record it came from stays as it was."""
+    *parents, name = path
+    for parent in parents:
+        below = record.get(parent)
+        record[parent] = dict(below) if isinstance(below, dict) else {}
+        record = record[parent]
+    record[name] = value
+
+
+def parse_mapping(written: str) -> Mapping:
+    """`query=question,expected_sources=docs` as a mapping."""
+    names = {}
+    for part in filter(None, (part.strip() for part in written.split(","))):
+        new, equals, old = (side.strip() for side in part.partition("="))
+        if not equals or not new or not old:
+            raise usage_error("bad_map", f"--map: expected new_name=name_in_file, got {part!r}")
+        names[tuple(new.split("."))] = tuple(old.split("."))
+    return Mapping(names)
+
+
+def proposals(records: Iterable[Record], dialect: Dialect) -> Iterable[Remark]:
+    """A mapping worth trying, when records were recognised by little and have names we know from elsewhere."""
+    sample = list(records)
+    if dialect.name not in ("pipeline", "replay", "rag") or not sample:
+        return
+    fields = set.intersection(*(set(record) for record in sample))
+    known = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
+    if rag := _rag_mapping(known, fields):
+        yield warning("fields_from_elsewhere", (), f"looks like RAG eval cases. Try --dialect rag --map {rag}")
+    elif (answer := known["expected_output"]) and dialect.name != "rag" and not _is_expectation(answer, dialect):
+        target = "pipeline --map expected_output" if "id" in fields else "replay --map _expected.equals"
+        message = f"{answer!r} looks like the expected answer but would be given to the target as input"
+        yield warning("fields_from_elsewhere", (), f"{message}. Try --dialect {target}={answer}")
+
+
+def _rag_mapping(known: dict[str, str], fields: set[str]) -> str:
+    """The mapping that makes RAG eval cases of the records; empty when they are that already, or never will be."""
+    there = {name: name in fields for name in _RAG}
+    if not (there["query"] or known["query"]):
+        return ""
+    if not any(there[name] or known[name] for name in ("expected_sources", "must_include")):
+        return ""
+    return ",".join(f"{name}={known[name]}" for name in _RAG if known[name] and not there[name])
+
+
+def _is_expectation(field: str, dialect: Dialect) -> bool:
+    """Whether the dialect itself already reads a field as an expectation."""
+    return dialect.name == "pipeline" and (field == "expected" or field.startswith("expected_"))

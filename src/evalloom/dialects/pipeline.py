@@ -1,0 +1,325 @@
+"""Pipeline testsets v2.0, and v1.0 records, which are read as if they had been written in v2.0."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
+from evalloom.dialects.lost import Lost, output_field
+from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+
+V2_FIELDS = (
+    "inputs",
+    "step_inputs",
+    "batch_items",
+    "expected_outputs",
+    "expected_aggregation",
+    "intermediate_expectations",
+    "evaluation_config",
+)
+FIELDS = ("id", "tags", *V2_FIELDS)
+DEFAULTS: Record = {
+    "id": "",
+    "tags": [],
+    "inputs": {},
+    "step_inputs": {},
+    "batch_items": None,
+    "expected_outputs": {},
+    "expected_aggregation": None,
+    "intermediate_expectations": {},
+    "evaluation_config": {},
+}
+_NO_INPUT = ("id", "tags", "description", "metadata")
+_RICH_FIELDS = frozenset(("step_inputs", "batch_items", "intermediate_expectations", "evaluation_config"))
+_EMPTY: Record = {}
+_ID_CHARACTERS = re.compile(r"[\w-]+")
+_CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "evaluate_intermediate": ("true or false", lambda value: isinstance(value, bool)),
+    "evaluate_final": ("true or false", lambda value: isinstance(value, bool)),
+    "evaluate_aggregation": ("true or false", lambda value: isinstance(value, bool)),
+    "strict_mode": ("true or false", lambda value: isinstance(value, bool)),
+    "tolerance": (
+        "a number of 0 or more",
+        lambda value: not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value < math.inf,
+    ),
+    "ignore_fields": (
+        "a list of strings",
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    ),
+}
+
+
+def is_v2(record: Record) -> bool:
+    return any(field in record for field in V2_FIELDS)
+
+
+def canonical(record: Record) -> Record:
+    """The v2.0 form of a record, every field of it kept; what is in v2.0 already stays as it is (PIPE-3)."""
+    found = {name: value for name, value in record.items() if name not in _folded(record)}
+    if isinstance(found.get("id"), int) and not isinstance(found["id"], bool):
+        found["id"] = str(found["id"])
+    expected = _expected_fields(record)
+    if not is_v2(record):
+        inputs = {name: value for name, value in found.items() if _is_v1_input(name)}
+        found = {name: value for name, value in found.items() if name not in inputs}
+        found["inputs"] = inputs
+    if expected:
+        outputs = found.get("expected_outputs")
+        found["expected_outputs"] = {**expected, **outputs} if isinstance(outputs, dict) else outputs or expected
+    return found
+
+
+def _is_v1_input(name: str) -> bool:
+    return name not in _NO_INPUT and not name.startswith("_")
+
+
+def _folded(record: Record) -> tuple[str, ...]:
+    """The v1.0 names of expectations in a record; in v2.0 all but `expected_output` are custom fields."""
+    if is_v2(record):
+        return ("expected_output",) if "expected_output" in record else ()
+    return tuple(
+        name for name in record if name == "expected" or (name.startswith("expected_") and name != "expected_")
+    )
+
+
+def _expected_fields(record: Record) -> Record:
+    """Expectations by output field: `expected` and `expected_output` mean the plain output."""
+    return {
+        "output" if name in ("expected", "expected_output") else name.removeprefix("expected_"): record[name]
+        for name in sorted(_folded(record), key=lambda name: name == "expected_output")
+    }
+
+
+def sniff(record: Record) -> str:
+    found = next((field for field in V2_FIELDS if field in record), None)
+    return f"it has {found!r}, a field of pipeline testsets v2.0" if found else ""
+
+
+def sniff_v1(record: Record) -> str:
+    """Asked near the end: an `id` with other fields beside it."""
+    return "it has an 'id' and other fields, as pipeline testsets v1.0" if "id" in record and len(record) > 1 else ""
+
+
+def identity(record: Record) -> str | None:
+    found = record.get("id")
+    if isinstance(found, int) and not isinstance(found, bool):
+        return str(found)
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def is_clean(record: Record, rules: Rules) -> bool:
+    """Whether a record has a good id, tags, inputs and expected outputs, and none of the richer fields."""
+    found, tags = record.get("id"), record.get("tags", ())
+    return (
+        type(found) is str
+        and _ID_CHARACTERS.fullmatch(found) is not None
+        and (not tags or (type(tags) is list and all(type(tag) is str for tag in tags)))
+        and not _RICH_FIELDS & record.keys()
+        and type(record.get("inputs", _EMPTY)) is dict
+        and type(record.get("expected_outputs", _EMPTY)) is dict
+    )
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """Every error and warning of PIPE-4 that one record can show by itself."""
+    yield from _id_findings(record)
+    case = canonical(record)
+    tags = case.get("tags")
+    if tags is not None and (not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags)):
+        yield error("bad_tags", ("tags",), f"tags: expected a list of strings, got {_got(tags)}")
+    for field in ("inputs", "expected_outputs", "intermediate_expectations"):
+        if case.get(field) is not None and not isinstance(case[field], dict):
+            yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {_got(case[field])}")
+    yield from _step_inputs_findings(case.get("step_inputs"))
+    yield from _batch_findings(case)
+    yield from _config_findings(case)
+    if rules.steps is not None:
+        yield from _unknown_steps(case, rules.steps)
+
+
+def _id_findings(record: Record) -> Iterator[Remark]:
+    found = record.get("id")
+    if "id" not in record:
+        yield error("missing_field", (), "id: missing; every case needs one")
+    elif isinstance(found, int) and not isinstance(found, bool):
+        yield warning("id_not_string", ("id",), f"id: expected a string, got {found}; it is read as {str(found)!r}")
+    elif not isinstance(found, str):
+        yield error("bad_id", ("id",), f"id: expected a string, got {_got(found)}")
+    elif not found.strip():
+        yield error("empty_id", ("id",), "id: is empty; every case needs one of its own")
+    elif not _ID_CHARACTERS.fullmatch(found):
+        message = f"id: expected letters, digits, '_' and '-' only, got {quote(found)}"
+        yield warning("id_characters", ("id",), message)
+
+
+def _step_inputs_findings(step_inputs: Any) -> Iterator[Remark]:
+    if step_inputs is None:
+        return
+    if not isinstance(step_inputs, dict):
+        message = f"step_inputs: expected an object by step id, got {_got(step_inputs)}"
+        yield error("bad_step_inputs", ("step_inputs",), message)
+        return
+    for step, given in step_inputs.items():
+        if not isinstance(given, dict):
+            message = f"step_inputs.{step}: expected an object, got {_got(given)}"
+            yield error("bad_step_inputs", ("step_inputs", step), message)
+
+
+def _batch_findings(case: Record) -> Iterator[Remark]:
+    items = case.get("batch_items")
+    if items is None:
+        return
+    if not isinstance(items, list):
+        yield error("bad_batch_items", ("batch_items",), f"batch_items: expected a list of objects, got {_got(items)}")
+        return
+    for number, item in enumerate(items):
+        if not isinstance(item, dict):
+            message = f"batch_items[{number}]: expected an object, got {_got(item)}"
+            yield error("bad_batch_items", ("batch_items", number), message)
+    if case.get("expected_aggregation") is None:
+        message = "batch_items: there is no expected_aggregation, so the aggregate is not checked"
+        yield warning("batch_without_aggregation", ("batch_items",), message)
+
+
+def _config_findings(case: Record) -> Iterator[Remark]:
+    config = case.get("evaluation_config")
+    if config is not None and not isinstance(config, dict):
+        message = f"evaluation_config: expected an object, got {_got(config)}"
+        yield error("bad_evaluation_config", ("evaluation_config",), message)
+        return
+    for key, value in (config or {}).items():
+        path = ("evaluation_config", key)
+        if key not in _CONFIG:
+            guess = get_close_matches(key, list(_CONFIG), 1)
+            hint = f". Did you mean {guess[0]!r}?" if guess else ""
+            yield warning("unknown_config_key", path, f"evaluation_config.{key}: is not known and has no effect{hint}")
+        elif not _CONFIG[key][1](value):
+            message = f"evaluation_config.{key}: expected {_CONFIG[key][0]}, got {_got(value)}"
+            yield error("bad_evaluation_config", path, message)
+    if case.get("intermediate_expectations") and (config or {}).get("evaluate_intermediate") is not True:
+        message = "intermediate_expectations: not checked while evaluation_config.evaluate_intermediate is off"
+        yield warning("intermediate_not_evaluated", ("intermediate_expectations",), message)
+
+
+def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
+    for field in ("step_inputs", "intermediate_expectations"):
+        for step in case[field] if isinstance(case.get(field), dict) else ():
+            if step not in steps:
+                guess = get_close_matches(step, sorted(steps), 1)
+                hint = f". Did you mean {guess[0]!r}?" if guess else ""
+                message = f"{field}.{step}: the pipeline has no step {step!r}{hint}"
+                yield warning("unknown_step", (field, step), message)
+
+
+def _got(value: object) -> str:
+    if isinstance(value, list):
+        wrong = next((item for item in value if not isinstance(item, str)), None)
+        return f"a list with {type_name(wrong)} in it"
+    return quote(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else type_name(value)
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case with one check per expected output, per step and on the aggregation, as its config asks (PIPE-10)."""
+    found = {**DEFAULTS, **canonical(record)}
+    config = found["evaluation_config"] or {}
+    needs = found.get("depends_on") or []
+    return Case(
+        id=str(found["id"]),
+        inputs=found["inputs"] or {},
+        checks=tuple(_checks(found, config)),
+        tags=tuple(found["tags"] or ()),
+        needs=tuple([needs] if isinstance(needs, str) else needs),
+        meta={name: value for name, value in found.items() if name not in _IN_CASE and value not in (None, {})},
+        raw=record,
+        origin=origin,
+    )
+
+
+_IN_CASE = ("id", "tags", "inputs", "expected_outputs", "expected_aggregation", "intermediate_expectations")
+
+
+def _checks(found: Record, config: Record) -> Iterator[Check]:
+    options = {
+        "strict": config.get("strict_mode", False),
+        "tolerance": config.get("tolerance", 0),
+        "ignore_fields": config.get("ignore_fields", []),
+    }
+    if config.get("evaluate_intermediate", False):
+        for step, expected in (found["intermediate_expectations"] or {}).items():
+            yield Check("structural", expected, f"steps.{step}", options=options)
+    if found["expected_aggregation"] is not None and config.get("evaluate_aggregation", True):
+        yield Check("structural", found["expected_aggregation"], "aggregation", options=options)
+    if config.get("evaluate_final", True):
+        for field, expected in (found["expected_outputs"] or {}).items():
+            where = "output" if field == "output" else f"output.{field}"
+            yield Check("structural", expected, where, options=options)
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as a v2.0 record; further fields stay beside the format's own as custom fields."""
+    lost = Lost(case)
+    outputs: Record = {}
+    for check in case.checks:
+        field = output_field(check)
+        text = check.expected[0] if isinstance(check.expected, list) and len(check.expected) == 1 else check.expected
+        if field is not None:
+            outputs[field] = check.expected
+        elif check.kind in ("contains", "contains_all", "regex") and check.where == "output" and isinstance(text, str):
+            if check.options.get("negate") or "output" in outputs:
+                lost.check(check)
+            else:
+                outputs["output"] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
+        else:
+            lost.check(check)
+    record: Record = {"id": case.id or f"case_{number}", "tags": list(case.tags), "inputs": case.inputs}
+    if outputs:
+        record["expected_outputs"] = outputs
+    return Written({**record, **lost.meta_except(*record, *V2_FIELDS)}, lost.notes())
+
+
+def schema() -> Record:
+    anything: Record = {"type": "object"}
+    switch = {"type": "boolean"}
+    return json_schema(
+        "Pipeline test case (v2.0)",
+        {
+            "id": {"type": "string", "minLength": 1, "description": "Unique in the testset"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "inputs": {**anything, "description": "The inputs of the pipeline"},
+            "step_inputs": {"type": "object", "additionalProperties": anything, "description": "Inputs by step id"},
+            "batch_items": {"type": ["array", "null"], "items": anything},
+            "expected_outputs": {**anything, "description": "What the outputs should be, by key"},
+            "expected_aggregation": {"description": "What the aggregator step should give"},
+            "intermediate_expectations": {**anything, "description": "What a step should give, by step id"},
+            "evaluation_config": {
+                "type": "object",
+                "properties": {
+                    "evaluate_intermediate": switch,
+                    "evaluate_final": switch,
+                    "evaluate_aggregation": switch,
+                    "strict_mode": switch,
+                    "tolerance": {"type": "number", "minimum": 0},
+                    "ignore_fields": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+        },
+        ("id",),
+    )
+
+
+DIALECT = Dialect(
+    name="pipeline",
+    summary="Pipeline testsets v2.0 (and v1.0): inputs, step_inputs, batch_items, expectations at each level",
+    sniff=sniff,
+    findings=findings,
+    is_clean=is_clean,
+    to_case=to_case,
+    identity=identity,
+    write=write,
+    canonical=canonical,
+    schema=schema,
+)

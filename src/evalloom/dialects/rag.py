@@ -1,0 +1,314 @@
+"""RAG eval cases: a query, the sources that should be found, the words that must be in the answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
+from evalloom.dialects.lost import Lost, is_text_check
+from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+
+BUCKETS = ("official", "oral", "ambiguous")
+REQUIRED = ("id", "query", "expected_sources", "must_include")
+
+
+def sniff(record: Record) -> str:
+    if "query" not in record:
+        return ""
+    found = [field for field in ("expected_sources", "must_include") if field in record]
+    return f"it has 'query' and {found[0]!r}" if found else ""
+
+
+def identity(record: Record) -> str | None:
+    found = record.get("id")
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def pair(record: Record) -> tuple[str, str] | None:
+    found = record.get("pair_id")
+    bucket = record.get("bucket") or "official"
+    if isinstance(found, str) and found.strip() and bucket in ("official", "oral"):
+        return found, bucket
+    return None
+
+
+class _Clean(Struct, gc=False):
+    """The shape of a record with nothing to remark, as far as a shape can tell."""
+
+    id: Annotated[str, Meta(min_length=1)]
+    query: Annotated[str, Meta(min_length=2)]
+    expected_sources: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+    must_include: Annotated[list[Annotated[str, Meta(min_length=2)]], Meta(min_length=1)]
+    bucket: Literal["official", "oral", "ambiguous"]
+    pair_id: Annotated[str, Meta(min_length=1)]
+    concept_id: Annotated[str, Meta(min_length=1)] = "-"
+
+
+def is_clean(record: Record, rules: Rules) -> bool:
+    """Whether a record is complete and plain, so that `findings` would find nothing; most records are."""
+    if rules.check_sources_exist or rules.check_must_include_in_sources:
+        return False
+    try:
+        case = msgspec.convert(record, _Clean)
+    except msgspec.ValidationError:
+        return False
+    anchors, paths = case.must_include, "\n" + "\n".join(case.expected_sources)
+    return (
+        all(map(str.strip, (case.id, case.pair_id, case.concept_id, *case.expected_sources)))
+        and len(case.query.strip()) > 1
+        and all(len(text.strip()) > 1 for text in anchors)
+        and (len(anchors) == 1 or len(set(anchors)) == len(anchors))
+        and not (".." in paths or ":" in paths or "\n/" in paths or "\\" in paths or "~" in paths or "\0" in paths)
+    )
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """Every error of RAG-2 and every warning of RAG-3 that one record can show by itself."""
+    for field in REQUIRED:
+        if field not in record:
+            yield error("missing_field", (), f"{field}: missing; every case needs it")
+    if "id" in record and identity(record) is None:
+        yield error("empty_id", ("id",), f"id: expected a string that is not blank, got {_got(record['id'])}")
+    query = record.get("query", "??")
+    if not isinstance(query, str) or len(query.strip()) < 2:
+        yield error("bad_query", ("query",), f"query: expected a string of 2 or more characters, got {_got(query)}")
+    if "expected_sources" in record:
+        yield from _source_findings(record["expected_sources"], rules)
+    if "must_include" in record:
+        yield from _anchor_findings(record["must_include"])
+        if rules.check_must_include_in_sources:
+            yield from _unfounded_anchors(record, rules.root)
+    yield from _bucket_findings(record, rules)
+
+
+def _bucket_findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    bucket = record.get("bucket")
+    if bucket is None:
+        message = "bucket: missing; taken as 'official'"
+        yield Remark("missing_bucket_default", "error" if rules.strict_bucket else "warning", (), message)
+        bucket = "official"
+    elif bucket not in BUCKETS:
+        guess = get_close_matches(bucket, BUCKETS, 1) if isinstance(bucket, str) else []
+        hint = f". Did you mean {guess[0]!r}?" if guess else ""
+        expected = "expected official, oral or ambiguous"
+        yield error("invalid_bucket", ("bucket",), f"bucket: {expected}, got {_got(bucket)}{hint}")
+    pair_id = record.get("pair_id")
+    if pair_id is None:
+        if bucket in ("official", "oral"):
+            message = f"pair_id: missing; an {bucket} case without one joins no oral/official pair"
+            yield Remark("missing_pair_id", "error" if rules.strict_pair_id else "warning", (), message)
+    elif not isinstance(pair_id, str):
+        yield error("bad_pair_id", ("pair_id",), f"pair_id: expected a string, got {_got(pair_id)}")
+    elif not pair_id.strip():
+        message = "pair_id: is empty, so this case joins no oral/official pair"
+        yield Remark("empty_pair_id", "error" if rules.strict_pair_id else "warning", ("pair_id",), message)
+    concept = record.get("concept_id")
+    if concept is not None:
+        if not isinstance(concept, str):
+            yield error("bad_concept_id", ("concept_id",), f"concept_id: expected a string, got {_got(concept)}")
+        elif not concept.strip():
+            yield warning("empty_concept_id", ("concept_id",), "concept_id: is empty; was it forgotten?")
+
+
+def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
+    if not isinstance(sources, list) or not sources:
+        message = f"expected_sources: expected a list with at least one path, got {_got(sources)}"
+        yield error("bad_expected_sources", ("expected_sources",), message)
+        return
+    for number, source in enumerate(sources):
+        if not isinstance(source, str) or not source.strip():
+            message = f"expected_sources[{number}]: expected a path, got {_got(source)}"
+            yield error("bad_expected_sources", ("expected_sources", number), message)
+        elif _leaves_root(source) or (rules.check_sources_exist and _resolves_outside(source, rules.root)):
+            message = f"expected_sources[{number}]: {quote(source)} is outside the root. Name it relative to --root"
+            yield error("source_outside_root", ("expected_sources", number), message)
+        elif rules.check_sources_exist and (missing := _missing(source, rules.root)):
+            code, what = missing
+            message = f"expected_sources[{number}]: there is no {what} {quote(source)} under {rules.root.as_posix()}"
+            yield error(code, ("expected_sources", number), message)
+
+
+def _leaves_root(source: str) -> bool:
+    """Whether a path as written is absolute or climbs out of the folder it is relative to."""
+    if ".." not in source and source[:1] not in "/\\~" and ":" not in source[:3] and "\0" not in source:
+        return False
+    parts = source.replace("\\", "/").split("/")
+    if parts[0] in ("", "~") or parts[0].endswith(":") or "\0" in source:
+        return True
+    depth = 0
+    for part in parts:
+        depth += -1 if part == ".." else part not in ("", ".")
+        if depth < 0:
+            return True
+    return False
+
+
+def _resolves_outside(source: str, root: FilePath) -> bool:
+    """Whether a link on the way leads out of the root."""
+    return not _resolved(root).joinpath(source).resolve().is_relative_to(_resolved(root))
+
+
+@lru_cache(maxsize=8)
+def _resolved(root: FilePath) -> FilePath:
+    return root.resolve()
+
+
+@lru_cache(maxsize=65536)
+def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
+    """The code and the word for a source that is not there; a trailing slash means a folder."""
+    path = root / source
+    try:
+        if source.endswith(("/", "\\")):
+            return None if path.is_dir() else ("expected_dir_missing", "folder")
+        return None if path.is_file() else ("expected_file_missing", "file")
+    except OSError:
+        return "expected_file_missing", "readable file"
+
+
+def _anchor_findings(anchors: Any) -> Iterator[Remark]:
+    path = ("must_include",)
+    if not isinstance(anchors, list) or not anchors:
+        message = f"must_include: expected a list with at least one string, got {_got(anchors)}"
+        yield error("bad_must_include", path, message)
+        return
+    blanks = 0
+    for number, anchor in enumerate(anchors):
+        if not isinstance(anchor, str):
+            message = f"must_include[{number}]: expected a string, got {_got(anchor)}"
+            yield error("bad_must_include", (*path, number), message)
+            return
+        size = len(anchor) if len(anchor) < 2 else len(anchor.strip())
+        if not size or not anchor.strip():
+            blanks += 1
+        elif size < 2:
+            message = f"must_include[{number}]: {quote(anchor)} is under 2 characters, so almost any answer has it"
+            yield warning("must_include_too_short", (*path, number), message)
+    if blanks == len(anchors):
+        yield error("bad_must_include", path, "must_include: expected at least one string that is not blank")
+    elif blanks:
+        at = next(number for number, anchor in enumerate(anchors) if not anchor.strip())
+        yield warning("blank_must_include_entry", (*path, at), f"must_include[{at}]: is blank and will be ignored")
+    if len(set(anchors)) < len(anchors):
+        twice = [anchor for anchor, count in Counter(anchors).items() if count > 1]
+        yield warning("must_include_duplicates", path, f"must_include: {quote(twice[0])} is written more than once")
+
+
+def _unfounded_anchors(record: Record, root: FilePath) -> Iterator[Remark]:
+    sources, anchors = record.get("expected_sources"), record["must_include"]
+    if not isinstance(sources, list) or not isinstance(anchors, list):
+        return
+    named = [source for source in sources if isinstance(source, str) and source.strip() and not source.endswith("/")]
+    texts = [_source_text(source, root) for source in named if not _leaves_root(source)]
+    readable = [text for text in texts if text is not None]
+    for number, anchor in enumerate(anchors):
+        if readable and isinstance(anchor, str) and anchor.strip() and not any(anchor in text for text in readable):
+            message = f"must_include[{number}]: {quote(anchor)} stands in none of the expected files"
+            yield warning("must_include_not_in_expected_sources", ("must_include", number), message)
+
+
+@cache
+def _source_text(source: str, root: FilePath) -> str | None:
+    """The text of a source, read once however many cases name it (RAG-6); None when it is no readable file."""
+    path = root / source
+    if _resolves_outside(source, root) or not path.is_file():
+        return None
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError:
+        return None
+
+
+def _got(value: object) -> str:
+    return quote(value) if isinstance(value, str) else type_name(value) if value or value is None else f"{value!r}"
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case whose answer must cite the sources and contain the anchors."""
+    tags = [record.get("bucket") or "official", *_list(record.get("tags"))]
+    anchors = [text for text in _list(record.get("must_include")) if isinstance(text, str) and text.strip()]
+    return Case(
+        id=str(record.get("id", "")),
+        inputs={"query": record.get("query")},
+        checks=(Check("source_hit", record.get("expected_sources"), "sources"), Check("contains_all", anchors)),
+        tags=tuple(dict.fromkeys(tag for tag in tags if isinstance(tag, str))),
+        meta={key: value for key, value in record.items() if key not in (*REQUIRED, "tags")},
+        raw=record,
+        origin=origin,
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as an eval case: its query, sources and anchors; other expectations have no place here."""
+    lost = Lost(case)
+    query = case.inputs.get("query")
+    if query is None:
+        query = lost.only_text_input("query")
+    else:
+        lost.inputs_but("query")
+    sources, anchors = [], []
+    for check in case.checks:
+        if check.kind == "source_hit" and isinstance(check.expected, list):
+            sources += check.expected
+        elif is_text_check(check):
+            anchors += check.expected if isinstance(check.expected, list) else [check.expected]
+        else:
+            lost.check(check)
+    if not sources:
+        lost.add("expected_sources: the case names no source, so the list is empty")
+    if not anchors:
+        lost.add("must_include: the case names no text that must be in the answer, so the list is empty")
+    bucket = next((tag for tag in case.tags if tag in BUCKETS), None)
+    others = [tag for tag in case.tags if tag not in BUCKETS]
+    record = {
+        "id": case.id,
+        "query": query,
+        "expected_sources": sources,
+        "must_include": anchors,
+        **({"bucket": bucket} if bucket else {}),
+        **lost.meta_except(*REQUIRED, "tags"),
+        **({"tags": others} if others else {}),
+    }
+    return Written(record, lost.notes())
+
+
+def schema() -> Record:
+    texts = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
+    return json_schema(
+        "RAG eval case",
+        {
+            "id": {"type": "string", "minLength": 1, "description": "Unique in the file"},
+            "query": {"type": "string", "minLength": 2},
+            "expected_sources": {**texts, "description": "Paths relative to the root; a trailing / means a folder"},
+            "must_include": {**texts, "description": "Texts that a good answer contains"},
+            "bucket": {"enum": list(BUCKETS), "default": "official"},
+            "pair_id": {"type": "string", "description": "Ties the oral and the official wording of one question"},
+            "concept_id": {"type": "string"},
+        },
+        REQUIRED,
+    )
+
+
+DIALECT = Dialect(
+    name="rag",
+    summary="RAG eval cases: query, expected_sources, must_include, bucket, pair_id",
+    sniff=sniff,
+    findings=findings,
+    is_clean=is_clean,
+    to_case=to_case,
+    identity=identity,
+    write=write,
+    schema=schema,
+    pair=pair,
+)

@@ -1,0 +1,67 @@
+"""Documents that wrap their records: one object with the list of them under a usual name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from evalloom.dialects.cells import got
+from evalloom.dialects.chat import is_messages
+from evalloom.dialects.dialect import Expanded
+from evalloom.model import Path, Record, Remark, error
+
+WRAPPERS = (
+    "examples",
+    "samples",
+    "cases",
+    "tests",
+    "test_cases",
+    "testCases",
+    "goldens",
+    "data",
+    "rows",
+    "items",
+    "questions",
+    "conversations",
+)
+_CASE_FIELDS = (
+    "input",
+    "inputs",
+    "query",
+    "question",
+    "prompt",
+    "messages",
+    "user_input",
+    "variables",
+    "vars",
+    "scenario",
+)
+"""An object with one of these is a case itself, whatever lists it has."""
+
+
+def expand_wrapper(document: Record) -> Expanded | None:
+    """The records under the one usual name that the document has; None when it wraps nothing."""
+    found = [key for key in WRAPPERS if _holds_records(document.get(key))]
+    if len(found) != 1 or any(field in document for field in _CASE_FIELDS):
+        return None
+    return _records(found[0], document[found[0]])
+
+
+def _holds_records(value: Any) -> bool:
+    # A list of messages belongs to one conversation: it is a case, and not a list of cases.
+    return isinstance(value, list) and any(isinstance(item, dict) for item in value) and not _is_conversation(value)
+
+
+def _is_conversation(items: list[Any]) -> bool:
+    shared = [item for item in items if isinstance(item, dict)]
+    if is_messages(items) and all("content" in item for item in shared):
+        return True
+    return all("from" in item and "value" in item for item in shared)
+
+
+def _records(key: str, items: list[Any]) -> Iterator[tuple[Path, Record] | Remark]:
+    for number, item in enumerate(items):
+        if isinstance(item, dict):
+            yield (key, number), item
+        else:
+            yield error("json_not_object", (key, number), f"{key}[{number}]: expected an object, got {got(item)}")
