@@ -1,0 +1,91 @@
+"""The `evalloom` command: finds the command that was asked for, and turns what goes wrong into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+import click
+
+from evalloom import __version__
+from evalloom.errors import EvalloomError
+
+COMMANDS = {
+    "validate": "Say what is wrong with test files, before a run is paid for.",
+    "convert": "Write the cases of a file in another format.",
+    "inspect": "Show what is in a file: dialect, cases, tags, fields, a sample.",
+    "schema": "Print the JSON Schema of a format, for editors.",
+    "demo": "Validate and convert the bundled examples.",
+    "init": "Write a small suite to start from.",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command only when it is called, so that each starts fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"evalloom.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            guess = get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {guess[0]!r}?" if guess else f" Commands: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="evalloom %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback when evalloom itself fails.")
+def main(debug: bool) -> None:
+    """Test prompts, LLM pipelines, LLM functions, context recipes and RAG systems with the files you have.
+
+    \b
+    evalloom validate cases.jsonl        what is wrong with this file?
+    evalloom inspect cases.jsonl         what is in it?
+    evalloom convert cases.jsonl --to pipeline -o testset.jsonl
+    evalloom demo                        all of it, on bundled examples
+
+    Exit codes: 0 good, 1 cases failed, 2 wrong usage or invalid data, 3 could not finish.
+    """
+
+
+def run(arguments: Sequence[str], command: click.Command = main, name: str = "evalloom") -> int:
+    """Runs a command and gives its exit code; what goes wrong becomes one line on stderr."""
+    try:
+        result = command.main(list(arguments), prog_name=name, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.ClickException as fault:
+        fault.show()
+        return fault.exit_code
+    except EvalloomError as fault:
+        click.echo(f"{name}: {fault}", err=True)
+        return fault.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(f"{name}: interrupted", err=True)
+        return 3
+    except BrokenPipeError:
+        # The reader of our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 3
+    except Exception as fault:  # a bug of ours: the user gets a line, not a traceback
+        if "--debug" in arguments:
+            raise
+        click.echo(f"{name}: this is a bug in evalloom: {type(fault).__name__}: {fault}", err=True)
+        click.echo("Run it again with 'evalloom --debug …' and report what it shows. [internal_error]", err=True)
+        return 3

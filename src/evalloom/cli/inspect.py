@@ -1,0 +1,53 @@
+"""`evalloom inspect`: what is in a file."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from evalloom.cli.options import reading_options
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.mapping import parse_mapping
+from evalloom.files.source import source_of
+from evalloom.model import quote
+from evalloom.workbench.inspect import Contents, inspect
+
+
+@click.command("inspect")
+@click.argument("source", metavar="FILE")
+@reading_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def command(source: str, dialect: str, mapping: str, encoding: str, as_json: bool) -> int:
+    """Show what is in a file: dialect, cases, tags, fields, sizes and a sample."""
+    contents = inspect(Dataset(source_of(source, encoding), dialect, parse_mapping(mapping)))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(contents), indent=2))
+    else:
+        _print(contents)
+    return 0 if contents.records else 2
+
+
+def _print(contents: Contents) -> None:
+    sizes = contents.record_bytes
+    told = {
+        "file": contents.file,
+        "dialect": f"{contents.dialect} ({contents.reason})",
+        "records": f"{contents.records:,} in {contents.lines:,} lines, {contents.cases:,} cases",
+        "sizes": f"{sizes['smallest']:,} to {sizes['largest']:,} bytes a record, {sizes['mean']:,} on average",
+        "checks": ", ".join(f"{kind} {count:,}" for kind, count in contents.checks.items()) or "none",
+        "tags": _most(contents.tags),
+        "problems": f"{contents.problems:,}; see 'evalloom validate {contents.file}'" if contents.problems else "none",
+    }
+    for name, value in told.items():
+        click.echo(f"{name:9} {value}")
+    click.echo("fields")
+    width = max((len(field.name) for field in contents.fields), default=0)
+    for field in contents.fields:
+        types = " or ".join(kind.removeprefix("a ").removeprefix("an ") for kind in field.types)
+        share = "" if field.count == contents.records else f" in {field.count:,} of {contents.records:,}"
+        click.echo(f"  {field.name:{width}}  {types}{share}, e.g. {quote(field.example)}")
+
+
+def _most(tags: dict[str, int], limit: int = 12) -> str:
+    shown = ", ".join(f"{tag} {count:,}" for tag, count in list(tags.items())[:limit])
+    return f"{shown}, and {len(tags) - limit} more" if len(tags) > limit else shown or "none"

@@ -1,0 +1,157 @@
+"""What every reporter of findings starts from, and the one report shape of RAG-4."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.model import Checked, Finding, Severity
+
+LABELS: dict[Severity, str] = {"error": "FAIL", "warning": "WARN", "info": "INFO"}
+LEVELS = {"PASS": 0, "INFO": 1, "WARN": 2, "FAIL": 3, "ERROR": 4}
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+
+
+class LintReport(Struct, frozen=True):
+    """The findings about some files. With `strict`, a warning fails the report as an error does."""
+
+    checked: list[Checked]
+    tool: str
+    root: Path
+    generated_at: str
+    strict: bool = False
+
+    def count(self, severity: Severity) -> int:
+        return sum(one.count(severity) for one in self.checked)
+
+    @property
+    def passed(self) -> bool:
+        return not self.count("error") and not (self.strict and self.count("warning"))
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.passed else 2
+
+    def findings(self) -> list[Finding]:
+        """All listed findings, the most severe first, otherwise in the order of files and lines."""
+        found = [finding for one in self.checked for finding in in_line_order(one.findings)]
+        return sorted(found, key=lambda finding: _ORDER[finding.severity])
+
+    def unlisted(self) -> dict[str, int]:
+        """How many findings of each code are counted but not listed."""
+        counted: Counter[str] = Counter()
+        for one in self.checked:
+            for (code, _), number in one.counts.items():
+                counted[code] += number
+            counted.subtract(finding.code for finding in one.findings)
+        return {code: number for code, number in sorted(counted.items()) if number > 0}
+
+
+def in_line_order(findings: list[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (finding.origin.file, finding.origin.line, finding.origin.column))
+
+
+def document(report: LintReport) -> dict[str, Any]:
+    """The report as one JSON document in the shape of RAG-4."""
+    findings = report.findings()
+    items = [_item(report, finding) for finding in findings]
+    items += [_passed_item(report, one) for one in report.checked if not one.counts]
+    counts = {label: 0 for label in LEVELS} | {
+        LABELS["error"]: report.count("error"),
+        LABELS["warning"]: report.count("warning"),
+        LABELS["info"]: report.count("info"),
+        "PASS": sum(not one.counts for one in report.checked),
+    }
+    worst = max((item["severity_level"] for item in items), default=0)
+    return {
+        "schema_version": 2,
+        "generated_at": report.generated_at,
+        "tool": report.tool,
+        "root": report.root.as_posix(),
+        "overall": "PASS" if report.passed else "FAIL",
+        "summary": {
+            "overall_status_label": next(label for label, level in LEVELS.items() if level == worst),
+            "overall_rc": report.exit_code,
+            "max_severity_level": worst,
+            "counts": counts,
+            "total_items": len(items),
+        },
+        "counts": {
+            "lines": sum(one.lines for one in report.checked),
+            "cases": sum(one.cases for one in report.checked),
+            "errors": report.count("error"),
+            "warnings": report.count("warning"),
+        },
+        "files": [
+            {"file": one.file, "dialect": one.dialect, "reason": one.reason, "lines": one.lines, "cases": one.cases}
+            for one in report.checked
+        ],
+        "errors": [_entry(finding) for finding in findings if finding.severity == "error"],
+        "warnings": [_entry(finding) for finding in findings if finding.severity == "warning"],
+        "not_listed": report.unlisted(),
+        "items": items,
+    }
+
+
+def location(finding: Finding) -> str:
+    """`path:line:col`; a finding about a file as a whole points at its beginning."""
+    origin = finding.origin
+    return f"{origin.file}:{origin.line or 1}:{origin.column or 1}"
+
+
+def _entry(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "message": finding.message,
+        "loc": location(finding),
+        "line": finding.origin.line or None,
+        "field": finding.field or None,
+        "case_id": finding.case_id or None,
+    }
+
+
+def _item(report: LintReport, finding: Finding) -> dict[str, Any]:
+    label = LABELS[finding.severity]
+    path = report.root / finding.origin.file
+    return {
+        "tool": report.tool,
+        "key": finding.code,
+        "title": finding.code.replace("_", " "),
+        "status_label": label,
+        "severity_level": LEVELS[label],
+        "message": finding.message,
+        "loc": location(finding),
+        "loc_uri": f"{path.absolute().as_uri()}#L{finding.origin.line or 1}",
+        "detail": {"field": finding.field or None, "case_id": finding.case_id or None},
+    }
+
+
+def _passed_item(report: LintReport, one: Checked) -> dict[str, Any]:
+    return {
+        "tool": report.tool,
+        "key": "passed",
+        "title": "passed",
+        "status_label": "PASS",
+        "severity_level": LEVELS["PASS"],
+        "message": f"{one.cases} cases in the dialect {one.dialect}, nothing to remark",
+        "loc": f"{one.file}:1:1",
+        "loc_uri": f"{(report.root / one.file).absolute().as_uri()}#L1",
+        "detail": {},
+    }
+
+
+def tell(number: int, noun: str) -> str:
+    """`1 error`, `2 errors`, with thousands parted."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def verdict(report: LintReport) -> str:
+    """The one line that sums it all up."""
+    word = "PASS" if report.passed else "FAIL"
+    files, cases = len(report.checked), sum(one.cases for one in report.checked)
+    found = f"{tell(report.count('error'), 'error')}, {tell(report.count('warning'), 'warning')}"
+    strict = " (--strict: warnings fail)" if report.strict and not report.count("error") and not report.passed else ""
+    return f"{word}: {found} in {tell(cases, 'case')} of {tell(files, 'file')}{strict}"

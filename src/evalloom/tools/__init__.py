@@ -1,0 +1,1 @@
+"""The commands under the names people already type."""

@@ -1,0 +1,110 @@
+"""`validate_eval_cases`: the linter of RAG eval cases, with the flags and defaults people know (RAG-1 … RAG-5)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from evalloom.cli import app
+from evalloom.dialects.dialect import Rules
+from evalloom.errors import EvalloomError
+from evalloom.files.source import source_of
+from evalloom.files.write import write_text
+from evalloom.model import Checked, Finding, Origin
+from evalloom.reports import lint_json, lint_markdown, lint_text
+from evalloom.reports.lint import LintReport
+from evalloom.workbench.lint import LintOptions, lint_source, now
+
+TOOL = "validate_eval_cases"
+
+
+@click.command(TOOL, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--root", default=".", show_default=True, help="Project root; all paths are relative to it.")
+@click.option("--cases", default="data_processed/eval/eval_cases.jsonl", show_default=True, help="The cases file.")
+@click.option("--check-sources-exist", is_flag=True, help="Every expected source must exist under the root.")
+@click.option(
+    "--check-must-include-in-sources", is_flag=True, help="Every must_include should stand in an expected file."
+)
+@click.option(
+    "--out",
+    default="data_processed/build_reports/eval_cases_validation.json",
+    show_default=True,
+    help="The report as JSON; an empty string writes no file.",
+)
+@click.option("--md-out", default="", help="The report as Markdown; by default beside --out, with the suffix .md.")
+@click.option("--skip-if-missing", is_flag=True, help="Without a cases file: warn and exit 0.")
+@click.option("--strict-bucket", is_flag=True, help="A missing bucket is an error.")
+@click.option("--strict-pair-id", is_flag=True, help="A missing or empty pair_id is an error.")
+@click.option("--json", "as_json", is_flag=True, help="The report on stdout as JSON instead of text.")
+def command(
+    root: str,
+    cases: str,
+    check_sources_exist: bool,
+    check_must_include_in_sources: bool,
+    out: str,
+    md_out: str,
+    skip_if_missing: bool,
+    strict_bucket: bool,
+    strict_pair_id: bool,
+    as_json: bool,
+) -> int:
+    """Check RAG eval cases: structure, sources, buckets and pairs.
+
+    Exit codes: 0 PASS, 2 FAIL, 3 the tool itself could not run.
+    """
+    folder = Path(root)
+    if not folder.is_dir():
+        raise EvalloomError("root_missing", f"--root {root}: there is no such folder")
+    rules = Rules(folder, check_sources_exist, check_must_include_in_sources, strict_bucket, strict_pair_id)
+    if skip_if_missing and not (folder / cases).exists():
+        report = _skipped(folder, cases)
+    else:
+        options = LintOptions(dialect="rag", rules=rules, hints=False, tool=TOOL)
+        report = relative_to_root(lint_source(source_of(folder / cases), options), folder, cases)
+    markdown = md_out or (str(Path(out).with_suffix(".md")) if out else "")
+    if out:
+        write_text(folder / out, lint_json.render(report))
+    if markdown:
+        write_text(folder / markdown, lint_markdown.render(report))
+    click.echo((lint_json if as_json else lint_text).render(report), nl=False)
+    written = [name for name in (out, markdown) if name]
+    if written:
+        click.echo(f"report: {', '.join(written)}", err=True)
+    return report.exit_code
+
+
+def relative_to_root(report: LintReport, root: Path, cases: str) -> LintReport:
+    """The same report with the cases file named as the user named it, from the root."""
+    here = Path(cases).as_posix()
+    there = (root / cases).as_posix()
+
+    def moved(finding: Finding) -> Finding:
+        if finding.origin.file != there:
+            return finding
+        return msgspec.structs.replace(finding, origin=msgspec.structs.replace(finding.origin, file=here))
+
+    checked = [
+        msgspec.structs.replace(one, file=here, findings=[moved(finding) for finding in one.findings])
+        for one in report.checked
+    ]
+    return msgspec.structs.replace(report, checked=checked)
+
+
+def _skipped(root: Path, cases: str) -> LintReport:
+    message = "there is no cases file yet; skipped, as --skip-if-missing asks"
+    finding = Finding("cases_missing", "warning", message, Origin(Path(cases).as_posix()))
+    counts = {(finding.code, finding.severity): 1}
+    checked = Checked(finding.origin.file, "rag", "--skip-if-missing", 0, 0, [finding], counts)
+    return LintReport([checked], TOOL, root, now())
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(app.run(sys.argv[1:], command, TOOL))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What must be unique or paired over a whole file, kept small: a hash and a line per key, its text packed away."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+
+class Keys:
+    """Keys in file order. Millions of them fit, because their texts are kept as JSON, a block at a time."""
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+        self._lines = array("I")
+        self._packed: list[bytes] = []
+        self._starts: list[int] = []
+        self._unpacked: tuple[int, list[Any]] = (-1, [])
+        self._falls = array("I")
+
+    def extend(self, packed: bytes, lines: array[int], offset: int) -> None:
+        """Adds the keys of one block, a JSON list with the line of each, counted from `offset`."""
+        if not lines:
+            return
+        keys = orjson.loads(packed)
+        before = self.key(len(self._hashes) - 1) if self._hashes else keys[0]
+        start = len(self._hashes)
+        for index, key in enumerate(keys, start):
+            if isinstance(key, int):
+                if isinstance(before, int) and key < before:
+                    self._falls.append(index)
+                before = key
+        self._starts.append(start)
+        self._packed.append(packed)
+        self._hashes.extend(map(hash, keys))
+        self._lines.extend(line + offset for line in lines)
+
+    def key(self, index: int) -> Any:
+        block = bisect_right(self._starts, index) - 1
+        if self._unpacked[0] != block:
+            self._unpacked = (block, orjson.loads(self._packed[block]))
+        return self._unpacked[1][index - self._starts[block]]
+
+    def line(self, index: int) -> int:
+        return self._lines[index]
+
+    def at_line(self, line: int) -> Any:
+        """The key on a line, None when there is none."""
+        index = bisect_right(self._lines, line) - 1
+        return self.key(index) if index >= 0 and self._lines[index] == line else None
+
+    def falls(self) -> Iterator[int]:
+        """The indexes of whole numbers that are less than the one before them."""
+        return iter(self._falls)
+
+    def repeats(self) -> Iterator[tuple[int, int]]:
+        """For every key that was there before: the index where it first was, and its own, in file order."""
+        if not self._hashes:
+            return
+        import numpy as np
+
+        order, starts = self._runs()
+        firsts = np.repeat(order[starts], np.diff(np.append(starts, len(order))))
+        found = order != firsts
+        pairs = zip(order[found].tolist(), firsts[found].tolist(), strict=True)
+        yield from ((first, index) for index, first in sorted(pairs))
+
+    def one_sided(self, sides: bytearray) -> list[int]:
+        """The first index of every key whose sides (bits 1 and 2) are not both there, in file order."""
+        if not sides:
+            return []
+        import numpy as np
+
+        order, starts = self._runs()
+        seen = np.bitwise_or.reduceat(np.frombuffer(sides, np.uint8)[order], starts)
+        found: list[int] = np.sort(order[starts[seen != 3]]).tolist()
+        return found
+
+    def _runs(self) -> Any:
+        """The indexes ordered by key, and where in that order each key begins."""
+        import numpy as np
+
+        hashes = np.frombuffer(self._hashes, np.int64)
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        return order, np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))

@@ -1,0 +1,74 @@
+"""A large JSONL file checked in ranges by several processes, with the same findings as one process gives."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from evalloom.dialects.dataset import Dataset
+from evalloom.files.json_rows import JsonReader
+from evalloom.files.source import is_plain, read_chunks, read_range
+from evalloom.validate.tally import Block, Checker
+
+RANGE_BYTES = 4 * 1024 * 1024
+_WORTH_IT = 4 * RANGE_BYTES
+
+
+class NotLines(Exception):
+    """A record goes on from one range to the next, so the file must be read in one piece."""
+
+
+def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
+    """Whether a file is large, plain and one record per line, and its records need no shared reading of sources."""
+    path = dataset.source.path
+    if path is None or dataset.layout != "json" or checker.rules.check_must_include_in_sources:
+        return False
+    if not path.is_file() or path.stat().st_size < _WORTH_IT or not is_plain(dataset.source):
+        return False
+    return not next(read_chunks(dataset.source), b"").lstrip().startswith(b"[")
+
+
+def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str]]) -> Iterator[Block]:
+    """The blocks of a file in order; `full` tells which codes need no more findings listed."""
+    size = path.stat().st_size
+    workers = min(os.cpu_count() or 1, 8)
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, checker)) as pool:
+        waiting: deque[Future[Block]] = deque()
+        try:
+            for start in chain(range(0, size, RANGE_BYTES), [None] * (workers + 1)):
+                if start is not None:
+                    waiting.append(pool.submit(_check_range, start, full()))
+                if waiting and (start is None or len(waiting) > workers + 1):
+                    yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+_path: Path
+_checker: Checker
+
+
+def _start(path: Path, checker: Checker) -> None:
+    global _path, _checker
+    _path, _checker = path, checker
+    # Records are trees, freed as soon as they are checked; the cycle collector would only look on.
+    gc.disable()
+
+
+def _check_range(start: int, full: Collection[str]) -> Block:
+    reader = JsonReader(read_range(_path, start, start + RANGE_BYTES), may_be_array=False)
+    block = _checker.check(_checker.mapping.apply_rows(reader), full)
+    if reader.open_ended and start + RANGE_BYTES < _path.stat().st_size:
+        raise NotLines
+    return msgspec.structs.replace(block, lines=reader.lines)

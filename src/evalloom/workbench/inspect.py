@@ -1,0 +1,101 @@
+"""`evalloom inspect`: what is in a file, without judging it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import orjson
+from msgspec import Struct
+
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.dialect import Rules
+from evalloom.files.rows import Problem
+from evalloom.model import Record, type_name
+
+_NO_RULES = Rules()
+_MOST_FIELDS = 200
+"""Records with keys that are data (an id as a key) would fill the memory otherwise."""
+
+
+class FieldSummary(Struct):
+    """One field over all records: how often it is there, of which types, with an example."""
+
+    name: str
+    count: int
+    types: dict[str, int]
+    example: Any
+
+
+class Contents(Struct):
+    """What a file holds."""
+
+    file: str
+    dialect: str
+    reason: str
+    layout: str
+    lines: int
+    records: int
+    cases: int
+    problems: int
+    checks: dict[str, int]
+    tags: dict[str, int]
+    fields: list[FieldSummary]
+    record_bytes: dict[str, int]
+    sample: Record | None
+
+
+def inspect(dataset: Dataset) -> Contents:
+    """Reads a dataset through and sums up what it saw."""
+    fields: dict[str, FieldSummary] = {}
+    tags: Counter[str] = Counter()
+    checks: Counter[str] = Counter()
+    records = cases = problems = total = smallest = largest = 0
+    sample: Record | None = None
+    for item in dataset:
+        if isinstance(item, Problem):
+            problems += item.severity == "error"
+            continue
+        records += 1
+        size = len(item.text) or len(orjson.dumps(item.value))
+        total, largest = total + size, max(largest, size)
+        smallest = min(smallest or size, size)
+        _count_fields(fields, item.value)
+        if not dataset.dialect.is_case(item.value):
+            continue
+        cases += 1
+        sample = sample or item.value
+        if any(remark.severity == "error" for remark in dataset.dialect.findings(item.value, _NO_RULES)):
+            problems += 1
+            continue
+        case = dataset.dialect.to_case(item.value, dataset.origin(item))
+        tags.update(case.tags)
+        checks.update(check.kind for check in case.checks)
+    sizes = {"smallest": smallest, "mean": total // records if records else 0, "largest": largest}
+    return Contents(
+        dataset.source.name,
+        dataset.dialect.name,
+        dataset.reason,
+        dataset.layout,
+        dataset.lines,
+        records,
+        cases,
+        problems,
+        dict(checks.most_common()),
+        dict(tags.most_common()),
+        list(fields.values()),
+        sizes,
+        sample,
+    )
+
+
+def _count_fields(fields: dict[str, FieldSummary], record: Record) -> None:
+    for name, value in record.items():
+        found = fields.get(name)
+        if found is None:
+            if len(fields) >= _MOST_FIELDS:
+                continue
+            found = fields[name] = FieldSummary(name, 0, {}, value)
+        found.count += 1
+        kind = type_name(value)
+        found.types[kind] = found.types.get(kind, 0) + 1

@@ -1,0 +1,131 @@
+"""`evalloom validate`: the files that were named, each through the linter, into one report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.dialects.contract import read_contract
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.dialect import Rules
+from evalloom.dialects.mapping import Mapping, parse_mapping
+from evalloom.errors import usage_error
+from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES, RowReader
+from evalloom.files.rows import Row
+from evalloom.files.source import Source, source_of
+from evalloom.model import Checked, Finding
+from evalloom.reports.lint import LintReport
+from evalloom.validate import validate
+
+_SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
+_SKIPPED_FOLDERS = ("node_modules", "__pycache__")
+_SKIPPED_FILES = ("evalloom.yaml", "package.json", "package-lock.json")
+
+
+class LintOptions(Struct, frozen=True):
+    """What flags and config files say about a linter's run."""
+
+    dialect: str = ""
+    mapping: Mapping = Mapping()
+    encoding: str = ""
+    rules: Rules = Rules()
+    strict: bool = False
+    hints: bool = True
+    deep: bool = False
+    tool: str = "evalloom validate"
+
+
+def lint(paths: Iterable[str], options: LintOptions = LintOptions()) -> LintReport:  # noqa: B008
+    """The findings about every file that the paths name; folders are looked through."""
+    checked = []
+    for source, in_folder in find_sources(paths, options.encoding):
+        one = _lint_one(source, options)
+        checked.append(_only_met(one) if in_folder else one)
+    return LintReport(checked, options.tool, options.rules.root, now(), options.strict)
+
+
+def lint_source(source: Source, options: LintOptions) -> LintReport:
+    """The findings about one file, and only a file."""
+    return LintReport([_lint_one(source, options)], options.tool, options.rules.root, now(), options.strict)
+
+
+def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str = "") -> Dataset:
+    """The dataset in a file: `read("cases.jsonl").cases()` gives its cases."""
+    return Dataset(source_of(path, encoding), dialect, parse_mapping(mapping))
+
+
+def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:  # noqa: B008
+    """What the linter has to say about a file."""
+    return validate(read(path, dialect, mapping), rules)
+
+
+def find_sources(paths: Iterable[str], encoding: str = "") -> Iterator[tuple[Source, bool]]:
+    """Each file to read, and whether it was only met in a folder."""
+    for given in paths:
+        path = Path(given)
+        if given == "-" or not path.is_dir():
+            yield source_of(given, encoding), False
+            continue
+        found = False
+        for file in sorted(path.rglob("*")):
+            source = source_of(file, encoding)
+            if file.is_file() and source.suffix in _SUFFIXES and _is_looked_at(file.relative_to(path)):
+                found = True
+                yield source, True
+        if not found:
+            raise usage_error("no_files", f"{path.as_posix()}: expected files in JSONL, JSON, CSV or YAML, found none")
+
+
+def _is_looked_at(path: Path) -> bool:
+    hidden = any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in path.parts)
+    return not hidden and path.name not in _SKIPPED_FILES
+
+
+def _lint_one(source: Source, options: LintOptions) -> Checked:
+    dataset = Dataset(source, options.dialect, options.mapping)
+    rules = options.rules
+    if dataset.dialect.name == "hop" and rules.contract is None and (metainfo := _metainfo_beside(source)):
+        rules = msgspec.structs.replace(rules, contract=read_contract(str(metainfo)))
+    return validate(dataset, rules, options.hints)
+
+
+def _metainfo_beside(source: Source) -> Path | None:
+    """The contract of a task folder: `Hoplet/metainfo.md` beside its `TestCases/`."""
+    if source.path is None or source.path.absolute().parent.name != "TestCases":
+        return None
+    found = source.path.absolute().parent.parent / "Hoplet" / "metainfo.md"
+    return found if found.is_file() else None
+
+
+def _only_met(checked: Checked) -> Checked:
+    """A file in a folder that holds no cases at all is worth a remark, not a failure: nobody named it."""
+    findings = [_as_info(finding) if finding.code == "not_a_dataset" else finding for finding in checked.findings]
+    counts = {
+        (code, "info" if code == "not_a_dataset" else severity): n for (code, severity), n in checked.counts.items()
+    }
+    return msgspec.structs.replace(checked, findings=findings, counts=counts)
+
+
+def _as_info(finding: Finding) -> Finding:
+    return msgspec.structs.replace(finding, severity="info")
+
+
+def steps_of(pipeline: str) -> frozenset[str]:
+    """The step ids of a pipeline file."""
+    rows = list(RowReader(source_of(pipeline)))
+    document = rows[0].value if rows and isinstance(rows[0], Row) else None
+    steps = document.get("steps") if isinstance(document, dict) else None
+    if not isinstance(steps, list):
+        reason = next(
+            (row.message for row in rows if not isinstance(row, Row)), "expected an object with a list 'steps'"
+        )
+        raise usage_error("pipeline_unreadable", f"--pipeline {pipeline}: {reason}")
+    return frozenset(str(step["id"]) for step in steps if isinstance(step, dict) and "id" in step)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
