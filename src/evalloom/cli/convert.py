@@ -28,7 +28,7 @@ from evalloom.workbench.convert import Conversion, convert
 def command(source: str, to: str, output: str, dialect: str, mapping: str, encoding: str) -> int:
     """Write the cases of a file in another format; what that format cannot hold is listed on stderr.
 
-    Exit codes: 0 every case was written, 2 some records have errors and were left out, 3 could not finish.
+    Exit codes: 0 every case was written, 2 some records could not be read, 3 could not finish.
     """
     writer = by_name(to)
     suffix = Path(output).suffix.lower()
@@ -43,15 +43,16 @@ def command(source: str, to: str, output: str, dialect: str, mapping: str, encod
         with atomic_writer(Path(output)) as stream:
             conversion = convert(dataset, writer, stream, as_array)
     _tell(conversion, dataset, to, output)
-    return 2 if any(finding.severity == "error" for finding in conversion.findings) or not conversion.written else 0
+    return 2 if any(finding.severity == "error" for finding in conversion.unread) or not conversion.written else 0
 
 
 def _tell(conversion: Conversion, dataset: Dataset, to: str, output: str) -> None:
-    for finding in conversion.findings:
+    for finding in conversion.unread:
         click.echo(str(finding), err=True)
     for note, count in conversion.lost.most_common():
         click.echo(f"not carried over: {note} ({tell(count, 'case')})", err=True)
+    if conversion.faulty:
+        hint = f"see 'evalloom validate {dataset.source.name}'"
+        click.echo(f"{tell(conversion.faulty, 'case')} written as they are have errors: {hint}", err=True)
     where = "" if output == "-" else f" to {output}"
-    left_out = f", {tell(conversion.refused, 'record')} left out" if conversion.refused else ""
-    told = f"{dataset.dialect.name} → {to}: {tell(conversion.written, 'case')} written{where}{left_out}"
-    click.echo(told, err=True)
+    click.echo(f"{dataset.dialect.name} → {to}: {tell(conversion.written, 'case')} written{where}", err=True)

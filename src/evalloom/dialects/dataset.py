@@ -96,7 +96,7 @@ class Dataset:
                 item.value = self.mapping.apply(item.value)
                 yield item
             else:
-                yield not_object(item) if isinstance(item, Row) else item
+                yield not_object(item, self.dialect) if isinstance(item, Row) else item
 
     def cases(self) -> Iterator[Case | Problem]:
         """The cases of the dataset, in order; a case without an id is named by its number."""
@@ -212,9 +212,10 @@ def _is_pipeline(document: Record) -> bool:
     return isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
 
 
-def not_object(row: Row) -> Problem:
+def not_object(row: Row, dialect: Dialect) -> Problem:
+    """The problem that a row is when it is not an object."""
     message = f"expected an object, got {type_name(row.value)}: {quote(row.value)}"
-    return Problem("json_not_object", "error", message, Place(row.line, row.column), row.file)
+    return Problem(dialect.not_object_code, "error", message, Place(row.line, row.column), row.file)
 
 
 class _Under(AnyMapping[Path, Place]):

@@ -67,6 +67,8 @@ class Dialect(Struct, frozen=True):
     """The records inside one whole document such as a config file; None when it is not of this format."""
     pair: Callable[[Record], tuple[str, str] | None] | None = None
     """The group a record belongs to and its side in it, where the two sides must both be there."""
+    not_object_code: str = "json_not_object"
+    """What a row that is no object is called here."""
     ids_increase: bool = False
     as_array: bool = False
     """Whether the format's own files are one JSON array instead of one object per line."""

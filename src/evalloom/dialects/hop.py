@@ -235,12 +235,13 @@ def canonical(record: Record) -> Record:
 def write(case: Case, number: int) -> Written:
     """A case as a flat HOP record: inputs beside `id` and `tag`, equalities as `expected_<field>`."""
     lost = Lost(case)
-    if not case.id.isdecimal():
+    has_number = case.id.isdecimal() and len(case.id) < 19
+    if not has_number:
         lost.add("id: ids are integers here, so cases are numbered")
     if not case.tags:
         lost.add("tag: the case has none, so 'untagged' stands there")
     lost.tags_but(*case.tags[:1])
-    record: Record = {"id": int(case.id) if case.id.isdecimal() else number, "tag": (*case.tags, "untagged")[0]}
+    record: Record = {"id": int(case.id) if has_number else number, "tag": (*case.tags, "untagged")[0]}
     for name in ("description", "difficulty"):
         if name in case.meta:
             record[name] = case.meta[name]

@@ -224,19 +224,28 @@ def _got(value: object) -> str:
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case with one check per expected output, per step and on the aggregation, as its config asks (PIPE-10)."""
-    found = {**DEFAULTS, **canonical(record)}
-    config = found["evaluation_config"] or {}
+    given = canonical(record)
+    # A field of a wrong type has its finding already; here it counts as absent.
+    found = {**given, **{name: _typed(given.get(name), default) for name, default in DEFAULTS.items()}}
+    config = found["evaluation_config"]
     needs = found.get("depends_on") or []
     return Case(
         id=str(found["id"]),
-        inputs=found["inputs"] or {},
+        inputs=found["inputs"],
         checks=tuple(_checks(found, config)),
-        tags=tuple(found["tags"] or ()),
-        needs=tuple([needs] if isinstance(needs, str) else needs),
+        tags=tuple(tag for tag in found["tags"] if isinstance(tag, str)),
+        needs=tuple(
+            need for need in ([needs] if isinstance(needs, str) else _typed(needs, [])) if isinstance(need, str)
+        ),
         meta={name: value for name, value in found.items() if name not in _IN_CASE and value not in (None, {})},
         raw=record,
         origin=origin,
     )
+
+
+def _typed(value: Any, default: Any) -> Any:
+    """The value when it has the type of the default; anything where the default is None."""
+    return value if default is None or type(value) is type(default) else default
 
 
 _IN_CASE = ("id", "tags", "inputs", "expected_outputs", "expected_aggregation", "intermediate_expectations")
@@ -249,12 +258,12 @@ def _checks(found: Record, config: Record) -> Iterator[Check]:
         "ignore_fields": config.get("ignore_fields", []),
     }
     if config.get("evaluate_intermediate", False):
-        for step, expected in (found["intermediate_expectations"] or {}).items():
+        for step, expected in found["intermediate_expectations"].items():
             yield Check("structural", expected, f"steps.{step}", options=options)
     if found["expected_aggregation"] is not None and config.get("evaluate_aggregation", True):
         yield Check("structural", found["expected_aggregation"], "aggregation", options=options)
     if config.get("evaluate_final", True):
-        for field, expected in (found["expected_outputs"] or {}).items():
+        for field, expected in found["expected_outputs"].items():
             where = "output" if field == "output" else f"output.{field}"
             yield Check("structural", expected, where, options=options)
 

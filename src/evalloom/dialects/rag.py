@@ -237,12 +237,17 @@ def to_case(record: Record, origin: Origin) -> Case:
     return Case(
         id=str(record.get("id", "")),
         inputs={"query": record.get("query")},
-        checks=(Check("source_hit", record.get("expected_sources"), "sources"), Check("contains_all", anchors)),
+        checks=tuple(check for check in (_sources_check(record), Check("contains_all", anchors)) if check.expected),
         tags=tuple(dict.fromkeys(tag for tag in tags if isinstance(tag, str))),
         meta={key: value for key, value in record.items() if key not in (*REQUIRED, "tags")},
         raw=record,
         origin=origin,
     )
+
+
+def _sources_check(record: Record) -> Check:
+    sources = [source for source in _list(record.get("expected_sources")) if isinstance(source, str)]
+    return Check("source_hit", sources, "sources")
 
 
 def _list(value: Any) -> list[Any]:

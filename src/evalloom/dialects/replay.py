@@ -204,4 +204,5 @@ DIALECT = Dialect(
     to_case=to_case,
     write=write,
     schema=schema,
+    not_object_code="row_invalid",
 )

@@ -184,8 +184,8 @@ def _number(text: str) -> Any:
             return int(text[2:], 8)
         if text.startswith("0x"):
             return int(text, 16)
-        # A longer number is an id somebody wrote without quotes; as text it keeps every digit.
-        return int(text) if len(text) <= 19 else text
+        # A number beyond 64 bits is an id somebody wrote without quotes; as text it keeps every digit.
+        return int(text) if len(text) <= 20 and -(2**63) <= int(text) < 2**64 else text
     if _FLOAT.fullmatch(text):
         value = float(text)
         return value if abs(value) != float("inf") else text

@@ -82,7 +82,7 @@ class Checker(Struct, frozen=True):
                         pair_lines.append(item.line)
                         sides.append(1 if pair[1] == "official" else 2)
                     continue
-                item = not_object(item)
+                item = not_object(item, self.dialect)
             counts[item.code, item.severity] += 1
             if kept.has_room(item.code):
                 findings.append(self.located(item))

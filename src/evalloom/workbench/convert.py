@@ -13,19 +13,18 @@ from evalloom.dialects import WRITERS
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Dialect, Rules
 from evalloom.errors import usage_error
-from evalloom.files.rows import Problem
-from evalloom.model import Case, Finding, Origin, Record
-
-_LISTED = 1000
+from evalloom.files.rows import Problem, Row
+from evalloom.model import Finding, Origin, Record
 
 
 class Conversion(Struct):
-    """How a conversion went: how many cases, what each lost, and the records that could not be read."""
+    """How a conversion went: cases written, what they lost, and what could not be read at all."""
 
     written: int = 0
-    refused: int = 0
+    faulty: int = 0
+    """How many of the written cases have errors by the rules of the format they came from."""
     lost: Counter[str] = Counter()
-    findings: list[Finding] = []
+    unread: list[Finding] = []
 
 
 def convert(dataset: Dataset, to: Dialect, stream: IO[bytes], as_array: bool) -> Conversion:
@@ -33,7 +32,7 @@ def convert(dataset: Dataset, to: Dialect, stream: IO[bytes], as_array: bool) ->
     if to not in WRITERS:
         names = ", ".join(dialect.name for dialect in WRITERS)
         raise usage_error("no_writer", f"--to: expected one of {names}, got {to.name!r}, which is only read")
-    conversion = Conversion(lost=Counter(), findings=[])
+    conversion = Conversion(lost=Counter(), unread=[])
     before = b"[\n" if as_array else b""
     for record in _records(dataset, to, conversion):
         stream.write(before + orjson.dumps(record, option=orjson.OPT_INDENT_2 if as_array else 0))
@@ -50,37 +49,19 @@ def _records(dataset: Dataset, to: Dialect, conversion: Conversion) -> Iterator[
     rules = Rules()
     for item in dataset:
         if isinstance(item, Problem):
-            _refuse(
-                conversion, Finding(item.code, item.severity, item.message, Origin(dataset.source.name, *item.place))
-            )
-            continue
-        remarks = [remark for remark in dataset.dialect.findings(item.value, rules) if remark.severity == "error"]
-        for remark in remarks:
-            finding = Finding(remark.code, remark.severity, remark.message, dataset.origin(item, remark.path))
-            _refuse(conversion, finding)
-        if remarks or not dataset.dialect.is_case(item.value):
-            conversion.refused += bool(remarks)
-            if not remarks:
-                conversion.lost["meta line: describes a batch, not a case"] += 1
-            continue
-        if dataset.dialect is to:
-            yield to.canonical(item.value)
-            continue
-        case = dataset.dialect.to_case(item.value, dataset.origin(item))
-        yield _written(case, to, conversion)
+            origin = Origin(item.file or dataset.source.name, *item.place)
+            conversion.unread.append(Finding(item.code, item.severity, item.message, origin))
+        elif not dataset.dialect.is_case(item.value):
+            conversion.lost["line: it describes a batch and is no case"] += 1
+        else:
+            remarks = dataset.dialect.findings(item.value, rules)
+            conversion.faulty += any(remark.severity == "error" for remark in remarks)
+            yield _converted(dataset, item, to, conversion)
 
 
-def _written(case: Case, to: Dialect, conversion: Conversion) -> Record:
-    assert to.write is not None
-    written = to.write(case, conversion.written + 1)
+def _converted(dataset: Dataset, row: Row, to: Dialect, conversion: Conversion) -> Record:
+    if dataset.dialect is to or to.write is None:
+        return to.canonical(row.value)
+    written = to.write(dataset.dialect.to_case(row.value, dataset.origin(row)), conversion.written + 1)
     conversion.lost.update(written.lost)
     return written.record
-
-
-def _refuse(conversion: Conversion, finding: Finding) -> None:
-    conversion.refused += finding.severity == "error" and finding.code in _BROKEN
-    if len(conversion.findings) < _LISTED:
-        conversion.findings.append(finding)
-
-
-_BROKEN = ("json_parse_error", "json_not_object", "lone_surrogate", "nesting_too_deep", "number_loses_precision")
