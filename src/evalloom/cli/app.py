@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -79,9 +77,8 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{name}: interrupted", err=True)
         return 3
-    except BrokenPipeError:
-        # The reader of our output has gone; there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:
+        # How click ends when the reader of our output has gone; there is nobody left to tell.
         return 3
     except Exception as fault:  # a bug of ours: the user gets a line, not a traceback
         if "--debug" in arguments:

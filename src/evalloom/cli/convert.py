@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from evalloom.cli.options import reading_options
+from evalloom.cli.options import reading_options, refuse_overwriting
 from evalloom.dialects import WRITERS, by_name
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.mapping import parse_mapping
 from evalloom.errors import usage_error
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
-from evalloom.reports.lint import tell
+from evalloom.reports.lint import printable, tell
 from evalloom.workbench.convert import Conversion, convert
 
 
@@ -34,25 +35,35 @@ def command(source: str, to: str, output: str, dialect: str, mapping: str, encod
     suffix = Path(output).suffix.lower()
     if output != "-" and suffix not in (".jsonl", ".ndjson", ".json"):
         raise usage_error("unknown_format", f"-o {output}: expected a file name ending in .jsonl or .json")
+    if output != "-":
+        refuse_overwriting([Path(output)], [Path(source)])
     as_array = suffix == ".json" or (output == "-" and writer.as_array)
     dataset = Dataset(source_of(source, encoding), dialect, parse_mapping(mapping))
     if output == "-":
         conversion = convert(dataset, writer, sys.stdout.buffer, as_array)
         sys.stdout.flush()
     else:
-        with atomic_writer(Path(output)) as stream:
+        with suppress(_NothingWritten), atomic_writer(Path(output)) as stream:
             conversion = convert(dataset, writer, stream, as_array)
+            if not conversion.written:
+                raise _NothingWritten
     _tell(conversion, dataset, to, output)
-    return 2 if any(finding.severity == "error" for finding in conversion.unread) or not conversion.written else 0
+    return 0 if conversion.written and not conversion.errors else 2
+
+
+class _NothingWritten(Exception):
+    """Keeps the file that was there before: no cases are no reason to empty it."""
 
 
 def _tell(conversion: Conversion, dataset: Dataset, to: str, output: str) -> None:
     for finding in conversion.unread:
-        click.echo(str(finding), err=True)
+        click.echo(printable(str(finding)), err=True)
+    if conversion.unlisted:
+        click.echo(f"… and {tell(conversion.unlisted, 'more finding')}", err=True)
     for note, count in conversion.lost.most_common():
-        click.echo(f"not carried over: {note} ({tell(count, 'case')})", err=True)
+        click.echo(f"not carried over: {printable(note)} ({tell(count, 'case')})", err=True)
     if conversion.faulty:
         hint = f"see 'evalloom validate {dataset.source.name}'"
         click.echo(f"{tell(conversion.faulty, 'case')} written as they are have errors: {hint}", err=True)
-    where = "" if output == "-" else f" to {output}"
+    where = "" if output == "-" else f" to {output}" if conversion.written else f", so {output} is left as it was"
     click.echo(f"{dataset.dialect.name} → {to}: {tell(conversion.written, 'case')} written{where}", err=True)

@@ -10,6 +10,7 @@ from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.mapping import parse_mapping
 from evalloom.files.source import source_of
 from evalloom.model import quote
+from evalloom.reports.lint import printable, tell
 from evalloom.workbench.inspect import Contents, inspect
 
 
@@ -22,8 +23,10 @@ def command(source: str, dialect: str, mapping: str, encoding: str, as_json: boo
     contents = inspect(Dataset(source_of(source, encoding), dialect, parse_mapping(mapping)))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(contents), indent=2))
-    else:
+    elif contents.records:
         _print(contents)
+    else:
+        click.echo(printable(contents.first_problem or f"{contents.file}: has no record in it"), err=True)
     return 0 if contents.records else 2
 
 
@@ -32,20 +35,26 @@ def _print(contents: Contents) -> None:
     told = {
         "file": contents.file,
         "dialect": f"{contents.dialect} ({contents.reason})",
-        "records": f"{contents.records:,} in {contents.lines:,} lines, {contents.cases:,} cases",
+        "records": f"{contents.records:,} in {tell(contents.lines, 'line')}, {tell(contents.cases, 'case')}",
         "sizes": f"{sizes['smallest']:,} to {sizes['largest']:,} bytes a record, {sizes['mean']:,} on average",
         "checks": ", ".join(f"{kind} {count:,}" for kind, count in contents.checks.items()) or "none",
         "tags": _most(contents.tags),
-        "problems": f"{contents.problems:,}; see 'evalloom validate {contents.file}'" if contents.problems else "none",
+        "problems": f"{contents.problems:,}, the first: {contents.first_problem}" if contents.problems else "none",
     }
     for name, value in told.items():
-        click.echo(f"{name:9} {value}")
+        click.echo(f"{name:9} {printable(value)}")
     click.echo("fields")
-    width = max((len(field.name) for field in contents.fields), default=0)
-    for field in contents.fields:
+    names = [printable(field.name) for field in contents.fields]
+    width = max(map(len, names))
+    for name, field in zip(names, contents.fields, strict=True):
         types = " or ".join(kind.removeprefix("a ").removeprefix("an ") for kind in field.types)
         share = "" if field.count == contents.records else f" in {field.count:,} of {contents.records:,}"
-        click.echo(f"  {field.name:{width}}  {types}{share}, e.g. {quote(field.example)}")
+        click.echo(f"  {name:{width}}  {types}{share}, e.g. {quote(field.example)}")
+    click.echo(f"sample    {printable(_cut(msgspec.json.encode(contents.sample).decode()))}")
+
+
+def _cut(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _most(tags: dict[str, int], limit: int = 12) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from evalloom.errors import usage_error
-from evalloom.reports import LINT_REPORTERS, LintReporter
+from evalloom.errors import EvalloomError, usage_error
+from evalloom.reports import LINT_REPORTERS, LintReporter, lint_text
 from evalloom.reports.lint import LintReport
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,12 +37,27 @@ def reporter_for(path: Path) -> LintReporter:
     raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {known}")
 
 
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """What is written must not take the place of the data that is read."""
+    read = {os.path.realpath(path) for path in inputs}
+    for path in outputs:
+        if os.path.realpath(path) in read:
+            raise usage_error(
+                "would_overwrite", f"{path.as_posix()}: is the file that is read. Give the output another name"
+            )
+
+
+def existing_folder(root: str) -> Path:
+    """The folder that `--root` names."""
+    if not os.path.isdir(root):
+        raise EvalloomError("root_missing", f"--root {root}: there is no such folder")
+    return Path(root)
+
+
 def print_findings(report: LintReport) -> None:
     """Findings on stdout: plain lines, and on a terminal in colour with the offending line below each."""
-    from evalloom.reports import lint_text
-
     if not sys.stdout.isatty():
-        click.echo(lint_text.render(report), nl=False)
+        click.echo(lint_text.render_for_console(report), nl=False)
         return
     from evalloom.cli.terminal import print_report
 

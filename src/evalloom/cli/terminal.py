@@ -8,7 +8,7 @@ from rich.text import Text
 
 from evalloom.files.lines import pick_lines
 from evalloom.model import Finding, Severity
-from evalloom.reports.lint import LintReport
+from evalloom.reports.lint import LintReport, printable
 from evalloom.reports.lint_text import closing, console_order
 
 _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -22,7 +22,7 @@ def print_report(report: LintReport, console: Console | None = None) -> None:
     for finding in findings:
         if finding.origin.line:
             wanted.setdefault(finding.origin.file, set()).add(finding.origin.line)
-    texts = {file: pick_lines(file, lines) for file, lines in wanted.items()}
+    texts = {file: pick_lines(str(report.base / file), lines) for file, lines in wanted.items()}
     for finding in findings:
         _print_finding(console, finding, texts.get(finding.origin.file, {}).get(finding.origin.line))
     *told, verdict = closing(report)
@@ -35,14 +35,14 @@ def _print_finding(console: Console, finding: Finding, line: str | None) -> None
     style = _STYLES[finding.severity]
     console.print(
         Text.assemble(
-            (str(finding.origin), "bold"),
+            (printable(str(finding.origin)), "bold"),
             ": ",
             (finding.severity, style),
-            f": {finding.message} ",
+            f": {printable(finding.message)} ",
             (f"[{finding.code}]", "dim"),
         )
     )
-    if line is not None:
+    if line is not None and finding.origin.column <= len(line) + 1:
         shown, caret = excerpt(line, finding.origin.column, console.width - 6)
         console.print(Text(f"    {shown}", style="dim"))
         console.print(Text(f"    {caret}", style=style))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evalloom.cli.options import print_findings, reading_options, reporter_for
+from evalloom.cli.options import existing_folder, print_findings, reading_options, refuse_overwriting, reporter_for
 from evalloom.dialects.contract import read_contract
 from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import parse_mapping
@@ -17,7 +17,7 @@ from evalloom.workbench.lint import LintOptions, lint, steps_of
 
 
 @click.command("validate")
-@click.argument("paths", metavar="FILE|FOLDER…", nargs=-1)
+@click.argument("paths", metavar="[FILE|FOLDER]…", nargs=-1)
 @reading_options
 @click.option("--root", default=".", help="Folder that expected_sources are relative to.")
 @click.option("--check-sources-exist", is_flag=True, help="RAG: every expected source must exist under --root.")
@@ -37,7 +37,11 @@ from evalloom.workbench.lint import LintOptions, lint, steps_of
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
-    "-o", "--output", multiple=True, metavar="FILE", help="Also write a report; .json .md .sarif .txt .github"
+    "-o",
+    "--output",
+    multiple=True,
+    metavar="FILE",
+    help=f"Also write a report: {' '.join(reporter.suffix for reporter in LINT_REPORTERS)}",
 )
 def command(
     paths: tuple[str, ...],
@@ -61,8 +65,9 @@ def command(
     evalloom.yaml names. Exit codes: 0 nothing wrong, 2 errors found, 3 could not finish.
     """
     reporters = [(Path(file), reporter_for(Path(file))) for file in output]
+    refuse_overwriting((path for path, _ in reporters), map(Path, paths))
     rules = Rules(
-        root=Path(root),
+        root=existing_folder(root),
         check_sources_exist=check_sources_exist,
         check_must_include_in_sources=check_must_include_in_sources,
         contract=read_contract(contract) if contract else None,
@@ -70,11 +75,12 @@ def command(
     )
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
     report = lint(paths or find_datasets(), options)
-    for path, reporter in reporters:
-        write_text(path, reporter.render(report))
     if format_name == "text" and not as_json:
         print_findings(report)
     else:
         wanted = "json" if as_json else format_name
         click.echo(next(r for r in LINT_REPORTERS if r.name == wanted).render(report), nl=False)
+    # After the findings were shown: a report that cannot be written must not cost the user the findings too.
+    for path, reporter in reporters:
+        write_text(path, reporter.render(report))
     return report.exit_code

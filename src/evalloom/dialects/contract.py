@@ -70,7 +70,8 @@ def read_contract(given: str) -> Contract:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError) as fault:
-        raise usage_error("contract_unreadable", f"--contract {given}: cannot be read: {fault}") from None
+        reason = getattr(fault, "strerror", None) or str(fault)
+        raise usage_error("contract_unreadable", f"--contract {given}: cannot be read: {reason.lower()}") from None
     if path.suffix == ".py":
         contract = _from_python(text, function, given)
     elif path.suffix in (".yaml", ".yml", ".json"):

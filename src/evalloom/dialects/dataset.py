@@ -92,7 +92,7 @@ class Dataset:
         for item in chain(head, self._items):
             if isinstance(item, Row) and isinstance(item.value, dict):
                 if is_table:
-                    item.value = {name: _cell(name, text) for name, text in item.value.items()}
+                    item.value = {name: self._cell(name, text) for name, text in item.value.items()}
                 item.value = self.mapping.apply(item.value)
                 yield item
             else:
@@ -124,12 +124,14 @@ class Dataset:
             if len(self._head) >= 20 * SAMPLE or len(self._objects()) >= SAMPLE:
                 return
         rows = self._objects()
-        if len(rows) == 1 and not self.mapping.names and self._is_document(rows[0]):
+        if len(rows) == 1 and self._is_document(rows[0]):
             self._expand(rows[0])
 
     def _is_document(self, row: Row) -> bool:
         """Whether one object is a whole file in itself, and not one line of a dataset."""
-        return self.layout == "yaml" or (self.layout == "json" and self.source.suffix not in (".jsonl", ".ndjson"))
+        if self.layout == "json" and self.source.suffix not in (".jsonl", ".ndjson"):
+            return self.source.suffix == ".json" or b"\n" in row.text
+        return self.layout == "yaml"
 
     def _expand(self, row: Row) -> None:
         dialects = (self._given,) if self._given else DIALECTS
@@ -189,7 +191,7 @@ class Dataset:
 
     def _decide(self) -> tuple[Dialect, str]:
         if self._given:
-            return self._given, "--dialect says so"
+            return self._given, "as asked for"
         if self._expanded_by:
             return self._expanded_by, f"it is a {self._expanded_by.name} document"
         for record in self.sample:
@@ -197,6 +199,19 @@ class Dataset:
             if dialect.name == self.votes[0][0]:
                 return dialect, reason
         return replay.DIALECT, "it has no record to tell by"
+
+    def _cell(self, name: str, text: str) -> object:
+        """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
+        if name == "tags" and text[:1] != "[":
+            return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
+        if name == "id" and self.dialect is hop.DIALECT and text.isdecimal() and len(text) < 19:
+            return int(text)
+        if text[:1] in ("[", "{"):
+            try:
+                return orjson.loads(text)
+            except orjson.JSONDecodeError:
+                return text
+        return text
 
     def _not_a_dataset(self) -> Problem:
         if _is_pipeline(self.sample[0]):
@@ -234,18 +249,6 @@ class _Under(AnyMapping[Path, Place]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def _cell(name: str, text: str) -> object:
-    """A list or an object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
-    if name == "tags" and text[:1] != "[":
-        return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
-    if text[:1] in ("[", "{"):
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return text
-    return text
 
 
 def _with_id(case: Case, id: str) -> Case:

@@ -43,6 +43,10 @@ class Included(Struct, frozen=True):
 Expanded = Iterable[tuple[Path, Record] | Included | Remark]
 
 
+def _always(record: Record) -> bool:
+    return True
+
+
 class Dialect(Struct, frozen=True):
     """One format. Functions that a format does not need stay at their defaults."""
 
@@ -52,8 +56,8 @@ class Dialect(Struct, frozen=True):
     """Why a record looks like this format; empty when it does not."""
     findings: Callable[[Record, Rules], Iterable[Remark]]
     to_case: Callable[[Record, Origin], Case]
-    is_clean: Callable[[Record, Rules], bool] = lambda record, rules: False
-    """A quick yes for records with nothing to remark; "no" only means that `findings` has to look."""
+    are_clean: Callable[[list[Record], Rules], bool] = lambda records, rules: False
+    """A quick yes for records with nothing to remark; "no" only means that `findings` has to look at each."""
     identity: Callable[[Record], str | int | None] = lambda record: None
     """What must be unique in a file; None when the record has no usable id."""
     write: Callable[[Case, int], Written] | None = None
@@ -61,7 +65,7 @@ class Dialect(Struct, frozen=True):
     canonical: Callable[[Record], Record] = lambda record: record
     """The one shape that is written for a record of this format, whichever shape it was read in."""
     schema: Callable[[], Record] | None = None
-    is_case: Callable[[Record], bool] = lambda record: True
+    is_case: Callable[[Record], bool] = _always
     """Whether a record is a case at all (a meta line is not)."""
     expand: Callable[[Record], Expanded | None] = lambda document: None
     """The records inside one whole document such as a config file; None when it is not of this format."""

@@ -17,6 +17,7 @@ DIFFICULTIES = ("easy", "medium", "hard")
 OWN_FIELDS = ("id", "tag", "description", "difficulty", "hop_result", "hop_stats", "profile", "_type")
 """The format's own fields; together with `expected_*` they never reach the function (HOP-2)."""
 
+_OWN = frozenset(OWN_FIELDS)
 _ANY_DIFFICULTY = (None, *DIFFICULTIES)
 _RESULT_FIELDS = frozenset(("hop_result", "hop_stats", "_type", "input"))
 
@@ -108,7 +109,7 @@ def identity(record: Record) -> str | int | None:
     return None if is_view_row(record) else found
 
 
-def is_clean(record: Record, rules: Rules) -> bool:
+def _is_clean(record: Record, rules: Rules) -> bool:
     """Whether a record is a plain case with an id, a tag and at least one input, and there is no contract to meet."""
     tag = record.get("tag")
     return (
@@ -120,8 +121,12 @@ def is_clean(record: Record, rules: Rules) -> bool:
         and record.get("difficulty") in _ANY_DIFFICULTY
         and type(record.get("description", "")) is str
         and not _RESULT_FIELDS & record.keys()
-        and any(name not in OWN_FIELDS and not name.startswith("expected_") for name in record)
+        and any(name not in _OWN and not name.startswith("expected_") for name in record)
     )
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return all(_is_clean(record, rules) for record in records)
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -279,7 +284,7 @@ DIALECT = Dialect(
     summary="HOP batch tests: id, tag, input fields, expected_<field>; result files in both wrappers",
     sniff=sniff,
     findings=findings,
-    is_clean=is_clean,
+    are_clean=are_clean,
     to_case=to_case,
     identity=identity,
     write=write,

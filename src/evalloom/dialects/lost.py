@@ -6,6 +6,8 @@ from typing import Any
 
 from evalloom.model import Case, Check, Record
 
+_QUESTIONS = ("question", "q", "user_input", "prompt", "input", "text")
+
 
 class Lost:
     """Collects notes while one case is written in another format."""
@@ -21,7 +23,8 @@ class Lost:
         return tuple(dict.fromkeys(self._notes))
 
     def check(self, check: Check) -> None:
-        self.add(f"check: {check.kind} on {check.where} has no place")
+        negated = "not " if check.options.get("negate") else ""
+        self.add(f"check: {negated}{check.kind} on {check.where} has no place")
 
     def inputs_but(self, *kept: str) -> None:
         """Every input that is not kept is lost."""
@@ -49,6 +52,7 @@ class Lost:
     def only_text_input(self, name: str) -> Any:
         """The one text among the inputs that can stand for `name`; the others are lost."""
         texts = [key for key, value in self._case.inputs.items() if isinstance(value, str)]
+        texts.sort(key=lambda key: key not in _QUESTIONS)
         if not texts:
             self.add(f"{name}: no input of the case is a text")
             self.inputs_but()
@@ -67,10 +71,23 @@ def is_text_check(check: Check) -> bool:
     return all(isinstance(text, str) for text in texts)
 
 
-def output_field(check: Check) -> str | None:
-    """The output field that a check compares as a whole; plain output is the field `output`."""
+def output_field(check: Check, has_prefixes: bool = False) -> str | None:
+    """The output field that a check compares as a whole; plain output is the field `output`.
+
+    `has_prefixes` says that texts such as `contains:…` keep their meaning where the check is written.
+    """
     if check.kind not in ("equals", "structural") or check.options.get("negate"):
+        return None
+    if check.kind == "structural" and not has_prefixes and _has_prefix(check.expected):
         return None
     if check.where == "output":
         return "output"
     return check.where.removeprefix("output.") if check.where.startswith("output.") else None
+
+
+def _has_prefix(expected: Any) -> bool:
+    """Whether a text anywhere in an expected value is a pattern, and not the text itself (PIPE-11)."""
+    if isinstance(expected, str):
+        return expected.startswith(("contains:", "regex:", "semantic:"))
+    below = expected.values() if isinstance(expected, dict) else expected if isinstance(expected, list) else ()
+    return any(map(_has_prefix, below))

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from evalloom.dialects.dialect import Dialect
 from evalloom.errors import usage_error
-from evalloom.files.rows import Problem, Row
+from evalloom.files.rows import Lines, Problem, Row, one_by_one
 from evalloom.model import Path, Record, Remark, error, warning
 
 _ALIASES = {
@@ -75,9 +75,9 @@ class Mapping(Struct, frozen=True):
                 _plant(found, new, value)
         return found
 
-    def apply_rows(self, rows: Iterable[Row | Problem]) -> Iterable[Row | Problem]:
+    def apply_rows(self, items: Iterable[Row | Problem | Lines]) -> Iterable[Row | Problem | Lines]:
         """The same rows with their records mapped; costs nothing where there is no mapping."""
-        return map(self._apply_row, rows) if self.names else rows
+        return map(self._apply_row, one_by_one(items)) if self.names else items
 
     def _apply_row(self, row: Row | Problem) -> Row | Problem:
         if isinstance(row, Row) and isinstance(row.value, dict):

@@ -34,7 +34,6 @@ DEFAULTS: Record = {
     "evaluation_config": {},
 }
 _NO_INPUT = ("id", "tags", "description", "metadata")
-_RICH_FIELDS = frozenset(("step_inputs", "batch_items", "intermediate_expectations", "evaluation_config"))
 _EMPTY: Record = {}
 _ID_CHARACTERS = re.compile(r"[\w-]+")
 _CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -111,17 +110,31 @@ def identity(record: Record) -> str | None:
     return found if isinstance(found, str) and found.strip() else None
 
 
-def is_clean(record: Record, rules: Rules) -> bool:
-    """Whether a record has a good id, tags, inputs and expected outputs, and none of the richer fields."""
-    found, tags = record.get("id"), record.get("tags", ())
+def _is_clean(record: Record, rules: Rules) -> bool:
+    """Whether every field of a record that is there is of its type, and nothing about it is worth a remark."""
+    found, tags, get = record.get("id"), record.get("tags"), record.get
+    config, items, intermediate = get("evaluation_config"), get("batch_items"), get("intermediate_expectations")
     return (
-        type(found) is str
+        rules.steps is None
+        and type(found) is str
         and _ID_CHARACTERS.fullmatch(found) is not None
-        and (not tags or (type(tags) is list and all(type(tag) is str for tag in tags)))
-        and not _RICH_FIELDS & record.keys()
-        and type(record.get("inputs", _EMPTY)) is dict
-        and type(record.get("expected_outputs", _EMPTY)) is dict
+        and (tags is None or (type(tags) is list and all(type(tag) is str for tag in tags)))
+        and type(get("inputs", _EMPTY)) is dict
+        and type(get("expected_outputs", _EMPTY)) is dict
+        and type(steps := get("step_inputs", _EMPTY)) is dict
+        and all(type(given) is dict for given in steps.values())
+        and (
+            config is None or (type(config) is dict and all(k in _CONFIG and _CONFIG[k][1](config[k]) for k in config))
+        )
+        and (items is None or (type(items) is list and all(type(item) is dict for item in items)))
+        and (items is None or get("expected_aggregation") is not None)
+        and (intermediate is None or type(intermediate) is dict)
+        and (not intermediate or (config is not None and config.get("evaluate_intermediate") is True))
     )
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return all(_is_clean(record, rules) for record in records)
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -227,17 +240,21 @@ def to_case(record: Record, origin: Origin) -> Case:
     given = canonical(record)
     # A field of a wrong type has its finding already; here it counts as absent.
     found = {**given, **{name: _typed(given.get(name), default) for name, default in DEFAULTS.items()}}
-    config = found["evaluation_config"]
-    needs = found.get("depends_on") or []
+    needs = found.get("depends_on")
+    checked = _evaluated(found)
     return Case(
         id=str(found["id"]),
         inputs=found["inputs"],
-        checks=tuple(_checks(found, config)),
+        checks=tuple(_checks(found, checked)),
         tags=tuple(tag for tag in found["tags"] if isinstance(tag, str)),
         needs=tuple(
             need for need in ([needs] if isinstance(needs, str) else _typed(needs, [])) if isinstance(need, str)
         ),
-        meta={name: value for name, value in found.items() if name not in _IN_CASE and value not in (None, {})},
+        meta={
+            name: value
+            for name, value in found.items()
+            if name not in ("id", "tags", "inputs", *checked) and (name not in DEFAULTS or value != DEFAULTS[name])
+        },
         raw=record,
         origin=origin,
     )
@@ -248,46 +265,70 @@ def _typed(value: Any, default: Any) -> Any:
     return value if default is None or type(value) is type(default) else default
 
 
-_IN_CASE = ("id", "tags", "inputs", "expected_outputs", "expected_aggregation", "intermediate_expectations")
+def _evaluated(found: Record) -> tuple[str, ...]:
+    """The fields of expectations that the config asks to evaluate."""
+    config = found["evaluation_config"]
+    asked = {
+        "intermediate_expectations": config.get("evaluate_intermediate", False),
+        "expected_aggregation": config.get("evaluate_aggregation", True),
+        "expected_outputs": config.get("evaluate_final", True),
+    }
+    return tuple(name for name, wanted in asked.items() if wanted)
 
 
-def _checks(found: Record, config: Record) -> Iterator[Check]:
+def _checks(found: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
+    config = found["evaluation_config"]
     options = {
         "strict": config.get("strict_mode", False),
         "tolerance": config.get("tolerance", 0),
         "ignore_fields": config.get("ignore_fields", []),
     }
-    if config.get("evaluate_intermediate", False):
+    if "intermediate_expectations" in evaluated:
         for step, expected in found["intermediate_expectations"].items():
             yield Check("structural", expected, f"steps.{step}", options=options)
-    if found["expected_aggregation"] is not None and config.get("evaluate_aggregation", True):
+    if "expected_aggregation" in evaluated and found["expected_aggregation"] is not None:
         yield Check("structural", found["expected_aggregation"], "aggregation", options=options)
-    if config.get("evaluate_final", True):
+    if "expected_outputs" in evaluated:
         for field, expected in found["expected_outputs"].items():
             where = "output" if field == "output" else f"output.{field}"
-            yield Check("structural", expected, where, options=options)
+            yield _prefixed(expected, where) or Check("structural", expected, where, options=options)
+
+
+def _prefixed(expected: Any, where: str) -> Check | None:
+    """The check that a text like `contains:…` or `regex:…` stands for (PIPE-11)."""
+    prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
+    return Check(prefix, rest, where) if colon and prefix in ("contains", "regex") else None
 
 
 def write(case: Case, number: int) -> Written:
     """A case as a v2.0 record; further fields stay beside the format's own as custom fields."""
     lost = Lost(case)
-    outputs: Record = {}
+    expected: dict[str, Record] = {}
     for check in case.checks:
-        field = output_field(check)
         text = check.expected[0] if isinstance(check.expected, list) and len(check.expected) == 1 else check.expected
-        if field is not None:
-            outputs[field] = check.expected
-        elif check.kind in ("contains", "contains_all", "regex") and check.where == "output" and isinstance(text, str):
-            if check.options.get("negate") or "output" in outputs:
-                lost.check(check)
-            else:
-                outputs["output"] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
+        if (field := output_field(check, has_prefixes=True)) is not None:
+            expected.setdefault("expected_outputs", {})[field] = check.expected
+        elif check.kind == "structural" and check.where.startswith("steps."):
+            expected.setdefault("intermediate_expectations", {})[check.where.removeprefix("steps.")] = check.expected
+        elif check.kind == "structural" and check.where == "aggregation":
+            expected["expected_aggregation"] = check.expected
+        elif (field := _prefix_field(check, text)) and field not in expected.setdefault("expected_outputs", {}):
+            expected["expected_outputs"][field] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
         else:
             lost.check(check)
     record: Record = {"id": case.id or f"case_{number}", "tags": list(case.tags), "inputs": case.inputs}
-    if outputs:
-        record["expected_outputs"] = outputs
-    return Written({**record, **lost.meta_except(*record, *V2_FIELDS)}, lost.notes())
+    return Written({**record, **lost.meta_except(*record), **{k: v for k, v in expected.items() if v}}, lost.notes())
+
+
+def _prefix_field(check: Check, text: Any) -> str:
+    """The output field whose check can be said as the text `contains:…` or `regex:…`; empty when it cannot."""
+    if (
+        check.kind not in ("contains", "contains_all", "regex")
+        or check.options.get("negate")
+        or not isinstance(text, str)
+    ):
+        return ""
+    return "output" if check.where == "output" else check.where.removeprefix("output.") if "." in check.where else ""
 
 
 def schema() -> Record:
@@ -325,7 +366,7 @@ DIALECT = Dialect(
     summary="Pipeline testsets v2.0 (and v1.0): inputs, step_inputs, batch_items, expectations at each level",
     sniff=sniff,
     findings=findings,
-    is_clean=is_clean,
+    are_clean=are_clean,
     to_case=to_case,
     identity=identity,
     write=write,

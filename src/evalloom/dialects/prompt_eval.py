@@ -29,7 +29,7 @@ def identity(record: Record) -> str | None:
     return found if isinstance(found, str) and found.strip() else None
 
 
-def is_clean(record: Record, rules: Rules) -> bool:
+def _is_clean(record: Record, rules: Rules) -> bool:
     """Whether a record is a case of step 2 or 3 in order: all fields there, of their types, and no scores yet."""
     try:
         category, sub = record["test_category"], record["test_subcategory"]
@@ -46,6 +46,10 @@ def is_clean(record: Record, rules: Rules) -> bool:
         )
     except (KeyError, TypeError, AttributeError):
         return False
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return all(_is_clean(record, rules) for record in records)
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -122,10 +126,17 @@ def to_case(record: Record, origin: Origin) -> Case:
         inputs=found if isinstance(found, dict) else {},
         checks=tuple(Check("judge", name=point, options={"scale": [1, 3]}) for point in test_points(record)),
         tags=tuple(tag for tag in (category, sub) if isinstance(tag, str) and tag),
-        meta={name: value for name, value in record.items() if name not in ("test_id", "input")},
+        meta=_meta(record),
         raw=record,
         origin=origin,
     )
+
+
+def _meta(record: Record) -> Record:
+    """Further fields; what other formats call `description` goes under that name."""
+    in_case = ("test_id", "input", "test_category", "test_subcategory", "test_description")
+    found = {name: value for name, value in record.items() if name not in in_case}
+    return {"description": record["test_description"], **found} if "test_description" in record else found
 
 
 def write(case: Case, number: int) -> Written:
@@ -143,10 +154,10 @@ def write(case: Case, number: int) -> Written:
     eval_type = case.meta.get("eval_type")
     if eval_type not in EVAL_TYPES:
         eval_type = category if category in EVAL_TYPES else "quantitative"
-    description = case.meta.get("test_description") or case.meta.get("description")
+    description = case.meta.get("description")
     if not description:
         lost.add("test_description: the case has none, so its id stands there")
-    lost.meta_but("description", "eval_type", "test_description", "test_category", "test_subcategory")
+    lost.meta_but("description", "eval_type")
     record = {
         "test_id": case.id if _TEST_ID.fullmatch(case.id) else f"TC{number:03d}",
         "test_category": category,
@@ -185,7 +196,7 @@ DIALECT = Dialect(
     summary="prompt-eval test cases: test_id, test_category, input, TP scores 1 to 3",
     sniff=sniff,
     findings=findings,
-    is_clean=is_clean,
+    are_clean=are_clean,
     to_case=to_case,
     identity=identity,
     write=write,

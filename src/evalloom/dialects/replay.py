@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
-from evalloom.dialects.lost import Lost
+from evalloom.dialects.lost import Lost, output_field
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
 
 _KINDS = {
@@ -40,7 +40,7 @@ def sniff(record: Record) -> str:
     return "it has '_expected'" if "_expected" in record else ""
 
 
-def is_clean(record: Record, rules: Rules) -> bool:
+def _is_clean(record: Record, rules: Rules) -> bool:
     """Whether a row is plain variables, with nothing in it that could be wrong."""
     return "variables" not in record and "_expected" not in record and has_variables(record)
 
@@ -48,6 +48,10 @@ def is_clean(record: Record, rules: Rules) -> bool:
 def has_variables(record: Record) -> bool:
     found = record["variables"] if isinstance(record.get("variables"), dict) else record
     return any(not name.startswith("_") for name in found)
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return all(_is_clean(record, rules) for record in records)
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -166,7 +170,7 @@ def _expectation(check: Check) -> str | None:
         return "mustContain"
     if check.kind == "contains_any" and negated:
         return "mustNotContain"
-    if check.kind in ("equals", "structural") and not negated:
+    if output_field(check) is not None:
         return "equals"
     return {"regex": "regex", "json_schema": "jsonSchema"}.get(check.kind) if not negated else None
 
@@ -200,7 +204,7 @@ DIALECT = Dialect(
     summary="Replay dataset rows: variables by name, _expected, _tags",
     sniff=sniff,
     findings=findings,
-    is_clean=is_clean,
+    are_clean=are_clean,
     to_case=to_case,
     write=write,
     schema=schema,

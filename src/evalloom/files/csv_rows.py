@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row, refused
+from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row, not_utf8
 from evalloom.model import Path, Place, quote
 
 _DELIMITERS = ",;\t|"
@@ -16,52 +17,69 @@ class CsvReader:
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self.lines = 0
-        self._bytes_lines = _lines(chunks)
-        self._row_text: list[str] = []
+        self._numbered = _numbered(chunks)
+        self._again: deque[tuple[int, bytes]] = deque()
+        self._taken: list[tuple[int, bytes]] = []
+        """The lines of the row that is being read."""
         self._problems: list[Problem] = []
 
     def __iter__(self) -> Iterator[Row | Problem]:
-        lines = self._text_lines()
-        first = next((line for line in lines if line.strip()), "")
-        delimiter = max(_DELIMITERS, key=first.count)
         csv.field_size_limit(MAX_RECORD_BYTES)
-        table = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
+        first = next((line for line in self._text_lines() if line.strip()), "")
+        delimiter = max(_DELIMITERS, key=first.count)
+        self._put_back(self._taken[-1:] if first else [])
         header: list[str] = []
-        while first:
-            line = self.lines + 1 if header else self.lines
-            if header:
-                self._row_text = []
-            try:
-                cells = next(table, None)
-            except csv.Error as fault:
-                self._problems.append(Problem("csv_parse_error", "error", f"is not CSV: {fault}", Place(line, 1)))
-                cells = []
+        while (cells := self._next_row(delimiter)) is not None:
+            is_broken = any(problem.severity == "error" for problem in self._problems)
             yield from self._problems
-            self._problems.clear()
-            if cells is None:
-                return
+            line = self._taken[0][0]
             if not header:
                 names = [name.strip() for name in cells]
                 header = [name or f"_column{number}" for number, name in enumerate(names, 1)]
                 yield from _header_problems(names, line)
+                if not header:
+                    return
+            elif is_broken:
+                continue
             elif any(cells):
-                yield from _row(header, cells, line, _Cells("".join(self._row_text), header, delimiter, line))
+                yield from _row(header, cells, line, _Cells(self._taken, header, delimiter))
             elif cells:
                 yield Problem("blank_row", "info", "every cell of this row is empty; it is no case", Place(line, 1))
         yield from self._problems
 
+    def _next_row(self, delimiter: str) -> list[str] | None:
+        """The cells of the next row, none of them when it is broken; None at the end."""
+        self._taken, self._problems = [], []
+        try:
+            # Made anew for each row: one that has met a fault, or the end, does not go on.
+            return next(csv.reader(self._text_lines(), delimiter=delimiter, strict=True), None)
+        except csv.Error as fault:
+            self._put_back(self._taken[1:])
+            place = Place(self._taken[0][0], 1)
+            self._problems.append(Problem("csv_parse_error", "error", f"is not CSV: {fault}", place))
+            return []
+
+    def _put_back(self, lines: list[tuple[int, bytes]]) -> None:
+        """Lines to read again: a quote that is never closed takes in what follows, but only its own line is broken."""
+        if lines:
+            self._again.extendleft(reversed(lines))
+            self._problems = [problem for problem in self._problems if problem.place.line < lines[0][0]]
+
     def _text_lines(self) -> Iterator[str]:
-        for line in self._bytes_lines:
-            self.lines += 1
+        while (taken := self._again.popleft() if self._again else next(self._numbered, None)) is not None:
+            number, line = taken
+            self.lines = max(self.lines, number)
+            if len(line) > MAX_RECORD_BYTES:
+                limit = MAX_RECORD_BYTES // (1024 * 1024)
+                message = f"a line of more than {limit} MiB is not read"
+                self._problems.append(Problem("line_too_long", "error", message, Place(number, 1)))
+                line = b"\n"
+            self._taken.append(taken)
             try:
                 text = line.decode()
             except UnicodeDecodeError as fault:
-                column = len(line[: fault.start].decode("utf-8", "replace")) + 1
-                shown = line[fault.start : fault.start + 4]
-                message = f"is not UTF-8 here: got the bytes {shown!r}. Save the file as UTF-8, or name its --encoding"
-                self._problems.append(Problem("not_utf8", "error", message, Place(self.lines, column)))
-                continue
-            self._row_text.append(text)
+                self._problems.append(not_utf8(line, fault, Place(number, 1)))
+                text = line.decode("utf-8", "replace")
             yield text
 
 
@@ -94,11 +112,10 @@ def _header_problems(names: list[str], line: int) -> Iterator[Problem]:
 class _Cells(Mapping[Path, Place]):
     """The place of each cell of one row, worked out only when a finding asks for it."""
 
-    def __init__(self, text: str, header: list[str], delimiter: str, line: int) -> None:
-        self._text = text
+    def __init__(self, lines: list[tuple[int, bytes]], header: list[str], delimiter: str) -> None:
+        self._lines = lines
         self._header = header
         self._delimiter = delimiter
-        self._line = line
 
     def __getitem__(self, path: Path) -> Place:
         if len(path) != 1 or path[0] not in self._header:
@@ -113,32 +130,30 @@ class _Cells(Mapping[Path, Place]):
         return len(self._header)
 
     def _starts(self) -> list[Place]:
-        line, column, quoted = self._line, 1, False
-        starts = [Place(line, column)]
-        for char in self._text:
-            column += 1
-            if char == '"':
-                quoted = not quoted
-            elif char == "\n":
-                line, column = line + 1, 1
-            elif char == self._delimiter and not quoted:
-                starts.append(Place(line, column))
-        missing = len(self._header) - len(starts)
-        return starts + [Place(self._line, 1)] * missing
+        starts = [Place(self._lines[0][0], 1)]
+        at_start, has_quotes, inside = True, False, False
+        for number, line in self._lines:
+            for column, char in enumerate(line.decode(), 1):
+                # A quote in a cell that does not begin with one is only a character.
+                if char == '"' and (at_start or has_quotes):
+                    has_quotes, inside = True, not inside
+                at_start = char == self._delimiter and not inside
+                if at_start:
+                    has_quotes = False
+                    starts.append(Place(number, column + 1))
+        return starts + starts[:1] * (len(self._header) - len(starts))
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
+def _numbered(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a text with their numbers; of a line that is too long only as much as shows that it is."""
+    number, pieces, size = 1, list[bytes](), 0
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, rest = chunk.split(b"\n")
         for line in lines:
-            yield line + b"\n"
-        if len(rest) > MAX_RECORD_BYTES:
-            raise refused("line_too_long", f"a line of more than {MAX_RECORD_BYTES:,} bytes is not read")
-    if rest:
-        yield rest
-
-
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
+            yield number, b"".join((*pieces, line, b"\n"))
+            number, pieces, size = number + 1, [], 0
+        if rest and size <= MAX_RECORD_BYTES:
+            pieces.append(rest)
+            size += len(rest)
+    if pieces:
+        yield number, b"".join(pieces)

@@ -7,21 +7,33 @@ is gone through line by line, and a value that is not on one line is followed ov
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import orjson
 
-from evalloom.files.jsontext import JsonFault, Scan, offset_place
-from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row
+from evalloom.files.jsontext import JsonFault, Scan, offset_place, places_of
+from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, not_utf8, one_by_one
 from evalloom.model import Place, quote, show_path
 
 _SPACE = b" \t\r\n"
+_SPACES = re.compile(rb"[ \t\r\n]*")
+_BLANKS = re.compile(rb"[ \t\r]*")
 _TOKEN = re.compile(rb'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*("|\n)?|[\[{]|[\]}]|\n')
 _SCALAR_END = re.compile(rb"[,\]\n]")
 _LINES_TRIED = 64
 """How many lines inside one value are taken for the start of the next record before we stop asking."""
-_DIGITS = frozenset(b"0123456789.")
+_MARGIN = 256
+"""How much of the beginning of a line is kept, to know how far it is indented."""
+_STEP = 4 * 1024 * 1024
+"""At most so much is added to a long record at once; less would copy what is there over and over."""
+_SMALL = 4096
+_DIGITS = re.compile(rb"[0-9.]{16,}")
+_NUMBER_PART = frozenset(b"0123456789.")
+_BEFORE_NUMBER = frozenset(b"-:,[ \t\r\n")
+_AFTER_NUMBER = frozenset(b"eE,]} \t\r\n")
+_INDENTED = re.compile(rb"(?:\A|\n)[ \t\r]")
+_TINY = re.compile(rb"[0-9][eE]-[0-9]{3,}(?![^,\]}\s])")
 
 
 class JsonReader:
@@ -30,12 +42,19 @@ class JsonReader:
     def __init__(self, chunks: Iterable[bytes], may_be_array: bool = True) -> None:
         self._chunks = iter(chunks)
         self._may_be_array = may_be_array
+        self._in_array = False
         self._data = b""
         self._at = 0
         self._line = 1
         self._line_start = 0
+        """Where the line of the cursor begins; negative when that is no longer in the buffer."""
+        self._counted, self._characters = 0, 0
+        """Up to where the characters of this line are counted, and how many they are."""
         self._ended = False
+        self._fault: Refused | None = None
         self._break = 0
+        self._breaks_at_line = False
+        self._is_too_long = False
         self.open_ended = False
         """Whether the text ended inside a value: more text could have completed it."""
 
@@ -46,7 +65,11 @@ class JsonReader:
         return self._line - 1 + (1 if unfinished else 0)
 
     def __iter__(self) -> Iterator[Row | Problem]:
-        if self._may_be_array and self._starts_array():
+        return one_by_one(self.blocks())
+
+    def blocks(self) -> Iterator[Row | Problem | Lines]:
+        """Rows and problems in order, with plain lines kept together."""
+        if self._may_be_array and self.starts_array():
             yield from self._array_rows()
         while self._fill_line():
             stop = self._data.rfind(b"\n", self._at) + 1 or len(self._data)
@@ -54,32 +77,48 @@ class JsonReader:
             lines = block.split(b"\n")
             if not lines[-1]:
                 lines.pop()
-            values = _decode_block(block, lines)
+            is_plain = self._at == self._line_start and len(block) <= MAX_RECORD_BYTES
+            values = _decode_block(block, lines) if is_plain else None
             if values is not None:
                 first = self._line
                 self._advance(stop, len(lines) - (self._data[stop - 1 : stop] != b"\n"))
-                for number, value in enumerate(values):
-                    yield Row(value, first + number, 1, lines[number])
+                yield Lines(values, first, lines)
             else:
                 last = self._line + len(lines)
                 while self._line < last and self._fill_line():
                     yield from self._odd_line()
+        if self._fault is not None:
+            raise self._fault
 
     # -- the buffer -------------------------------------------------------------------------------
 
     def _more(self) -> bool:
-        """Reads one more chunk behind what is still unread; false at the end."""
-        chunk = next(self._chunks, None)
-        while chunk == b"":
-            chunk = next(self._chunks, None)
-        if chunk is None:
-            self._ended = True
+        """Reads on behind what is still unread; false at the end."""
+        keep = self._line_start if 0 <= self._line_start >= self._at - _MARGIN else self._at
+        wanted, pieces = min(len(self._data) - keep, _STEP), list[bytes]()
+        while not self._ended and (not pieces or wanted > 0):
+            chunk = self._next_chunk()
+            if chunk:
+                pieces.append(chunk)
+                wanted -= len(chunk)
+        if not pieces:
             return False
-        keep = min(self._at, self._line_start)
-        self._data = self._data[keep:] + chunk
+        if self._counted < keep:
+            self._place()
+        self._data = b"".join((self._data[keep:], *pieces))
         self._at -= keep
         self._line_start -= keep
+        self._counted -= keep
         return True
+
+    def _next_chunk(self) -> bytes:
+        try:
+            chunk = next(self._chunks, None)
+        except Refused as fault:
+            # What came before the fault is read first.
+            self._fault, chunk = fault, None
+        self._ended = chunk is None
+        return chunk or b""
 
     def _fill_line(self) -> bool:
         """Makes sure a whole line stands at the cursor, or all that is left; false when nothing is."""
@@ -93,22 +132,39 @@ class JsonReader:
         count = self._data.count(b"\n", self._at, to) if breaks is None else breaks
         if count:
             self._line += count
-            self._line_start = self._data.rfind(b"\n", self._at, to) + 1
+            self._line_start = self._counted = self._data.rfind(b"\n", self._at, to) + 1
+            self._characters = 0
         self._at = to
 
     def _place(self) -> Place:
-        return Place(self._line, len(self._data[self._line_start : self._at].decode("utf-8", "replace")) + 1)
+        """The place of the cursor, counted on from the last time: a line may hold a million records."""
+        self._characters += len(self._data[self._counted : self._at].decode("utf-8", "replace"))
+        self._counted = self._at
+        return Place(self._line, self._characters + 1)
+
+    def _margin(self) -> int:
+        """How far the line of the cursor is indented."""
+        if self._line_start < 0:
+            return 0
+        before = self._data[self._line_start : min(self._at, self._line_start + _MARGIN)]
+        return len(before) - len(before.lstrip(b" \t"))
 
     def _skip_space(self) -> bytes:
         """Moves past white space and `//` lines; the byte at the cursor, empty at the end."""
         while True:
-            while self._at < len(self._data) and self._data[self._at] in _SPACE:
-                self._advance(self._at + 1)
+            self._advance(_end(_SPACES, self._data, self._at))
             if self._at + 1 >= len(self._data) and not self._ended and self._more():
                 continue
             if not self._data.startswith(b"//", self._at):
                 return self._data[self._at : self._at + 1]
             self._skip_line()
+
+    def _skip_blanks(self) -> bytes:
+        """Moves past white space on this line; the byte at the cursor, empty at the end."""
+        while True:
+            self._at = _end(_BLANKS, self._data, self._at)
+            if self._at < len(self._data) or not self._more():
+                return self._data[self._at : self._at + 1]
 
     def _skip_line(self) -> None:
         """Moves behind the end of this line, however long it is."""
@@ -123,10 +179,9 @@ class JsonReader:
     def _odd_line(self) -> Iterator[Row | Problem]:
         """The rows of one line that is not simply an object: blank, a comment, broken, or the start of more."""
         stop = self._data.find(b"\n", self._at)
-        stop = len(self._data) if stop < 0 else stop
-        line = self._data[self._at : stop]
+        line = self._data[self._at : stop if stop >= 0 else len(self._data)]
         stripped = line.strip(_SPACE)
-        if not stripped or stripped.startswith(b"//"):
+        if stripped.startswith(b"//") or (not stripped and len(line) <= MAX_RECORD_BYTES):
             self._skip_line()
             return
         if len(line) > MAX_RECORD_BYTES:
@@ -137,49 +192,68 @@ class JsonReader:
         place = self._place()
         value = _decode(stripped)
         if value is not _ODD:
-            self._at = stop
             self._skip_line()
             yield Row(value, *place, stripped)
         elif stripped[:1] in (b"{", b"["):
-            yield from self._value_over_lines(place)
+            yield from self._values_on_line(place)
         else:
+            self._skip_line()
             yield from _diagnose(stripped, place)
-            self._skip_line()
 
-    def _value_over_lines(self, place: Place) -> Iterator[Row | Problem]:
-        end = self._find_end()
-        if end < 0:
-            yield from self._broken_value(place)
-            return
-        rest = self._data[end : self._data.find(b"\n", end) + 1 or len(self._data)].strip(_SPACE)
-        if rest and not rest.startswith((b"{", b"[")):
-            yield from _diagnose(self._data[self._at : end] + b" " + rest, place)
-            self._skip_line()
-            return
-        text = self._data[self._at : end]
-        self._advance(end)
-        if not rest:
-            self._skip_line()
-        yield from _row_of(text, place)
+    def _values_on_line(self, place: Place) -> Iterator[Row | Problem]:
+        """The values that begin on this line, each over as many lines as it takes."""
+        while True:
+            end = self._find_end()
+            if end < 0:
+                yield from self._broken_value(place)
+                return
+            text = self._data[self._at : end]
+            self._advance(end)
+            head = self._skip_blanks()
+            if head not in (b"{", b"[", b"\n", b""):
+                yield from self._not_alone(text, place)
+                return
+            yield from _row_of(text, place)
+            if head in (b"\n", b""):
+                self._skip_line()
+                return
+            place = self._place()
+
+    def _not_alone(self, text: bytes, place: Place) -> Iterator[Problem]:
+        """Says what is wrong with a value, or else that it is followed by something that does not belong there."""
+        self._fill_line()
+        rest = self._data[self._at : self._at + 80].split(b"\n")[0].decode("utf-8", "replace")
+        for item in _row_of(text, place):
+            if isinstance(item, Problem):
+                yield item
+            else:
+                message = f"nothing more expected here, got {quote(rest.rstrip()[:20])}"
+                yield Problem("json_parse_error", "error", message, self._place())
+        self._skip_line()
 
     def _find_end(self) -> int:
         """Where the value at the cursor ends; -1 when it breaks off, and `_break` is where to go on."""
         depth = 0
         seen = 0
+        margin = self._margin()
         record_lines: list[int] = []
+        other_line = 0
         while True:
             token = _TOKEN.search(self._data, self._at + seen)
-            if (token is None or token.end() == len(self._data)) and not self._ended:
-                if len(self._data) - self._at > MAX_RECORD_BYTES:
-                    break
+            # One byte more must be there: a backslash at the end of the buffer may escape what is still to come.
+            waiting = (token is None or token.end() + 1 >= len(self._data)) and not self._ended
+            reached = len(self._data) if waiting or token is None else token.end()
+            self._is_too_long = reached - self._at > MAX_RECORD_BYTES
+            if self._is_too_long:
+                break
+            if waiting:
                 self._more()
                 continue
+            seen = reached - self._at
             if token is None:
                 self.open_ended = True
-                seen = len(self._data) - self._at
                 break
             found = token.group()
-            seen = token.end() - self._at
             if found in (b"{", b"["):
                 depth += 1
             elif found in (b"}", b"]"):
@@ -187,23 +261,41 @@ class JsonReader:
                 if depth == 0:
                     return token.end()
             elif found == b"\n":
-                if len(record_lines) < _LINES_TRIED and self._is_record_line(seen):
+                if len(record_lines) < _LINES_TRIED and (opened := self._opens_record(seen, margin, depth)):
                     record_lines.append(seen)
-                    if not self._is_open_value(seen):
+                    if not self._is_open_value(opened):
                         break
+                elif not other_line and not self._in_array and self._is_other_line(seen, margin):
+                    other_line = seen
             elif token.group(1) != b'"':
-                self.open_ended = token.group(1) is None
+                self.open_ended = token.end() == len(self._data)
                 break
         # A line inside that is a record by itself was one, and the value before it was cut off.
         self._break = next((at for at in record_lines if self._is_whole_record(at)), seen)
+        self._breaks_at_line = 0 < other_line < self._break
+        if self._breaks_at_line:
+            self._break = other_line
         return -1
 
-    def _is_record_line(self, offset: int) -> bool:
-        """Whether the line at this offset opens an object with the same indent as the value at the cursor."""
-        indent = self._data[self._line_start : self._at]
-        while len(self._data) <= self._at + offset + len(indent) and not self._ended:
+    def _opens_record(self, offset: int, margin: int, depth: int) -> int:
+        """Behind the `{` with which the line at this offset begins, no deeper than `margin`; 0 when it does not."""
+        while len(self._data) <= self._at + offset + margin + 2 and not self._ended:
             self._more()
-        return self._data.startswith(indent + b"{", self._at + offset)
+        start = self._at + offset
+        match = _opening(margin, b"{").match(self._data, start)
+        # At depth 1 a `}` is simply the end of the value.
+        return match.end() - self._at if match and (depth > 1 or b"}" not in match.group()) else 0
+
+    def _is_other_line(self, offset: int, margin: int) -> bool:
+        """Whether the line at this offset, indented no more than the value, is no part of a printed object."""
+        start = self._at + offset
+        while self._data.find(b"\n", start) < 0 and len(self._data) - start < _STEP and self._more():
+            start = self._at + offset
+        line = self._data[start:].split(b"\n", 1)[0].rstrip(_SPACE)
+        text = line.lstrip(_SPACE)
+        if not text or len(line) - len(text) > margin or text[:1] in (b"}", b"]", b",", b":"):
+            return False
+        return text[:1] != b'"' or _decode(text) is not _ODD
 
     def _is_whole_record(self, offset: int) -> bool:
         start = self._at + offset
@@ -212,9 +304,9 @@ class JsonReader:
         return isinstance(_decode(line.strip(b" \t\r,")), dict)
 
     def _is_open_value(self, length: int) -> bool:
-        """Whether the text up to here, and an object after it, is the beginning of a JSON value."""
+        """Whether the text up to here is the beginning of a JSON value."""
         try:
-            Scan(self._data[self._at : self._at + length].decode() + "{")
+            Scan(self._data[self._at : self._at + length].decode())
         except UnicodeDecodeError:
             return False
         except JsonFault as fault:
@@ -223,75 +315,111 @@ class JsonReader:
 
     def _broken_value(self, place: Place) -> Iterator[Row | Problem]:
         """Says what is wrong with a value that never ends, and goes to where the next one may begin."""
-        if len(self._data) - self._at > MAX_RECORD_BYTES:
+        margin, line = self._margin(), self._line
+        if self._is_too_long:
             yield self._too_long("record")
         else:
             yield from _diagnose(self._data[self._at : self._at + self._break].rstrip(_SPACE), place)
-        indent = self._data[self._line_start : self._at]
         self._advance(self._at + self._break)
-        if self._at > self._line_start:
+        if self._at != self._line_start:
             self._skip_line()
-        while self._fill_line() and not self._data.startswith((indent + b"{", b"]"), self._at):
+        # What broke on its first line is one broken line. Otherwise the rest of a printed object follows.
+        if self._line > line + 1 and not self._breaks_at_line:
+            self._skip_to_record(margin)
+
+    def _skip_to_record(self, margin: int) -> None:
+        """Goes to the next line that opens a record, or closes the array, no deeper than `margin`."""
+        start = _opening(margin, b"{\\]" if self._in_array else b"{")
+        while self._fill_line():
+            if match := start.match(self._data, self._at):
+                self._at = match.end() - 1
+                return
             self._skip_line()
+        self.open_ended = True
 
     # -- arrays -----------------------------------------------------------------------------------
 
-    def _starts_array(self) -> bool:
+    def starts_array(self) -> bool:
         """Whether the text is one array of records: `[` and then an object, or `[` alone on its line."""
         if self._skip_space() != b"[":
             return False
-        after = self._at + 1
         while True:
-            rest = self._data[after:].lstrip(b" \t\r")
-            if rest or self._ended or not self._more():
-                break
-            after = self._at + 1
-        return rest[:1] in (b"\n", b"{", b"")
+            after = _end(_BLANKS, self._data, self._at + 1)
+            if after < len(self._data) or after > MAX_RECORD_BYTES or not self._more():
+                head = self._data[after : after + 1]
+                return head in (b"\n", b"{", b"/", b"") or (head == b"]" and not self._data[after + 1 :].strip())
 
     def _array_rows(self) -> Iterator[Row | Problem]:
+        self._in_array = True
         opened = self._place()
-        self._at += 1
+        before = b""
         while True:
             head = self._skip_space()
-            if head == b",":
-                self._at += 1
-            elif head == b"]":
-                self._at += 1
-                if self._skip_space() == b"[":
-                    self._at += 1
-                    continue
+            if before == b"]" and head != b"[":
+                self._in_array = False
                 return
-            elif not head:
+            if not head:
                 self.open_ended = True
                 yield Problem("json_parse_error", "error", "the array is not closed. Add ']' at the end", opened)
                 return
+            if fault := _misplaced(before, head):
+                yield Problem("json_parse_error", "error", fault, self._place())
+            if head in (b"[", b",", b"]") and (head != b"[" or before in (b"", b"]")):
+                self._at += 1
+                before = head
             else:
-                yield from self._element(head)
+                is_whole = yield from self._element(head)
+                before = b"value" if is_whole else b"broken"
 
-    def _element(self, head: bytes) -> Iterator[Row | Problem]:
+    def _element(self, head: bytes) -> Generator[Row | Problem, None, bool]:
+        """The row of one element; whether its end is known, so that a comma or `]` must follow."""
         place = self._place()
         end = self._find_end() if head in (b"{", b"[") else self._scalar_end()
         if end < 0:
             yield from self._broken_value(place)
-        else:
-            text = self._data[self._at : end].rstrip(_SPACE)
-            self._advance(end)
-            yield from _row_of(text, place)
+            return False
+        text = self._data[self._at : end].rstrip(_SPACE)
+        if len(text) > MAX_RECORD_BYTES:
+            yield self._too_long("record")
+            self._skip_line()
+            return False
+        self._advance(end)
+        yield from _row_of(text, place)
+        return head in (b"{", b"[")
 
     def _scalar_end(self) -> int:
-        at = self._at
-        if self._data[at : at + 1] == b'"':
-            token = _TOKEN.match(self._data, at)
-            at = token.end() if token else at
-        match = _SCALAR_END.search(self._data, at)
-        while match is None and len(self._data) - self._at <= MAX_RECORD_BYTES and self._more():
-            return self._scalar_end()
-        return match.start() if match else len(self._data)
+        while True:
+            at = self._at
+            if self._data[at : at + 1] == b'"' and (token := _TOKEN.match(self._data, at)):
+                at = token.end() - (token.group(1) == b"\n")
+            if match := _SCALAR_END.search(self._data, at):
+                return match.start()
+            if len(self._data) - self._at > MAX_RECORD_BYTES or not self._more():
+                return len(self._data)
 
     def _too_long(self, what: str) -> Problem:
         limit = MAX_RECORD_BYTES // (1024 * 1024)
         message = f"a {what} of more than {limit} MiB is not read. Split it, or keep large data in files of its own"
         return Problem("line_too_long", "error", message, self._place())
+
+
+def _opening(margin: int, heads: bytes) -> re.Pattern[bytes]:
+    """A line that begins with one of these, indented by no more than `margin`; also behind `,` and as in `}, {`."""
+    return re.compile(rb"[ \t]{0,%d}(?:[},][}, \t]*)?[%b]" % (margin, heads))
+
+
+def _end(spaces: re.Pattern[bytes], data: bytes, at: int) -> int:
+    match = spaces.match(data, at)
+    return match.end() if match else at
+
+
+def _misplaced(before: bytes, head: bytes) -> str:
+    """What is wrong with `head` in an array where `before` came before it; empty when nothing is."""
+    if head == b",":
+        return "expected a value, got ','" if before in (b"[", b",") else ""
+    if head == b"]":
+        return "a comma before ']' is not JSON. Take it away" if before == b"," else ""
+    return "expected ',' or ']' before the next value" if before == b"value" else ""
 
 
 # -- one value ------------------------------------------------------------------------------------
@@ -320,37 +448,60 @@ def _decode_block(text: bytes, lines: list[bytes]) -> list[Any] | None:
 def _is_suspicious(text: bytes, values: list[Any]) -> bool:
     """Whether the decoder may have changed something in silence; cheap, never wrong when it says no.
 
-    A repeated key leaves fewer quotes than were written. Only a run of 16 or more digits, or an exponent of e-3xx,
-    can lose precision. Nesting deeper than MAX_DEPTH cannot be written back.
+    A repeated key leaves fewer quotes than were written. Only a run of 16 or more digits, or an exponent of three
+    or more digits below zero, can lose precision. Nesting deeper than MAX_DEPTH cannot be written back.
     """
     try:
         again = orjson.dumps(values)
     except TypeError:
         return True
+    if b"\\" in text and b"\\u0022" in text:
+        return True
+    if len(text) < _SMALL:
+        is_lossy = _TINY.search(text) is not None or _has_long_number(
+            text, (run.start() for run in _DIGITS.finditer(text))
+        )
+        return is_lossy or text.count(b'"') != again.count(b'"') or _INDENTED.search(text) is not None
     import numpy as np
 
     raw = np.frombuffer(text, np.uint8)
     if np.count_nonzero(raw == 34) != np.count_nonzero(np.frombuffer(again, np.uint8) == 34):
         return True
-    if b"\\" in text and b"\\u0022" in text:
+    # An indented line is read by itself, because its record does not begin in the first column.
+    if raw[0] <= 32 or np.any(raw[np.flatnonzero(raw[:-1] == 10) + 1] <= 32):
         return True
-    dashes = np.flatnonzero(raw[1:-1] == 45)
-    if np.any((raw[dashes] | 32 == 101) & (raw[dashes + 2] == 51)):
+    dashes = np.flatnonzero(raw[2:] == 45)
+    exponents = dashes[(raw[dashes + 1] | 32 == 101) & (raw[dashes] - 48 < 10)]
+    if any(_TINY.match(text, at) for at in exponents.tolist()):
         return True
     digits = (raw[::8] - 46) < 12
-    candidates = np.flatnonzero(digits[1:] & digits[:-1]) * 8
-    return any(_in_long_number(text, at) for at in candidates.tolist())
+    return _has_long_number(text, (np.flatnonzero(digits[1:] & digits[:-1]) * 8).tolist())
 
 
-def _in_long_number(text: bytes, at: int) -> bool:
-    """Whether the digits around an offset are 16 or more in a row and not inside a quoted string."""
-    start = at
-    while start > 0 and text[start - 1] in _DIGITS:
-        start -= 1
-    end = at
-    while end < len(text) and text[end] in _DIGITS:
-        end += 1
-    return end - start > 15 and text[start - 1 : start] != b'"'
+def _has_long_number(text: bytes, candidates: Iterable[int]) -> bool:
+    """Whether 16 or more digits around an offset may be a number, not part of a string, that loses some of them."""
+    end = 0
+    for at in candidates:
+        if at < end:
+            continue
+        start = at
+        while start > 0 and text[start - 1] in _NUMBER_PART:
+            start -= 1
+        run = _DIGITS.match(text, start)
+        end = run.end() if run else 0
+        stands_alone = start == 0 or text[start - 1] in _BEFORE_NUMBER
+        if run and stands_alone and (end == len(text) or text[end] in _AFTER_NUMBER):
+            is_plain = text[end : end + 1] not in (b"e", b"E")
+            if not (is_plain and _is_exact(run.group(), text[start - 1 : start] == b"-")):
+                return True
+    return False
+
+
+def _is_exact(digits: bytes, is_negative: bool) -> bool:
+    """Whether a long number is held as written: a float as Python prints it, or an integer of 64 bits."""
+    if b"." in digits:
+        return repr(float(digits)).encode() == digits
+    return int(digits) < (2**63 if is_negative else 2**64)
 
 
 def _row_of(text: bytes, place: Place) -> Iterator[Row | Problem]:
@@ -363,21 +514,16 @@ def _row_of(text: bytes, place: Place) -> Iterator[Row | Problem]:
 
 def _diagnose(text: bytes, place: Place) -> Iterator[Row | Problem]:
     """Reads one text the slow and exact way: the row with its warnings, or why it is refused."""
-    if len(text) > MAX_RECORD_BYTES:
-        yield Problem("line_too_long", "error", f"a record of {len(text):,} bytes is not read", place)
-        return
     try:
         decoded = text.decode()
         scan = Scan(decoded)
     except UnicodeDecodeError as fault:
-        shown = text[fault.start : fault.start + 4]
-        column = place.column + len(text[: fault.start].decode("utf-8", "replace"))
-        message = f"is not UTF-8 here: got the bytes {shown!r}. Save the file as UTF-8, or name its --encoding"
-        yield Problem("not_utf8", "error", message, Place(place.line, column))
+        yield not_utf8(text, fault, place)
     except JsonFault as fault:
         yield Problem(fault.code, "error", fault.message, offset_place(decoded, fault.offset, *place))
     else:
-        for path, offset in scan.repeated:
+        offsets = [offset for _, offset in scan.repeated]
+        for (path, _), where in zip(scan.repeated, places_of(decoded, offsets, *place), strict=True):
             message = f"{show_path(path)}: the key {quote(path[-1])} is written twice; the last one counts"
-            yield Problem("duplicate_key", "warning", message, offset_place(decoded, offset, *place))
+            yield Problem("duplicate_key", "warning", message, where)
         yield Row(scan.value, *place, text)

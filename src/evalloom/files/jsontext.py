@@ -7,7 +7,9 @@ is wrong and where, finds repeated keys and numbers that a float cannot hold, an
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]
@@ -28,7 +30,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class JsonFault(Exception):
     """Why a text is refused. `incomplete` means that more text could still complete it."""
 
-    def __init__(self, code: str, message: str, offset: int, incomplete: bool = False) -> None:
+    def __init__(self, code: str, message: str, offset: int = 0, incomplete: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -37,11 +39,11 @@ class JsonFault(Exception):
 
 
 class Scan:
-    """One pass over a text: its value, the offset of every value in it, and keys written twice."""
+    """One pass over a text: its value, keys written twice, and if asked for, the offset of every value in it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, keep_offsets: bool = False) -> None:
         self.text = text
-        self.offsets: dict[Path, int] = {}
+        self.offsets: dict[Path, int] | None = {} if keep_offsets else None
         self.repeated: list[tuple[Path, int]] = []
         self.end = 0
         start = self._skip(0)
@@ -57,7 +59,8 @@ class Scan:
         return match.end() if match else at
 
     def _value(self, at: int, path: Path, depth: int) -> tuple[Any, int]:
-        self.offsets[path] = at
+        if self.offsets is not None:
+            self.offsets[path] = at
         head = self.text[at : at + 1]
         if head in ("{", "["):
             if depth == MAX_DEPTH:
@@ -135,7 +138,7 @@ class Scan:
         written = match.group()
         if match.group(1) is None and match.group(2) is None:
             return _exact_int(written, at, path), match.end()
-        return _exact_float(written, at, path), match.end()
+        return exact_float(written, at, path), match.end()
 
     def _unexpected(self, at: int, expected: str) -> JsonFault:
         if at >= len(self.text):
@@ -158,16 +161,21 @@ def _exact_int(written: str, at: int, path: Path) -> int:
     return int(written)
 
 
-def _exact_float(written: str, at: int, path: Path) -> float:
+def exact_float(written: str, at: int = 0, path: Path = ()) -> float:
+    """The number that was written, when a float can hold it."""
     value = float(written)
     if value in (float("inf"), float("-inf")):
         raise JsonFault("number_loses_precision", _lossy(path, written, "a float"), at)
     digits = len(written.lower().split("e")[0].replace(".", "").lstrip("-0"))
-    # Lossless means: printing the float with as many digits gives back what was written.
-    may_lose = digits > 15 or (digits and value == 0.0)
-    if may_lose and (digits > 800 or Decimal(format(value, f".{digits - 1}e")) != Decimal(written)):
+    may_lose = digits > 15 or (digits and abs(value) < sys.float_info.min)
+    if may_lose and (digits > 800 or Decimal(written) not in (Decimal(repr(value)), _printed(value, digits))):
         raise JsonFault("number_loses_precision", _lossy(path, written, "a float"), at)
     return value
+
+
+def _printed(value: float, digits: int) -> Decimal:
+    """What a float is when it is printed with so many digits; lossless means that this gives back what was written."""
+    return Decimal(format(value, f".{digits - 1}e"))
 
 
 def _lossy(path: Path, written: str, holder: str) -> str:
@@ -175,32 +183,22 @@ def _lossy(path: Path, written: str, holder: str) -> str:
     return f"{field}the number {quote(written, 40)} does not fit {holder} without losing digits. Write it as a string"
 
 
-def locate(text: bytes, path: Path, line: int, column: int) -> Place:
-    """Where `path` stands in a text that begins at line, column; the nearest parent when it is not there."""
-    try:
-        decoded = text.decode()
-        offsets = Scan(decoded).offsets
-    except (UnicodeDecodeError, JsonFault):
-        return Place(line, column)
-    for length in range(len(path), 0, -1):
-        if (offset := offsets.get(path[:length])) is not None:
-            return offset_place(decoded, offset, line, column)
-    return Place(line, column)
-
-
 def all_places(text: bytes, line: int, column: int) -> dict[Path, Place]:
     """The place of every value in a text that begins at line, column; empty when it is not JSON."""
     try:
         decoded = text.decode()
-        offsets = Scan(decoded).offsets
+        offsets = Scan(decoded, keep_offsets=True).offsets or {}
     except (UnicodeDecodeError, JsonFault):
         return {}
-    starts = [0, *(match.end() for match in re.finditer("\n", decoded))]
-    found = {}
-    for path, offset in offsets.items():
+    return dict(zip(offsets, places_of(decoded, offsets.values(), line, column), strict=True))
+
+
+def places_of(text: str, offsets: Iterable[int], line: int, column: int) -> Iterator[Place]:
+    """The place of each offset in a text whose first character is at line, column."""
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    for offset in offsets:
         number = bisect_right(starts, offset) - 1
-        found[path] = Place(line + number, offset - starts[number] + (1 if number else column))
-    return found
+        yield Place(line + number, offset - starts[number] + (1 if number else column))
 
 
 def offset_place(text: str, offset: int, line: int, column: int) -> Place:

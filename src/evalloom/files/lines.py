@@ -17,18 +17,23 @@ def pick_lines(file: str, wanted: Collection[int]) -> dict[int, str]:
     if source.path is None or not source.path.is_file() or source.path.stat().st_size > _LARGEST_FILE:
         return {}
     found: dict[int, str] = {}
-    number, rest = 1, b""
+    number, line, read = 1, b"", 0
     try:
         for chunk in read_chunks(source):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if number in wanted:
-                    found[number] = line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")
-                number += 1
-            if number > max(wanted):
-                return found
+            first, *others = chunk.split(b"\n")
+            line += first[: _LONGEST_LINE - len(line)]
+            for other in others:
+                _keep(found, wanted, number, line)
+                number, line = number + 1, other[:_LONGEST_LINE]
+            read += len(chunk)
+            if number > max(wanted, default=0) or read > _LARGEST_FILE:
+                break
     except Refused:
-        return found
-    if number in wanted:
-        found[number] = rest[:_LONGEST_LINE].decode("utf-8", "replace")
+        pass
+    _keep(found, wanted, number, line)
     return found
+
+
+def _keep(found: dict[int, str], wanted: Collection[int], number: int, line: bytes) -> None:
+    if number in wanted:
+        found[number] = line.decode("utf-8", "replace").rstrip("\r")

@@ -14,10 +14,10 @@ from typing import IO, cast
 
 from msgspec import Struct
 
-from evalloom.files.rows import Refused, refused
+from evalloom.files.rows import NO_TEXT, Refused, refused
 from evalloom.model import quote
 
-CHUNK = 64 * 1024
+CHUNK = 128 * 1024
 _SAMPLE = CHUNK
 _PACKED_SUFFIXES = (".gz", ".zst")
 _FOREIGN = (
@@ -53,8 +53,8 @@ def source_of(given: str | Path, encoding: str = "") -> Source:
 
 def read_chunks(source: Source) -> Iterator[bytes]:
     """The text of a source as UTF-8 without BOM. Raises Refused where nothing (more) can be read."""
-    with _open(source) as stream:
-        yield from _as_utf8(stream, source)
+    with _open(source) as stream, _unpacked(stream) as unpacked:
+        yield from _as_utf8(_pieces(unpacked), source)
 
 
 def read_range(path: Path, start: int, stop: int) -> Iterator[bytes]:
@@ -63,7 +63,7 @@ def read_range(path: Path, start: int, stop: int) -> Iterator[bytes]:
         at = start
         if start:
             stream.seek(start - 1)
-            at = start - 1 + _to_line_end(stream)
+            at = start - 1 + _to_line_end(stream, stop - start)
         while at < stop:
             piece = stream.read(min(CHUNK, stop - at))
             if not piece:
@@ -75,10 +75,10 @@ def read_range(path: Path, start: int, stop: int) -> Iterator[bytes]:
                 yield piece
 
 
-def _to_line_end(stream: IO[bytes]) -> int:
-    """Moves behind the next line break; how many bytes that was."""
+def _to_line_end(stream: IO[bytes], limit: int) -> int:
+    """Moves behind the next line break, or past the limit; how many bytes that was."""
     moved = 0
-    while piece := stream.readline(CHUNK):
+    while moved <= limit and (piece := stream.readline(CHUNK)):
         moved += len(piece)
         if piece.endswith(b"\n"):
             break
@@ -94,21 +94,29 @@ def is_plain(source: Source) -> bool:
     return not _unpacker(head) and not head.startswith(codecs.BOM_UTF8) and _guess_encoding(head) == "utf-8"
 
 
-def _open(source: Source) -> IO[bytes]:
+def _open(source: Source) -> io.BufferedReader:
     try:
         if source.path is None:
+            # None where the program was started without one.
+            if sys.stdin is None:
+                raise refused("file_unreadable", "cannot be opened: there is no standard input")
             stream: IO[bytes] = sys.stdin.buffer
         elif source.path.is_dir():
             raise refused("is_directory", "expected a file, got a folder. Name a file in it")
         else:
             stream = source.path.open("rb")
+        buffered: io.BufferedReader = io.BufferedReader(cast(io.RawIOBase, stream), CHUNK)
+        buffered.peek(1)
+        return buffered
     except FileNotFoundError:
         raise refused("cases_missing", "there is no such file. Check the path and the working folder") from None
     except (OSError, ValueError) as fault:
         raise refused("file_unreadable", f"cannot be opened: {_reason(fault)}") from None
-    buffered = io.BufferedReader(cast(io.RawIOBase, stream), CHUNK)
-    unpack = _unpacker(buffered.peek(4))
-    return unpack(buffered) if unpack else buffered
+
+
+def _unpacked(stream: io.BufferedReader) -> io.BufferedIOBase:
+    unpack = _unpacker(stream.peek(4))
+    return cast(io.BufferedIOBase, unpack(stream)) if unpack else stream
 
 
 def _unpacker(head: bytes) -> Callable[[IO[bytes]], IO[bytes]] | None:
@@ -127,53 +135,65 @@ def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], ZstdFile(stream))
 
 
-def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
+def _pieces(stream: io.BufferedIOBase) -> Iterator[bytes]:
+    """Chunks of a stream, all of the same size but the last; what came before a fault comes out before it."""
+    piece = b""
     try:
-        while piece := stream.read(CHUNK):
-            yield piece
-    except (EOFError, OSError, zlib.error) as fault:
-        message = f"breaks off: {_reason(fault)}. What came before was read"
-        raise refused("file_truncated", message) from None
+        while more := stream.read1(CHUNK - len(piece)):
+            piece += more
+            if len(piece) == CHUNK:
+                yield piece
+                piece = b""
     except Exception as fault:
         # The zstd module has its own error class, under two names in two Python versions.
-        if type(fault).__name__ != "ZstdError":
+        if not isinstance(fault, (EOFError, OSError, zlib.error)) and type(fault).__name__ != "ZstdError":
             raise
+        yield piece
         raise refused("file_truncated", f"breaks off: {_reason(fault)}. What came before was read") from None
+    yield piece
 
 
-def _as_utf8(stream: IO[bytes], source: Source) -> Iterator[bytes]:
-    pieces = _pieces(stream)
+def _as_utf8(pieces: Iterator[bytes], source: Source) -> Iterator[bytes]:
     head = next(pieces, b"")
-    encoding = _checked_encoding(source.encoding) if source.encoding else _guess_encoding(head)
-    _refuse_foreign(head, encoding)
+    encoding = _named_encoding(source.encoding) if source.encoding else _guess_encoding(head)
+    _refuse_foreign(head, encoding, is_named=bool(source.encoding))
     if encoding == "utf-8":
         yield head.removeprefix(codecs.BOM_UTF8)
         yield from pieces
         return
-    decoder = codecs.getincrementaldecoder(encoding)()
-    line = 1
-    try:
-        text = decoder.decode(head).removeprefix("\ufeff")
-        yield text.encode()
-        for piece in pieces:
-            line += text.count("\n")
-            text = decoder.decode(piece)
-            yield text.encode()
-        yield decoder.decode(b"", final=True).encode()
-    except UnicodeError as fault:
-        message = f"is not {encoding} from about line {line} on: {_reason(fault)}. Try another --encoding"
-        raise refused("wrong_encoding", message) from None
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK)
+    yield decoder.decode(head).removeprefix("\ufeff").encode("utf-8", _MARK)
+    for piece in pieces:
+        yield decoder.decode(piece).encode("utf-8", _MARK)
+    yield decoder.decode(b"", final=True).encode("utf-8", _MARK)
 
 
-def _checked_encoding(name: str) -> str:
+_MARK = "evalloom.mark"
+
+
+def _mark(fault: UnicodeError) -> tuple[str | bytes, int]:
+    """Puts a mark where there is no text, so that the record around it is refused and the next one read."""
+    if isinstance(fault, UnicodeDecodeError):
+        return "\udcff", fault.end
+    if isinstance(fault, UnicodeEncodeError):
+        return NO_TEXT, fault.end
+    raise fault
+
+
+codecs.register_error(_MARK, _mark)
+
+
+def _named_encoding(name: str) -> str:
     try:
         known = codecs.lookup(name).name
-        codecs.getincrementaldecoder(known)().decode(b"")
-    except (LookupError, ValueError, TypeError, AttributeError):
+        is_text = isinstance(codecs.getincrementaldecoder(known)(_MARK).decode(b""), str)
+    except (LookupError, ValueError, TypeError, AttributeError, AssertionError):
+        # Python also counts base64 and the like among its encodings; each fails in its own way.
+        is_text = False
+    if not is_text:
         message = f"--encoding: expected utf-8, utf-16, gbk, gb18030 or another text encoding, got {quote(name)}"
-        raise refused("unknown_encoding", message) from None
-    # A BOM in front of declared UTF-8 is not part of the text.
-    return "utf-8-sig" if known == "utf-8" else known
+        raise refused("unknown_encoding", message)
+    return "utf-8" if known == "utf-8-sig" else known
 
 
 def _guess_encoding(head: bytes) -> str:
@@ -183,36 +203,38 @@ def _guess_encoding(head: bytes) -> str:
         return "utf-16"
     sample = head[:_SAMPLE]
     even, odd = sample[0::2].count(0), sample[1::2].count(0)
-    if len(sample) >= 4 and odd > len(sample) // 8 and not even:
+    # A few zeros are on the other side too: every character U+xx00, such as the frequent U+4E00.
+    if odd > max(len(sample) // 32, 8 * even, 1):
         return "utf-16-le"
-    if len(sample) >= 4 and even > len(sample) // 8 and not odd:
+    if even > max(len(sample) // 32, 8 * odd, 1):
         return "utf-16-be"
     return "utf-8"
 
 
-def _refuse_foreign(head: bytes, encoding: str) -> None:
+def _refuse_foreign(head: bytes, encoding: str, is_named: bool) -> None:
     """Says what a file is when it is no text of ours at all."""
     if head.startswith(b"version https://git-lfs.github.com/spec/"):
         raise refused("git_lfs_pointer", "is a Git LFS pointer, not the data. Run 'git lfs pull'")
     for magic, kind in _FOREIGN:
         if head.startswith(magic):
             raise refused("binary_file", f"expected text, got {kind}")
-    if not encoding.startswith("utf-8"):
+    if encoding != "utf-8":
         return
     sample = head[:_SAMPLE]
     if b"\x00" in sample:
         raise refused("binary_file", "expected text, got binary data (NUL bytes)")
-    if _looks_like_gb18030(sample):
+    if not is_named and _looks_like_gb18030(sample):
         raise refused("not_utf8", "is not UTF-8; it looks like Chinese text in GB18030 / GBK. Add --encoding gb18030")
 
 
 def _looks_like_gb18030(sample: bytes) -> bool:
-    if _decodes(sample, "utf-8"):
-        return False
-    if not _decodes(sample, "gb18030"):
+    as_utf8 = sample.decode("utf-8", "replace")
+    bad = as_utf8.count("\ufffd")
+    # A broken byte in UTF-8 is no reason to take the file for something else.
+    if bad <= 1 or bad <= sum(char > "\x7f" for char in as_utf8) - bad or not _decodes(sample, "gb18030"):
         return False
     text = codecs.getincrementaldecoder("gb18030")().decode(sample)
-    foreign = sum(1 for char in text if ord(char) > 127)
+    foreign = sum(char > "\x7f" for char in text)
     return len(_CJK.findall(text)) * 10 >= foreign * 9 and foreign > 3
 
 

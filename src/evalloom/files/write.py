@@ -15,30 +15,40 @@ from evalloom.errors import EvalloomError
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to; it takes the place of `path` only when the block ends well."""
+    temporary: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    except OSError as fault:
-        raise _unwritable(path, fault) from None
-    try:
+        if _is_special(path):
+            with path.open("wb") as stream:
+                yield stream
+            return
+        # A link stays a link: the file that it leads to is written.
+        target = Path(os.path.realpath(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".evalloom.", suffix=".tmp", dir=target.parent)
+        temporary = Path(name)
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, _mode(path))
-        os.replace(name, path)
+        os.chmod(temporary, _mode(target))
+        os.replace(temporary, target)
+        temporary = None
     except OSError as fault:
-        Path(name).unlink(missing_ok=True)
         raise _unwritable(path, fault) from None
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text as UTF-8, whole or not at all."""
     with atomic_writer(path) as stream:
         stream.write(text.encode())
+
+
+def _is_special(path: Path) -> bool:
+    """Whether this is a device or a pipe, which is written to and never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _mode(path: Path) -> int:

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from evalloom.files.jsontext import MAX_DEPTH
-from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Refused, Row, refused
+from evalloom.files.jsontext import MAX_DEPTH, JsonFault, exact_float, offset_place
+from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Refused, Row, not_utf8, refused
 from evalloom.model import Path, Place, quote
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_NODES = 1_000_000
+_PLACED_DEPTH = 16
+"""Deeper values have no place of their own: their paths would take more memory than the values."""
 _NULL = ("", "~", "null", "Null", "NULL")
 _TRUE = ("true", "True", "TRUE")
 _FALSE = ("false", "False", "FALSE")
@@ -25,9 +27,13 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
-class _Node(NamedTuple):
+class _Anchored(NamedTuple):
+    """A value to be repeated: the places in it from its own root, its nodes, and how deep it is."""
+
     value: Any
-    places: dict[Path, Place]
+    places: list[tuple[Path, Place]]
+    size: int
+    depth: int
 
 
 class YamlReader:
@@ -45,128 +51,152 @@ class YamlReader:
                 limit = MAX_RECORD_BYTES // (1024 * 1024)
                 raise refused("file_too_large", f"YAML of more than {limit} MiB is not read. Use JSONL")
         self.lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-        builder: _Builder | None = None
         try:
-            text = bytes(data).decode()
-            builder = _Builder(text)
-            yield from builder.rows()
+            text = data.decode()
         except UnicodeDecodeError as fault:
-            line = data[: fault.start].count(b"\n") + 1
-            yield Problem(
-                "not_utf8", "error", f"is not UTF-8 here: {fault.reason}. Name its --encoding", Place(line, 1)
-            )
+            yield not_utf8(bytes(data), fault, Place(1, 1))
+            return
+        builder = _Builder(text)
+        try:
+            yield from builder.rows()
         except Refused as fault:
-            yield fault.problem
+            builder.problems.append(fault.problem)
         except yaml.MarkedYAMLError as fault:
             place = _place(fault.problem_mark) if fault.problem_mark else Place()
             reason = " ".join(part for part in (fault.context, fault.problem) if part)
-            yield Problem("yaml_parse_error", "error", f"is not YAML here: {reason}", place)
+            builder.problems.append(Problem("yaml_parse_error", "error", f"is not YAML here: {reason}", place))
+        except yaml.reader.ReaderError as fault:
+            message = f"the character {chr(int(fault.character))!r} is not allowed in YAML. Take it away or escape it"
+            builder.problems.append(Problem("yaml_parse_error", "error", message, _place_of_odd(text)))
         except yaml.YAMLError as fault:
-            yield Problem("yaml_parse_error", "error", f"is not YAML: {str(fault).splitlines()[0]}")
-        finally:
-            if builder is not None:
-                yield from builder.problems
+            message = f"is not YAML: {quote(str(fault), 200)}"
+            builder.problems.append(Problem("yaml_parse_error", "error", message))
+        yield from builder.problems
 
 
 class _Builder:
     def __init__(self, text: str) -> None:
         self._events = yaml.parse(text, Loader=_LOADER)
-        self._anchors: dict[str, tuple[_Node, int]] = {}
+        self._anchors: dict[str, _Anchored] = {}
         self._nodes = 0
+        self._deepest = 0
+        self._places: list[tuple[Path, Place]] = []
+        """Every value of the row so far, in the order of the file."""
         self.problems: list[Problem] = []
+        """What is wrong with the row so far."""
 
     def rows(self) -> Iterator[Row | Problem]:
         for event in self._events:
             if isinstance(event, yaml.SequenceStartEvent):
-                yield from self._elements()
+                while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+                    yield from self._row(event)
             elif isinstance(event, yaml.NodeEvent) and not _is_empty(event):
-                place = _place(event.start_mark)
-                node = self._node(event, (), 0)
-                yield Row(node.value, *place, b"", node.places)
+                yield from self._row(event)
 
-    def _elements(self) -> Iterator[Row | Problem]:
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            place = _place(event.start_mark)
-            node = self._node(event, (), 1)
-            yield Row(node.value, *place, b"", node.places)
+    def _row(self, event: Any) -> Iterator[Row | Problem]:
+        self._places, self.problems = [], []
+        value = self._value(event, ())
+        problems, self.problems = self.problems, []
+        yield from problems
+        if all(problem.severity != "error" for problem in problems):
+            yield Row(value, *_place(event.start_mark), b"", dict(self._places))
 
-    def _node(self, event: Any, path: Path, depth: int) -> _Node:
+    def _refuse(self, message: str, place: Place, code: str = "yaml_parse_error") -> None:
+        """Takes down why this row is refused; it is read to its end, so that the next one can be."""
+        self.problems.append(Problem(code, "error", message, place))
+
+    def _value(self, event: Any, path: Path) -> Any:
         place = _place(event.start_mark)
         self._count(1, place)
-        if depth > MAX_DEPTH:
-            raise refused("nesting_too_deep", f"at most {MAX_DEPTH} levels of nesting are read, got more", place)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(str(event.anchor), path, place)
-        before = self._nodes
+        first, nodes, deepest = len(self._places), self._nodes, self._deepest
+        self._deepest = len(path)
+        if len(path) <= _PLACED_DEPTH:
+            self._places.append((path, place))
         if isinstance(event, yaml.ScalarEvent):
-            node = _Node(_scalar(event, place), {path: place})
-        elif isinstance(event, yaml.SequenceStartEvent):
-            node = self._sequence(path, place, depth)
+            value = self._scalar(event, place)
         else:
-            node = self._mapping(path, place, depth)
+            self._enter(event, len(path) + 1, place)
+            value = self._sequence(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
         if event.anchor:
-            relative = {at[len(path) :]: where for at, where in node.places.items()}
-            self._anchors[event.anchor] = (_Node(node.value, relative), self._nodes - before + 1)
-        return node
+            places = [(at[len(path) :], where) for at, where in self._places[first:]]
+            self._anchors[event.anchor] = _Anchored(value, places, self._nodes - nodes + 1, self._deepest - len(path))
+        self._deepest = max(self._deepest, deepest)
+        return value
+
+    def _scalar(self, event: Any, place: Place) -> Any:
+        try:
+            return _scalar(event)
+        except JsonFault as fault:
+            self._refuse(fault.message, place, fault.code)
+            return None
+
+    def _enter(self, event: Any, depth: int, place: Place) -> None:
+        self._go_down(depth, place)
+        kind = "seq" if isinstance(event, yaml.SequenceStartEvent) else "map"
+        if event.tag not in (None, "!", f"tag:yaml.org,2002:{kind}"):
+            self._refuse(_unknown_tag(event.tag).message, place)
 
     def _count(self, nodes: int, place: Place) -> None:
         self._nodes += nodes
         if self._nodes > _MAX_NODES:
             raise refused("file_too_large", f"at most {_MAX_NODES:,} values are read from one YAML file", place)
 
-    def _alias(self, anchor: str, path: Path, place: Place) -> _Node:
-        if anchor not in self._anchors:
-            raise refused("yaml_parse_error", f"the alias {quote(anchor)} has no anchor before it", place)
-        node, size = self._anchors[anchor]
-        # Counted as if written out: a handful of nested aliases can stand for billions of values.
-        self._count(size, place)
-        return _Node(node.value, {path + at: where for at, where in node.places.items()})
+    def _go_down(self, depth: int, place: Place) -> None:
+        self._deepest = max(self._deepest, depth)
+        if depth > MAX_DEPTH:
+            raise refused("nesting_too_deep", f"at most {MAX_DEPTH} levels of nesting are read, got more", place)
 
-    def _sequence(self, path: Path, place: Place, depth: int) -> _Node:
-        places = {path: place}
+    def _alias(self, anchor: str, path: Path, place: Place) -> Any:
+        if anchor not in self._anchors:
+            self._refuse(f"the alias {quote(anchor)} has no anchor before it", place)
+            return None
+        anchored = self._anchors[anchor]
+        # Counted as if written out: a handful of nested aliases can stand for billions of values.
+        self._count(anchored.size, place)
+        self._go_down(len(path) + anchored.depth, place)
+        for at, where in anchored.places:
+            if len(path) + len(at) <= _PLACED_DEPTH:
+                self._places.append((path + at, where))
+        return anchored.value
+
+    def _sequence(self, path: Path) -> list[Any]:
         values: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            node = self._node(event, (*path, len(values)), depth + 1)
-            values.append(node.value)
-            places.update(node.places)
-        return _Node(values, places)
+            values.append(self._value(event, (*path, len(values))))
+        return values
 
-    def _mapping(self, path: Path, place: Place, depth: int) -> _Node:
-        places = {path: place}
+    def _mapping(self, path: Path) -> dict[str, Any]:
         values: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_place = _place(event.start_mark)
             if not isinstance(event, yaml.ScalarEvent):
-                raise refused("yaml_parse_error", "expected a plain word as key", key_place)
-            key = str(event.value)
-            node = self._node(next(self._events), (*path, key), depth + 1)
+                self._refuse("expected a plain word as key", key_place)
+                self._value(event, (*path, "?"))
+            key = str(getattr(event, "value", ""))
+            value = self._value(next(self._events), (*path, key))
             if key == "<<" and event.implicit[0]:
-                merged.update(_merged(node.value, key_place))
+                parts = value if isinstance(value, list) else [value]
+                if not all(isinstance(part, dict) for part in parts):
+                    self._refuse("'<<' merges objects, got something else", key_place)
+                    continue
+                for part in reversed(parts):
+                    merged.update(part)
                 continue
             if key in values:
                 message = f"the key {quote(key)} is written twice; the last one counts"
                 self.problems.append(Problem("duplicate_key", "warning", message, key_place))
-            values[key] = node.value
-            places.update(node.places)
-        return _Node({**merged, **values}, places)
+            values[key] = value
+        return {**merged, **values}
 
 
-def _merged(value: Any, place: Place) -> dict[str, Any]:
-    parts = value if isinstance(value, list) else [value]
-    if not all(isinstance(part, dict) for part in parts):
-        raise refused("yaml_parse_error", "'<<' merges objects, got something else", place)
-    found: dict[str, Any] = {}
-    for part in reversed(parts):
-        found.update(part)
-    return found
-
-
-def _scalar(event: Any, place: Place) -> Any:
+def _scalar(event: Any) -> Any:
     """A scalar by the core schema of YAML 1.2; quoted text is always a string."""
     text: str = event.value
     if event.tag not in (None, "!"):
-        return _tagged(event.tag, text, place)
+        return _tagged(event.tag, text)
     if not event.implicit[0]:
         return text
     if text in _NULL:
@@ -174,31 +204,45 @@ def _scalar(event: Any, place: Place) -> Any:
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     if _NOT_FINITE.fullmatch(text):
-        raise refused("yaml_parse_error", f"{text!r} is no JSON number. Write null or a string", place)
+        raise JsonFault("yaml_parse_error", f"{text!r} is no JSON number. Write null or a string")
     return _number(text)
 
 
 def _number(text: str) -> Any:
+    """The number that a word is, or else the word."""
     if _INT.fullmatch(text):
-        if text.startswith("0o"):
-            return int(text[2:], 8)
-        if text.startswith("0x"):
-            return int(text, 16)
-        # A number beyond 64 bits is an id somebody wrote without quotes; as text it keeps every digit.
-        return int(text) if len(text) <= 20 and -(2**63) <= int(text) < 2**64 else text
-    if _FLOAT.fullmatch(text):
-        value = float(text)
-        return value if abs(value) != float("inf") else text
-    return text
+        # A longer number is an id somebody wrote without quotes; as text it keeps every digit.
+        if len(text) > 24:
+            return text
+        value = int(text, 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10)
+        return value if -(2**63) <= value < 2**64 else text
+    return exact_float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _tagged(tag: str, text: str, place: Place) -> Any:
+def _tagged(tag: str, text: str) -> Any:
     kind = tag.removeprefix("tag:yaml.org,2002:")
     if kind == "str":
         return text
-    if kind in ("int", "float", "bool", "null"):
-        return _number(text) if kind in ("int", "float") else {"true": True, "false": False}.get(text.lower())
-    raise refused("yaml_parse_error", f"the tag {quote(tag)} is not read; only plain data is", place)
+    if kind == "null" and text in _NULL:
+        return None
+    if kind == "bool" and text in (*_TRUE, *_FALSE):
+        return text in _TRUE
+    if kind in ("int", "float") and not isinstance(value := _number(text), str):
+        return value
+    raise _unknown_tag(tag)
+
+
+def _unknown_tag(tag: str) -> JsonFault:
+    return JsonFault("yaml_parse_error", f"the tag {quote(tag)} is not read; only plain data is")
+
+
+_ODD = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _place_of_odd(text: str) -> Place:
+    """Where the first character stands that YAML has no room for."""
+    match = _ODD.search(text)
+    return offset_place(text, match.start(), 1, 1) if match else Place()
 
 
 def _is_empty(event: Any) -> bool:

@@ -23,6 +23,12 @@ class LintReport(Struct, frozen=True):
     root: Path
     generated_at: str
     strict: bool = False
+    base: Path = Path()
+    """The folder that the names of the files are relative to."""
+
+    def label(self, severity: Severity) -> str:
+        """The status of findings of this severity."""
+        return LABELS["error" if self.strict and severity == "warning" else severity]
 
     def count(self, severity: Severity) -> int:
         return sum(one.count(severity) for one in self.checked)
@@ -59,12 +65,9 @@ def document(report: LintReport) -> dict[str, Any]:
     findings = report.findings()
     items = [_item(report, finding) for finding in findings]
     items += [_passed_item(report, one) for one in report.checked if not one.counts]
-    counts = {label: 0 for label in LEVELS} | {
-        LABELS["error"]: report.count("error"),
-        LABELS["warning"]: report.count("warning"),
-        LABELS["info"]: report.count("info"),
-        "PASS": sum(not one.counts for one in report.checked),
-    }
+    counts = dict.fromkeys(LEVELS, 0) | {"PASS": sum(not one.counts for one in report.checked)}
+    for severity in LABELS:
+        counts[report.label(severity)] += report.count(severity)
     worst = max((item["severity_level"] for item in items), default=0)
     return {
         "schema_version": 2,
@@ -114,8 +117,7 @@ def _entry(finding: Finding) -> dict[str, Any]:
 
 
 def _item(report: LintReport, finding: Finding) -> dict[str, Any]:
-    label = LABELS[finding.severity]
-    path = report.root / finding.origin.file
+    label = report.label(finding.severity)
     return {
         "tool": report.tool,
         "key": finding.code,
@@ -124,7 +126,7 @@ def _item(report: LintReport, finding: Finding) -> dict[str, Any]:
         "severity_level": LEVELS[label],
         "message": finding.message,
         "loc": location(finding),
-        "loc_uri": f"{path.absolute().as_uri()}#L{finding.origin.line or 1}",
+        "loc_uri": _uri(report, finding.origin.file, finding.origin.line or 1),
         "detail": {"field": finding.field or None, "case_id": finding.case_id or None},
     }
 
@@ -138,9 +140,19 @@ def _passed_item(report: LintReport, one: Checked) -> dict[str, Any]:
         "severity_level": LEVELS["PASS"],
         "message": f"{one.cases} cases in the dialect {one.dialect}, nothing to remark",
         "loc": f"{one.file}:1:1",
-        "loc_uri": f"{(report.root / one.file).absolute().as_uri()}#L1",
+        "loc_uri": _uri(report, one.file, 1),
         "detail": {},
     }
+
+
+def _uri(report: LintReport, file: str, line: int) -> str | None:
+    """A link to a line; None for stdin, which is nowhere."""
+    return None if file == "<stdin>" else f"{(report.base / file).absolute().as_uri()}#L{line}"
+
+
+def printable(text: str) -> str:
+    """Text on one line, with nothing in it that drives a terminal or is no character."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def tell(number: int, noun: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evalloom.model import Finding, Severity
-from evalloom.reports.lint import LintReport, verdict
+from evalloom.reports.lint import LintReport, printable, verdict
 
 name = "github"
 suffix = ".github"
@@ -22,7 +22,7 @@ def _command(finding: Finding) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
 def _property(text: str) -> str:

@@ -11,4 +11,6 @@ suffix = ".json"
 
 
 def render(report: LintReport) -> str:
-    return json.dumps(document(report), ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(document(report), ensure_ascii=False, indent=2) + "\n"
+    # A file name that is not UTF-8 has half characters in it, which JSON can only write as escapes.
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evalloom.reports.lint import LABELS, LintReport, location, tell, verdict
+from evalloom.model import Finding
+from evalloom.reports.lint import LintReport, location, printable, tell, verdict
 
 name = "markdown"
 suffix = ".md"
@@ -19,17 +20,19 @@ def render(report: LintReport) -> str:
     findings = report.findings()
     if findings:
         table = ["| | where | code | what |", "|---|---|---|---|"]
-        table += [
-            f"| {LABELS[finding.severity]} | {_cell(location(finding))} | `{finding.code}` | {_cell(finding.message)} |"
-            for finding in findings
-        ]
+        table += [f"| {report.label(one.severity)} {_cells(one)} |" for one in findings]
         parts.append("\n".join(table))
     parts += [f"… and {tell(number, 'more finding')} of `{code}`." for code, number in report.unlisted().items()]
     return "\n\n".join(parts) + "\n"
 
 
+def _cells(finding: Finding) -> str:
+    return f"| {_cell(location(finding))} | `{finding.code}` | {_cell(finding.message)}"
+
+
 def _cell(text: str) -> str:
     """Text that stays inside its cell and is shown as it is."""
-    for mark in "\\`*_[]<>|":
+    text = printable(" ".join(text.split()))
+    for mark in "\\`*_[]<>|&~$":
         text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())
+    return text

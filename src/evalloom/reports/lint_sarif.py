@@ -43,7 +43,7 @@ def _result(finding: Finding, rule: int) -> dict[str, Any]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote_url(origin.file)},
+                    "artifactLocation": {"uri": quote_url(origin.file, errors="surrogateescape")},
                     "region": {"startLine": origin.line or 1, "startColumn": origin.column or 1},
                 }
             }

@@ -1,20 +1,22 @@
-"""Findings as plain lines, the most severe last, where a reader's eyes are."""
+"""Findings as plain lines: in a file the most severe first, on the console last, where a reader's eyes are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from evalloom.model import Finding
-from evalloom.reports.lint import LintReport, tell, verdict
+from evalloom.reports.lint import LintReport, printable, tell, verdict
 
 name = "text"
 suffix = ".txt"
 
 
 def render(report: LintReport) -> str:
-    return "".join(f"{line}\n" for line in [*lines(report), *closing(report)])
+    return _joined(report, report.findings())
 
 
-def lines(report: LintReport) -> list[str]:
-    return [str(finding) for finding in console_order(report)]
+def render_for_console(report: LintReport) -> str:
+    return _joined(report, console_order(report))
 
 
 def console_order(report: LintReport) -> list[Finding]:
@@ -30,5 +32,11 @@ def closing(report: LintReport) -> list[str]:
     told = [f"… and {number:,} more of {code}" for code, number in report.unlisted().items()]
     for one in report.checked:
         found = [tell(one.count("error"), "error"), tell(one.count("warning"), "warning")]
-        told.append(f"{one.file}: {one.dialect} ({one.reason}), {tell(one.cases, 'case')}, {', '.join(found)}")
+        read = f"{one.dialect} ({one.reason}), {tell(one.cases, 'case')}" if one.cases else "no cases"
+        told.append(printable(f"{one.file}: {read}, {', '.join(found)}"))
     return [*told, verdict(report)]
+
+
+def _joined(report: LintReport, findings: Iterable[Finding]) -> str:
+    lines = [*(printable(str(finding)) for finding in findings), *closing(report)]
+    return "".join(f"{line}\n" for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import click
 import msgspec
 
 from evalloom.cli import app
+from evalloom.cli.options import existing_folder, print_findings, refuse_overwriting
 from evalloom.dialects.dialect import Rules
-from evalloom.errors import EvalloomError
-from evalloom.files.source import source_of
+from evalloom.errors import usage_error
+from evalloom.files.source import Source
 from evalloom.files.write import write_text
 from evalloom.model import Checked, Finding, Origin
-from evalloom.reports import lint_json, lint_markdown, lint_text
+from evalloom.reports import lint_json, lint_markdown
 from evalloom.reports.lint import LintReport
 from evalloom.workbench.lint import LintOptions, lint_source, now
 
@@ -55,22 +57,27 @@ def command(
 
     Exit codes: 0 PASS, 2 FAIL, 3 the tool itself could not run.
     """
-    folder = Path(root)
-    if not folder.is_dir():
-        raise EvalloomError("root_missing", f"--root {root}: there is no such folder")
+    folder = existing_folder(root)
+    markdown = md_out or (os.path.splitext(Path(out))[0] + ".md" if out else "")
+    if out and os.path.normpath(out) == os.path.normpath(markdown):
+        raise usage_error("would_overwrite", f"--out {out}: the Markdown report would take its place. Name a --md-out")
+    written = [name for name in (out, markdown) if name]
+    refuse_overwriting((folder / name for name in written), [folder / cases])
     rules = Rules(folder, check_sources_exist, check_must_include_in_sources, strict_bucket, strict_pair_id)
-    if skip_if_missing and not (folder / cases).exists():
+    if skip_if_missing and not os.path.exists(folder / cases):
         report = _skipped(folder, cases)
     else:
         options = LintOptions(dialect="rag", rules=rules, hints=False, tool=TOOL)
-        report = relative_to_root(lint_source(source_of(folder / cases), options), folder, cases)
-    markdown = md_out or (str(Path(out).with_suffix(".md")) if out else "")
+        path = folder / cases
+        report = relative_to_root(lint_source(Source(path.as_posix(), path), options), folder, cases)
+    if as_json:
+        click.echo(lint_json.render(report), nl=False)
+    else:
+        print_findings(report)
     if out:
         write_text(folder / out, lint_json.render(report))
     if markdown:
         write_text(folder / markdown, lint_markdown.render(report))
-    click.echo((lint_json if as_json else lint_text).render(report), nl=False)
-    written = [name for name in (out, markdown) if name]
     if written:
         click.echo(f"report: {', '.join(written)}", err=True)
     return report.exit_code
@@ -90,7 +97,7 @@ def relative_to_root(report: LintReport, root: Path, cases: str) -> LintReport:
         msgspec.structs.replace(one, file=here, findings=[moved(finding) for finding in one.findings])
         for one in report.checked
     ]
-    return msgspec.structs.replace(report, checked=checked)
+    return msgspec.structs.replace(report, checked=checked, base=root)
 
 
 def _skipped(root: Path, cases: str) -> LintReport:
@@ -98,7 +105,7 @@ def _skipped(root: Path, cases: str) -> LintReport:
     finding = Finding("cases_missing", "warning", message, Origin(Path(cases).as_posix()))
     counts = {(finding.code, finding.severity): 1}
     checked = Checked(finding.origin.file, "rag", "--skip-if-missing", 0, 0, [finding], counts)
-    return LintReport([checked], TOOL, root, now())
+    return LintReport([checked], TOOL, root, now(), base=root)
 
 
 def main() -> None:

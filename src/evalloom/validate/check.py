@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -22,8 +22,16 @@ _BLOCK_ROWS = 20_000
 _FILE_NAME = re.compile(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
 
 
-def validate(dataset: Dataset, rules: Rules = Rules(), hints: bool = True) -> Checked:  # noqa: B008
-    """The findings of one dataset; `hints` adds remarks on the file as a whole, its name, dialect and field names."""
+def validate(
+    dataset: Dataset,
+    rules: Rules = Rules(),  # noqa: B008
+    hints: bool = True,
+    more: Iterable[Finding] = (),
+) -> Checked:
+    """The findings of one dataset; `hints` adds remarks on the file as a whole, its name, dialect and field names.
+
+    `more` are findings from elsewhere about the same source, to be counted and listed with the others.
+    """
     checker = Checker(dataset.source.name, dataset.dialect, rules, dataset.mapping)
     try:
         total = _Total(checker)
@@ -36,7 +44,7 @@ def validate(dataset: Dataset, rules: Rules = Rules(), hints: bool = True) -> Ch
         total = _Total(checker)
         total.add_all(dataset)
     total.close()
-    for finding in _file_findings(dataset, total, hints):
+    for finding in chain(_file_findings(dataset, total, hints), more):
         total.add_finding(finding)
     return Checked(
         dataset.source.name,
@@ -67,7 +75,8 @@ class _Total:
     def add_all(self, dataset: Dataset) -> None:
         """Checks a dataset in this process, in stretches, so that memory does not grow with it."""
         items = iter(dataset)
-        while stretch := list(islice(items, _BLOCK_ROWS)):
+        for first in items:
+            stretch = chain((first,), islice(items, _BLOCK_ROWS - 1))
             self.add(self._checker.check(stretch, self.full_codes()))
         self.lines = dataset.lines
 
@@ -78,8 +87,8 @@ class _Total:
                 self.findings.append(_moved(finding, self.lines))
         self.counts.update(block.counts)
         self.cases += block.cases
-        self._ids.extend(block.ids, block.id_lines, self.lines)
-        self._pairs.extend(block.pairs, block.pair_lines, self.lines)
+        self._ids.extend(block.ids, self.lines)
+        self._pairs.extend(block.pairs, self.lines)
         self._sides += block.sides
         self.lines += block.lines
 
@@ -132,7 +141,8 @@ def _moved(finding: Finding, lines: int) -> Finding:
 def _file_findings(dataset: Dataset, total: _Total, hints: bool) -> Iterator[Finding]:
     """Remarks on the file itself: nothing in it, a doubtful dialect, names from elsewhere, an unusual file name."""
     here = Origin(dataset.source.name)
-    if not total.cases and not any(severity == "error" for _, severity in total.counts):
+    is_refused = any(finding.severity == "error" and not finding.origin.line for finding in total.findings)
+    if not total.cases and not is_refused:
         yield Finding("no_cases", "error", "expected at least one case, got none", here)
     for remark in dataset.mapping.unknown(dataset.raw_sample):
         yield Finding(remark.code, remark.severity, remark.message, here)

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from evalloom.validate.tally import KeyColumn
+
 
 class Keys:
     """Keys in file order. Millions of them fit, because their texts are kept as JSON, a block at a time."""
@@ -19,24 +21,14 @@ class Keys:
         self._packed: list[bytes] = []
         self._starts: list[int] = []
         self._unpacked: tuple[int, list[Any]] = (-1, [])
-        self._falls = array("I")
 
-    def extend(self, packed: bytes, lines: array[int], offset: int) -> None:
-        """Adds the keys of one block, a JSON list with the line of each, counted from `offset`."""
-        if not lines:
-            return
-        keys = orjson.loads(packed)
-        before = self.key(len(self._hashes) - 1) if self._hashes else keys[0]
-        start = len(self._hashes)
-        for index, key in enumerate(keys, start):
-            if isinstance(key, int):
-                if isinstance(before, int) and key < before:
-                    self._falls.append(index)
-                before = key
-        self._starts.append(start)
-        self._packed.append(packed)
-        self._hashes.extend(map(hash, keys))
-        self._lines.extend(line + offset for line in lines)
+    def extend(self, keys: KeyColumn, offset: int) -> None:
+        """Adds the keys of one block, whose lines are counted from `offset`."""
+        if keys.lines:
+            self._starts.append(len(self._hashes))
+            self._packed.append(keys.packed)
+            self._hashes.extend(keys.hashes)
+            self._lines.extend(array("I", map(offset.__add__, keys.lines)) if offset else keys.lines)
 
     def key(self, index: int) -> Any:
         block = bisect_right(self._starts, index) - 1
@@ -54,7 +46,13 @@ class Keys:
 
     def falls(self) -> Iterator[int]:
         """The indexes of whole numbers that are less than the one before them."""
-        return iter(self._falls)
+        before: int | None = None
+        for start, packed in zip(self._starts, self._packed, strict=True):
+            for index, key in enumerate(orjson.loads(packed), start):
+                if isinstance(key, int):
+                    if before is not None and key < before:
+                        yield index
+                    before = key
 
     def repeats(self) -> Iterator[tuple[int, int]]:
         """For every key that was there before: the index where it first was, and its own, in file order."""

@@ -12,23 +12,31 @@ from msgspec import Struct
 from evalloom.dialects.dataset import not_object
 from evalloom.dialects.dialect import Dialect, Rules
 from evalloom.dialects.mapping import Mapping
-from evalloom.files.rows import Problem, Row
-from evalloom.model import Finding, Origin, Place, Remark, Severity
+from evalloom.files.rows import Lines, Problem, Row
+from evalloom.model import Finding, Origin, Place, Record, Remark, Severity
 
 KEPT_PER_CODE = 1000
+_AT_ONCE = 32
+"""How many records are asked at once whether they are clean: few enough that one faulty record costs little."""
+
+
+class KeyColumn(Struct, frozen=True):
+    """Keys of one stretch of a file: their hashes, their lines, and the keys themselves packed as JSON."""
+
+    hashes: array[int]
+    lines: array[int]
+    packed: bytes
 
 
 class Block(Struct, frozen=True):
-    """What one stretch of a file had in it; keys are packed as JSON, with the line of each."""
+    """What one stretch of a file had in it."""
 
     lines: int
     cases: int
     findings: list[Finding]
     counts: Counter[tuple[str, Severity]]
-    ids: bytes
-    id_lines: array[int]
-    pairs: bytes
-    pair_lines: array[int]
+    ids: KeyColumn
+    pairs: KeyColumn
     sides: bytes
 
 
@@ -57,43 +65,20 @@ class Checker(Struct, frozen=True):
     rules: Rules
     mapping: Mapping
 
-    def check(self, items: Iterable[Row | Problem], full: Collection[str] = ()) -> Block:
-        """Goes through rows and problems: the one loop that every record passes."""
-        is_clean, findings_of, identity = self.dialect.is_clean, self.dialect.findings, self.dialect.identity
-        pair_of, is_case, rules = self.dialect.pair, self.dialect.is_case, self.rules
-        kept, counts, findings, cases = Kept(full), Counter[tuple[str, Severity]](), [], 0
-        ids, id_lines, pairs, pair_lines, sides = [], array("I"), [], array("I"), bytearray()
+    def check(self, items: Iterable[Row | Problem | Lines], full: Collection[str] = ()) -> Block:
+        """Goes through everything in a stretch of the file."""
+        tally = _Tally(self, full)
         for item in items:
-            if isinstance(item, Row):
-                record = item.value
-                if isinstance(record, dict):
-                    if not is_clean(record, rules):
-                        for remark in findings_of(record, rules):
-                            counts[remark.code, remark.severity] += 1
-                            if kept.has_room(remark.code):
-                                findings.append(self._finding(remark, item))
-                    if is_case(record):
-                        cases += 1
-                    if (key := identity(record)) is not None:
-                        ids.append(key)
-                        id_lines.append(item.line)
-                    if pair_of is not None and (pair := pair_of(record)) is not None:
-                        pairs.append(pair[0])
-                        pair_lines.append(item.line)
-                        sides.append(1 if pair[1] == "official" else 2)
-                    continue
-                item = not_object(item, self.dialect)
-            counts[item.code, item.severity] += 1
-            if kept.has_room(item.code):
-                findings.append(self.located(item))
-        packed = orjson.dumps(ids), id_lines, orjson.dumps(pairs), pair_lines, bytes(sides)
-        return Block(0, cases, findings, counts, *packed)
+            if isinstance(item, Lines):
+                tally.add_lines(item)
+            elif isinstance(item, Row):
+                tally.add_row(item)
+            else:
+                tally.add_problem(item)
+        return tally.block()
 
-    def located(self, problem: Problem) -> Finding:
-        origin = Origin(problem.file or self.file, *problem.place)
-        return Finding(problem.code, problem.severity, problem.message, origin)
-
-    def _finding(self, remark: Remark, row: Row) -> Finding:
+    def finding(self, remark: Remark, row: Row) -> Finding:
+        """A remark about a row, at its place."""
         path = self.mapping.source_path(remark.path)
         place = row.place_of(path) if path else Place(row.line, row.column)
         case_id = self.dialect.identity(row.value)
@@ -105,6 +90,82 @@ class Checker(Struct, frozen=True):
             field=str(remark.path[0]) if remark.path else _named_field(remark.message),
             case_id="" if case_id is None else str(case_id),
         )
+
+
+class _Tally:
+    """What has been found in one stretch so far."""
+
+    def __init__(self, checker: Checker, full: Collection[str]) -> None:
+        self._checker = checker
+        self._dialect = checker.dialect
+        self._kept = Kept(full)
+        self._cases = 0
+        self._findings: list[Finding] = []
+        self._counts: Counter[tuple[str, Severity]] = Counter()
+        self._ids: list[str | int] = []
+        self._id_lines = array("I")
+        self._pairs: list[str] = []
+        self._pair_lines = array("I")
+        self._sides = bytearray()
+
+    def block(self) -> Block:
+        ids = _key_column(self._ids, self._id_lines)
+        pairs = _key_column(self._pairs, self._pair_lines)
+        return Block(0, self._cases, self._findings, self._counts, ids, pairs, bytes(self._sides))
+
+    def add_lines(self, lines: Lines) -> None:
+        """Many plain lines: a few dozen at once when they are clean, else row by row."""
+        values, rules, are_clean = lines.values, self._checker.rules, self._dialect.are_clean
+        for start in range(0, len(values), _AT_ONCE):
+            records = values[start : start + _AT_ONCE]
+            if all(type(record) is dict for record in records) and are_clean(records, rules):
+                self._count(records, range(lines.line + start, lines.line + start + len(records)))
+            else:
+                for row in lines.rows(start, start + _AT_ONCE):
+                    self.add_row(row)
+
+    def add_row(self, row: Row) -> None:
+        record = row.value
+        if not isinstance(record, dict):
+            self.add_problem(not_object(row, self._dialect))
+            return
+        for remark in self._dialect.findings(record, self._checker.rules):
+            self._counts[remark.code, remark.severity] += 1
+            if self._kept.has_room(remark.code):
+                self._findings.append(self._checker.finding(remark, row))
+        self._count([record], range(row.line, row.line + 1))
+
+    def add_problem(self, problem: Problem) -> None:
+        self._counts[problem.code, problem.severity] += 1
+        if self._kept.has_room(problem.code):
+            origin = Origin(problem.file or self._checker.file, *problem.place)
+            self._findings.append(Finding(problem.code, problem.severity, problem.message, origin))
+
+    def _count(self, records: list[Record], lines: range) -> None:
+        """Takes down what must be unique, and paired, over the whole file."""
+        self._cases += sum(map(self._dialect.is_case, records))
+        ids = list(map(self._dialect.identity, records))
+        if None not in ids:
+            self._ids += ids  # type: ignore[arg-type]
+            self._id_lines.extend(lines)
+        else:
+            self._ids += [id for id in ids if id is not None]
+            self._id_lines.extend(line for id, line in zip(ids, lines, strict=True) if id is not None)
+        if self._dialect.pair is None:
+            return
+        found = [(pair, line) for pair, line in zip(map(self._dialect.pair, records), lines, strict=True) if pair]
+        self._pairs += [pair for (pair, _), _ in found]
+        self._sides += bytes([1 if side == "official" else 2 for (_, side), _ in found])
+        self._pair_lines.extend([line for _, line in found])
+
+
+def _key_column(keys: list[str | int] | list[str], lines: array[int]) -> KeyColumn:
+    return KeyColumn(array("q", map(_hash, keys)), lines, orjson.dumps(keys))
+
+
+def _hash(key: str | int) -> int:
+    # A number's own hash will not do: -1 and -2 have the same, and so have 1 and 2**61.
+    return hash(key) if isinstance(key, str) else hash((str(key),))
 
 
 def _named_field(message: str) -> str:

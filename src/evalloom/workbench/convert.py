@@ -16,6 +16,8 @@ from evalloom.errors import usage_error
 from evalloom.files.rows import Problem, Row
 from evalloom.model import Finding, Origin, Record
 
+_LISTED = 1000
+
 
 class Conversion(Struct):
     """How a conversion went: cases written, what they lost, and what could not be read at all."""
@@ -23,8 +25,12 @@ class Conversion(Struct):
     written: int = 0
     faulty: int = 0
     """How many of the written cases have errors by the rules of the format they came from."""
+    errors: int = 0
+    """How many records could not be read."""
     lost: Counter[str] = Counter()
     unread: list[Finding] = []
+    """What is wrong there: the first thousand findings; `unlisted` counts the rest."""
+    unlisted: int = 0
 
 
 def convert(dataset: Dataset, to: Dialect, stream: IO[bytes], as_array: bool) -> Conversion:
@@ -50,7 +56,11 @@ def _records(dataset: Dataset, to: Dialect, conversion: Conversion) -> Iterator[
     for item in dataset:
         if isinstance(item, Problem):
             origin = Origin(item.file or dataset.source.name, *item.place)
-            conversion.unread.append(Finding(item.code, item.severity, item.message, origin))
+            conversion.errors += item.severity == "error"
+            if len(conversion.unread) < _LISTED:
+                conversion.unread.append(Finding(item.code, item.severity, item.message, origin))
+            else:
+                conversion.unlisted += 1
         elif not dataset.dialect.is_case(item.value):
             conversion.lost["line: it describes a batch and is no case"] += 1
         else:

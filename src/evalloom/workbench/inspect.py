@@ -11,7 +11,7 @@ from msgspec import Struct
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
 from evalloom.files.rows import Problem
-from evalloom.model import Record, type_name
+from evalloom.model import Finding, Origin, Record, type_name
 
 _NO_RULES = Rules()
 _MOST_FIELDS = 200
@@ -38,6 +38,7 @@ class Contents(Struct):
     records: int
     cases: int
     problems: int
+    first_problem: str
     checks: dict[str, int]
     tags: dict[str, int]
     fields: list[FieldSummary]
@@ -52,9 +53,13 @@ def inspect(dataset: Dataset) -> Contents:
     checks: Counter[str] = Counter()
     records = cases = problems = total = smallest = largest = 0
     sample: Record | None = None
+    first = ""
     for item in dataset:
         if isinstance(item, Problem):
-            problems += item.severity == "error"
+            if item.severity == "error":
+                problems += 1
+                origin = Origin(item.file or dataset.source.name, *item.place)
+                first = first or str(Finding(item.code, "error", item.message, origin))
             continue
         records += 1
         size = len(item.text) or len(orjson.dumps(item.value))
@@ -65,8 +70,10 @@ def inspect(dataset: Dataset) -> Contents:
             continue
         cases += 1
         sample = sample or item.value
-        if any(remark.severity == "error" for remark in dataset.dialect.findings(item.value, _NO_RULES)):
+        errors = (one for one in dataset.dialect.findings(item.value, _NO_RULES) if one.severity == "error")
+        if (error := next(errors, None)) is not None:
             problems += 1
+            first = first or str(Finding(error.code, "error", error.message, dataset.origin(item, error.path)))
             continue
         case = dataset.dialect.to_case(item.value, dataset.origin(item))
         tags.update(case.tags)
@@ -81,6 +88,7 @@ def inspect(dataset: Dataset) -> Contents:
         records,
         cases,
         problems,
+        first,
         dict(checks.most_common()),
         dict(tags.most_common()),
         list(fields.values()),

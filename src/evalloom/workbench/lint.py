@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,16 +14,18 @@ from evalloom.dialects.contract import read_contract
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import Mapping, parse_mapping
+from evalloom.dialects.rag import forget_sources
 from evalloom.errors import usage_error
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES, RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import Source, source_of
-from evalloom.model import Checked, Finding
+from evalloom.model import Checked, Finding, Origin
 from evalloom.reports.lint import LintReport
 from evalloom.validate import validate
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
 _SKIPPED_FOLDERS = ("node_modules", "__pycache__")
+_REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
 _SKIPPED_FILES = ("evalloom.yaml", "package.json", "package-lock.json")
 
 
@@ -42,6 +45,7 @@ class LintOptions(Struct, frozen=True):
 def lint(paths: Iterable[str], options: LintOptions = LintOptions()) -> LintReport:  # noqa: B008
     """The findings about every file that the paths name; folders are looked through."""
     checked = []
+    forget_sources()
     for source, in_folder in find_sources(paths, options.encoding):
         one = _lint_one(source, options)
         checked.append(_only_met(one) if in_folder else one)
@@ -50,6 +54,7 @@ def lint(paths: Iterable[str], options: LintOptions = LintOptions()) -> LintRepo
 
 def lint_source(source: Source, options: LintOptions) -> LintReport:
     """The findings about one file, and only a file."""
+    forget_sources()
     return LintReport([_lint_one(source, options)], options.tool, options.rules.root, now(), options.strict)
 
 
@@ -60,6 +65,7 @@ def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str =
 
 def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:  # noqa: B008
     """What the linter has to say about a file."""
+    forget_sources()
     return validate(read(path, dialect, mapping), rules)
 
 
@@ -73,7 +79,7 @@ def find_sources(paths: Iterable[str], encoding: str = "") -> Iterator[tuple[Sou
         found = False
         for file in sorted(path.rglob("*")):
             source = source_of(file, encoding)
-            if file.is_file() and source.suffix in _SUFFIXES and _is_looked_at(file.relative_to(path)):
+            if source.suffix in _SUFFIXES and _is_looked_at(file.relative_to(path)) and _is_data(file):
                 found = True
                 yield source, True
         if not found:
@@ -85,12 +91,35 @@ def _is_looked_at(path: Path) -> bool:
     return not hidden and path.name not in _SKIPPED_FILES
 
 
+def _is_data(file: Path) -> bool:
+    """Whether this is a file, and no report that an earlier run left here."""
+    if not os.path.isfile(file):
+        return False
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_REPORT_START)) != _REPORT_START
+    except OSError:
+        return True  # the reader says why it cannot be opened
+
+
 def _lint_one(source: Source, options: LintOptions) -> Checked:
     dataset = Dataset(source, options.dialect, options.mapping)
     rules = options.rules
     if dataset.dialect.name == "hop" and rules.contract is None and (metainfo := _metainfo_beside(source)):
         rules = msgspec.structs.replace(rules, contract=read_contract(str(metainfo)))
-    return validate(dataset, rules, options.hints)
+    return validate(dataset, rules, options.hints, _deep(source, options) if options.deep else ())
+
+
+def _deep(source: Source, options: LintOptions) -> Iterator[Finding]:
+    """What a second reading finds, with all cases in view."""
+    if source.path is None:
+        message = "--deep reads its source twice, so it needs a file: save stdin to one"
+        yield Finding("deep_needs_file", "info", message, Origin(source.name))
+        return
+    # Deferred: numpy and rapidfuzz take longer to import than most files take to check.
+    from evalloom.validate.deep import deep_findings
+
+    yield from deep_findings(Dataset(source, options.dialect, options.mapping))
 
 
 def _metainfo_beside(source: Source) -> Path | None:

@@ -1,0 +1,152 @@
+"""`evalloom demo`: all of it, on bundled examples, without a key and without a network."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from evalloom.files.write import write_text
+from evalloom.model import Finding
+from evalloom.reports.lint import in_line_order, tell
+from evalloom.workbench import demo as workbench
+from evalloom.workbench.demo import Demo, Seen, Trip
+
+Line = tuple[str, str]
+"""A line to print, and the style it has on a terminal."""
+
+_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+@click.command("demo")
+@click.option("-o", "--output", default="evalloom-demo", metavar="DIR", help="Folder of the report.", show_default=True)
+@click.option("--keep", default="", metavar="DIR", help="Keep the examples, the converted files and the report there.")
+def command(output: str, keep: str) -> int:
+    """Validate and convert the bundled examples, and say what was found.
+
+    Needs no key and no network. One of the examples is faulty on purpose, to show findings.
+    Exit codes: 0 everything behaved as expected, 3 something did not.
+    """
+    folder = Path(keep or output)
+    examples = workbench.keep_examples(folder) if keep else workbench.find_examples()
+    demo = workbench.run(examples, folder / "converted" if keep else None)
+    reports = (folder / "report.md", folder / "report.json")
+    write_text(reports[0], workbench.markdown(demo))
+    write_text(reports[1], json.dumps(workbench.document(demo), ensure_ascii=False, indent=2) + "\n")
+    _print([*_account(demo), *_closing(demo, reports)])
+    return 0 if demo.as_expected else 3
+
+
+def _print(lines: Iterable[Line]) -> None:
+    if not sys.stdout.isatty():
+        for text, _ in lines:
+            click.echo(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for text, style in lines:
+        console.print(Text(text, style=style))
+
+
+def _account(demo: Demo) -> Iterator[Line]:
+    sound = [one for one in demo.seen if not one.example.is_faulty]
+    faulty = [one for one in demo.seen if one.example.is_faulty]
+    yield f"evalloom demo: {tell(len(demo.seen), 'file')} of {demo.examples.as_posix()}, no key, no network", "bold"
+    yield from _heading("1. What is in these files, and is it sound?")
+    for one in sound:
+        yield from _file_lines(one)
+    yield from _heading("2. A file with one of every fault, to show what findings look like")
+    for one in faulty:
+        yield from _file_lines(one)
+    yield from _heading("3. The five formats, each written in the others and back")
+    yield from (_trip_line(trip) for trip in demo.trips if trip.start != trip.via)
+    yield _rewriting_line([trip for trip in demo.trips if trip.start == trip.via])
+    yield from _heading("4. Files from elsewhere, written as pipeline testsets")
+    yield from (_trip_line(trip) for trip in demo.arrivals)
+
+
+def _heading(text: str) -> Iterator[Line]:
+    yield "", ""
+    yield text, "bold cyan"
+
+
+def _file_lines(one: Seen) -> Iterator[Line]:
+    checked = one.checked
+    found = [tell(n, word) for word in ("error", "warning") if (n := checked.count(word))]
+    told = ", ".join(found) or "nothing wrong"
+    yield f"  {checked.file:50} {tell(checked.cases, 'case'):>9}   {told}{_surprise(one.as_expected)}", ""
+    yield f"      {checked.dialect}, because {checked.reason}", "dim"
+    for finding in in_line_order(checked.findings):
+        yield _finding_line(finding), _STYLES[finding.severity]
+
+
+def _finding_line(finding: Finding) -> str:
+    place = f"line {finding.origin.line}" if finding.origin.line else "file"
+    return f"      {place + ':':9}{finding.severity}: {finding.message} [{finding.code}]"
+
+
+def _trip_line(trip: Trip) -> Line:
+    written = tell(trip.there.written, "case")
+    if trip.back is None:
+        text = f"  {Path(trip.file).name:>20} {f'({trip.start})':14} {written:>9}"
+    else:
+        text = f"  {trip.start:>12} → {trip.via:11} {written:>9}, {trip.back.written:2} back"
+    return f"{text}   {_trip_words(trip)}{_surprise(trip.as_expected)}", _trip_style(trip)
+
+
+def _trip_words(trip: Trip) -> str:
+    lost = workbench.summary(trip.there)
+    told = f"not carried over: {lost}" if lost else "everything carried over"
+    return f"{told}; {trip.incomplete} incomplete as {trip.via} cases" if trip.incomplete else told
+
+
+def _rewriting_line(trips: list[Trip]) -> Line:
+    changed = [trip.start for trip in trips if not trip.as_expected]
+    if changed:
+        return f"  Written twice in its own format, the second differs: {', '.join(changed)}{_surprise(False)}", "red"
+    return "  Written twice in its own format, each file is the same to the byte both times.", "green"
+
+
+def _trip_style(trip: Trip) -> str:
+    if trip.incomplete:
+        return "yellow"
+    return "" if workbench.summary(trip.there) else "green"
+
+
+def _surprise(as_expected: bool) -> str:
+    return "" if as_expected else "   NOT AS EXPECTED"
+
+
+def _closing(demo: Demo, reports: tuple[Path, ...]) -> Iterator[Line]:
+    verdict, style = "Everything behaved as expected; the faulty file failed, as it should.", "bold green"
+    if not demo.as_expected:
+        verdict, style = "Something did not behave as expected: see NOT AS EXPECTED above.", "bold red"
+    yield "", ""
+    yield verdict, style
+    yield f"The whole account: {' and '.join(path.as_posix() for path in reports)}", ""
+    yield "", ""
+    yield "Next:", "bold"
+    for line in _next_commands(demo.examples):
+        yield f"  {line}", ""
+
+
+def _next_commands(examples: Path) -> Iterator[str]:
+    if examples.is_absolute():
+        # Inside an installed package the paths are too long to type, so the first thing to do is to copy them.
+        yield "evalloom demo --keep my-demo"
+        examples = Path("my-demo/examples")
+
+    def path(file: str) -> str:
+        return shlex.quote((examples / file).as_posix())
+
+    checks = "--check-sources-exist --check-must-include-in-sources"
+    yield f"evalloom validate {path('elsewhere/faulty_eval_cases.jsonl')} --root {path('rag')} {checks}"
+    yield f"evalloom inspect {path('hop/TestCases/hallucination_cases.jsonl')}"
+    yield f"evalloom convert {path('elsewhere/samples.jsonl')} --to pipeline"
+    yield "evalloom init my-suite"

@@ -1,0 +1,25 @@
+"""`evalloom init`: a small suite to start from."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from evalloom.workbench.init import SUITES, write_suite
+
+
+@click.command("init")
+@click.argument("folder", metavar="[DIR]", default=".")
+@click.option("--dialect", type=click.Choice(list(SUITES)), default="pipeline", show_default=True, help="The format.")
+def command(folder: str, dialect: str) -> int:
+    """Write a small suite to start from: a few cases, and an evalloom.yaml that names them.
+
+    No file is overwritten. Exit codes: 0 written, 2 a file is already there, 3 could not be written.
+    """
+    for path in write_suite(Path(folder), SUITES[dialect]):
+        click.echo(f"wrote {path.as_posix()}")
+    is_here = Path(folder).resolve() == Path.cwd()
+    click.echo(f"Next: {'' if is_here else f'cd {shlex.quote(folder)} && '}evalloom validate")
+    return 0

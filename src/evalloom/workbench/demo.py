@@ -1,0 +1,333 @@
+"""`evalloom demo`: the bundled examples checked and converted, each held against what is expected of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import evalloom
+from evalloom.dialects import WRITERS, by_name
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.dialect import Dialect, Rules
+from evalloom.errors import EvalloomError, usage_error
+from evalloom.files.source import Source, source_of
+from evalloom.files.write import atomic_writer
+from evalloom.model import Checked
+from evalloom.reports.lint import in_line_order, tell
+from evalloom.workbench.convert import Conversion, convert
+from evalloom.workbench.lint import LintOptions, lint_source, now, steps_of
+
+SCHEMA_VERSION = 1
+FAULTS = (
+    "json_parse_error",
+    "json_not_object",
+    "missing_field",
+    "empty_id",
+    "duplicate_id",
+    "bad_query",
+    "bad_expected_sources",
+    "bad_must_include",
+    "invalid_bucket",
+    "expected_file_missing",
+    "expected_dir_missing",
+    "source_outside_root",
+    "missing_bucket_default",
+    "missing_pair_id",
+    "empty_pair_id",
+    "empty_concept_id",
+    "must_include_duplicates",
+    "must_include_too_short",
+    "must_include_not_in_expected_sources",
+    "unpaired_pair_id",
+    "blank_must_include_entry",
+)
+"""What the faulty example shows: every error and warning of RAG-2 and RAG-3 that stands in a line of a file."""
+
+
+class Example(Struct, frozen=True):
+    """One bundled file: the dialect it should be recognised as, and what it is held against."""
+
+    file: str
+    dialect: str
+    root: str = ""
+    pipeline: str = ""
+    is_faulty: bool = False
+
+
+EXAMPLES = (
+    Example("hop/TestCases/hallucination_cases.jsonl", "hop"),
+    Example("hop/TestCases/hallucination_flat_result.jsonl", "hop"),
+    Example("hop/TestCases/hallucination_view_result.jsonl", "hop"),
+    Example(
+        "pipeline/testsets/review_sentiment_basic_v1.jsonl",
+        "pipeline",
+        pipeline="pipeline/pipelines/review_sentiment.yaml",
+    ),
+    Example("prompt-eval/test_cases.json", "prompt-eval"),
+    Example("replay/rows.jsonl", "replay"),
+    Example("rag/eval_cases.jsonl", "rag", root="rag"),
+    Example("elsewhere/promptfooconfig.yaml", "promptfoo"),
+    Example("elsewhere/tests.csv", "promptfoo"),
+    Example("elsewhere/samples.jsonl", "openai-evals"),
+    Example("elsewhere/inspect_samples.csv", "inspect"),
+    Example("elsewhere/goldens.json", "deepeval"),
+    Example("elsewhere/ragas_testset.csv", "ragas"),
+    Example("elsewhere/faulty_eval_cases.jsonl", "rag", root="rag", is_faulty=True),
+)
+
+
+class Seen(Struct, frozen=True):
+    """What the linter said about one example."""
+
+    example: Example
+    checked: Checked
+
+    @property
+    def as_expected(self) -> bool:
+        codes = {code for code, _ in self.checked.counts}
+        is_right = codes.issuperset(FAULTS) if self.example.is_faulty else not self.checked.count("error")
+        return is_right and self.checked.dialect == self.example.dialect
+
+
+class Trip(Struct, frozen=True):
+    """The cases of one example in another format, and back again where its own format can be written."""
+
+    file: str
+    start: str
+    via: str
+    cases: int
+    there: Conversion
+    back: Conversion | None = None
+    is_stable: bool = True
+
+    @property
+    def as_expected(self) -> bool:
+        ways = [self.there] if self.back is None else [self.there, self.back]
+        # A RAG case must name sources and anchors, so cases that have none are written there with errors.
+        is_sound = self.via == "rag" or not self.incomplete
+        all_written = all(way.written == self.cases and not way.unread for way in ways)
+        return all_written and is_sound and self.is_stable and not self.there.faulty
+
+    @property
+    def incomplete(self) -> int:
+        """How many cases have errors by the rules of the format in between."""
+        return self.back.faulty if self.back is not None else 0
+
+
+class Demo(Struct, frozen=True):
+    """Everything that the demo did: `trips` go there and back, `arrivals` one way."""
+
+    examples: Path
+    generated_at: str
+    seen: list[Seen]
+    trips: list[Trip]
+    arrivals: list[Trip]
+
+    @property
+    def as_expected(self) -> bool:
+        results: list[Seen | Trip] = [*self.seen, *self.trips, *self.arrivals]
+        return all(one.as_expected for one in results)
+
+
+def find_examples() -> Path:
+    """The folder of bundled examples, in an installed package or in a checkout; as seen from the working folder."""
+    package = Path(evalloom.__file__).parent
+    for folder in (package / "examples", package.parent.parent / "examples"):
+        if all((folder / example.file).is_file() for example in EXAMPLES):
+            return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    where = (package / "examples").as_posix()
+    raise EvalloomError("examples_missing", f"{where}: expected the bundled examples, got none. Install evalloom again")
+
+
+def keep_examples(folder: Path) -> Path:
+    """Copies the bundled examples into a folder that has none yet."""
+    target = folder / "examples"
+    if target.exists():
+        message = f"--keep {folder}: {target.as_posix()} is already there and is not overwritten. Name another folder"
+        raise usage_error("file_exists", message)
+    try:
+        # pip compiles what it installs, so the package's copy has a __pycache__.
+        copytree(find_examples(), target, ignore=ignore_patterns("__pycache__"))
+    except OSError as fault:
+        reason = (fault.strerror or str(fault)).lower()
+        raise EvalloomError("cannot_write", f"{target.as_posix()}: cannot be written: {reason}") from None
+    return target
+
+
+def run(examples: Path, converted: Path | None = None) -> Demo:
+    """Checks and converts every example; converted files stay only where a folder is given for them."""
+    seen = [Seen(example, _check(examples, example)) for example in EXAMPLES]
+    first = {one.example.dialect: one for one in reversed(seen) if not one.example.is_faulty}
+    own = [one for name, one in first.items() if by_name(name) in WRITERS]
+    brought = [one for one in seen if by_name(one.example.dialect) not in WRITERS]
+    own.sort(key=lambda one: WRITERS.index(by_name(one.example.dialect)))
+    with _folder(converted) as folder:
+        trips = [_there_and_back(examples, one, via, folder) for one in own for via in WRITERS]
+        arrivals = [_arrival(examples, one, folder) for one in brought]
+    return Demo(examples, now(), seen, trips, arrivals)
+
+
+def _check(examples: Path, example: Example) -> Checked:
+    rules = Rules(
+        root=examples / example.root,
+        check_sources_exist=bool(example.root),
+        check_must_include_in_sources=bool(example.root),
+        steps=steps_of(str(examples / example.pipeline)) if example.pipeline else None,
+    )
+    source = Source(example.file, examples / example.file)
+    return lint_source(source, LintOptions(rules=rules)).checked[0]
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="evalloom-demo-") as name:
+        yield Path(name)
+
+
+def _there_and_back(examples: Path, one: Seen, via: Dialect, folder: Path) -> Trip:
+    start = by_name(one.example.dialect)
+    middle = folder / f"{start.name}_to_{via.name}{_suffix(via)}"
+    end = folder / f"{start.name}_to_{via.name}_and_back{_suffix(start)}"
+    there = _convert(examples / one.example.file, via, middle)
+    back = _convert(middle, start, end)
+    is_stable = start is not via or middle.read_bytes() == end.read_bytes()
+    return Trip(one.example.file, start.name, via.name, one.checked.cases, there, back, is_stable)
+
+
+def _arrival(examples: Path, one: Seen, folder: Path) -> Trip:
+    pipeline = by_name("pipeline")
+    target = folder / f"{Path(one.example.file).stem}_to_pipeline{_suffix(pipeline)}"
+    there = _convert(examples / one.example.file, pipeline, target)
+    return Trip(one.example.file, one.checked.dialect, pipeline.name, one.checked.cases, there)
+
+
+def _convert(path: Path, to: Dialect, target: Path) -> Conversion:
+    with atomic_writer(target) as stream:
+        return convert(Dataset(source_of(path)), to, stream, to.as_array)
+
+
+def _suffix(dialect: Dialect) -> str:
+    return ".json" if dialect.as_array else ".jsonl"
+
+
+def summary(conversion: Conversion) -> str:
+    """What a conversion could not carry, by kind: `2 checks, 6 tags, test_id`."""
+    kinds = Counter(note.partition(":")[0] for note in conversion.lost)
+    counted = [tell(number, kind) for kind, number in kinds.items() if kind in ("check", "field", "input", "tag")]
+    named = [kind for kind in kinds if kind not in ("check", "field", "input", "tag")]
+    return ", ".join([*counted, *named])
+
+
+# -- the reports ----------------------------------------------------------------------------------
+
+
+def document(demo: Demo) -> dict[str, Any]:
+    """Everything that the demo did, as one JSON document."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": "evalloom demo",
+        "version": evalloom.__version__,
+        "generated_at": demo.generated_at,
+        "examples": demo.examples.as_posix(),
+        "as_expected": demo.as_expected,
+        "files": [_file_entry(one) for one in demo.seen],
+        "conversions": [_trip_entry(trip) for trip in (*demo.trips, *demo.arrivals)],
+    }
+
+
+def _file_entry(one: Seen) -> dict[str, Any]:
+    checked = one.checked
+    return {
+        "file": checked.file,
+        "dialect": checked.dialect,
+        "reason": checked.reason,
+        "lines": checked.lines,
+        "cases": checked.cases,
+        "errors": checked.count("error"),
+        "warnings": checked.count("warning"),
+        "expected": "FAIL" if one.example.is_faulty else "PASS",
+        "as_expected": one.as_expected,
+        "findings": [msgspec.to_builtins(finding) for finding in in_line_order(checked.findings)],
+    }
+
+
+def _trip_entry(trip: Trip) -> dict[str, Any]:
+    entry = {"file": trip.file, "from": trip.start, "to": trip.via, "cases": trip.cases, "incomplete": trip.incomplete}
+    ways = {"there": trip.there, "back": trip.back}
+    told = {
+        way: {"written": conversion.written, "not_carried_over": dict(conversion.lost.most_common())}
+        for way, conversion in ways.items()
+        if conversion is not None
+    }
+    return {**entry, **told, "as_expected": trip.as_expected}
+
+
+_TRIP_HEADER = ("file", "from", "to", "cases", "there", "back", "incomplete there", "as expected")
+
+
+def markdown(demo: Demo) -> str:
+    """Everything that the demo did, as a page to read."""
+    verdict = "Everything behaved as expected." if demo.as_expected else "Something did not behave as expected."
+    where = demo.examples.as_posix()
+    parts = [
+        "# evalloom demo",
+        f"**{verdict}** evalloom {evalloom.__version__}, {demo.generated_at}, examples in `{where}`.",
+        "## What was read",
+        _table(("file", "dialect", "because", "cases", "errors", "warnings", "as expected"), map(_file_row, demo.seen)),
+        *(part for one in demo.seen if one.checked.findings for part in _findings_part(one)),
+        "## There and back",
+        _table(_TRIP_HEADER, map(_trip_row, demo.trips)),
+        "## From elsewhere",
+        _table(_TRIP_HEADER, map(_trip_row, demo.arrivals)),
+        "## What could not be carried over",
+        *(part for trip in (*demo.trips, *demo.arrivals) for part in _lost_part(trip)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(header: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _file_row(one: Seen) -> tuple[object, ...]:
+    checked = one.checked
+    found = (checked.cases, checked.count("error"), checked.count("warning"))
+    return (f"`{checked.file}`", checked.dialect, checked.reason, *found, _yes(one.as_expected))
+
+
+def _findings_part(one: Seen) -> Iterator[str]:
+    yield f"### Findings in `{one.checked.file}`"
+    yield "\n".join(["```text", *map(str, in_line_order(one.checked.findings)), "```"])
+
+
+def _trip_row(trip: Trip) -> tuple[object, ...]:
+    back = "–" if trip.back is None else trip.back.written
+    counts = (trip.cases, trip.there.written, back, trip.incomplete)
+    return (f"`{trip.file}`", trip.start, trip.via, *counts, _yes(trip.as_expected))
+
+
+def _lost_part(trip: Trip) -> Iterator[str]:
+    ways = [(f"{trip.start} → {trip.via}", trip.there)]
+    if trip.back is not None and trip.start != trip.via:
+        ways.append((f"{trip.start} → {trip.via} → {trip.start}, on the way back", trip.back))
+    for title, conversion in ways:
+        lines = [f"- {note} ({tell(count, 'case')})" for note, count in conversion.lost.most_common()]
+        if lines:
+            yield f"### {title}: `{trip.file}`"
+            yield "\n".join(lines)
+
+
+def _yes(claim: bool) -> str:
+    return "yes" if claim else "**no**"

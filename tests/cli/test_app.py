@@ -1,0 +1,61 @@
+"""The `evalloom` command itself: help, version, guesses, and what happens when nothing works."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import evalloom as package
+from evalloom.cli.app import COMMANDS
+
+Evalloom = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(evalloom: Evalloom, command: str) -> None:
+    done = evalloom(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"evalloom {command}" in done.stdout
+
+
+def test_help_names_every_command(evalloom: Evalloom) -> None:
+    done = evalloom("--help")
+    assert done.returncode == 0 and [name for name in COMMANDS if f"\n  {name} " not in done.stdout] == []
+    assert evalloom("-h").stdout == done.stdout and evalloom().returncode == 2
+
+
+def test_version_needs_no_library(evalloom: Evalloom) -> None:
+    assert evalloom("--version").stdout == f"evalloom {package.__version__}\n"
+    source = str(Path(package.__file__).parent.parent)
+    code = f"import sys; sys.path.insert(0, {source!r}); sys.argv = ['evalloom', '--version']; import evalloom.__main__ as m; m.main()"
+    bare = subprocess.run([sys.executable, "-S", "-E", "-c", code], capture_output=True, encoding="utf-8")
+    assert (bare.returncode, bare.stdout) == (0, f"evalloom {package.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("validat", "Did you mean 'validate'?"),
+        ("zzz", "Commands: validate, convert"),
+        ("shcema", "Did you mean 'schema'?"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_a_guess(evalloom: Evalloom, typed: str, hint: str) -> None:
+    done = evalloom(typed, "x.jsonl")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"there is no command {typed!r}" in done.stderr and hint in done.stderr
+
+
+@pytest.mark.parametrize("flags", [["validate", "--nope"], ["--nope"], ["convert"], ["inspect"], ["inspect", "a", "b"]])
+def test_wrong_usage_is_exit_2(evalloom: Evalloom, flags: list[str]) -> None:
+    done = evalloom(*flags)
+    assert (done.returncode, done.stdout) == (2, "") and "Usage: evalloom" in done.stderr
+
+
+def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"_id": 1, "_expected": 5}\n' * 3000)
+    shell = f"'{sys.executable}' -m evalloom convert a.jsonl --to replay | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, encoding="utf-8")
+    assert (done.returncode, done.stdout) == (3, "{") and "Traceback" not in done.stderr

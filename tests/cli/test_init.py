@@ -1,0 +1,55 @@
+"""`evalloom init` writes a suite that `evalloom validate` finds and passes, and overwrites nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evalloom import Rules, check
+from evalloom.settings import find_datasets
+from evalloom.workbench.init import SUITES
+
+
+def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "evalloom", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
+
+
+@pytest.mark.parametrize("dialect", SUITES)
+def test_suite_passes_its_own_validation(dialect: str, tmp_path: Path) -> None:
+    written = call(tmp_path, "init", "a suite", "--dialect", dialect)
+    checked = call(tmp_path / "a suite", "validate", "--strict")
+    assert written.returncode == 0 and "cd 'a suite' && evalloom validate" in written.stdout
+    assert checked.returncode == 0, checked.stdout
+    assert f": {dialect} (" in checked.stdout
+
+
+@pytest.mark.parametrize("dialect", SUITES)
+def test_dataset_has_a_handful_of_cases(dialect: str, tmp_path: Path) -> None:
+    call(tmp_path, "init", "--dialect", dialect)
+    (dataset,) = find_datasets(tmp_path)
+    rules = Rules(root=tmp_path, check_sources_exist=True, check_must_include_in_sources=True)
+    found = check(dataset, rules=rules)
+    assert 3 <= found.cases <= 5
+    assert found.dialect == dialect and found.findings == []
+
+
+def test_default_is_a_pipeline_testset_here(tmp_path: Path) -> None:
+    done = call(tmp_path, "init")
+    assert done.stdout.splitlines()[-1] == "Next: evalloom validate"
+    assert (tmp_path / SUITES["pipeline"].dataset).is_file() and (tmp_path / "evalloom.yaml").is_file()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "evalloom.yaml").write_text("mine", encoding="utf-8")
+    done = call(tmp_path, "init")
+    assert done.returncode == 2 and "evalloom.yaml" in done.stderr and "[file_exists]" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["evalloom.yaml"]
+    assert (tmp_path / "evalloom.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "suite").touch()
+    done = call(tmp_path, "init", "suite")
+    assert done.returncode == 2 and "[not_a_folder]" in done.stderr

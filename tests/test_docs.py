@@ -1,0 +1,177 @@
+"""What the documents show is what happens: every console sample is run, every link leads somewhere, every flag exists.
+
+In a ```console block a line that begins with `$ ` is a command and the lines below it are its output, stdout and stderr
+together. `…` alone on a line stands for any number of lines, and inside a line for any text. An exit code other than 0
+is written behind the command: `$ evalloom validate cases.jsonl  # exit 2`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from evalloom.cli.app import COMMANDS, main
+from evalloom.tools import batchhoptest, validate_eval_cases
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# Commands are run where the examples are; pages about decisions show measurements, which nobody repeats in a test.
+SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
+EXIT = re.compile(r"\s+# exit (\d+)$")
+FLAG = re.compile(r"(?<![\w-])(--?[a-z][a-z-]*)")
+
+
+class Step(NamedTuple):
+    """One command of a block, the exit code it should have and the output below it."""
+
+    command: str
+    code: int
+    output: list[str]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def console_blocks() -> Iterator[tuple[str, str]]:
+    """Every console block with the place it stands at."""
+    for page in SHOWN:
+        text = page.read_text(encoding="utf-8")
+        for block in BLOCK.finditer(text):
+            if block[1] == "console":
+                yield f"{name_of(page)}:{text.count(chr(10), 0, block.start()) + 1}", block[2]
+
+
+def steps(block: str) -> list[Step]:
+    found: list[Step] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            code = EXIT.search(line)
+            found.append(Step(EXIT.sub("", line[2:]), int(code[1]) if code else 0, []))
+        elif found and found[-1].command.endswith("\\") and not found[-1].output:
+            before = found.pop()
+            code = EXIT.search(line)
+            command = f"{before.command}\n{EXIT.sub('', line)}"
+            found.append(Step(command, int(code[1]) if code else 0, []))
+        else:
+            found[-1].output.append(line)
+    return found
+
+
+def pattern(expected: list[str]) -> str:
+    """The expected lines as a regular expression over the whole output."""
+    parts = []
+    for line in expected:
+        inside = ".*".join(map(re.escape, line.split("…")))
+        parts.append(r"(?:.*\n)*?" if line.strip() == "…" else rf"{inside}[ ]*\n")
+    return "".join(parts)
+
+
+def run(command: str, folder: Path) -> tuple[int, str]:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("FORCE_", "GITHUB_", "CI"))},
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "80",
+        "LC_ALL": "C.UTF-8",
+    }
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=60,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(("place", "block"), [*console_blocks()], ids=[place for place, _ in console_blocks()])
+def test_console_sample_is_what_happens(place: str, block: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for command, code, output in steps(block):
+        got_code, got = run(command, tmp_path)
+        wanted = "\n".join(output)
+        assert got_code == code, f"{place}: {command}: expected exit code {code}, got {got_code}\n{got}"
+        assert re.fullmatch(pattern(output), got), f"{place}: {command}\n--- shown\n{wanted}\n--- got\n{got}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for link in LINK.findall(text):
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{name_of(page)}: {link}: there is no such file"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{name_of(page)}: {link}: there is no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that code hosts make of the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command by the words that call it."""
+    ours: dict[str, click.Command] = {
+        f"evalloom {name}": import_module(f"evalloom.cli.{name}").command for name in COMMANDS
+    }
+    tools = {tool.TOOL: tool.command for tool in (batchhoptest, validate_eval_cases)}
+    return {**ours, **tools, "evalloom": main}
+
+
+def flags(command: click.Command) -> set[str]:
+    """The flags that a command shows in its help."""
+    return set(FLAG.findall(command.get_help(click.Context(command, info_name="-")))) | {"-h", "--help"}
+
+
+def calls(page: Path) -> Iterator[tuple[str, str]]:
+    """Every call of one of our commands in a page's code: the command, and what stands behind it."""
+    text = page.read_text(encoding="utf-8")
+    pieces = [line for block in BLOCK.finditer(text) for line in block[2].replace("\\\n", " ").splitlines()]
+    pieces += re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    known = "|".join(sorted(commands(), key=len, reverse=True))
+    for piece in pieces:
+        for call in re.finditer(rf"(?<![\w./-])({known})(?=\s)([^|;&#]*)", piece):
+            yield call[1], call[2]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_flags_exist(page: Path) -> None:
+    for name, rest in calls(page):
+        known = flags(commands()[name])
+        unknown = [flag for flag in FLAG.findall(rest) if flag not in known]
+        assert unknown == [], f"{name_of(page)}: {name}{rest}"
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("validate.md", "evalloom validate"),
+        ("validate.md", "validate_eval_cases"),
+        ("convert.md", "evalloom convert"),
+        ("convert.md", "evalloom inspect"),
+        ("convert.md", "evalloom schema"),
+        ("hop.md", "batchhoptest"),
+    ],
+)
+def test_page_names_every_flag(page: str, name: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    missing = [flag for flag in sorted(flags(commands()[name])) if flag.startswith("--") and flag not in text]
+    assert [flag for flag in missing if flag != "--help"] == []

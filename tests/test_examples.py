@@ -1,0 +1,192 @@
+"""The bundled examples are what they say: recognised, sound, and convertible there and back."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from evalloom import Rules, check, read
+from evalloom.dialects import WRITERS, by_name
+from evalloom.dialects.contract import read_contract
+from evalloom.dialects.hop import normalize_audit
+from evalloom.files.rows import Row
+from evalloom.workbench.convert import convert
+from evalloom.workbench.lint import LintOptions, lint, steps_of
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+HOP = EXAMPLES / "hop/TestCases/hallucination_cases.jsonl"
+PIPELINE = EXAMPLES / "pipeline/testsets/review_sentiment_basic_v1.jsonl"
+PROMPT_EVAL = EXAMPLES / "prompt-eval/test_cases.json"
+REPLAY = EXAMPLES / "replay/rows.jsonl"
+RAG = EXAMPLES / "rag/eval_cases.jsonl"
+FAULTY = EXAMPLES / "elsewhere/faulty_eval_cases.jsonl"
+WITH_SOURCES = Rules(root=EXAMPLES / "rag", check_sources_exist=True, check_must_include_in_sources=True)
+
+# file, dialect, fewest cases, codes of the findings that it has on purpose
+INTENDED = [
+    (HOP, "hop", 20, []),
+    (EXAMPLES / "hop/TestCases/hallucination_flat_result.jsonl", "hop", 3, []),
+    (EXAMPLES / "hop/TestCases/hallucination_view_result.jsonl", "hop", 3, []),
+    (PIPELINE, "pipeline", 12, ["batch_without_aggregation", "intermediate_not_evaluated"]),
+    (PROMPT_EVAL, "prompt-eval", 14, []),
+    (REPLAY, "replay", 12, []),
+    (RAG, "rag", 24, []),
+    (EXAMPLES / "elsewhere/promptfooconfig.yaml", "promptfoo", 5, None),
+    (EXAMPLES / "elsewhere/tests.csv", "promptfoo", 3, []),
+    (EXAMPLES / "elsewhere/samples.jsonl", "openai-evals", 4, []),
+    (EXAMPLES / "elsewhere/inspect_samples.csv", "inspect", 4, []),
+    (EXAMPLES / "elsewhere/goldens.json", "deepeval", 3, []),
+    (EXAMPLES / "elsewhere/ragas_testset.csv", "ragas", 3, []),
+]
+MAIN = {"hop": HOP, "pipeline": PIPELINE, "prompt-eval": PROMPT_EVAL, "replay": REPLAY, "rag": RAG}
+ROUTES = [(start, via.name) for start in MAIN for via in WRITERS]
+
+
+@pytest.mark.parametrize(
+    ("path", "dialect", "fewest", "codes"), INTENDED, ids=lambda value: getattr(value, "name", None)
+)
+def test_file_is_recognised_and_sound(path: Path, dialect: str, fewest: int, codes: list[str] | None) -> None:
+    found = check(path)
+    assert found.dialect == dialect and found.cases >= fewest
+    assert found.count("error") == 0, found.findings
+    assert codes is None or sorted(finding.code for finding in found.findings) == codes
+
+
+def test_every_example_dataset_is_listed_here() -> None:
+    companions = {"project.json", "review_sentiment.yaml"}
+    files = {path for path in EXAMPLES.rglob("*") if path.suffix in (".jsonl", ".json", ".csv", ".yaml")}
+    assert files - {path for path, *_ in INTENDED} == {path for path in files if path.name in companions} | {FAULTY}
+
+
+# code -> line, for every error and warning of RAG-2 and RAG-3 that a line of a file can have
+FAULTS = {
+    "json_parse_error": 3,
+    "json_not_object": 4,
+    "missing_field": 5,
+    "empty_id": 6,
+    "duplicate_id": 7,
+    "bad_query": 8,
+    "bad_expected_sources": 9,
+    "bad_must_include": 10,
+    "invalid_bucket": 11,
+    "expected_file_missing": 12,
+    "expected_dir_missing": 13,
+    "source_outside_root": 14,
+    "missing_bucket_default": 15,
+    "missing_pair_id": 16,
+    "empty_pair_id": 17,
+    "empty_concept_id": 18,
+    "must_include_duplicates": 19,
+    "must_include_too_short": 20,
+    "must_include_not_in_expected_sources": 21,
+    "unpaired_pair_id": 22,
+    "blank_must_include_entry": 23,
+}
+
+
+@pytest.mark.req("RAG-2", "RAG-3")
+def test_faulty_file_has_each_fault_on_its_own_line() -> None:
+    found = check(FAULTY, rules=WITH_SOURCES)
+    assert {finding.code: finding.origin.line for finding in found.findings} == FAULTS
+    assert set(found.counts.values()) == {1}
+    severities = {finding.origin.line: finding.severity for finding in found.findings}
+    assert all(severity == ("error" if line < 15 else "warning") for line, severity in severities.items())
+    assert all("note" in line for line in FAULTY.read_text(encoding="utf-8").splitlines())
+
+
+def test_rag_sources_and_anchors_are_there() -> None:
+    assert check(RAG, rules=WITH_SOURCES).findings == []
+    rows = [json.loads(line) for line in RAG.read_text(encoding="utf-8").splitlines()]
+    buckets = Counter(row["bucket"] for row in rows)
+    assert buckets["official"] == buckets["oral"] >= 10 and buckets["ambiguous"] >= 3
+
+
+@pytest.mark.req("HOP-2")
+def test_hop_contract_is_found_beside_the_cases(tmp_path: Path) -> None:
+    contract = read_contract(str(EXAMPLES / "hop/Hoplet/metainfo.md"))
+    assert list(contract.inputs) == ["context_window", "model_output", "focus"]
+    assert contract.outputs["hallucination_detected"].type == "bool"
+    (tmp_path / "Hoplet").mkdir()
+    (tmp_path / "Hoplet/metainfo.md").write_bytes((EXAMPLES / "hop/Hoplet/metainfo.md").read_bytes())
+    bad = tmp_path / "TestCases/bad.jsonl"
+    bad.parent.mkdir()
+    bad.write_text(
+        '{"id": 1, "tag": "x", "context_window": 5, "expected_halucination_detected": true}\n', encoding="utf-8"
+    )
+    codes = [finding.code for finding in lint([str(bad)]).findings()]
+    assert sorted(codes) == ["contract_type_mismatch", "missing_field", "unknown_expected_field"]
+
+
+@pytest.mark.req("HOP-14")
+def test_hop_result_files_are_read_in_both_wrappers() -> None:
+    for name, failed in (("flat", "verification failed"), ("view", "timeout")):
+        dataset = read(EXAMPLES / f"hop/TestCases/hallucination_{name}_result.jsonl")
+        audits = [normalize_audit(row.value) for row in dataset if isinstance(row, Row)]
+        assert audits[0] is None and audits[1] is not None and audits[-1] is not None
+        assert isinstance(audits[1]["result"]["hallucination_detected"], bool)
+        assert audits[-1]["result"] is None and failed in audits[-1]["error"]
+
+
+def test_pipeline_steps_are_those_of_the_testset() -> None:
+    steps = steps_of(str(EXAMPLES / "pipeline/pipelines/review_sentiment.yaml"))
+    codes = {finding.code for finding in lint([str(PIPELINE)], LintOptions(rules=Rules(steps=steps))).findings()}
+    assert "analyze_batch" in steps and "unknown_step" not in codes
+    assert "unknown_step" in {finding.code for finding in check(PIPELINE, rules=Rules(steps=frozenset("x"))).findings}
+
+
+@pytest.mark.req("EVAL-2")
+def test_prompt_eval_covers_every_category() -> None:
+    rows = json.loads(PROMPT_EVAL.read_text(encoding="utf-8"))
+    assert len({row["test_category"] for row in rows}) == 7
+    assert len({row["test_subcategory"] for row in rows if row["test_category"] == "safety"}) == 5
+    prompt = (EXAMPLES / "prompt-eval/prompt_a.md").read_text(encoding="utf-8")
+    assert all("{{" + name + "}}" in prompt for row in rows for name in row["input"])
+
+
+def test_replay_project_asks_for_what_the_rows_have() -> None:
+    state = json.loads((EXAMPLES / "replay/project.json").read_text(encoding="utf-8"))["state"]
+    asked = {name for node in state["nodes"] for name in re.findall(r"{{(\w+)}}", node["data"]["content"])}
+    declared = {name for node in state["nodes"] for name in node["data"]["variables"]}
+    given = {name for case in read(REPLAY).cases() if not isinstance(case, tuple) for name in case.inputs}
+    assert asked == declared
+    assert asked - {variable["name"] for variable in state["variables"]} <= given
+
+
+@pytest.mark.parametrize(("start", "via"), ROUTES)
+def test_cases_go_there_and_back(start: str, via: str, tmp_path: Path) -> None:
+    there, back = tmp_path / "there.jsonl", tmp_path / "back.jsonl"
+    with there.open("wb") as stream:
+        first = convert(read(MAIN[start]), by_name(via), stream, as_array=False)
+    with back.open("wb") as stream:
+        second = convert(read(there), by_name(start), stream, as_array=False)
+    assert first.written == second.written == check(MAIN[start]).cases
+    assert first.unread == second.unread == [] and first.faulty == 0
+    assert start != via or there.read_bytes() == back.read_bytes()
+
+
+@pytest.mark.parametrize("start", MAIN)
+def test_inputs_survive_a_trip_through_the_pipeline_format(start: str, tmp_path: Path) -> None:
+    there, back = tmp_path / "there.jsonl", tmp_path / "back.jsonl"
+    for source, to, target in ((MAIN[start], "pipeline", there), (there, start, back)):
+        with target.open("wb") as stream:
+            convert(read(source), by_name(to), stream, as_array=False)
+    before = [case.inputs for case in read(MAIN[start]).cases() if not isinstance(case, tuple)]
+    after = [case.inputs for case in read(back).cases() if not isinstance(case, tuple)]
+    assert before == after
+
+
+COMMANDS = re.findall(
+    r"`evalloom ((?:validate|inspect|convert) .+?)`", (EXAMPLES / "README.md").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_readme_work(command: str) -> None:
+    arguments = [sys.executable, "-m", "evalloom", *shlex.split(command)]
+    done = subprocess.run(arguments, cwd=EXAMPLES.parent, capture_output=True, encoding="utf-8")
+    assert done.returncode == (2 if FAULTY.name in command else 0), done.stdout + done.stderr
