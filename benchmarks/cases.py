@@ -13,11 +13,12 @@ _ZH = (
     "退款审核通过之后三到五个工作日内原路返回质量问题商品签收七日之内可以退货换货需要保留完整包装"
     "存档可以导入导出自定义资产支持批量上传权限由管理员分配密码重置链接三十分钟有效"
 )
-_EN = (
+_ENGLISH = (
     "the refund reaches the original account within five working days after review password reset links expire "
     "after thirty minutes workspace roles are assigned by the owner webhooks retry with backoff billing plans change "
     "at the end of the period archives can be imported and exported from the settings page"
-).split()
+)
+_EN = _ENGLISH.split()
 _FOLDERS = ("docs/hr", "docs/billing", "docs/security", "handbook/zh", "handbook/en")
 
 

@@ -1,6 +1,6 @@
 """How fast `evalloom validate` is, as ratios to a bare decoding loop in the same run; and how much memory it takes.
 
-    .venv/bin/python benchmarks/validate.py [--megabytes 500] [--dialect rag] [--rounds 3]
+.venv/bin/python benchmarks/validate.py [--megabytes 500] [--dialect rag] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ def main() -> None:
     for number in range(given.rounds):
         bare_s, (evalloom_s, _) = timed(bare), watched(validate)
         ratios.append(bare_s / evalloom_s)
-        print(f"round {number + 1}: bare loop {bare_s:.2f} s, evalloom {evalloom_s:.2f} s, {ratios[-1]:.2f} x its speed")
+        print(
+            f"round {number + 1}: bare loop {bare_s:.2f} s, evalloom {evalloom_s:.2f} s, {ratios[-1]:.2f} x its speed"
+        )
     print(f"speed against the bare loop: {median(ratios):.2f} x (median of {given.rounds})")
     _, large_mb = watched(validate)
     _, small_mb = watched([*validate[:-1], str(small)])
-    print(f"memory of all processes: {small_mb:.0f} MB at {size // 10_000_000} MB, {large_mb:.0f} MB at {size // 1_000_000} MB")
+    sizes = f"{small_mb:.0f} MB at {size // 10_000_000} MB, {large_mb:.0f} MB at {size // 1_000_000} MB"
+    print(f"memory of all processes: {sizes}")
     print(f"speed against jsonschema: {against_jsonschema(large, given.dialect, timed(validate)):.0f} x")
     start = [timed([str(Path(sys.executable).parent / "evalloom"), "--version"]) for _ in range(15)]
     plain = [timed([sys.executable, "-c", "pass"]) for _ in range(15)]

@@ -78,9 +78,7 @@ def render(systems: dict[str, dict[str, str]], marks: Iterable[Mark]) -> str:
     return "\n".join([*head, *summary, *tables]) + "\n"
 
 
-def _tests(
-    body: Iterable[ast.stmt], path: str, outer: list[str], prefix: str = ""
-) -> Iterator[tuple[str, list[str]]]:
+def _tests(body: Iterable[ast.stmt], path: str, outer: list[str], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
     """The tests of a module or class with the ids on them and on what holds them."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):

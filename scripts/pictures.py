@@ -1,6 +1,6 @@
 """Draws the picture of the README anew: what a terminal shows, as SVG.
 
-    .venv/bin/python scripts/pictures.py
+.venv/bin/python scripts/pictures.py
 """
 
 from __future__ import annotations

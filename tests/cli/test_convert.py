@@ -109,10 +109,12 @@ def test_without_a_case_the_output_is_left_as_it_was(evalloom: Evalloom, source:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "out.jsonl"]
 
 
-def test_a_file_can_be_converted_in_place(evalloom: Evalloom, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"id": "1", "text": "x", "expected_output": "y"}\n')
-    assert evalloom("convert", "a.jsonl", "--to", "pipeline", "-o", "a.jsonl").returncode == 0
-    assert records(tmp_path / "a.jsonl") == [{"id": "1", "inputs": {"text": "x"}, "expected_outputs": {"output": "y"}}]
+def test_a_conversion_does_not_replace_what_it_reads(evalloom: Evalloom, tmp_path: Path) -> None:
+    text = '{"id": "1", "text": "x", "expected_output": "y"}\n'
+    (tmp_path / "a.jsonl").write_text(text)
+    done = evalloom("convert", "a.jsonl", "--to", "pipeline", "-o", "./a.jsonl")
+    assert done.returncode == 2 and "[would_overwrite]" in done.stderr
+    assert (tmp_path / "a.jsonl").read_text() == text
 
 
 def test_stdin_map_and_encoding(evalloom: Evalloom, tmp_path: Path) -> None:

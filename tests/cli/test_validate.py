@@ -100,7 +100,9 @@ def test_several_reports_by_extension(evalloom: Evalloom, folder: Path) -> None:
 def test_what_stops_it_is_one_line(evalloom: Evalloom, flags: list[str], code: int, message: str) -> None:
     done = evalloom("validate", "good.jsonl", *flags)
     assert done.returncode == code
-    assert bool(done.stdout) == (code == 3 and "-o" in flags)  # the findings are shown even when a report cannot be written
+    assert bool(done.stdout) == (
+        code == 3 and "-o" in flags
+    )  # the findings are shown even when a report cannot be written
     assert (
         done.stderr.startswith("evalloom: ") and done.stderr.endswith(f"{message}\n") and done.stderr.count("\n") == 1
     )

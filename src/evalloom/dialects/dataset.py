@@ -8,6 +8,7 @@ from collections.abc import Mapping as AnyMapping
 from itertools import chain
 from pathlib import Path as FilePath
 
+import msgspec
 import orjson
 
 from evalloom.dialects import DIALECTS, WRITERS, by_name, hop, pipeline, prompt_eval, rag, replay
@@ -20,8 +21,10 @@ from evalloom.files.rows import Problem, Row
 from evalloom.files.source import Source, source_of
 from evalloom.model import Case, Origin, Path, Place, Record, Remark, quote, type_name
 
+_UNKNOWN = msgspec.structs.replace(replay.DIALECT, not_object_code="json_not_object")
 SAMPLE = 50
 """How many records decide what a file is."""
+_SAMPLE_BYTES = 4 * 1024 * 1024
 
 _STRONG = (
     (hop.DIALECT, hop.sniff),
@@ -51,7 +54,7 @@ class Dataset:
         self,
         source: Source,
         dialect: str = "",
-        mapping: Mapping = Mapping(),  # noqa: B008
+        mapping: Mapping = Mapping(),
         nested: bool = False,
     ) -> None:
         self.source = source
@@ -118,11 +121,20 @@ class Dataset:
         return [item for item in self._head if isinstance(item, Row) and isinstance(item.value, dict)]
 
     def _peek(self) -> None:
-        """Reads as far as it takes to know what the file is, and takes a document apart into its records."""
+        """Reads as far as it takes to know what the file is."""
+        objects = size = 0
         for item in self._items:
             self._head.append(item)
-            if len(self._head) >= 20 * SAMPLE or len(self._objects()) >= SAMPLE:
-                return
+            if isinstance(item, Row) and isinstance(item.value, dict):
+                objects += 1
+                size += len(item.text)
+            if objects >= SAMPLE or size > _SAMPLE_BYTES or len(self._head) >= 20 * SAMPLE:
+                break
+        else:
+            self._take_apart()
+
+    def _take_apart(self) -> None:
+        """When the whole file is one document, its records take its place."""
         rows = self._objects()
         if len(rows) == 1 and self._is_document(rows[0]):
             self._expand(rows[0])
@@ -198,7 +210,7 @@ class Dataset:
             dialect, reason = recognise(record)
             if dialect.name == self.votes[0][0]:
                 return dialect, reason
-        return replay.DIALECT, "it has no record to tell by"
+        return _UNKNOWN, "it has no record to tell by"
 
     def _cell(self, name: str, text: str) -> object:
         """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any
 
-import orjson
-
-from evalloom.files.jsontext import JsonFault, Scan, offset_place, places_of
-from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, not_utf8, one_by_one
-from evalloom.model import Place, quote, show_path
+from evalloom.files.json_value import ODD, decode, decode_block, diagnose, row_of
+from evalloom.files.jsontext import JsonFault, Scan
+from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, one_by_one
+from evalloom.model import Place, quote
 
 _SPACE = b" \t\r\n"
 _SPACES = re.compile(rb"[ \t\r\n]*")
@@ -27,13 +25,6 @@ _MARGIN = 256
 """How much of the beginning of a line is kept, to know how far it is indented."""
 _STEP = 4 * 1024 * 1024
 """At most so much is added to a long record at once; less would copy what is there over and over."""
-_SMALL = 4096
-_DIGITS = re.compile(rb"[0-9.]{16,}")
-_NUMBER_PART = frozenset(b"0123456789.")
-_BEFORE_NUMBER = frozenset(b"-:,[ \t\r\n")
-_AFTER_NUMBER = frozenset(b"eE,]} \t\r\n")
-_INDENTED = re.compile(rb"(?:\A|\n)[ \t\r]")
-_TINY = re.compile(rb"[0-9][eE]-[0-9]{3,}(?![^,\]}\s])")
 
 
 class JsonReader:
@@ -78,7 +69,7 @@ class JsonReader:
             if not lines[-1]:
                 lines.pop()
             is_plain = self._at == self._line_start and len(block) <= MAX_RECORD_BYTES
-            values = _decode_block(block, lines) if is_plain else None
+            values = decode_block(block, lines) if is_plain else None
             if values is not None:
                 first = self._line
                 self._advance(stop, len(lines) - (self._data[stop - 1 : stop] != b"\n"))
@@ -190,15 +181,15 @@ class JsonReader:
             return
         self._at += line.index(stripped)
         place = self._place()
-        value = _decode(stripped)
-        if value is not _ODD:
+        value = decode(stripped)
+        if value is not ODD:
             self._skip_line()
             yield Row(value, *place, stripped)
         elif stripped[:1] in (b"{", b"["):
             yield from self._values_on_line(place)
         else:
             self._skip_line()
-            yield from _diagnose(stripped, place)
+            yield from diagnose(stripped, place)
 
     def _values_on_line(self, place: Place) -> Iterator[Row | Problem]:
         """The values that begin on this line, each over as many lines as it takes."""
@@ -213,7 +204,7 @@ class JsonReader:
             if head not in (b"{", b"[", b"\n", b""):
                 yield from self._not_alone(text, place)
                 return
-            yield from _row_of(text, place)
+            yield from row_of(text, place)
             if head in (b"\n", b""):
                 self._skip_line()
                 return
@@ -223,7 +214,7 @@ class JsonReader:
         """Says what is wrong with a value, or else that it is followed by something that does not belong there."""
         self._fill_line()
         rest = self._data[self._at : self._at + 80].split(b"\n")[0].decode("utf-8", "replace")
-        for item in _row_of(text, place):
+        for item in row_of(text, place):
             if isinstance(item, Problem):
                 yield item
             else:
@@ -268,7 +259,7 @@ class JsonReader:
                 elif not other_line and not self._in_array and self._is_other_line(seen, margin):
                     other_line = seen
             elif token.group(1) != b'"':
-                self.open_ended = token.end() == len(self._data)
+                self.open_ended = token.group(1) is None and token.end() == len(self._data)
                 break
         # A line inside that is a record by itself was one, and the value before it was cut off.
         self._break = next((at for at in record_lines if self._is_whole_record(at)), seen)
@@ -291,17 +282,18 @@ class JsonReader:
         start = self._at + offset
         while self._data.find(b"\n", start) < 0 and len(self._data) - start < _STEP and self._more():
             start = self._at + offset
-        line = self._data[start:].split(b"\n", 1)[0].rstrip(_SPACE)
+        stop = self._data.find(b"\n", start)
+        line = self._data[start : stop if stop >= 0 else len(self._data)].rstrip(_SPACE)
         text = line.lstrip(_SPACE)
         if not text or len(line) - len(text) > margin or text[:1] in (b"}", b"]", b",", b":"):
             return False
-        return text[:1] != b'"' or _decode(text) is not _ODD
+        return text[:1] != b'"' or decode(text) is not ODD
 
     def _is_whole_record(self, offset: int) -> bool:
         start = self._at + offset
         stop = self._data.find(b"\n", start)
         line = self._data[start : stop if stop >= 0 else len(self._data)]
-        return isinstance(_decode(line.strip(b" \t\r,")), dict)
+        return isinstance(decode(line.strip(b" \t\r,")), dict)
 
     def _is_open_value(self, length: int) -> bool:
         """Whether the text up to here is the beginning of a JSON value."""
@@ -319,7 +311,7 @@ class JsonReader:
         if self._is_too_long:
             yield self._too_long("record")
         else:
-            yield from _diagnose(self._data[self._at : self._at + self._break].rstrip(_SPACE), place)
+            yield from diagnose(self._data[self._at : self._at + self._break].rstrip(_SPACE), place)
         self._advance(self._at + self._break)
         if self._at != self._line_start:
             self._skip_line()
@@ -384,7 +376,7 @@ class JsonReader:
             self._skip_line()
             return False
         self._advance(end)
-        yield from _row_of(text, place)
+        yield from row_of(text, place)
         return head in (b"{", b"[")
 
     def _scalar_end(self) -> int:
@@ -420,110 +412,3 @@ def _misplaced(before: bytes, head: bytes) -> str:
     if head == b"]":
         return "a comma before ']' is not JSON. Take it away" if before == b"," else ""
     return "expected ',' or ']' before the next value" if before == b"value" else ""
-
-
-# -- one value ------------------------------------------------------------------------------------
-
-_ODD: Any = object()
-
-
-def _decode(text: bytes) -> Any:
-    """The value of a text that is in order beyond doubt, else `_ODD`."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return _ODD
-    return _ODD if _is_suspicious(text, [value]) else value
-
-
-def _decode_block(text: bytes, lines: list[bytes]) -> list[Any] | None:
-    """The values of lines that are all in order beyond doubt, else None."""
-    try:
-        values = list(map(orjson.loads, lines))
-    except orjson.JSONDecodeError:
-        return None
-    return None if _is_suspicious(text, values) else values
-
-
-def _is_suspicious(text: bytes, values: list[Any]) -> bool:
-    """Whether the decoder may have changed something in silence; cheap, never wrong when it says no.
-
-    A repeated key leaves fewer quotes than were written. Only a run of 16 or more digits, or an exponent of three
-    or more digits below zero, can lose precision. Nesting deeper than MAX_DEPTH cannot be written back.
-    """
-    try:
-        again = orjson.dumps(values)
-    except TypeError:
-        return True
-    if b"\\" in text and b"\\u0022" in text:
-        return True
-    if len(text) < _SMALL:
-        is_lossy = _TINY.search(text) is not None or _has_long_number(
-            text, (run.start() for run in _DIGITS.finditer(text))
-        )
-        return is_lossy or text.count(b'"') != again.count(b'"') or _INDENTED.search(text) is not None
-    import numpy as np
-
-    raw = np.frombuffer(text, np.uint8)
-    if np.count_nonzero(raw == 34) != np.count_nonzero(np.frombuffer(again, np.uint8) == 34):
-        return True
-    # An indented line is read by itself, because its record does not begin in the first column.
-    if raw[0] <= 32 or np.any(raw[np.flatnonzero(raw[:-1] == 10) + 1] <= 32):
-        return True
-    dashes = np.flatnonzero(raw[2:] == 45)
-    exponents = dashes[(raw[dashes + 1] | 32 == 101) & (raw[dashes] - 48 < 10)]
-    if any(_TINY.match(text, at) for at in exponents.tolist()):
-        return True
-    digits = (raw[::8] - 46) < 12
-    return _has_long_number(text, (np.flatnonzero(digits[1:] & digits[:-1]) * 8).tolist())
-
-
-def _has_long_number(text: bytes, candidates: Iterable[int]) -> bool:
-    """Whether 16 or more digits around an offset may be a number, not part of a string, that loses some of them."""
-    end = 0
-    for at in candidates:
-        if at < end:
-            continue
-        start = at
-        while start > 0 and text[start - 1] in _NUMBER_PART:
-            start -= 1
-        run = _DIGITS.match(text, start)
-        end = run.end() if run else 0
-        stands_alone = start == 0 or text[start - 1] in _BEFORE_NUMBER
-        if run and stands_alone and (end == len(text) or text[end] in _AFTER_NUMBER):
-            is_plain = text[end : end + 1] not in (b"e", b"E")
-            if not (is_plain and _is_exact(run.group(), text[start - 1 : start] == b"-")):
-                return True
-    return False
-
-
-def _is_exact(digits: bytes, is_negative: bool) -> bool:
-    """Whether a long number is held as written: a float as Python prints it, or an integer of 64 bits."""
-    if b"." in digits:
-        return repr(float(digits)).encode() == digits
-    return int(digits) < (2**63 if is_negative else 2**64)
-
-
-def _row_of(text: bytes, place: Place) -> Iterator[Row | Problem]:
-    value = _decode(text)
-    if value is not _ODD:
-        yield Row(value, *place, text)
-    else:
-        yield from _diagnose(text, place)
-
-
-def _diagnose(text: bytes, place: Place) -> Iterator[Row | Problem]:
-    """Reads one text the slow and exact way: the row with its warnings, or why it is refused."""
-    try:
-        decoded = text.decode()
-        scan = Scan(decoded)
-    except UnicodeDecodeError as fault:
-        yield not_utf8(text, fault, place)
-    except JsonFault as fault:
-        yield Problem(fault.code, "error", fault.message, offset_place(decoded, fault.offset, *place))
-    else:
-        offsets = [offset for _, offset in scan.repeated]
-        for (path, _), where in zip(scan.repeated, places_of(decoded, offsets, *place), strict=True):
-            message = f"{show_path(path)}: the key {quote(path[-1])} is written twice; the last one counts"
-            yield Problem("duplicate_key", "warning", message, where)
-        yield Row(scan.value, *place, text)

@@ -24,7 +24,7 @@ _FILE_NAME = re.compile(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
 
 def validate(
     dataset: Dataset,
-    rules: Rules = Rules(),  # noqa: B008
+    rules: Rules = Rules(),
     hints: bool = True,
     more: Iterable[Finding] = (),
 ) -> Checked:

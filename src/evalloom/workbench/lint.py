@@ -42,7 +42,7 @@ class LintOptions(Struct, frozen=True):
     tool: str = "evalloom validate"
 
 
-def lint(paths: Iterable[str], options: LintOptions = LintOptions()) -> LintReport:  # noqa: B008
+def lint(paths: Iterable[str], options: LintOptions = LintOptions()) -> LintReport:
     """The findings about every file that the paths name; folders are looked through."""
     checked = []
     forget_sources()
@@ -63,7 +63,7 @@ def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str =
     return Dataset(source_of(path, encoding), dialect, parse_mapping(mapping))
 
 
-def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:  # noqa: B008
+def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:
     """What the linter has to say about a file."""
     forget_sources()
     return validate(read(path, dialect, mapping), rules)
@@ -73,7 +73,7 @@ def find_sources(paths: Iterable[str], encoding: str = "") -> Iterator[tuple[Sou
     """Each file to read, and whether it was only met in a folder."""
     for given in paths:
         path = Path(given)
-        if given == "-" or not path.is_dir():
+        if given == "-" or not os.path.isdir(path):
             yield source_of(given, encoding), False
             continue
         found = False
