@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # what typing.TYPE_CHECKING is at run time, without the time to import it
 if TYPE_CHECKING:
     from evalloom.dialects.dataset import Dataset
     from evalloom.dialects.dialect import Rules
@@ -41,7 +40,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # `evalloom --version` imports this package and must not pay for the rest of it.
     if name not in _HOMES:
         raise AttributeError(f"module 'evalloom' has no attribute {name!r}")

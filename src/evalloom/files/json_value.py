@@ -72,7 +72,8 @@ def _is_suspicious(text: bytes, values: list[Any]) -> bool:
     exponents = dashes[(raw[dashes + 1] | 32 == 101) & (raw[dashes] - 48 < 10)]
     if any(_TINY.match(text, at) for at in exponents.tolist()):
         return True
-    digits = (raw[::8] - 46) < 12
+    every_eighth = raw[::8]
+    digits = (every_eighth - 48 < 10) | (every_eighth == 46)
     return _has_long_number(text, (np.flatnonzero(digits[1:] & digits[:-1]) * 8).tolist())
 
 
