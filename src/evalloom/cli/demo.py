@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -137,16 +138,28 @@ def _closing(demo: Demo, reports: tuple[Path, ...]) -> Iterator[Line]:
 
 
 def _next_commands(examples: Path) -> Iterator[str]:
+    us = _our_name()
     if examples.is_absolute():
         # Inside an installed package the paths are too long to type, so the first thing to do is to copy them.
-        yield "evalloom demo --keep my-demo"
+        yield f"{us} demo --keep my-demo"
         examples = Path("my-demo/examples")
 
     def path(file: str) -> str:
         return shlex.quote((examples / file).as_posix())
 
     checks = "--check-sources-exist --check-must-include-in-sources"
-    yield f"evalloom validate {path('elsewhere/faulty_eval_cases.jsonl')} --root {path('rag')} {checks}"
-    yield f"evalloom inspect {path('hop/TestCases/hallucination_cases.jsonl')}"
-    yield f"evalloom convert {path('elsewhere/samples.jsonl')} --to pipeline"
-    yield "evalloom init my-suite"
+    yield f"{us} validate {path('elsewhere/faulty_eval_cases.jsonl')} --root {path('rag')} {checks}"
+    yield f"{us} inspect {path('hop/TestCases/hallucination_cases.jsonl')}"
+    yield f"{us} convert {path('elsewhere/samples.jsonl')} --to pipeline"
+    yield f"{us} init my-suite"
+
+
+def _our_name() -> str:
+    """What to type for `evalloom` here: in a checkout it is not on the PATH, but in `.venv/bin`."""
+    if shutil.which("evalloom"):
+        return "evalloom"
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py":
+        return f"{shlex.quote(Path(sys.executable).name)} -m evalloom"
+    shown = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    return shlex.quote(shown.as_posix())

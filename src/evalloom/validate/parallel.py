@@ -49,16 +49,13 @@ def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str
     context = multiprocessing.get_context("fork")
     try:
         with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, checker)) as pool:
+            # What is waiting is never cancelled: that can leave the pool of Python 3.11 waiting for ever.
             waiting: deque[Future[Block]] = deque()
-            try:
-                for start in chain(range(0, size, RANGE_BYTES), [None] * (workers + 1)):
-                    if start is not None:
-                        waiting.append(pool.submit(_check_range, start, full()))
-                    if waiting and (start is None or len(waiting) > workers + 1):
-                        yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+            for start in chain(range(0, size, RANGE_BYTES), [None] * (workers + 1)):
+                if start is not None:
+                    waiting.append(pool.submit(_check_range, start, full()))
+                if waiting and (start is None or len(waiting) > workers + 1):
+                    yield waiting.popleft().result()
     except (BrokenProcessPool, OSError, NotImplementedError):
         # Small machines have no memory, and some sandboxes no semaphores, for more processes.
         raise NotLines from None
