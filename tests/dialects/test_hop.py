@@ -237,3 +237,33 @@ def test_an_audit_row_is_the_same_from_both_wrappers() -> None:
 def test_an_audit_never_raises(record: Record) -> None:
     row = hop.normalize_audit(record)
     assert row is None or set(row) == {"case", "result", "error", "stats", "profile"}
+
+
+@pytest.mark.req("HOP-7", "HOP-3")
+def test_a_view_row_is_written_in_the_flat_wrapper_with_its_outcome() -> None:
+    failed = {"input": {"id": 1, "tag": "a", "q": "x"}, "error": "timeout"}
+    flat = hop.canonical(failed)
+    assert flat == {
+        "id": 1,
+        "tag": "a",
+        "q": "x",
+        "hop_result": "null",
+        "hop_stats": {"status": "ERROR", "error": "timeout"},
+    }
+    assert hop.inputs_of(flat) == hop.inputs_of(failed)
+    assert hop.normalize_audit(flat) is not None and hop.normalize_audit(flat)["error"] == "timeout"  # type: ignore[index]
+
+
+def test_a_contract_cell_may_say_optional_in_many_ways(tmp_path: Path) -> None:
+    rows = "".join(
+        f"| f{number} | int | {word} |\n" for number, word in enumerate(["否", "选填", "非必填", "no", "optional (0)"])
+    )
+    path = tmp_path / "metainfo.md"
+    path.write_text(f"## 输入\n| 字段 | 类型 | 必填 |\n|---|---|---|\n| q | string | 是 |\n{rows}", encoding="utf-8")
+    assert [field.required for field in read_contract(str(path)).inputs.values()] == [True] + [False] * 5
+
+
+def test_hop_cases_can_stand_in_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("id,tag,q\n1,a,x\n2,a,y\n", encoding="utf-8")
+    assert validate(Dataset(source_of(path), "hop")).findings == []

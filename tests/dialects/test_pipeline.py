@@ -237,3 +237,32 @@ def test_the_loader_lists_findings_and_refuses_a_faulty_file(tmp_path: Path) -> 
         TestsetLoader.load_testset(path)
     in_memory = [TestCase(id="a"), TestCase(id="a", batch_items="x")]  # type: ignore[arg-type]
     assert [f.code for f in TestsetLoader.validate_testset(in_memory)] == ["bad_batch_items", "duplicate_id"]
+
+
+@pytest.mark.req("PIPE-3")
+@pytest.mark.parametrize(
+    ("record", "counts"),
+    [
+        ('{"id": "a", "x": 1, "expected": "A", "expected_output": "B"}', "B"),
+        ('{"id": "a", "inputs": {}, "expected_output": "A", "expected_outputs": {"output": "B"}}', "B"),
+    ],
+)
+def test_two_expectations_that_differ_are_told(tmp_path: Path, record: str, counts: str) -> None:
+    checked = check(tmp_path, record + "\n")
+    assert [(f.code, f.severity) for f in checked.findings] == [("conflicting_expected", "warning")]
+    (case,) = TestsetLoader.load_testset(tmp_path / "review_basic_v1.jsonl")
+    assert case.expected_outputs == {"output": counts}
+
+
+@pytest.mark.req("PIPE-2")
+def test_what_the_config_turns_off_is_kept_beside_the_checks() -> None:
+    record = {
+        "id": "a",
+        "inputs": {},
+        "expected_outputs": {"output": "contains:x"},
+        "intermediate_expectations": {"s": 1},
+        "evaluation_config": {"evaluate_intermediate": False},
+    }
+    case = pipeline.to_case(record, Origin("f"))
+    assert [(one.kind, one.expected) for one in case.checks] == [("contains", "x")]
+    assert pipeline.write(case, 1).record == {**record, "tags": []}

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from evalloom.files.read import RowReader
-from evalloom.files.rows import Problem, Row
-from evalloom.files.source import CHUNK, is_plain, read_range, source_of
+from evalloom.files.rows import Problem, Refused, Row
+from evalloom.files.source import CHUNK, is_plain, read_chunks, read_range, source_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -248,3 +248,12 @@ def test_layout_by_name_and_else_by_content(tmp_path: Path, name: str, data: byt
     reader = RowReader(source_of(written(tmp_path / name, data)))
     list(reader)
     assert reader.layout == layout
+
+
+def test_utf_16_by_name_needs_no_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_bytes('{"id": "中"}\n'.encode("utf-16-le"))
+    assert b"".join(read_chunks(source_of(path, "utf-16"))).decode() == '{"id": "中"}\n'
+    path.write_text('{"id": "a"}\n')
+    with pytest.raises(Refused, match="no byte order mark"):
+        list(read_chunks(source_of(path, "utf-16")))

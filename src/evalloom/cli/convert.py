@@ -64,6 +64,6 @@ def _tell(conversion: Conversion, dataset: Dataset, to: str, output: str) -> Non
         click.echo(f"not carried over: {printable(note)} ({tell(count, 'case')})", err=True)
     if conversion.faulty:
         hint = f"see 'evalloom validate {dataset.source.name}'"
-        click.echo(f"{tell(conversion.faulty, 'case')} written as they are have errors: {hint}", err=True)
+        click.echo(f"written with the errors they have: {tell(conversion.faulty, 'case')}; {hint}", err=True)
     where = "" if output == "-" else f" to {output}" if conversion.written else f", so {output} is left as it was"
     click.echo(f"{dataset.dialect.name} → {to}: {tell(conversion.written, 'case')} written{where}", err=True)

@@ -38,7 +38,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "any": (object,),
 }
-_NOT_REQUIRED = ("no", "false", "optional", "否", "可选", "n", "0", "✗")
+_NOT_REQUIRED = re.compile(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
 
 
 class Field(Struct, frozen=True):
@@ -155,7 +155,7 @@ def _table_field(header: list[str], cells: list[str], given: str) -> tuple[str, 
         return ""
 
     needed = cell("required", "必填", "必需", "必须").lower()
-    return cells[0].strip("`* "), Field(_field_type(cell("type", "类型"), given), needed not in _NOT_REQUIRED)
+    return cells[0].strip("`* "), Field(_field_type(cell("type", "类型"), given), not _NOT_REQUIRED.match(needed))
 
 
 def _from_python(text: str, function: str, given: str) -> Contract:

@@ -136,7 +136,10 @@ class Dataset:
     def _take_apart(self) -> None:
         """When the whole file is one document, its records take its place."""
         rows = self._objects()
-        if len(rows) == 1 and self._is_document(rows[0]):
+        if len(rows) != 1 or not self._is_document(rows[0]):
+            return
+        others = [item for item in self._head if item is not rows[0]]
+        if not any(isinstance(item, Row) or item.severity == "error" for item in others):
             self._expand(rows[0])
 
     def _is_document(self, row: Row) -> bool:
@@ -229,7 +232,7 @@ class Dataset:
         if _is_pipeline(self.sample[0]):
             message = "is a pipeline, not a testset. Give it as --pipeline beside a testset"
         else:
-            fields = ", ".join(list(self.sample[0])[:6])
+            fields = ", ".join(list(self.sample[0])[:6]) or "no field"
             message = f"is one object with {fields} and no list of cases in it. If it is a case, name its --dialect"
         return Problem("not_a_dataset", "error", message)
 
@@ -241,7 +244,8 @@ def _is_pipeline(document: Record) -> bool:
 
 def not_object(row: Row, dialect: Dialect) -> Problem:
     """The problem that a row is when it is not an object."""
-    message = f"expected an object, got {type_name(row.value)}: {quote(row.value)}"
+    shown = "" if row.value is None else f": {quote(row.value)}"
+    message = f"expected an object, got {type_name(row.value)}{shown}"
     return Problem(dialect.not_object_code, "error", message, Place(row.line, row.column), row.file)
 
 

@@ -71,6 +71,7 @@ class Dialect(Struct, frozen=True):
     """The records inside one whole document such as a config file; None when it is not of this format."""
     pair: Callable[[Record], tuple[str, str] | None] | None = None
     """The group a record belongs to and its side in it, where the two sides must both be there."""
+    id_field: str = "id"
     not_object_code: str = "json_not_object"
     """What a row that is no object is called here."""
     ids_increase: bool = False

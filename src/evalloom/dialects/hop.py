@@ -221,10 +221,19 @@ def to_case(record: Record, origin: Origin) -> Case:
         inputs=inputs_of(record),
         checks=checks,
         tags=(tag,) if isinstance(tag, str) else (),
-        meta={name: record[name] for name in ("description", "difficulty", "profile") if name in record},
+        meta=_meta(record, case),
         raw=record,
         origin=origin,
     )
+
+
+def _meta(record: Record, case: Record) -> Record:
+    """What a case says of itself, and in a result file what came out and how."""
+    found = {name: case[name] for name in ("description", "difficulty") if name in case}
+    return found | {name: record[name] for name in _OUTCOME if name in record and is_result(record)}
+
+
+_OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
 
 
 def where_of(field: str) -> str:
@@ -233,8 +242,12 @@ def where_of(field: str) -> str:
 
 
 def canonical(record: Record) -> Record:
-    """A case is written flat and without results; View rows are unwrapped."""
-    return normalize_input(record)
+    """The flat wrapper (HOP-6), also for a row that was read in the View wrapper."""
+    if not is_view_row(record) or "hop_result" in record:
+        return record
+    beside = {name: value for name, value in record.items() if name not in ("input", "result", "error")}
+    failed = {"status": "ERROR", "error": record["error"]} if "error" in record else {"status": "OK"}
+    return {**record["input"], **beside, "hop_result": record.get("result", "null"), "hop_stats": failed}
 
 
 def write(case: Case, number: int) -> Written:

@@ -116,6 +116,7 @@ def _is_clean(record: Record, rules: Rules) -> bool:
     config, items, intermediate = get("evaluation_config"), get("batch_items"), get("intermediate_expectations")
     return (
         rules.steps is None
+        and not ("expected_output" in record and ("expected" in record or "expected_outputs" in record))
         and type(found) is str
         and _ID_CHARACTERS.fullmatch(found) is not None
         and (tags is None or (type(tags) is list and all(type(tag) is str for tag in tags)))
@@ -140,6 +141,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Every error and warning of PIPE-4 that one record can show by itself."""
     yield from _id_findings(record)
+    yield from _conflicts(record)
     case = canonical(record)
     tags = case.get("tags")
     if tags is not None and (not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags)):
@@ -167,6 +169,22 @@ def _id_findings(record: Record) -> Iterator[Remark]:
     elif not _ID_CHARACTERS.fullmatch(found):
         message = f"id: expected letters, digits, '_' and '-' only, got {quote(found)}"
         yield warning("id_characters", ("id",), message)
+
+
+def _conflicts(record: Record) -> Iterator[Remark]:
+    """Two expectations for the plain output that differ: only one of them can count."""
+    outputs = record.get("expected_outputs")
+    named = {
+        f"expected_outputs.{name}": outputs[name]
+        for name in ("output",)
+        if isinstance(outputs, dict) and name in outputs
+    }
+    said = named | {name: record[name] for name in ("expected_output", "expected") if name in _folded(record)}
+    (first, value), *others = said.items() if said else [("", None)]
+    for other, another in others:
+        if another != value:
+            message = f"{other}: says {_got(another)}, but {first} says {_got(value)}, which counts"
+            yield warning("conflicting_expected", (other,), message)
 
 
 def _step_inputs_findings(step_inputs: Any) -> Iterator[Remark]:
@@ -229,6 +247,8 @@ def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
 
 
 def _got(value: object) -> str:
+    if value == []:
+        return "an empty list"
     if isinstance(value, list):
         wrong = next((item for item in value if not isinstance(item, str)), None)
         return f"a list with {type_name(wrong)} in it"
@@ -316,6 +336,8 @@ def write(case: Case, number: int) -> Written:
             expected["expected_outputs"][field] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
         else:
             lost.check(check)
+    if not case.id:
+        lost.add("id: the case has none, so cases are numbered")
     record: Record = {"id": case.id or f"case_{number}", "tags": list(case.tags), "inputs": case.inputs}
     return Written({**record, **lost.meta_except(*record), **{k: v for k, v in expected.items() if v}}, lost.notes())
 

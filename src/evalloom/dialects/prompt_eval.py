@@ -14,7 +14,7 @@ from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, ty
 CATEGORIES = ("happy_path", "rule_check", "boundary", "error_case", "safety", "i18n", "qualitative")
 SUBCATEGORIES = ("safety_sexual", "safety_political", "safety_violence", "safety_prohibited", "safety_injection")
 EVAL_TYPES = ("quantitative", "qualitative", "safety")
-_TEST_ID = re.compile(r"TC(\d{3}|[1-9]\d{3,})")
+_TEST_ID = re.compile(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
 _SCORE = re.compile(r"(TP\w*)_score")
 _REQUIRED = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
 _TOTALS = ("total_score", "max_score", "avg_tp_score", "score_pct", "overall_comment", "is_bad_case")
@@ -144,10 +144,14 @@ def write(case: Case, number: int) -> Written:
     lost = Lost(case)
     if not _TEST_ID.fullmatch(case.id):
         lost.add("test_id: ids are TC001 … here, so cases are numbered")
-    category = next((tag for tag in case.tags if tag in CATEGORIES), "happy_path")
     sub = next((tag for tag in case.tags if tag in SUBCATEGORIES), "")
-    if category not in case.tags:
+    category = next((tag for tag in case.tags if tag in CATEGORIES), "happy_path")
+    if sub:
+        category = "safety"
+    elif category not in case.tags:
         lost.add("test_category: no tag names one, so 'happy_path' stands there")
+    elif category == "safety":
+        lost.add("test_subcategory: no tag names one, so it is left for you to fill in")
     lost.tags_but(category, sub)
     for check in case.checks:
         lost.check(check)
@@ -201,5 +205,6 @@ DIALECT = Dialect(
     identity=identity,
     write=write,
     schema=schema,
+    id_field="test_id",
     as_array=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -70,6 +71,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
         return False
 
 
+_DRIVE_OR_SCHEME = re.compile(r"[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://")
 _CLEAN_FIELDS = itemgetter("id", "query", "expected_sources", "must_include", "bucket", "pair_id")
 _BUCKETS = frozenset(BUCKETS)
 _UNUSUAL_IN_PATHS = ("..", ":", "\n/", "\\", "~", "\0")
@@ -147,8 +149,10 @@ def _are_opened(rules: Rules) -> bool:
 
 def _leaves_root(source: str) -> bool:
     """Whether a path as written is absolute or climbs out of the folder it is relative to."""
-    if ".." not in source and source[:1] not in "/\\~" and ":" not in source[:3] and "\0" not in source:
+    if ".." not in source and source[:1] not in "/\\~" and ":" not in source and "\0" not in source:
         return False
+    if _DRIVE_OR_SCHEME.match(source):
+        return True
     parts = source.replace("\\", "/").split("/")
     if parts[0] in ("", "~") or parts[0].endswith(":") or "\0" in source:
         return True
@@ -184,7 +188,7 @@ def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
     elif "\\" in source and os.path.exists(root / source.replace("\\", "/")):
         hint = ". Write the path with /"
     what = "folder" if is_folder else "file"
-    message = f"there is no {what} {quote(source)} under {root.as_posix()}{hint}"
+    message = f"there is no {what} {quote(source)} under {quote(root.as_posix())}{hint}"
     return ("expected_dir_missing" if is_folder else "expected_file_missing"), message
 
 

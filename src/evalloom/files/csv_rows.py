@@ -105,7 +105,7 @@ def _header_problems(names: list[str], line: int) -> Iterator[Problem]:
             message = f"column {number + 1} has no name; it is read as '_column{number + 1}'"
             yield Problem("blank_column", "info", message, Place(line, 1))
         elif name in names[:number]:
-            message = f"the column {quote(name)} stands twice in the header; the last one counts"
+            message = f"column {number + 1}: {quote(name)} is already the name of another column; the last one counts"
             yield Problem("duplicate_key", "warning", message, Place(line, 1))
 
 

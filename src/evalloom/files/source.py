@@ -155,7 +155,13 @@ def _pieces(stream: io.BufferedIOBase) -> Iterator[bytes]:
 
 def _as_utf8(pieces: Iterator[bytes], source: Source) -> Iterator[bytes]:
     head = next(pieces, b"")
-    encoding = _named_encoding(source.encoding) if source.encoding else _guess_encoding(head)
+    guess = _guess_encoding(head)
+    encoding = _named_encoding(source.encoding) if source.encoding else guess
+    if encoding in ("utf-16", "utf-32") and encoding != guess:
+        # Without a byte order mark, Python's own decoder can only give up.
+        if not guess.startswith(encoding):
+            raise refused("wrong_encoding", f"is not {encoding}: there is no byte order mark. Name another --encoding")
+        encoding = guess
     _refuse_foreign(head, encoding, is_named=bool(source.encoding))
     if encoding == "utf-8":
         yield head.removeprefix(codecs.BOM_UTF8)

@@ -110,8 +110,9 @@ class _Total:
     def _duplicate_ids(self) -> Iterator[Finding]:
         for first, index in self._ids.repeats():
             id, line, first_line = self._ids.key(index), self._ids.line(index), self._ids.line(first)
-            message = f"id: {quote(id)} on line {line} is already the id on line {first_line}; ids must be unique"
-            yield self._at(line, "duplicate_id", "error", message, "id", str(id))
+            field = self._checker.dialect.id_field
+            message = f"{field}: {quote(id)} on line {line} is already the id on line {first_line}; ids must be unique"
+            yield self._at(line, "duplicate_id", "error", message, field, str(id))
 
     def _ids_that_fall(self) -> Iterator[Finding]:
         for index in self._ids.falls():

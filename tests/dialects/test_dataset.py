@@ -1,0 +1,58 @@
+"""What a file is taken for, and what happens when it is none of the formats or several at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.mapping import parse_mapping
+from evalloom.files.source import source_of
+from evalloom.model import Checked
+from evalloom.validate import validate
+
+
+def check(tmp_path: Path, name: str, text: str, dialect: str = "", mapping: str = "") -> Checked:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return validate(Dataset(source_of(path), dialect, parse_mapping(mapping)))
+
+
+def codes(checked: Checked) -> list[tuple[str, int]]:
+    return [(finding.code, finding.origin.line) for finding in checked.findings]
+
+
+def test_faults_in_an_array_are_not_hidden_by_its_one_good_record(tmp_path: Path) -> None:
+    checked = check(tmp_path, "broken.json", '[{"text": "a"},\n{"text" 1},\n3]')
+    assert codes(checked) == [("json_parse_error", 2), ("row_invalid", 3)]
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"name": "x", "steps_per_day": 3}', '{"id": "p", "steps": [{"id": "a"}], "inputs": []}']
+)
+def test_one_object_without_cases_is_no_dataset(tmp_path: Path, text: str) -> None:
+    assert codes(check(tmp_path, "config.json", text)) == [("not_a_dataset", 0)]
+    assert check(tmp_path, "config.json", text).cases == 0
+
+
+def test_a_wrapped_list_is_mapped_like_any_other(tmp_path: Path) -> None:
+    text = '{"data": [{"id": "a", "question": "How long?", "docs": ["a.md"], "keywords": ["10 days"]}]}'
+    mapping = "query=question,expected_sources=docs,must_include=keywords"
+    assert mapping in check(tmp_path, "w.json", text).findings[0].message
+    checked = check(tmp_path, "w.json", text, "rag", mapping)
+    assert (checked.cases, checked.count("error")) == (1, 0)
+
+
+def test_records_of_several_dialects_say_so(tmp_path: Path) -> None:
+    text = '{"query": "How?", "must_include": ["x"]}\n{"test_id": "TC001", "test_category": "i18n"}\n{"query": "So?", "must_include": ["x"]}\n'
+    checked = check(tmp_path, "mixed.jsonl", text)
+    assert checked.dialect == "rag"
+    (doubt,) = [finding for finding in checked.findings if finding.code == "doubtful_dialect"]
+    assert "rag (2), prompt-eval (1)" in doubt.message
+
+
+def test_a_name_that_no_record_has_is_an_error(tmp_path: Path) -> None:
+    checked = check(tmp_path, "a.jsonl", '{"id": "a", "question": "x"}\n', mapping="query=qestion")
+    assert ("map_unknown_field", 0) in codes(checked)
+    assert "Did you mean 'question'?" in str(checked.findings)
