@@ -22,7 +22,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--req", metavar="ID", help="run only the tests of this requirement, e.g. HOP-3")
 
 
+# These start a process for almost every test.
+SLOW_PLACES = ("cli", "tools", "workbench", "test_docs.py", "test_examples.py", "test_repository.py")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(config.rootpath / "tests").parts[0] in SLOW_PLACES:
+            item.add_marker(pytest.mark.slow)
     wanted = config.getoption("--req")
     if wanted is None:
         return

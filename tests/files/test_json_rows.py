@@ -293,6 +293,8 @@ def test_many_records_take_as_long_as_they_are(layout: str) -> None:
         b'{"a":' * 300_000,
         b'{"a": [\n' * 20_000,
         b'{"a": "\n' * 20_000,
+        b'{"a":\n' + b"[\n" * 20_000,
+        b'{"a": [\n5,\n' * 10_000,
         b'[{"a": [1,\n' + b'{"a": [1,\n' * 20_000,
         b"// " + b"x" * 3_000_000,
     ],

@@ -285,9 +285,10 @@ class JsonReader:
         stop = self._data.find(b"\n", start)
         line = self._data[start : stop if stop >= 0 else len(self._data)].rstrip(_SPACE)
         text = line.lstrip(_SPACE)
-        if not text or len(line) - len(text) > margin or text[:1] in (b"}", b"]", b",", b":"):
+        if not text or len(line) - len(text) > margin or text[:1] in (b"}", b"]", b",", b":", b"{"):
             return False
-        return text[:1] != b'"' or decode(text) is not ODD
+        may_be_element = text[:1] in b'"[-0123456789' or text.rstrip(b", ") in (b"true", b"false", b"null")
+        return not may_be_element or decode(text) is not ODD
 
     def _is_whole_record(self, offset: int) -> bool:
         start = self._at + offset
