@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -14,6 +14,12 @@ Path = tuple[str | int, ...]
 """Where something stands inside a record: `("expected_sources", 1)`."""
 
 Severity = Literal["error", "warning", "info"]
+
+Outcome = Literal["OK", "LACK_OF_INFO", "UNCERTAIN", "FAIL"]
+"""How a target says that it fared."""
+
+Status = Literal["passed", "failed", "error", "skipped", "blocked", "unscored"]
+"""What became of a check, or of a case as a whole."""
 
 
 class Place(NamedTuple):
@@ -96,6 +102,191 @@ class Case(Struct, frozen=True):
     meta: Record = {}
     raw: Record = {}
     origin: Origin = Origin("")
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What calls to llms took. `unpriced` counts the calls whose price nobody told us."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    calls: int = 0
+    cached: int = 0
+    retries: int = 0
+    unpriced: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost + other.cost,
+            self.calls + other.calls,
+            self.cached + other.cached,
+            self.retries + other.retries,
+            self.unpriced + other.unpriced,
+        )
+
+
+NO_USAGE = Usage()
+
+
+class Request(Struct, frozen=True, omit_defaults=True):
+    """What an llm is asked. `answer` is empty for free text, "json" for any JSON, or a JSON Schema."""
+
+    messages: list[Record]
+    params: Record = {}
+    answer: Literal["", "json"] | Record = ""
+    tools: list[Record] = []
+    repeat: int = 0
+    """Which repetition this is: repeats of one case must not share an answer through the cache."""
+
+
+class Response(Struct, frozen=True, omit_defaults=True):
+    """What an llm answered."""
+
+    text: str
+    tool_calls: list[Record] = []
+    usage: Usage = NO_USAGE
+    model: str = ""
+    stop: str = ""
+
+
+class Llm(Protocol):
+    """Who answers. Raises CallError when no answer can be had."""
+
+    def __call__(self, request: Request, /) -> Awaitable[Response]: ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one length. Raises CallError."""
+
+    def __call__(self, texts: list[str], /) -> Awaitable[list[list[float]]]: ...
+
+
+class Profile(Struct, frozen=True):
+    """A named choice of llms and parameters: `run` answers, `verify` checks what it said."""
+
+    name: str
+    run: str = ""
+    verify: str = ""
+    params: Record = {}
+
+
+class Output(Struct, frozen=True, omit_defaults=True):
+    """What a target gave: its value, and what happened inside where it has an inside."""
+
+    value: Any = None
+    steps: Record = {}
+    aggregation: Any = None
+    sources: list[Any] = []
+    outcome: Outcome = "OK"
+
+
+class Context(Struct, frozen=True):
+    """What a target is given beside the inputs: who answers, under which profile, and a place for the trace."""
+
+    case: Case
+    profile: Profile
+    llm: Llm
+    verify: Llm
+    trace: list[Record]
+    repeat: int = 0
+
+
+class Target(Protocol):
+    """What is tested: one async call. What it raises as CallError is an error of that run only."""
+
+    def __call__(self, inputs: Record, context: Context, /) -> Awaitable[Output]: ...
+
+
+class Run(Struct, frozen=True, omit_defaults=True):
+    """One case executed once under one profile; `number` is the case's place in the dataset."""
+
+    key: str
+    case_id: str
+    profile: str = ""
+    repeat: int = 0
+    number: int = 0
+    outcome: Outcome = "OK"
+    output: Output = Output()
+    error: str = ""
+    started_at: str = ""
+    duration_s: float = 0.0
+    usage: Usage = NO_USAGE
+    trace: list[Record] = []
+    tags: tuple[str, ...] = ()
+    dialect: str = ""
+    origin: Origin = Origin("")
+    raw: Record = {}
+
+
+class Mismatch(Struct, frozen=True):
+    """One place where the actual value is not the expected one."""
+
+    path: str
+    expected: Any
+    actual: Any
+
+
+class Verdict(Struct, frozen=True, omit_defaults=True):
+    """The outcome of one check; `score` is absent when there is nothing to score."""
+
+    name: str
+    kind: str
+    where: str
+    status: Status
+    score: float | None = None
+    reason: str = ""
+    mismatches: list[Mismatch] = []
+    weight: float = 1.0
+
+
+class Scored(Struct, frozen=True, omit_defaults=True):
+    """The verdicts of one run, and what they come to for the case."""
+
+    key: str
+    status: Status
+    score: float | None = None
+    verdicts: list[Verdict] = []
+    usage: Usage = NO_USAGE
+
+
+class DatasetFacts(Struct, frozen=True):
+    """One dataset of a batch: where it was, in which dialect, and a digest of its content."""
+
+    path: str
+    dialect: str
+    digest: str
+    mapping: str = ""
+
+
+class Batch(Struct, frozen=True):
+    """What was asked for: enough to know the batch again, and to score it again without the dataset."""
+
+    id: str
+    created_at: str
+    format: int = 1
+    evalloom: str = ""
+    python: str = ""
+    identity: str = ""
+    """A digest of datasets, target and profiles: batches with the same one can be resumed."""
+    datasets: list[DatasetFacts] = []
+    target: str = ""
+    target_digest: str = ""
+    profiles: list[Profile] = []
+    models: dict[str, str] = {}
+    """The model behind each llm that the profiles name."""
+    options: Record = {}
+    scoring: str = ""
+    """A digest of what scores depend on beside the dataset: the user's own checks and the judge."""
+    finished_at: str = ""
+    scored_at: str = ""
+    """When it was scored again, where it was."""
+    summary: Record = {}
 
 
 def error(code: str, path: Path, message: str) -> Remark:

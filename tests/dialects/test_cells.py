@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.dialects.cells import as_list, as_object, did_you_mean
+from evalloom.dialects.cells import as_list, as_object
+from evalloom.errors import did_you_mean
 
 
 @pytest.mark.parametrize(

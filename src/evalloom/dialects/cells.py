@@ -7,8 +7,6 @@ import io
 import math
 import re
 import tokenize
-from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
@@ -113,13 +111,6 @@ def got(value: object) -> str:
     if isinstance(value, str):
         return quote(value)
     return type_name(value) if value or value is None else repr(value)
-
-
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The end of a message that proposes the nearest known word; empty when none is near."""
-    # Comparing takes time that grows with the square of the length, and no word is that long.
-    guess = get_close_matches(word, list(known), 1, cutoff) if len(word) <= _LONGEST_WORD else []
-    return f". Did you mean {guess[0]!r}?" if guess else ""
 
 
 def text_list(value: Any) -> list[str]:

@@ -58,7 +58,8 @@ def is_v2(record: Record) -> bool:
 
 def canonical(record: Record) -> Record:
     """The v2.0 form of a record, every field of it kept; what is in v2.0 already stays as it is (PIPE-3)."""
-    found = {name: value for name, value in record.items() if name not in _folded(record)}
+    folded = _folded(record)
+    found = {name: value for name, value in record.items() if name not in folded}
     if isinstance(found.get("id"), int) and not isinstance(found["id"], bool):
         found["id"] = str(found["id"])
     expected = _expected_fields(record)

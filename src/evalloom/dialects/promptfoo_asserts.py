@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from evalloom.dialects.cells import did_you_mean, got, is_blank
+from evalloom.dialects.cells import got, is_blank
+from evalloom.errors import did_you_mean
 from evalloom.files.rows import Row
 from evalloom.files.yaml_rows import YamlReader
 from evalloom.model import Check, Path, Record, Remark, error, info, quote, show_path, warning

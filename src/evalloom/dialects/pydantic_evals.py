@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from evalloom.dialects.cells import did_you_mean, got, id_text, is_blank, own_id, text_list
+from evalloom.dialects.cells import got, id_text, is_blank, own_id, text_list
 from evalloom.dialects.dialect import Dialect, Expanded, Rules
+from evalloom.errors import did_you_mean
 from evalloom.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, warning
 
 _KINDS = {

@@ -11,6 +11,9 @@ import orjson
 
 from evalloom.validate.tally import KeyColumn
 
+_FEW = 100_000
+"""Up to so many keys a plain dictionary is done before numpy is imported."""
+
 
 class Keys:
     """Keys in file order. Millions of them fit, because their texts are kept as JSON, a block at a time."""
@@ -56,7 +59,11 @@ class Keys:
 
     def repeats(self) -> Iterator[tuple[int, int]]:
         """For every key that was there before: the index where it first was, and its own, in file order."""
-        if not self._hashes:
+        if len(self._hashes) <= _FEW:
+            seen: dict[int, int] = {}
+            for index, key in enumerate(self._hashes):
+                if (first := seen.setdefault(key, index)) != index:
+                    yield first, index
             return
         import numpy as np
 
@@ -68,8 +75,12 @@ class Keys:
 
     def one_sided(self, sides: bytearray) -> list[int]:
         """The first index of every key whose sides (bits 1 and 2) are not both there, in file order."""
-        if not sides:
-            return []
+        if len(sides) <= _FEW:
+            both: dict[int, int] = {}
+            for key, side in zip(self._hashes, sides, strict=True):
+                both[key] = both.get(key, 0) | side
+            firsts = {key: index for index, key in reversed(list(enumerate(self._hashes)))}
+            return sorted(firsts[key] for key, seen in both.items() if seen != 3)
         import numpy as np
 
         order, starts = self._runs()

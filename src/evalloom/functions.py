@@ -1,0 +1,171 @@
+"""Finds the function that `module:function` or `path/file.py:function` names, and the files it is written in."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from traceback import TracebackException
+from types import ModuleType
+from typing import Any
+
+from evalloom.errors import did_you_mean
+from evalloom.model import quote
+
+_OURS = str(Path(__file__).resolve().parent)
+_MANY_NAMES = 12
+
+_Stamp = tuple[int, int]
+_loaded: dict[str, tuple[Path, _Stamp]] = {}
+"""The modules that were loaded for us, so that they are loaded again once one of them was edited."""
+
+
+class NoFunction(Exception):
+    """There is no such function, or its module does not load; the message says which."""
+
+
+def find_function(reference: str, folder: Path) -> tuple[Any, tuple[Path, ...]]:
+    """A function and its files: beside the file that names it, then in the working folder, then on `sys.path`."""
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise NoFunction("expected module:function or path/file.py:function")
+    module = _import(place, folder)
+    function = _attribute(module, name)
+    if not callable(function):
+        raise NoFunction(f"expected a function, got {quote(function)}")
+    return function, tuple(dict.fromkeys(file for file in (source_of(module), source_of(function)) if file))
+
+
+def source_of(thing: Any) -> Path | None:
+    """The file in which a module or a function is written; none for what was typed in or is not Python."""
+    while isinstance(thing, partial):
+        thing = thing.func
+    thing = thing if inspect.ismodule(thing) else inspect.unwrap(thing)
+    # What an object that can be called does is written in its class.
+    for written in (thing, type(thing)):
+        try:
+            file = inspect.getsourcefile(written)
+        except (TypeError, OSError):
+            continue
+        return Path(file).resolve() if file and Path(file).is_file() else None
+    return None
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a file belongs to evalloom itself."""
+    return filename.startswith(_OURS)
+
+
+def _import(place: str, folder: Path) -> ModuleType:
+    is_path = place.endswith(".py") or "/" in place
+    file = _file(place, is_path, folder)
+    try:
+        if file is None:
+            return importlib.import_module(place)
+        return _load(file, file.stem if is_path else place)
+    except (Exception, SystemExit) as fault:  # users' code runs at import
+        traceback = TracebackException.from_exception(fault)
+        frames = [frame for frame in traceback.stack if not is_ours(frame.filename) and not _imports(frame.filename)]
+        at = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+        said = "".join(traceback.format_exception_only()).strip().splitlines()[-1]
+        raise NoFunction(f"cannot import {place}: {said}{at}") from None
+
+
+def _imports(filename: str) -> bool:
+    """Whether a file is part of Python's own way to import."""
+    return filename.startswith("<") or Path(filename).parent.name == "importlib"
+
+
+def _file(place: str, is_path: bool, folder: Path) -> Path | None:
+    """The file of a module that lies beside the file that names it or in the working folder."""
+    steps = place.replace(".", "/")
+    names = (place,) if is_path else (f"{steps}.py", f"{steps}/__init__.py")
+    for file in (base / name for base in (folder, Path()) for name in names):
+        if file.is_file():
+            return file.resolve()
+    if is_path:
+        raise NoFunction(f"there is no file {quote((folder / place).as_posix(), 200)}")
+    return None
+
+
+def _load(file: Path, name: str) -> ModuleType:
+    """The module of a file, beside any other module of the same name."""
+    _forget_edited()
+    base = file.parents[name.count(".") + (file.name == "__init__.py")]
+    # First, so that its imports find what lies beside it, as they would when it is run as a script.
+    if str(base) not in sys.path:
+        sys.path.insert(0, str(base))
+    known = sys.modules.get(name)
+    if known is not None and source_of(known) == file:
+        return known
+    with _noted(base):
+        return _execute(
+            file, name if known is None else f"{file.stem}_{blake2b(str(file).encode(), digest_size=4).hexdigest()}"
+        )
+
+
+def _execute(file: Path, name: str) -> ModuleType:
+    parent = name.rpartition(".")[0]
+    if parent:
+        importlib.import_module(parent)
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("expected a file whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        # As with any import: a module that failed half-way must not be found by the next one.
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _noted(base: Path) -> Iterator[None]:
+    """Notes which modules of a folder are loaded meanwhile."""
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in sys.modules.keys() - before:
+            file = source_of(sys.modules[name])
+            if file is not None and file.is_relative_to(base) and "site-packages" not in file.parts:
+                _loaded[name] = (file, _stamp(file))
+
+
+def _forget_edited() -> None:
+    """Lets go of every module that was loaded for us when one was edited: it may be in use in the others."""
+    # A file that was written just now may be younger than what the import system remembers of its folder.
+    importlib.invalidate_caches()
+    if any(_stamp(file) != stamp for file, stamp in _loaded.values()):
+        for name in _loaded:
+            sys.modules.pop(name, None)
+        _loaded.clear()
+
+
+def _stamp(file: Path) -> _Stamp:
+    try:
+        state = file.stat()
+    except OSError:
+        return (0, 0)
+    return (state.st_mtime_ns, state.st_size)
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    found: Any = module
+    for step in name.split("."):
+        if not hasattr(found, step):
+            known = [one for one in dir(found) if not one.startswith("_") and callable(getattr(found, one, None))]
+            more = f" and {len(known) - _MANY_NAMES} more" if len(known) > _MANY_NAMES else ""
+            has = f"; it has {', '.join(known[:_MANY_NAMES])}{more}" if known else ""
+            raise NoFunction(f"there is no {name!r} in it{has}{did_you_mean(step, known)}")
+        found = getattr(found, step)
+    return found
