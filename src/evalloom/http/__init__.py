@@ -1,0 +1,18 @@
+"""HTTP for llms and for targets behind an endpoint: pooled, bounded, tried again where that helps."""
+
+from evalloom.http.client import MAX_BYTES, Client, find_proxy, is_loopback, is_secret
+from evalloom.http.connection import Reply
+from evalloom.http.retry import RETRIES, retry, sleeping, status_error
+
+__all__ = [
+    "MAX_BYTES",
+    "RETRIES",
+    "Client",
+    "Reply",
+    "find_proxy",
+    "is_loopback",
+    "is_secret",
+    "retry",
+    "sleeping",
+    "status_error",
+]
