@@ -1,0 +1,118 @@
+"""Keys and other secrets: the environment and `.env` they come from, and how to tell one that was written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+PREFIX = "HOP_KEY_"
+HIDDEN = "[hidden]"
+"""What stands where a secret stood."""
+COMMON_NAMES = {"anthropic": ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")}
+"""The variables behind an llm's own one, by protocol; HOP-5 makes OPENAI_API_KEY the last resort of all."""
+
+_LINE = re.compile(r"\s*(?:export\s+)?([^\W\d]\w*)\s*=\s*(?:'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|(.*?))\s*(?:(?<=\s)#.*)?")
+_ESCAPED = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+_VARIABLE = re.compile(r"\$\{([^\W\d]\w*)\}")
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_KEY_FIELDS = ("key", "token", "secret", "password")
+_API_KEY_FIELD = re.compile(r"hopkey.*|.*(apikey|secretkey|accesskey|accesstoken|authtoken|authorization)")
+_KEY_HEADERS = ("authorization", "proxyauthorization", "xapikey", "apikey", "xauthtoken")
+_KEY_VALUE = re.compile(r"(?:bearer\s+)?sk-[\w-]{6,}|(?:bearer\s+)?(?:gsk_|hf_|xai-|ghp_|AIza)[\w-]{16,}", re.I)
+_KEY_INSIDE = re.compile(r"(?<![\w-])sk-[\w-]{20,}")
+
+
+def environment(folder: Path = Path()) -> dict[str, str]:
+    """The variables of the process, and below them those of `.env` in `folder` and in the working folder."""
+    return {**read_dotenv(folder), **os.environ}
+
+
+def read_dotenv(folder: Path = Path()) -> dict[str, str]:
+    """The variables of `.env` in `folder`, and below them those of the one in the working folder."""
+    found: dict[str, str] = {}
+    for path in (Path(".env"), folder / ".env"):
+        try:
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except OSError:
+            # It need not exist; one that cannot be read is as good as none, and a missing key says so itself.
+            continue
+        found.update(_parse(text))
+    return found
+
+
+def _parse(text: str) -> dict[str, str]:
+    """The `NAME=value` lines of a `.env`; any other line is passed over."""
+    found = {}
+    for line in text.splitlines():
+        if match := _LINE.fullmatch(line):
+            name, single, double, bare = match.groups()
+            if double is not None:
+                double = _ESCAPED.sub(lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), double)
+            found[name] = next(value for value in (single, double, bare) if value is not None)
+    return found
+
+
+def names_for(llm: str, protocol: str) -> tuple[str, ...]:
+    """The variables that may hold the key of an llm, the first that is set counts."""
+    own = PREFIX + re.sub(r"\W", "_", llm).upper()
+    return (own, *COMMON_NAMES.get(protocol, ("OPENAI_API_KEY",)))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name most likely holds a secret."""
+    return bool(_SECRET_NAME.search(name))
+
+
+def variables_in(text: str) -> list[str]:
+    """The names in the `${NAME}` of a text."""
+    return _VARIABLE.findall(text)
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """The text with every `${NAME}` replaced once. Raises KeyError with the name that is not set."""
+    return _VARIABLE.sub(lambda match: variables[match[1]], text)
+
+
+def is_key_field(name: str) -> bool:
+    """Whether a field of this name, directly at an llm, is meant to hold its key."""
+    return _plain(name) in _KEY_FIELDS
+
+
+def is_api_key_field(name: str) -> bool:
+    """Whether a field of this name holds a key wherever it stands."""
+    return bool(_API_KEY_FIELD.fullmatch(_plain(name)))
+
+
+def is_key_header(name: str) -> bool:
+    """Whether an HTTP header of this name carries a secret."""
+    return _plain(name) in _KEY_HEADERS
+
+
+def looks_like_key(value: str) -> bool:
+    """Whether a text is, or holds, what providers give out as keys: `sk-…` and its like."""
+    return bool(_KEY_VALUE.fullmatch(value.strip()) or _KEY_INSIDE.search(value))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+def forms(secret: str) -> list[str]:
+    """A secret as it may stand in a text, in JSON within a text, or within that; the longest first."""
+    found = level = {secret}
+    for _ in range(3):
+        level = {json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in level for is_ascii in (True, False)}
+        found = found | level
+    return sorted(found, key=len, reverse=True)
+
+
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """A text without the secrets in it, in whichever form."""
+    for secret in secrets:
+        for form in forms(secret):
+            text = text.replace(form, HIDDEN)
+    return text
