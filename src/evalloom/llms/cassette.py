@@ -1,0 +1,217 @@
+"""What llms were asked and answered, in a file: recorded once, played back offline as often as one likes.
+
+One JSON object per line: `{"version": 1, "llm": …, "request": …, "response": …}`, or `"error"` where the call failed
+for good. Headers and keys are no part of a request, so none is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.errors import CallError, EvalloomError, usage_error
+from evalloom.llms.cache import digest
+from evalloom.llms.echo import prompt_text
+from evalloom.model import Llm, Request, Response, quote
+
+VERSION = 1
+_EXPLAINED = 20
+"""How many missing requests are compared with what was recorded: after that many, the reader knows."""
+_COMPARED = 500
+"""How many recorded requests are compared with a missing one."""
+
+
+class Failure(Struct, frozen=True):
+    """A call that failed for good."""
+
+    code: str
+    message: str
+
+
+class Entry(Struct, frozen=True):
+    """One line of a cassette: a request, and its response or failure."""
+
+    version: int
+    llm: str
+    request: Request
+    response: Response | None = None
+    error: Failure | None = None
+
+
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+class Recorder:
+    """An llm whose requests and answers are written to a file, each at once. Several may write to one file."""
+
+    def __init__(self, llm: Llm, path: Path, name: str = "", redact: Callable[[str], str] = lambda text: text) -> None:
+        self._llm = llm
+        self._path = path
+        self._name = name
+        self._redact = redact
+        self._file = self._open()
+
+    async def __call__(self, request: Request) -> Response:
+        """The answer, once it is in the file."""
+        try:
+            response = await self._llm(request)
+        except CallError as fault:
+            self._write(Entry(VERSION, self._name, request, error=Failure(fault.code, fault.message)))
+            raise
+        self._write(Entry(VERSION, self._name, request, response))
+        return response
+
+    async def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _open(self) -> int:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            _drop_torn_line(file)
+        except OSError as fault:
+            raise self._unwritable(fault) from None
+        return file
+
+    def _write(self, entry: Entry) -> None:
+        line = self._redact(_line(entry)).encode() + b"\n"
+        try:
+            if os.write(self._file, line) != len(line):
+                raise OSError("the disk is full")
+        except OSError as fault:
+            raise self._unwritable(fault) from None
+
+    def _unwritable(self, fault: OSError) -> EvalloomError:
+        reason = (fault.strerror or str(fault)).lower()
+        return EvalloomError("cannot_write", f"{self._path.as_posix()}: cannot be written: {reason}")
+
+
+def _line(entry: Entry) -> str:
+    try:
+        return msgspec.json.encode(entry).decode()
+    except (TypeError, ValueError):
+        # Half a surrogate pair, or what a function under test put into its messages: written as well as can be.
+        plain = msgspec.to_builtins(entry, builtin_types=(object,))
+        return json.dumps(plain, ensure_ascii=False, default=repr).encode("utf-8", "replace").decode()
+
+
+def _drop_torn_line(file: int) -> None:
+    """Cuts off what a killed process left of its last line, so that the next line stands on its own."""
+    end = size = os.fstat(file).st_size
+    while end and (block := os.pread(file, min(end, 65536), max(0, end - 65536))):
+        if (at := block.rfind(b"\n")) >= 0:
+            end += at + 1 - len(block)
+            break
+        end -= len(block)
+    if end != size:
+        os.ftruncate(file, end)
+
+
+class Player:
+    """Answers from a cassette: the n-th time the same is asked, what was answered the n-th time; then the last again.
+
+    Only what the llm of this name said counts; without a name, everything.
+    """
+
+    def __init__(self, path: Path, name: str = "") -> None:
+        self._path = path
+        self._name = name
+        self._entries: dict[bytes, list[Entry]] = {}
+        self._asked: dict[bytes, int] = {}
+        self._explained = 0
+        entries = read(path)
+        self._names = sorted({entry.llm for entry in entries})
+        for entry in entries:
+            if not name or entry.llm == name:
+                self._entries.setdefault(digest(entry.request), []).append(entry)
+
+    async def __call__(self, request: Request) -> Response:
+        """The recorded answer, or the recorded failure."""
+        key = digest(request)
+        if (entries := self._entries.get(key)) is None:
+            raise CallError("not_recorded", f"{self._path.as_posix()}: {self._missing(request)}. Record it again")
+        turn = self._asked.get(key, 0)
+        self._asked[key] = turn + 1
+        entry = entries[min(turn, len(entries) - 1)]
+        if entry.response is not None:
+            return entry.response
+        failure = entry.error or Failure("not_recorded", f"{self._path.as_posix()}: the entry has no response")
+        raise CallError(failure.code, failure.message)
+
+    def _missing(self, request: Request) -> str:
+        if not self._entries:
+            there = f"only of {', '.join(map(repr, self._names))}" if self._names else "nothing at all"
+            return f"nothing is recorded of llm {self._name!r}, {there}"
+        self._explained += 1
+        if self._explained > _EXPLAINED:
+            return "this request is not recorded"
+        recorded = [entries[0].request for entries in self._entries.values()][:_COMPARED]
+        return (
+            f"this request is not recorded; the nearest one differs: {difference(nearest(request, recorded), request)}"
+        )
+
+
+def nearest(request: Request, recorded: list[Request]) -> Request:
+    """The recorded request that is most like another one."""
+    from rapidfuzz.fuzz import ratio
+
+    text = prompt_text(request)[:2000]
+
+    def likeness(other: Request) -> float:
+        same = (other.params == request.params) + (other.answer == request.answer) + (other.tools == request.tools)
+        return ratio(prompt_text(other)[:2000], text) + same
+
+    return max(recorded, key=likeness)
+
+
+def difference(recorded: Request, asked: Request) -> str:
+    """The first thing in which a request differs from a recorded one, in a line."""
+    before, now = prompt_text(recorded), prompt_text(asked)
+    if before != now:
+        at = next((at for at, (was, comes) in enumerate(zip(before, now, strict=False)) if was != comes), None)
+        at = min(len(before), len(now)) if at is None else at
+        start = max(0, at - 10)
+        was, comes = quote(before[start : at + 30]), quote(now[start : at + 30])
+        return f"the prompt at character {at + 1}, recorded {was}, asked {comes}"
+    for name in sorted(recorded.params.keys() | asked.params.keys()):
+        was, comes = quote(recorded.params.get(name)), quote(asked.params.get(name))
+        if was != comes:
+            return f"{name}, recorded {was}, asked {comes}"
+    for name in ("repeat", "answer", "tools", "messages"):
+        was, comes = quote(getattr(recorded, name)), quote(getattr(asked, name))
+        if getattr(recorded, name) != getattr(asked, name):
+            return f"{name}, recorded {was}, asked {comes}"
+    return "in the form of its values only"
+
+
+def read(path: Path) -> list[Entry]:
+    """The entries of a cassette; a torn last line is left out. Raises the error bad_cassette with every fault of it."""
+    shown = path.as_posix()
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as fault:
+        reason = (fault.strerror or str(fault)).lower()
+        raise usage_error("bad_cassette", f"{shown}: expected a recording, but it cannot be read: {reason}") from None
+    entries, faults = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entry = _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            if number < len(lines):
+                faults.append(f"{shown}:{number}: expected a recorded request: {fault}")
+            continue
+        if entry.version > VERSION:
+            faults.append(f"{shown}:{number}: expected version {VERSION}, got {entry.version}. Update evalloom")
+        entries.append(entry)
+    if faults:
+        raise usage_error("bad_cassette", "\n".join(faults[:20]))
+    return entries

@@ -1,0 +1,222 @@
+"""Chat completions as OpenAI speaks them, and with it DeepSeek, Kimi, Qwen, Doubao, vLLM, SGLang, Ollama, llama.cpp."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from evalloom.errors import CallError
+from evalloom.http import Client, Reply, status_error
+from evalloom.model import Record, Request, Response, Usage, quote
+
+_SHOWN = 200
+"""How much of a body a message shows."""
+
+
+class OpenAi:
+    """An llm behind `POST {base_url}/chat/completions`."""
+
+    def __init__(
+        self,
+        client: Client,
+        base_url: str,
+        model: str,
+        key: str = "",
+        headers: Mapping[str, str] = {},
+        stream: bool = False,
+    ) -> None:
+        self._client = client
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._model = model
+        self._headers = json_headers(key, headers)
+        self._stream = stream
+
+    async def __call__(self, request: Request) -> Response:
+        """One completion."""
+        reply = await self._client.send("POST", self._url, encode(self._body(request)), self._headers)
+        if reply.status != 200:
+            raise status_error(reply, error_text(reply.body))
+        # Some servers do not stream although they are asked to.
+        is_stream = self._stream and not reply.body.lstrip().startswith(b"{")
+        answer = _joined(reply.body) if is_stream else decode(reply)
+        return _response(answer, reply.body)
+
+    def _body(self, request: Request) -> Record:
+        body: Record = {"model": self._model, "messages": request.messages, **request.params}
+        if request.tools:
+            body["tools"] = request.tools
+        if request.answer == "json":
+            body["response_format"] = {"type": "json_object"}
+        elif request.answer:
+            schema = {"name": "answer", "schema": request.answer, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if self._stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body
+
+
+class OpenAiEmbeddings:
+    """Vectors from `POST {base_url}/embeddings`."""
+
+    def __init__(
+        self, client: Client, base_url: str, model: str, key: str = "", headers: Mapping[str, str] = {}
+    ) -> None:
+        self._client = client
+        self._url = base_url.rstrip("/") + "/embeddings"
+        self._model = model
+        self._headers = json_headers(key, headers)
+
+    async def __call__(self, texts: list[str]) -> list[list[float]]:
+        """One vector per text, in the order of the texts."""
+        body = encode({"model": self._model, "input": texts})
+        reply = await self._client.send("POST", self._url, body, self._headers)
+        if reply.status != 200:
+            raise status_error(reply, error_text(reply.body))
+        answer = decode(reply)
+        rows = answer.get("data") if isinstance(answer, dict) else None
+        vectors: list[Any] = (
+            [row.get("embedding") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        )
+        if len(vectors) != len(texts) or not all(isinstance(vector, list) for vector in vectors):
+            raise CallError("bad_answer", f"expected {len(texts)} embeddings, got {shown(reply.body)}")
+        return vectors
+
+
+def json_headers(key: str, more: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a JSON request, with the key when there is one."""
+    authorization = {"Authorization": f"Bearer {key}"} if key else {}
+    return {"Content-Type": "application/json", **authorization, **more}
+
+
+def encode(body: Record) -> bytes:
+    """A body as JSON; what orjson refuses (a lone surrogate, a very large integer) goes the slow way."""
+    try:
+        return orjson.dumps(body)
+    except (TypeError, ValueError):
+        return json.dumps(body).encode()
+
+
+def decode(reply: Reply) -> Any:
+    """The JSON of a body. Raises CallError when it is none."""
+    return _decoded(reply.body)
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(body)  # knows lone surrogates and NaN, which some servers write
+    except (ValueError, RecursionError):
+        raise CallError("bad_answer", f"expected JSON, got {shown(body)}") from None
+
+
+def error_text(body: bytes) -> str:
+    """What a server says about an error, in whichever of the usual places."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return shown(body) if body else ""
+    for name in ("error", "message", "detail"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return found[:_SHOWN] if isinstance(found, str) else shown(body)
+
+
+def shown(body: bytes) -> str:
+    """The start of a body, for a message."""
+    return quote(body[: 4 * _SHOWN].decode("utf-8", "replace"), _SHOWN) if body else "an empty body"
+
+
+def _response(answer: Any, body: bytes) -> Response:
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        if isinstance(answer, dict) and answer.get("error"):
+            raise CallError("bad_answer", f"expected an answer, got an error: {error_text(body)}")
+        raise CallError("bad_answer", f"expected choices[0].message, got {shown(body)}")
+    calls = message.get("tool_calls")
+    return Response(
+        text=_text(message, body),
+        tool_calls=[call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else [],
+        usage=_usage(answer.get("usage")),
+        model=answer["model"] if isinstance(answer.get("model"), str) else "",
+        stop=choice["finish_reason"] if isinstance(choice.get("finish_reason"), str) else "",
+    )
+
+
+def _text(message: Record, body: bytes) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    if content is None:
+        refusal = message.get("refusal")
+        return refusal if isinstance(refusal, str) else ""
+    raise CallError("bad_answer", f"expected a text in choices[0].message.content, got {shown(body)}")
+
+
+def _usage(found: Any) -> Usage:
+    if not isinstance(found, dict):
+        return Usage(calls=1)
+    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")), calls=1)
+
+
+def _count(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else 0
+
+
+def _joined(body: bytes) -> Record:
+    """The pieces of a streamed answer as the one answer that they come to."""
+    text: list[str] = []
+    calls: dict[int, Record] = {}
+    answer: Record = {"choices": [{"message": {}}]}
+    for event in _events(body):
+        if event.get("error"):
+            raise CallError("bad_answer", f"expected an answer, got an error: {quote(event['error'], _SHOWN)}")
+        answer |= {name: event[name] for name in ("model", "usage") if event.get(name)}
+        try:
+            for choice in event.get("choices") or []:
+                if choice.get("index"):
+                    continue  # with `n` above 1 there are more answers, and the first is the one
+                delta = choice.get("delta") or {}
+                text.append(_text(delta, body))
+                _add_calls(calls, delta.get("tool_calls") or [])
+                if choice.get("finish_reason"):
+                    answer["choices"][0]["finish_reason"] = choice["finish_reason"]
+        except (AttributeError, TypeError):
+            raise CallError("bad_answer", f"expected pieces of an answer, got {quote(event, _SHOWN)}") from None
+    if not answer["choices"][0].get("finish_reason"):
+        raise CallError("bad_answer", f"the stream ended before the answer did: {shown(body)}", is_transient=True)
+    answer["choices"][0]["message"] = {"content": _whole("".join(text)), "tool_calls": list(calls.values())}
+    return answer
+
+
+def _events(body: bytes) -> Iterator[Record]:
+    for line in body.splitlines():
+        if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
+            event = _decoded(data)
+            if isinstance(event, dict):
+                yield event
+
+
+def _whole(text: str) -> str:
+    """A text whose pieces may have parted the two halves of a character, as those of an emoji."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _add_calls(calls: dict[int, Record], pieces: list[Record]) -> None:
+    """Adds the pieces of tool calls: the name comes first, the arguments bit by bit."""
+    for piece in pieces:
+        call = calls.setdefault(piece.get("index", 0), {"type": "function", "function": {"name": "", "arguments": ""}})
+        if piece.get("id"):
+            call["id"] = piece["id"]
+        for name, bit in (piece.get("function") or {}).items():
+            call["function"][name] = call["function"].get(name, "") + (bit or "")

@@ -1,0 +1,97 @@
+"""Costs are told with every answer, and a spent budget ends the asking."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalloom.errors import BudgetSpent
+from evalloom.llms.budget import Budget, Metered, estimate_tokens, priced
+from evalloom.llms.cache import Cache, Store
+from evalloom.llms.scripted import Scripted
+from evalloom.model import Request, Usage
+
+ASK = Request([{"role": "user", "content": "hello"}], {"temperature": 0})
+
+
+class Prices(NamedTuple):
+    input: float
+    output: float
+
+
+def scripted(input_tokens: int = 1000, output_tokens: int = 500) -> Scripted:
+    usage = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+    return Scripted([{"answer": "hi", "usage": usage}])
+
+
+def test_an_answer_says_what_it_cost() -> None:
+    budget = Budget()
+    response = asyncio.run(Metered(scripted(), budget, Prices(2, 10))(ASK))
+    assert response.usage == Usage(1000, 500, cost=0.007, calls=1)
+    assert (budget.cost, budget.tokens, budget.is_spent) == (0.007, 1500, False)
+
+
+def test_a_call_without_a_price_is_counted_as_unpriced() -> None:
+    assert asyncio.run(Metered(scripted(), Budget())(ASK)).usage.unpriced == 1
+    assert priced(Usage(calls=1), Prices(1, 1)).unpriced == 1
+    assert priced(Usage(calls=1), Prices(0, 0)) == Usage(calls=1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (Budget(max_cost=0.01), "--max-cost 0.01 is reached: 0.014 is spent"),
+        (Budget(max_tokens=3000), "--max-tokens 3000 is reached: 3000 tokens are used"),
+    ],
+)
+def test_nothing_is_sent_once_a_limit_is_reached(budget: Budget, said: str) -> None:
+    llm = Metered(scripted(), budget, Prices(2, 10))
+    asyncio.run(llm(ASK))
+    asyncio.run(llm(ASK))
+    with pytest.raises(BudgetSpent, match=said):
+        asyncio.run(llm(ASK))
+    assert budget.is_spent and budget.tokens == 3000
+
+
+def test_a_budget_is_shared_by_llms() -> None:
+    budget = Budget(max_tokens=1)
+    asyncio.run(Metered(scripted(), budget)(ASK))
+    with pytest.raises(BudgetSpent):
+        asyncio.run(Metered(scripted(), budget)(ASK))
+
+
+def test_a_budget_of_nothing_sends_nothing() -> None:
+    with pytest.raises(BudgetSpent):
+        asyncio.run(Metered(scripted(), Budget(max_cost=0))(ASK))
+
+
+def test_an_answer_from_the_cache_costs_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "llm.sqlite3")
+    budget = Budget()
+    llm = Metered(Cache(scripted(), store, ("scripted",)), budget, Prices(2, 10))
+    asyncio.run(llm(ASK))
+    assert asyncio.run(llm(ASK)).usage == Usage(calls=1, cached=1)
+    assert budget.tokens == 1500
+    store.close()
+
+
+def test_tokens_are_about_one_per_chinese_character_and_a_quarter_of_others() -> None:
+    assert [estimate_tokens(text) for text in ("", "abcd", "abcde", "你好", "你好 abc", "안녕", "é" * 8)] == [
+        0,
+        1,
+        2,
+        2,
+        3,
+        2,
+        2,
+    ]
+
+
+@given(st.text(), st.text())
+def test_more_text_is_never_fewer_tokens(first: str, second: str) -> None:
+    assert estimate_tokens(first) <= estimate_tokens(first + second) <= estimate_tokens(first) + estimate_tokens(second)

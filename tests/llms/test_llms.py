@@ -1,0 +1,171 @@
+"""The shelf of llms: what is made of settings, and how the wrappers work together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from evalloom.errors import BudgetSpent, EvalloomError
+from evalloom.http import sleeping
+from evalloom.llms import LLMS, LlmOptions, Llms
+from evalloom.model import Request, Response
+from evalloom.settings import PROTOCOLS, LlmSettings, Price, Settings
+
+KEY = "sk-0123456789abcdef"
+DEFAULT = LlmOptions()
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Any]:
+    """A server that nobody else asks, so that what it counts is ours."""
+    spec = spec_from_file_location("serving", Path(__file__).with_name("serving.py"))
+    assert spec and spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.serving() as server:
+        yield server
+
+
+def ask(text: str, **more: Any) -> Request:
+    return Request([{"role": "user", "content": text}], **more)
+
+
+def using(use: Callable[[Llms], Awaitable[Any]], llm: LlmSettings, options: LlmOptions = DEFAULT, **more: Any) -> Any:
+    """What comes of using the llms of a batch; no retry really waits."""
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    async def run() -> Any:
+        sleeping.set(sleep)
+        llms = Llms(Settings(llms={llm.name: llm}, **more), options)
+        try:
+            return await use(llms)
+        finally:
+            await llms.close()
+
+    return asyncio.run(run())
+
+
+def one(url: str, model: str = "m", **more: Any) -> LlmSettings:
+    return LlmSettings("one", model=model, base_url=url, **more)
+
+
+def test_every_protocol_of_the_settings_can_be_made() -> None:
+    assert set(LLMS) == set(PROTOCOLS)
+
+
+def test_own_parameters_stand_below_those_of_the_request(llm_server: Any) -> None:
+    async def use(llms: Llms) -> Response:
+        return await llms.get("one")(ask("x", params={"top_p": 1}))
+
+    settings = one(llm_server.url, "mirror", params={"top_p": 0.5, "seed": 3}, headers={"x-team": "eval"})
+    found = json.loads(using(use, settings).text)
+    assert (found["body"]["top_p"], found["body"]["seed"], found["headers"]["x-team"]) == (1, 3, "eval")
+    assert found["headers"]["authorization"] == "Bearer [hidden]"
+
+
+def test_an_llm_is_made_once() -> None:
+    async def use(llms: Llms) -> None:
+        assert llms.get("one") is llms.get("one")
+        assert llms.get("one") is not llms.get("one", is_judge=True)
+
+    using(use, one("http://127.0.0.1:9"))
+
+
+def test_an_unknown_llm_is_said() -> None:
+    async def use(llms: Llms) -> None:
+        llms.get("two")
+
+    with pytest.raises(EvalloomError, match="two"):
+        using(use, one("http://127.0.0.1:9"))
+
+
+def test_retries_and_tokens_and_cost_come_with_the_answer(llm_server: Any) -> None:
+    async def use(llms: Llms) -> Response:
+        return await llms.get("one")(ask("[[flaky-2]] what it costs"))
+
+    usage = using(use, one(llm_server.url, price=Price(1.0, 2.0))).usage
+    assert (usage.retries, usage.calls, usage.unpriced) == (2, 1, 0)
+    assert usage.cost == pytest.approx((usage.input_tokens + 2 * usage.output_tokens) / 1e6)
+
+
+def test_prices_are_looked_up_by_model_and_missing_ones_are_counted(llm_server: Any) -> None:
+    async def use(llms: Llms) -> Response:
+        return await llms.get("one")(ask("priced or not"))
+
+    no_cache = LlmOptions(use_cache=False)
+    assert using(use, one(llm_server.url), no_cache).usage.unpriced == 1
+    assert using(use, one(llm_server.url), no_cache, prices={"m": Price(1.0, 1.0)}).usage.cost > 0
+
+
+def test_as_judge_and_as_itself_an_llm_has_one_limit(own_server: Any) -> None:
+    async def use(llms: Llms) -> None:
+        asked = [llms.get("one", is_judge=bool(n % 2))(ask(f"[[slow-20]] {n}")) for n in range(8)]
+        await asyncio.gather(*asked)
+
+    using(use, one(own_server.url, concurrency=2))
+    assert (own_server.stats()["max_in_flight"], own_server.stats()["requests"]) == (2, 8)
+
+
+def test_temperature_zero_is_asked_once_and_repeats_are_not(llm_server: Any) -> None:
+    async def use(llms: Llms) -> list[Response]:
+        llm = llms.get("one")
+        return [await llm(ask("cached?", params={"temperature": 0}, repeat=repeat)) for repeat in (0, 0, 1)]
+
+    assert [response.usage.cached for response in using(use, one(llm_server.url))] == [0, 1, 0]
+
+
+def test_without_the_cache_everything_is_asked(llm_server: Any) -> None:
+    async def use(llms: Llms) -> list[Response]:
+        return [await llms.get("one")(ask("uncached", params={"temperature": 0})) for _ in range(2)]
+
+    answers = using(use, one(llm_server.url), LlmOptions(use_cache=False))
+    assert [answer.usage.cached for answer in answers] == [0, 0]
+
+
+def test_a_spent_budget_stops_the_next_question(llm_server: Any) -> None:
+    async def use(llms: Llms) -> None:
+        for number in range(20):
+            await llms.get("one")(ask(f"budget {number}"))
+
+    with pytest.raises(BudgetSpent):
+        using(use, one(llm_server.url), LlmOptions(max_tokens=40))
+
+
+def test_what_was_recorded_is_played_back_without_a_server(llm_server: Any) -> None:
+    async def use(llms: Llms) -> list[str]:
+        return [(await llms.get("one")(ask(f"say: {text}"))).text for text in ("a", "b")]
+
+    settings = one(llm_server.url)
+    said = using(use, settings, LlmOptions(record="tape.jsonl"))
+    assert KEY not in Path("tape.jsonl").read_text("utf-8")
+    nowhere = msgspec.structs.replace(settings, base_url="http://127.0.0.1:9")
+    assert using(use, nowhere, LlmOptions(replay="tape.jsonl")) == said == ["a", "b"]
+
+
+def test_a_stream_is_asked_for_where_the_settings_say_so(llm_server: Any) -> None:
+    async def use(llms: Llms) -> Response:
+        return await llms.get("one")(ask("say: in pieces"))
+
+    assert using(use, one(llm_server.url, stream=True)).text == "in pieces"
+
+
+def test_embeddings(llm_server: Any) -> None:
+    async def use(llms: Llms) -> list[list[float]]:
+        return await llms.embedder("one")(["a", "b"])
+
+    assert len(using(use, one(llm_server.url))) == 2
