@@ -1,0 +1,249 @@
+"""A program as a target: the inputs go to its stdin or its arguments, what it prints is the output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any, cast
+
+from evalloom.errors import CallError, usage_error
+from evalloom.model import Context, Output, Record, quote
+from evalloom.targets.target import (
+    CLAMP,
+    TIMEOUT_S,
+    BuiltTarget,
+    Kind,
+    TargetOptions,
+    bad_spec,
+    clamp,
+    digest_of,
+    text_in,
+    time_limit,
+    within,
+)
+from evalloom.targets.template import Template, json_text
+from evalloom.targets.value import read_json, read_text
+
+MAX_BYTES = 16 * 1024 * 1024
+_LAST_LINES = 5
+_DYING_S = 2.0
+_STDOUT, _STDERR, _EXIT = 1, 2, 3
+_OUTPUTS = ("auto", "json", "text")
+
+
+def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    """The target of `{command: "program --flag {{name}}"}`, as one string or a list of arguments; no shell."""
+    words = _words(spec["command"])
+    limit = time_limit(spec, options) or TIMEOUT_S
+    environment, secrets = _environment(spec, options.environment)
+    command = Command(words, spec, folder, environment)
+    _check_program(words[0], folder, environment)
+    files = _files(words, folder)
+    contents = [file.read_bytes().decode("utf-8", "replace") for file in files]
+    return BuiltTarget(
+        name=text_in(spec, "name") or f"command:{shlex.join(words)}",
+        kind="command",
+        digest=digest_of("command", words, spec.get("stdin"), spec.get("output"), contents),
+        call=within(command, limit),
+        variables=command.variables,
+        watch=files,
+        secrets=secrets,
+    )
+
+
+KIND = Kind("command", "PROGRAM …", "a program", build, ("stdin", "output", "env"))
+
+
+class Command:
+    """Starts the program once per case, in a process group of its own that ends with the call."""
+
+    def __init__(self, words: list[str], spec: Record, folder: Path, environment: Mapping[str, str]) -> None:
+        self._words = [Template(word, "target: command") for word in words]
+        self._stdin = Template(text_in(spec, "stdin"), "target: stdin") if spec.get("stdin") is not None else None
+        self._output = text_in(spec, "output", "auto")
+        if self._output not in _OUTPUTS:
+            raise bad_spec("output", ", ".join(_OUTPUTS), self._output)
+        self._folder = folder
+        self._environment = environment
+        templates = [*self._words, self._stdin] if self._stdin else self._words
+        self.variables = frozenset[str]().union(*(template.variables for template in templates))
+
+    async def __call__(self, inputs: Record, context: Context) -> Output:
+        argv = [word.render(inputs) for word in self._words]
+        fed = self._stdin.render(inputs) if self._stdin else json_text(inputs)
+        entry: Record = {"type": "command", "argv": [clamp(word) for word in argv]}
+        context.trace.append(entry)
+        started = perf_counter()
+        try:
+            printed = await self._run(argv, fed.encode("utf-8", "replace"), entry)
+        finally:
+            entry["duration_s"] = round(perf_counter() - started, 6)
+        return Output(self._value(printed))
+
+    async def _run(self, argv: list[str], fed: bytes, entry: Record) -> bytes:
+        """What the program printed. Raises CallError when it failed, and leaves no process behind."""
+        transport, talk = await self._start(argv)
+        try:
+            _feed(transport, fed)
+            await talk.ended
+        finally:
+            _kill_group(transport.get_pid())
+            # The loop must hear of the end itself: closing before that would take it away from it.
+            await asyncio.wait([talk.exited], timeout=_DYING_S)
+            transport.close()
+            entry["stderr"] = talk.errors.decode("utf-8", "replace")
+        code = entry["exit_code"] = transport.get_returncode() or 0
+        if code:
+            raise CallError("command_failed", f"{quote(argv[0])} {_ended(code)}{_told(entry['stderr'])}")
+        return bytes(talk.printed)
+
+    async def _start(self, argv: list[str]) -> tuple[asyncio.SubprocessTransport, _Talk]:
+        if any("\0" in word for word in argv):
+            raise CallError("unusable_input", "an input that goes into an argument has a NUL character in it")
+        try:
+            return await asyncio.get_running_loop().subprocess_exec(
+                _Talk,
+                *argv,
+                cwd=self._folder,
+                env=self._environment,
+                # A group of its own, so that what the program itself started ends with it.
+                start_new_session=True,
+            )
+        except UnicodeEncodeError:
+            raise CallError("unusable_input", "an input that goes into an argument is no Unicode text") from None
+        except OSError as fault:
+            hint = ". Give long inputs through stdin" if sum(map(len, argv)) > 100_000 else ""
+            raise CallError("command_failed", f"{quote(argv[0])} cannot be started: {fault.strerror}{hint}") from None
+
+    def _value(self, printed: bytes) -> Any:
+        printed = printed.removesuffix(b"\n").removesuffix(b"\r")
+        if self._output == "text":
+            return printed.decode("utf-8", "replace")
+        if self._output == "auto":
+            return read_text(printed)
+        try:
+            return read_json(printed)
+        except ValueError as fault:
+            start = quote(printed[:200].decode("utf-8", "replace"), 100)
+            raise CallError("bad_answer", f"expected JSON on stdout, got {start}: {fault}") from None
+
+
+class _Talk(asyncio.SubprocessProtocol):
+    """Hears what a program prints until it has ended and its pipes are closed; of stderr, the last part."""
+
+    def __init__(self) -> None:
+        self.printed = bytearray()
+        self.errors = bytearray()
+        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited = {_STDOUT, _STDERR, _EXIT}
+        self._pid = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pid = cast(asyncio.SubprocessTransport, transport).get_pid()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == _STDERR:
+            self.errors += data
+            del self.errors[:-CLAMP]
+        elif len(self.printed) + len(data) <= MAX_BYTES:
+            self.printed += data
+        elif not self.ended.done():
+            limit = MAX_BYTES // 1024 // 1024
+            fault = CallError("answer_too_large", f"expected an answer of at most {limit} MiB, got more")
+            self.ended.set_exception(fault)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._have(fd)
+
+    def process_exited(self) -> None:
+        # What it left running may hold the pipes open for ever.
+        _kill_group(self._pid)
+        self.exited.set_result(None)
+        self._have(_EXIT)
+
+    def _have(self, awaited: int) -> None:
+        self._awaited.discard(awaited)
+        if not self._awaited and not self.ended.done():
+            self.ended.set_result(None)
+
+
+def _feed(transport: asyncio.SubprocessTransport, fed: bytes) -> None:
+    """Gives a program its stdin; it is free not to read it, or to have ended already."""
+    stdin = cast(asyncio.WriteTransport | None, transport.get_pipe_transport(0))
+    if stdin is not None and not stdin.is_closing():
+        stdin.write(fed)
+        stdin.close()
+
+
+def _kill_group(pid: int) -> None:
+    """Ends a program if it still runs, and what it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _ended(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    with suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def _told(errors: str) -> str:
+    lines = [line for line in errors.splitlines() if line.strip()][-_LAST_LINES:]
+    return f": {' / '.join(line.strip()[:300] for line in lines)}" if lines else ""
+
+
+def _words(given: Any) -> list[str]:
+    if isinstance(given, str):
+        try:
+            words = shlex.split(given)
+        except ValueError as fault:
+            raise bad_spec("command", f"words as a shell would split them ({fault})", given) from None
+    elif isinstance(given, list) and all(isinstance(word, str | int | float) for word in given):
+        words = [str(word) for word in given]
+    else:
+        raise bad_spec("command", "a string or a list of strings", given)
+    if not words or not words[0]:
+        raise bad_spec("command", "a program", given)
+    return words
+
+
+def _environment(spec: Record, environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The environment of the program: ours without keys, and with those keys that `env` names."""
+    names = spec.get("env") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise bad_spec("env", "a list of names of environment variables", names)
+    for name in names:
+        if name not in environment:
+            raise usage_error("variable_missing", f"target: env: {name} is not set. Set it and run again")
+    passed = {name: value for name, value in environment.items() if name in names or not _is_key(name)}
+    return passed, tuple(environment[name] for name in names if environment[name])
+
+
+def _is_key(name: str) -> bool:
+    return name.startswith("HOP_KEY_") or name.endswith("API_KEY")
+
+
+def _check_program(program: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Says before the first case that there is no such program."""
+    if "{{" in program:
+        return
+    found = (folder / program).is_file() if "/" in program else shutil.which(program, path=environment.get("PATH"))
+    if not found:
+        where = f"in {folder.resolve().as_posix()}" if "/" in program else "on the PATH"
+        raise usage_error("target_missing", f"command: there is no program {quote(program)} {where}")
+
+
+def _files(words: list[str], folder: Path) -> tuple[Path, ...]:
+    """The files that a command names by relative paths: its script, its configuration."""
+    named = [folder / word for word in words if word and not Path(word).is_absolute() and len(word) < 1000]
+    return tuple(path for path in named if path.is_file())

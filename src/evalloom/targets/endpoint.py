@@ -1,0 +1,235 @@
+"""An HTTP endpoint as a target: a request made from the inputs, and the part of the answer that counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from urllib.parse import quote as escape
+from urllib.parse import urlencode, urlsplit
+
+from evalloom.errors import CallError, usage_error
+from evalloom.http import Client, Reply, retry, status_error
+from evalloom.model import Context, Output, Record, quote
+from evalloom.targets.target import (
+    TIMEOUT_S,
+    BuiltTarget,
+    Kind,
+    TargetOptions,
+    bad_spec,
+    clamp,
+    digest_of,
+    listed,
+    text_in,
+    time_limit,
+    within,
+)
+from evalloom.targets.template import MISSING, Template, as_text, compile_json, follow, json_text
+from evalloom.targets.value import read_json, read_text
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_WITHOUT_BODY = ("GET", "DELETE")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SECRET_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
+_SAID = 300
+
+
+def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    """The target of `{http: URL, method, query, headers, body, response}`."""
+    limit = time_limit(spec, options) or TIMEOUT_S
+    headers, secrets = _headers(spec, options.environment)
+    target = Endpoint(spec, headers, limit)
+    return BuiltTarget(
+        name=text_in(spec, "name") or f"http:{target.shown(spec['http'].strip())}",
+        kind="http",
+        # As written: the digest must not change with the value of a key.
+        digest=digest_of("http", {key: value for key, value in spec.items() if key not in ("name", "timeout_s")}),
+        call=within(target, limit),
+        variables=target.variables,
+        secrets=(*secrets, *target.passwords),
+        closing=target.close,
+    )
+
+
+KIND = Kind("http", "URL", "an HTTP endpoint", build, ("method", "query", "headers", "body", "response"))
+
+
+class Endpoint:
+    """Sends one request per case over pooled connections; what can heal is tried again."""
+
+    def __init__(self, spec: Record, headers: Mapping[str, str], limit: float) -> None:
+        self._method = _method(spec)
+        self._url, self.passwords = _url(spec)
+        self._query, in_query = compile_json(_query(spec), "target: query")
+        self._body, content_type, in_body = _body(spec, self._method)
+        self._headers = {**content_type, **headers}
+        self._path = _response_path(spec)
+        # A little longer than the whole call may take, so that it is the call that is given up, once.
+        self._timeout_s = limit + 5
+        self._client = Client(self._timeout_s)
+        self.variables = self._url.variables | in_query | in_body
+
+    async def __call__(self, inputs: Record, context: Context) -> Output:
+        url = self._full_url(inputs)
+        body = self._body(inputs)
+        reply, _ = await retry(lambda: self._send(url, body, context.trace))
+        return Output(self._value(reply.body))
+
+    async def close(self) -> None:
+        client, self._client = self._client, Client(self._timeout_s)
+        await client.close()
+
+    def shown(self, url: str) -> str:
+        """A URL as others may see it."""
+        for password in self.passwords:
+            url = url.replace(f":{password}@", ":…@")
+        return url
+
+    def _full_url(self, inputs: Record) -> str:
+        url, query = self._url.render(inputs), self._query(inputs)
+        if not query:
+            return url
+        pairs = {name: as_text(value) for name, value in query.items() if value is not None}
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(pairs, errors='replace')}"
+
+    async def _send(self, url: str, body: bytes | None, trace: list[Record]) -> Reply:
+        entry: Record = {"type": "http", "method": self._method, "url": clamp(self.shown(url))}
+        if body is not None:
+            entry["request"] = clamp(body.decode("utf-8", "replace"))
+        trace.append(entry)
+        started = perf_counter()
+        try:
+            reply = await self._client.send(self._method, url, body, self._headers)
+        except CallError as fault:
+            entry["error"] = str(fault)
+            raise
+        finally:
+            entry["duration_s"] = round(perf_counter() - started, 6)
+        said = reply.body.decode("utf-8", "replace")
+        entry |= {"status": reply.status, "response": clamp(said)}
+        if not 200 <= reply.status < 300:
+            raise status_error(reply, _said(reply, said))
+        return reply
+
+    def _value(self, body: bytes) -> Any:
+        """The answer, or the part of it that the spec asks for."""
+        if not self._path:
+            return read_text(body)
+        try:
+            answer = read_json(body)
+        except ValueError:
+            start = quote(body[:200].decode("utf-8", "replace"), 100)
+            raise CallError("bad_answer", f"expected JSON with {self._path.lstrip('.')}, got {start}") from None
+        found = follow(answer, self._path)
+        if found is MISSING:
+            has = f"; the answer has {listed(answer)}" if isinstance(answer, dict) else ""
+            raise CallError("bad_answer", f"response: there is nothing at {self._path.lstrip('.')} in the answer{has}")
+        return found
+
+
+def _said(reply: Reply, text: str) -> str:
+    """What the other side wrote about a status that is no success."""
+    if 300 <= reply.status < 400:
+        return f"redirects are not followed; it points to {quote(reply.headers.get('location', ''), 200)}"
+    return " ".join(text[:_SAID].split())
+
+
+def _method(spec: Record) -> str:
+    method = text_in(spec, "method", "POST").upper()
+    if method not in _METHODS:
+        raise bad_spec("method", ", ".join(_METHODS), method)
+    return method
+
+
+def _url(spec: Record) -> tuple[Template, tuple[str, ...]]:
+    """The template of the URL, and the password in it if there is one."""
+    url = text_in(spec, "http").strip()
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise bad_spec("http", "a URL like http://host:port/path", url)
+    template = Template(url, "target: url", lambda value: escape(as_text(value), safe="", errors="replace"))
+    return template, (parts.password,) if parts.password else ()
+
+
+def _query(spec: Record) -> Record:
+    query = spec.get("query") or {}
+    if not isinstance(query, dict):
+        raise bad_spec("query", "an object", query)
+    return query
+
+
+def _headers(spec: Record, environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The headers with `${NAME}` taken from the environment, and what was taken."""
+    headers = spec.get("headers") or {}
+    if not isinstance(headers, dict):
+        raise bad_spec("headers", "an object", headers)
+    secrets: list[str] = []
+    return {name: _header(name, value, environment, secrets) for name, value in headers.items()}, tuple(secrets)
+
+
+def _header(name: str, value: Any, environment: Mapping[str, str], secrets: list[str]) -> str:
+    def from_environment(match: re.Match[str]) -> str:
+        if not environment.get(match[1]):
+            raise usage_error(
+                "variable_missing", f"target: headers.{name}: {match[1]} is not set. Set it and run again"
+            )
+        secrets.append(environment[match[1]])
+        return environment[match[1]]
+
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise bad_spec(f"headers.{name}", "a string", value)
+    if "{{" in str(value):
+        raise bad_spec(f"headers.{name}", "a text that is the same for every case", value)
+    if name.lower() in _SECRET_HEADERS and not _VARIABLE.search(str(value)):
+        # Written out in the file, but a secret all the same: the last word of `Bearer KEY`.
+        secrets += str(value).split()[-1:]
+    filled = _VARIABLE.sub(from_environment, str(value))
+    if not filled.isprintable() or not re.fullmatch(r"[!#$%&'*+.^_`|~\w-]+", name, re.ASCII):
+        # The value may be a key, so the message does not show it.
+        raise usage_error("bad_target_settings", f"target: headers.{quote(name)}: expected a header on one line")
+    return filled
+
+
+_Body = Callable[[Record], bytes | None]
+
+
+def _body(spec: Record, method: str) -> tuple[_Body, dict[str, str], frozenset[str]]:
+    """What makes the body of the inputs, its Content-Type, and the inputs that it needs."""
+    given = spec.get("body")
+    as_json = {"Content-Type": "application/json"}
+    if given is None:
+        if method in _WITHOUT_BODY:
+            return lambda inputs: None, {}, frozenset()
+        return lambda inputs: _encoded(json_text(inputs)), as_json, frozenset()
+    if isinstance(given, str):
+        structure = _structure(given)
+        if structure is None:
+            text = Template(given, "target: body")
+            return (
+                lambda inputs: _encoded(text.render(inputs)),
+                {"Content-Type": "text/plain; charset=utf-8"},
+                text.variables,
+            )
+        given = structure
+    fill, variables = compile_json(given, "target: body")
+    return lambda inputs: _encoded(json_text(fill(inputs))), as_json, variables
+
+
+def _structure(text: str) -> Any:
+    """The value of a body that was written as JSON text: filled as a value, no input can break its quotes."""
+    value = read_text(text.encode("utf-8", "replace"))
+    return None if isinstance(value, str) else value
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _response_path(spec: Record) -> str:
+    path = text_in(spec, "response").strip().removeprefix("$")
+    return path if not path or path[0] in ".[" else f".{path}"

@@ -1,0 +1,274 @@
+"""A prompt as a target: messages with holes for the inputs, sent to the llm of the profile."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.files.read import RowReader
+from evalloom.files.rows import Problem, Row
+from evalloom.files.source import source_of
+from evalloom.model import Context, Output, Record, Request, quote, type_name
+from evalloom.targets.target import (
+    BuiltTarget,
+    Kind,
+    TargetOptions,
+    bad_spec,
+    digest_of,
+    text_in,
+    time_limit,
+    within,
+)
+from evalloom.targets.template import Filled, Template, compile_json, find
+
+ROLES = ("system", "user", "assistant", "developer", "tool")
+_HEADING = re.compile(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
+_DATA_SUFFIXES = (".yaml", ".yml", ".json")
+
+# A key may go by several names: prompt-lab writes system_prompt and user_template.
+_SYSTEM_KEYS = ("system", "system_prompt")
+_USER_KEYS = ("user", "template", "user_template", "prompt")
+_ABOUT_KEYS = ("name", "description", "version", "author", "notes", "tags", "id", "metadata", "created_at")
+_KEYS = (*_SYSTEM_KEYS, *_USER_KEYS, "messages", "defaults", "params", "json", "schema", "tools")
+
+
+def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    """The target of `{prompt: FILE}`, `{prompt: "text with {{holes}}"}` or `{template: …, system: …}`."""
+    if "prompt" in spec and "template" in spec:
+        raise bad_spec("template", "either prompt or template", "both")
+    path = _path(spec, folder)
+    where = path.name if path else "prompt"
+    content = _merged(_read(path) if path else _inline(spec), spec)
+    prompt = Prompt(content, where)
+    limit = time_limit(spec, options)
+    shown = f"prompt:{spec['prompt']}" if path else "prompt"
+    return BuiltTarget(
+        name=text_in(spec, "name") or shown,
+        kind="prompt",
+        digest=prompt.digest,
+        # Each request has a limit of its own, and waiting for a turn is no fault: no limit here unless asked for.
+        call=within(prompt, limit) if limit else prompt,
+        variables=prompt.variables,
+        watch=(path,) if path else (),
+    )
+
+
+KIND = Kind(
+    "prompt",
+    "FILE",
+    "a text with holes, sent to the llm of the profile",
+    build,
+    ("template", "system", "params", "json", "schema", "tools", "defaults"),
+)
+
+
+class Prompt:
+    """Messages to fill and send. What the profile sets wins over the parameters of the prompt."""
+
+    def __init__(self, content: Record, where: str) -> None:
+        _check_keys(content, where)
+        messages = _messages(content, where)
+        self._fill, needed = _compile_all(messages, where)
+        self._defaults = _object(content, "defaults", where)
+        self._params = _object(content, "params", where)
+        self._answer = _answer(content, where)
+        self._tools = _list(content, "tools", where)
+        self.variables = needed - self._defaults.keys()
+        self.digest = digest_of("prompt", messages, self._defaults, self._params, self._answer, self._tools)
+
+    async def __call__(self, inputs: Record, context: Context) -> Output:
+        if self._defaults:
+            inputs = {**self._defaults, **inputs}
+        params = {**self._params, **context.profile.params} if self._params else context.profile.params
+        request = Request(self._fill(inputs), params, self._answer, self._tools, context.repeat)
+        response = await context.llm(request)
+        if response.tool_calls:
+            return Output(response.text, {"tool_calls": response.tool_calls})
+        return Output(response.text)
+
+
+def _path(spec: Record, folder: Path) -> Path | None:
+    """The file that a spec names; none where the prompt stands in the spec itself."""
+    given = spec.get("prompt")
+    # No file name has a line break or a hole in it.
+    if given is None or isinstance(given, dict | list) or (isinstance(given, str) and ("{{" in given or "\n" in given)):
+        return None
+    if not isinstance(given, str) or not given.strip():
+        raise bad_spec("prompt", "a file or a text with {{holes}}", given)
+    path = folder / given
+    if path.is_file():
+        return path
+    beside = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
+    hint = did_you_mean(path.name, beside)
+    raise usage_error("prompt_missing", f"prompt: there is no file {quote(path.as_posix(), 200)}{hint}")
+
+
+def _inline(spec: Record) -> Record:
+    given = spec.get("prompt")
+    if isinstance(given, dict):
+        return given
+    if isinstance(given, list):
+        return {"messages": given}
+    return {} if given is None else {"user": given}
+
+
+def _merged(content: Record, spec: Record) -> Record:
+    """A prompt with what stands beside it in the spec, which counts more."""
+    beside = {key: value for key, value in spec.items() if key in KIND.keys}
+    hidden = _SYSTEM_KEYS if "system" in beside else ()
+    return {**{key: value for key, value in content.items() if key not in hidden}, **beside}
+
+
+def _read(path: Path) -> Record:
+    """What a prompt file says, as an object with `messages`, or `system` and `user`."""
+    if path.suffix.lower() in _DATA_SUFFIXES:
+        return _read_fields(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise _bad(path.as_posix(), "expected UTF-8 text. Save the file as UTF-8") from None
+    except OSError as fault:
+        raise _bad(path.as_posix(), f"cannot be read: {fault.strerror}") from None
+    return {"messages": _cut(text)}
+
+
+def _read_fields(path: Path) -> Record:
+    """A YAML or JSON prompt: one object, or a list of messages."""
+    rows = list(RowReader(source_of(path)))
+    for row in rows:
+        if isinstance(row, Problem) and row.severity == "error":
+            raise _bad(f"{path.as_posix()}:{row.place.line}", row.message)
+    values = [row.value for row in rows if isinstance(row, Row)]
+    if values and all(isinstance(value, dict) and "role" in value for value in values):
+        return {"messages": values}
+    if len(values) != 1 or not isinstance(values[0], dict):
+        raise _bad(path.as_posix(), "expected an object with system and user, or a list of messages")
+    return values[0]
+
+
+def _cut(text: str) -> list[Record]:
+    """The messages of a text file: all of it is the user's, unless it begins with a line such as [system]."""
+    start = _HEADING.search(text)
+    if start is None or text[: start.start()].strip():
+        return [{"role": "user", "content": text.strip("\n")}]
+    _, *pieces = _HEADING.split(text)
+    return [
+        {"role": role, "content": content.strip("\n")} for role, content in zip(pieces[::2], pieces[1::2], strict=True)
+    ]
+
+
+def _messages(content: Record, where: str) -> list[Record | str]:
+    """The messages of a prompt, whichever way they were written; a string stands for messages of the case."""
+    given = content.get("messages")
+    listed = [given] if isinstance(given, str) else _list(content, "messages", where)
+    messages = [_checked(message, f"messages[{at}]", where) for at, message in enumerate(listed)]
+    system, user = _one_of(_SYSTEM_KEYS, content, where), _one_of(_USER_KEYS, content, where)
+    if system:
+        others = [one for one in messages if isinstance(one, str) or one["role"] != "system"]
+        messages = [{"role": "system", "content": system}, *others]
+    if user:
+        messages.append({"role": "user", "content": user})
+    if not any(isinstance(one, str) or one["content"] for one in messages):
+        raise _bad(where, "the prompt is empty. Write the user message, or messages")
+    return messages
+
+
+def _checked(message: Any, at: str, where: str) -> Record | str:
+    if isinstance(message, str) and Template(message).only_name:
+        return message
+    if not isinstance(message, dict):
+        raise _bad(where, f"{at}: expected an object with role and content, or '{{{{name}}}}', got {quote(message)}")
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES:
+        raise _bad(where, f"{at}.role: expected {', '.join(ROLES)}, got {quote(role)}{did_you_mean(str(role), ROLES)}")
+    if not isinstance(content, str | list) and not message.get("tool_calls"):
+        raise _bad(where, f"{at}.content: expected a string or a list of parts, got {type_name(content)}")
+    return {"content": None, **message}
+
+
+def _compile_all(messages: list[Record | str], where: str) -> tuple[Filled, frozenset[str]]:
+    """What makes the messages of the inputs, and the inputs that it needs."""
+    compiled = [_splice(one, where) if isinstance(one, str) else _compile(one, where) for one in messages]
+    fillers = [filler for filler, _ in compiled]
+    needed = frozenset[str]().union(*(names for _, names in compiled))
+    if not any(isinstance(one, str) for one in messages):
+        return lambda inputs: [fill(inputs) for fill in fillers], needed
+
+    def fill_all(inputs: Record) -> list[Record]:
+        filled = [fill(inputs) for fill in fillers]
+        return [message for one in filled for message in (one if isinstance(one, list) else [one])]
+
+    return fill_all, needed
+
+
+def _splice(text: str, where: str) -> tuple[Filled, frozenset[str]]:
+    """The messages that a case itself brings, such as a conversation so far."""
+    template = Template(text, where)
+
+    def messages_of_case(inputs: Record) -> list[Record]:
+        found = find(template.only_name, inputs, where)
+        if not isinstance(found, list) or not all(isinstance(one, dict) and "role" in one for one in found):
+            raise CallError("unusable_input", f"{where}: {text}: expected a list of messages, got {quote(found)}")
+        return found
+
+    return messages_of_case, template.variables
+
+
+def _compile(message: Record, where: str) -> tuple[Filled, frozenset[str]]:
+    role, content = message["role"], message["content"]
+    if not isinstance(content, str):
+        return compile_json(message, where)
+    template = Template(content, where)
+    render = template.render
+    if len(message) == 2:
+        return lambda inputs: {"role": role, "content": render(inputs)}, template.variables
+    fill, names = compile_json(message, where)
+    # Content is always text, even where it is nothing but one hole.
+    return lambda inputs: {**fill(inputs), "content": render(inputs)}, names
+
+
+def _answer(content: Record, where: str) -> Any:
+    """What kind of answer is asked for: see Request.answer."""
+    schema, wants_json = content.get("schema"), content.get("json", False)
+    if schema is not None and not isinstance(schema, dict):
+        raise _bad(where, f"schema: expected a JSON Schema, got {type_name(schema)}")
+    if not isinstance(wants_json, bool):
+        raise _bad(where, f"json: expected true or false, got {type_name(wants_json)}")
+    return schema or ("json" if wants_json else "")
+
+
+def _check_keys(content: Record, where: str) -> None:
+    for key in content:
+        if key not in _KEYS and key not in _ABOUT_KEYS:
+            hint = did_you_mean(str(key), _KEYS)
+            raise _bad(where, f"{key}: a prompt has no such key; it has {', '.join(_KEYS)}{hint}")
+
+
+def _one_of(keys: tuple[str, ...], content: Record, where: str) -> str:
+    given = [key for key in keys if content.get(key) is not None]
+    if len(given) > 1:
+        raise _bad(where, f"{given[0]} and {given[1]} say the same thing. Keep one of them")
+    value = content[given[0]] if given else ""
+    if not isinstance(value, str):
+        raise _bad(where, f"{given[0]}: expected a string, got {type_name(value)}")
+    return value
+
+
+def _object(content: Record, key: str, where: str) -> Record:
+    value = content.get(key) or {}
+    if not isinstance(value, dict):
+        raise _bad(where, f"{key}: expected an object, got {type_name(value)}")
+    return value
+
+
+def _list(content: Record, key: str, where: str) -> list[Any]:
+    value = content.get(key) or []
+    if not isinstance(value, list):
+        raise _bad(where, f"{key}: expected a list, got {type_name(value)}")
+    return value
+
+
+def _bad(where: str, message: str) -> EvalloomError:
+    return usage_error("bad_prompt", f"{where}: {message}")

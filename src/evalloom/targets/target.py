@@ -1,0 +1,140 @@
+"""What every kind of target is made of: its name and digest, the call, its time limit, and how a spec is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.model import Context, Output, Record, Target, quote, type_name
+
+TIMEOUT_S = 120.0
+CLAMP = 20_000
+"""How many characters of what was sent and received a trace keeps."""
+_MANY_NAMES = 12
+_LONG_NAME = 40
+_COMMON_KEYS = ("name", "timeout_s")
+
+
+class TargetOptions(Struct, frozen=True):
+    """What holds for whichever target is built. Without `timeout_s` each kind has its own limit."""
+
+    timeout_s: float | None = None
+    environ: Mapping[str, str] | None = None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return os.environ if self.environ is None else self.environ
+
+
+DEFAULTS = TargetOptions()
+
+
+async def _nothing() -> None:
+    """Closes a target that holds nothing open."""
+
+
+class BuiltTarget(Struct, frozen=True):
+    """A target ready to be called, and what a batch must know of it.
+
+    `digest` changes with whatever makes the target what it is; `variables` are the inputs that it cannot do without;
+    `watch` are the files it was read from; `secrets` must never be written anywhere.
+    """
+
+    name: str
+    kind: str
+    digest: str
+    call: Target
+    variables: frozenset[str] = frozenset()
+    watch: tuple[Path, ...] = ()
+    secrets: tuple[str, ...] = ()
+    closing: Callable[[], Awaitable[None]] = _nothing
+
+    async def close(self) -> None:
+        await self.closing()
+
+
+class Kind(NamedTuple):
+    """One kind of target: `name:form` is how it is named, and `build` makes it of a spec `{name: …, key: …}`."""
+
+    name: str
+    form: str
+    summary: str
+    build: Callable[[Record, Path, TargetOptions], BuiltTarget]
+    keys: tuple[str, ...] = ()
+
+
+def digest_of(*parts: Any) -> str:
+    """A hex digest of JSON values, the same in every process."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def within(call: Target, timeout_s: float) -> Target:
+    """The same target, given up after so many seconds."""
+
+    async def timed(inputs: Record, context: Context) -> Output:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await call(inputs, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise CallError("timeout", f"no answer within {timeout_s:g} s") from None
+
+    return timed
+
+
+def time_limit(spec: Record, options: TargetOptions) -> float | None:
+    """The seconds that a spec allows for a call, or what the options say where it says nothing."""
+    given = spec.get("timeout_s", options.timeout_s)
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < float("inf"):
+        raise bad_spec("timeout_s", "a number of seconds above 0", given)
+    return float(given)
+
+
+def check_keys(spec: Record, kind: Kind) -> None:
+    """Refuses a key that would otherwise be passed over in silence."""
+    known = (kind.name, *kind.keys, *_COMMON_KEYS)
+    for key in spec:
+        if key not in known:
+            raise usage_error(
+                "bad_target_settings",
+                f"target: {key}: a {kind.name} target has no such key; it has {', '.join(known)}"
+                f"{did_you_mean(str(key), known)}",
+            )
+
+
+def bad_spec(where: str, expected: str, got: Any) -> EvalloomError:
+    """The error for a value in a spec that is not what it should be."""
+    shown = quote(got) if isinstance(got, str | int | float) else type_name(got)
+    return usage_error("bad_target_settings", f"target: {where}: expected {expected}, got {shown}")
+
+
+def text_in(spec: Record, key: str, default: str = "") -> str:
+    """The text under a key of a spec."""
+    value = spec.get(key, default)
+    if not isinstance(value, str):
+        raise bad_spec(key, "a string", value)
+    return value
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names for a message: the first dozen, none of them long."""
+    shown = [str(name)[:_LONG_NAME] for name in names]
+    more = f" and {len(shown) - _MANY_NAMES} more" if len(shown) > _MANY_NAMES else ""
+    return ", ".join(shown[:_MANY_NAMES]) + more if shown else "none"
+
+
+def clamp(text: str, limit: int = CLAMP) -> str:
+    """A text for the trace: its beginning, and how much was left out."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"

@@ -1,0 +1,111 @@
+"""Templates: what is filled, what is left, and what is said about a hole that nothing fills."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalloom.errors import CallError
+from evalloom.targets.template import MISSING, Template, compile_json, follow
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("Hello {{name}}!", "Hello 张三!"),
+        ("{{ name }} and {name}", "张三 and 张三"),
+        ("{{order.lines[0].sku}}", "A-1"),
+        ("{{order['lines'][0][\"sku\"]}}", "A-1"),
+        ("{{order.lines}}", '[{"sku":"A-1"}]'),
+        ("{{a.b}}", "a key with a dot"),
+        ("{{用户 名}} {数}", "王 1.5"),
+        ("{{{name}}}", "{张三}"),
+        ("{{nothing}} {{yes}}", "null true"),
+    ],
+)
+def test_holes_are_filled(text: str, filled: str) -> None:
+    inputs = {
+        "name": "张三",
+        "order": {"lines": [{"sku": "A-1"}]},
+        "a.b": "a key with a dot",
+        "用户 名": "王",
+        "数": 1.5,
+        "nothing": None,
+        "yes": True,
+    }
+    assert Template(text).render(inputs) == filled
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": {"b": 1}}', '{{"a": 1}}', "{other}", "{ name }", "{0}", "{}", "{{}}", "{% if name %}", "{{#each}}", "}}{{"],
+)
+def test_other_braces_are_left(text: str) -> None:
+    template = Template(text)
+    assert template.render({"name": "x"}) == text
+    assert template.variables == frozenset()
+
+
+def test_a_missing_name_is_named_with_what_there_is() -> None:
+    with pytest.raises(CallError) as caught:
+        Template("Hi {{nmae}}", "prompt.md").render({"name": "x", "tone": "y"})
+    assert str(caught.value) == (
+        "prompt.md: {{nmae}}: the case has no input 'nmae'; it has name, tone. Did you mean 'name'? [missing_variable]"
+    )
+
+
+@pytest.mark.parametrize("path", ["a.c", "a[0]", "a.b[2]", "a.b[0].c", "a.b[-1]", "a..b", "a.__class__", "a | upper"])
+def test_a_path_that_leads_nowhere_is_an_error(path: str) -> None:
+    with pytest.raises(CallError) as caught:
+        Template(f"{{{{{path}}}}}").render({"a": {"b": ["x", "y"]}})
+    assert caught.value.code == "missing_variable"
+
+
+def test_the_variables_are_the_roots_of_what_must_be_filled() -> None:
+    assert Template("{{a.b[0]}} {{c}} {d}").variables == {"a", "c"}
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), st.text() | JSON, min_size=2))
+def test_a_value_is_never_expanded_again(inputs: dict[str, object]) -> None:
+    written = [
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        for value in inputs.values()
+    ]
+    shown = dict(zip(inputs, written, strict=True))
+    assert Template("<{{a}}|{b}>").render(inputs) == f"<{shown['a']}|{shown['b']}>"
+
+
+@given(st.text(alphabet='{}ab. []01"\n', max_size=30), st.dictionaries(st.sampled_from(["a", "b"]), JSON))
+def test_any_text_is_filled_or_refused(text: str, inputs: dict[str, object]) -> None:
+    try:
+        assert isinstance(Template(text).render(inputs), str)
+    except CallError as fault:
+        assert fault.code == "missing_variable"
+
+
+@given(JSON)
+def test_a_hole_alone_keeps_the_type(value: object) -> None:
+    fill, variables = compile_json({"q": "{{v}}", "n": [1, "x {{w}}"]}, "body")
+    assert fill({"v": value, "w": "y"}) == {"q": value, "n": [1, "x y"]}
+    assert variables == {"v", "w"}
+
+
+def test_inputs_that_are_no_json_are_refused() -> None:
+    for value in (float("nan"), {1, 2}, object()):
+        with pytest.raises(CallError) as caught:
+            Template("{{v}}").render({"v": value})
+        assert caught.value.code == "unusable_input"
+
+
+def test_follow_a_path() -> None:
+    answer = {"choices": [{"message": {"content": "hi"}}]}
+    assert follow(answer, ".choices[0].message.content") == "hi"
+    assert follow(answer, ".choices[1]") is MISSING
+    assert follow([[1]], "[0][0]") == 1
