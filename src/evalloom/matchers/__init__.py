@@ -1,0 +1,93 @@
+"""The shelf of matchers: one check, one value, one grade."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evalloom.errors import did_you_mean
+from evalloom.matchers import (
+    json_values,
+    judge,
+    language,
+    limits,
+    nested,
+    overlap,
+    python_code,
+    similarity,
+    sources,
+    structural,
+    text,
+    tool_calls,
+)
+from evalloom.matchers.matcher import Grade, Matcher, Seen, Services
+from evalloom.matchers.parse import parse
+from evalloom.matchers.python_code import functions_of
+from evalloom.model import Check
+
+__all__ = [
+    "MATCHERS",
+    "Grade",
+    "Matcher",
+    "Seen",
+    "Services",
+    "by_kind",
+    "functions_of",
+    "parse_check",
+    "why_unknown",
+]
+
+_PLAIN = (
+    *structural.MATCHERS,
+    *text.MATCHERS,
+    *json_values.MATCHERS,
+    *limits.MATCHERS,
+    *overlap.MATCHERS,
+    *language.MATCHERS,
+    *sources.MATCHERS,
+    *tool_calls.MATCHERS,
+    *similarity.MATCHERS,
+    *judge.MATCHERS,
+    *python_code.MATCHERS,
+)
+_SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "llm_rubric": "judge"}
+"""What peers call a kind of ours."""
+_NOT_HERE = {
+    "javascript": "JavaScript is not run here; write the check as a Python function",
+    "ruby": "Ruby is not run here; write the check as a Python function",
+    "webhook": "no webhook is called; write the check as a Python function",
+    "human": "it waits for a person",
+    "select_best": "it compares several outputs, and a check here sees one",
+    "max_score": "it compares several outputs, and a check here sees one",
+    "has_matching_span": "the run keeps no spans",
+    "finish_reason": "the run keeps no finish reason",
+}
+
+
+def parse_check(written: Any) -> Check:
+    """The check that a user wrote; an unknown kind or a wrong option is a usage error."""
+    check = parse(written, KINDS)
+    options = dict(check.options)
+    if check.kind == "json_path" and "check" in options:
+        options["check"] = parse_check(options["check"])
+    return Check(_SAME.get(check.kind, check.kind), check.expected, check.where, check.name, options)
+
+
+_plain_by_kind = {matcher.kind: matcher for matcher in _PLAIN}
+MATCHERS: tuple[Matcher, ...] = (*_PLAIN, nested.json_path(_plain_by_kind, parse_check))
+_by_kind = {matcher.kind: matcher for matcher in MATCHERS}
+_by_kind.update({name: _by_kind[kind] for name, kind in _SAME.items()})
+KINDS = tuple(_by_kind)
+
+
+def by_kind(kind: str) -> Matcher | None:
+    """The matcher of a kind, also by the name that peers give it; None when there is none."""
+    return _by_kind.get(kind)
+
+
+def why_unknown(kind: str) -> str:
+    """Why a check of a kind without a matcher is not scored."""
+    if kind in _NOT_HERE:
+        return f"no matcher for {kind!r}: {_NOT_HERE[kind]}"
+    known = f"; known are {', '.join(matcher.kind for matcher in MATCHERS)}"
+    # Peers have kinds of their own that only look like ours: contains_html is no slip of contains_all.
+    return f"no matcher for {kind!r}{did_you_mean(kind, KINDS, 0.85) or known}"

@@ -1,0 +1,116 @@
+"""Outputs that must be JSON, hold JSON, fit a schema or be of a type."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from evalloom.matchers.json_text import NO_JSON, loads, values_in
+from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, bad_option, failed, show, unscored
+from evalloom.model import Check, Mismatch, show_path, type_name
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
+
+_MOST_FAULTS = 100
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("str", "string", "text"), (str,)),
+    **dict.fromkeys(("int", "integer"), (int,)),
+    **dict.fromkeys(("float", "number"), (int, float)),
+    **dict.fromkeys(("bool", "boolean"), (bool,)),
+    **dict.fromkeys(("list", "array"), (list, tuple)),
+    **dict.fromkeys(("dict", "object"), (dict,)),
+    **dict.fromkeys(("None", "NoneType", "null"), (type(None),)),
+}
+
+
+def _is_json(check: Check, seen: Seen) -> Grade:
+    value = loads(seen.value) if isinstance(seen.value, str) else seen.value
+    if value is NO_JSON:
+        return failed(f"expected JSON, got {show(seen.value)}")
+    return PASSED if check.expected is None else _against(check.expected, value)
+
+
+def _contains_json(check: Check, seen: Seen) -> Grade:
+    values = list(values_in(seen.value)) if isinstance(seen.value, str) else [seen.value]
+    if not values:
+        return failed(f"expected JSON in {show(seen.value)}")
+    if check.expected is None:
+        return PASSED
+    grades = [_against(check.expected, value) for value in values]
+    return next((grade for grade in grades if grade.passed), grades[0])
+
+
+def _json_schema(check: Check, seen: Seen) -> Grade:
+    value = seen.value
+    if isinstance(value, str):
+        found = loads(value)
+        if found is NO_JSON:
+            # A schema may well ask for a plain text.
+            return _against_text(check.expected, value)
+        value = found
+    return _against(check.expected, value)
+
+
+def _against_text(schema: Any, text: str) -> Grade:
+    if isinstance(schema, dict) and schema.get("type") != "string":
+        return failed(f"expected JSON that fits the schema, got {show(text)}")
+    return _against(schema, text)
+
+
+def _against(schema: Any, value: Any) -> Grade:
+    """Whether a value fits a JSON Schema; every fault is a mismatch at its place."""
+    if not isinstance(schema, dict | bool):
+        return bad_option("expected", "a JSON Schema", schema)
+    try:
+        validator = _validator(json.dumps(schema))
+    except (ValueError, TypeError, RecursionError) as fault:
+        return unscored(f"expected a JSON Schema, got {show(schema)}: {_first_line(fault)}")
+    try:
+        if validator.is_valid(value):
+            return PASSED
+        faults = []
+        for error in islice(validator.iter_errors(value), _MOST_FAULTS):
+            faults.append(Mismatch(show_path(tuple(error.instance_path)) or "$", error.message, error.instance))
+    except (ValueError, RecursionError) as fault:
+        return unscored(f"expected JSON, got {show(value)}: {_first_line(fault)}")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Grade(False, reason=f"{faults[0].path}: {_cut(faults[0].expected)}{more}", mismatches=tuple(faults))
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Validator:
+    from jsonschema_rs import validator_for
+
+    # A schema of a data file must not make us fetch anything.
+    return validator_for(json.loads(schema), offline=True)
+
+
+def _first_line(fault: Exception) -> str:
+    return _cut((str(fault) or type(fault).__name__).partition("\n")[0])
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= 200 else message[:199] + "…"
+
+
+def _is_instance(check: Check, seen: Seen) -> Grade:
+    wanted = check.expected
+    if not isinstance(wanted, str):
+        return bad_option("expected", "the name of a type", wanted)
+    value = seen.value
+    if wanted in _TYPES:
+        is_one = isinstance(value, _TYPES[wanted]) and (not isinstance(value, bool) or wanted in ("bool", "boolean"))
+    else:
+        is_one = any(wanted in (base.__name__, base.__qualname__) for base in type(value).__mro__)
+    return PASSED if is_one else failed(f"expected {wanted}, got {type_name(value)}: {show(value)}")
+
+
+MATCHERS = (
+    Matcher("is_json", "the output is JSON; with an expected schema, JSON that fits it", _is_json),
+    Matcher("contains_json", "the output holds JSON, in a fence or among prose", _contains_json),
+    Matcher("json_schema", "the output is JSON that fits a schema", _json_schema),
+    Matcher("is_instance", "the output is of a JSON or Python type", _is_instance),
+)

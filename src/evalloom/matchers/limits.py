@@ -1,0 +1,168 @@
+"""Numbers that are expected or bounded: a number in the output, its length, and what the run took."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from evalloom.matchers.matcher import (
+    PASSED,
+    Grade,
+    Matcher,
+    Seen,
+    bad_option,
+    failed,
+    number_of,
+    show,
+    text_of,
+    unscored,
+)
+from evalloom.matchers.normalise import arabic
+from evalloom.matchers.overlap import words_of
+from evalloom.matchers.structural import within
+from evalloom.model import Check
+
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?![\d])", re.IGNORECASE)
+_FULL_WIDTH = str.maketrans("０１２３４５６７８９．，－＋", "0123456789.,-+")
+_UNITS = ("characters", "words", "items")
+
+
+def numbers_in(text: str) -> list[float]:
+    """The numbers of a text, in Arabic or Chinese digits, with or without thousands separators."""
+    text = arabic(text.translate(_FULL_WIDTH).replace("−", "-"))
+    # A letter before a number makes it part of a name (GPT4); a Chinese character does not.
+    text = re.sub(r"([^\x00-\u024f])", r" \1 ", text)
+    return [value for found in _NUMBER.findall(text) if math.isfinite(value := float(found))]
+
+
+def _number_from(value: Any, pick: str) -> float | None:
+    if isinstance(value, str):
+        found = numbers_in(value)
+        return found[0 if pick == "first" else -1] if found else None
+    return number_of(value)
+
+
+def _numeric(check: Check, seen: Seen) -> Grade:
+    options = check.options
+    pick = options.get("pick", "last")
+    if pick not in ("first", "last"):
+        return bad_option("pick", "first or last", pick)
+    bounds = {name: options.get(name, 0) or 0 for name in ("tolerance", "relative")}
+    for name, bound in bounds.items():
+        if number_of(bound) is None or bound < 0:
+            return bad_option(name, "a number that is not negative", bound)
+    found = _number_from(seen.value, pick)
+    if found is None:
+        return failed(f"expected a number, got {show(seen.value)}")
+    if check.expected is None or isinstance(check.expected, dict):
+        return _within_bounds(check, found, "the number")
+    wanted = _number_from(check.expected, "last")
+    if wanted is None:
+        return bad_option("expected", "a number", check.expected)
+    if _is_near(wanted, found, bounds["tolerance"], bounds["relative"]):
+        return PASSED
+    return failed(f"expected {wanted:g}{_allowance(bounds)}, got {found:.12g}")
+
+
+def _is_near(wanted: float, found: float, tolerance: float, relative: float) -> bool:
+    try:
+        if math.isclose(wanted, found, rel_tol=1e-9):
+            return True
+        return within(wanted, found, max(tolerance, relative * abs(wanted)))
+    except OverflowError:
+        return wanted == found
+
+
+def _allowance(bounds: dict[str, float]) -> str:
+    parts = [f"{bounds['tolerance']:g}"] if bounds["tolerance"] else []
+    parts += [f"{bounds['relative']:.3g} of it"] if bounds["relative"] else []
+    return f" ± {' or '.join(parts)}" if parts else ""
+
+
+def _bounds(check: Check) -> tuple[float | None, float | None] | Grade:
+    """The least and the most, from `min` and `max`, as options or inside `expected`; one number is both."""
+    expected = check.expected
+    if expected is not None and not isinstance(expected, dict):
+        exact = number_of(expected)
+        return bad_option("expected", "a number or min and max", expected) if exact is None else (exact, exact)
+    given = {**check.options, **(expected or {})}
+    least, most = given.get("min"), given.get("max")
+    for name, bound in (("min", least), ("max", most)):
+        if bound is not None and number_of(bound) is None:
+            return bad_option(name, "a number", bound)
+    if least is None and most is None:
+        return unscored("expected a number, min or max, got none")
+    return least, most
+
+
+def _within_bounds(check: Check, found: float, what: str) -> Grade:
+    bounds = _bounds(check)
+    if isinstance(bounds, Grade):
+        return bounds
+    least, most = bounds
+    if least is not None and found < least:
+        return failed(f"expected {what} to be at least {least:g}, got {found:g}")
+    if most is not None and found > most:
+        return failed(f"expected {what} to be at most {most:g}, got {found:g}")
+    return PASSED
+
+
+def _length(check: Check, seen: Seen) -> Grade:
+    value = seen.value
+    unit = check.options.get("unit") or ("items" if isinstance(value, list | tuple | dict) else "characters")
+    if unit not in _UNITS:
+        return bad_option("unit", "characters, words or items", unit)
+    if unit == "items" and not isinstance(value, list | tuple | dict):
+        return failed(f"expected a list or an object, got {show(value)}")
+    return _within_bounds(check, _count(value, unit), f"the number of {unit}")
+
+
+def _count(value: Any, unit: str) -> int:
+    if unit == "items":
+        return len(value)
+    text = text_of(value)
+    return len(words_of(text)) if unit == "words" else len(text)
+
+
+def _word_count(check: Check, seen: Seen) -> Grade:
+    return _within_bounds(check, _count(seen.value, "words"), "the number of words")
+
+
+def _limit(check: Check) -> float | None:
+    return number_of(check.options.get("threshold", check.expected))
+
+
+def _bounded(check: Check, found: float, unit: str) -> Grade:
+    limit = _limit(check)
+    if limit is None:
+        return bad_option("threshold", f"a number of {unit}", check.options.get("threshold", check.expected))
+    if found <= limit:
+        return Grade(True, reason=f"{found:.6g} {unit}")
+    return failed(f"expected at most {limit:g} {unit}, got {found:.6g}")
+
+
+def _latency(check: Check, seen: Seen) -> Grade:
+    if seen.usage.cached:
+        return unscored("the answer came from the cache, so its time says nothing; run with --no-cache")
+    return _bounded(check, seen.duration_s * 1000, "ms")
+
+
+def _tokens(check: Check, seen: Seen) -> Grade:
+    return _bounded(check, seen.usage.tokens, "tokens")
+
+
+def _cost(check: Check, seen: Seen) -> Grade:
+    if seen.usage.unpriced:
+        return unscored("the price of the llm is not known; give it under prices: in evalloom.yaml")
+    return _bounded(check, seen.usage.cost, "of cost")
+
+
+MATCHERS = (
+    Matcher("numeric", "a number, also one inside a text, within a tolerance or between min and max", _numeric),
+    Matcher("length", "as many characters, words or items as min and max say", _length),
+    Matcher("word_count", "as many words; a Chinese character counts as one", _word_count),
+    Matcher("latency", "the run took at most so many milliseconds", _latency),
+    Matcher("tokens", "the run took at most so many tokens", _tokens),
+    Matcher("cost", "the run cost at most so much", _cost),
+)

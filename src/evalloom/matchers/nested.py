@@ -1,0 +1,129 @@
+"""Checks on parts of a JSON output: `json_path` finds them, another check looks at each."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evalloom.errors import EvalloomError
+from evalloom.matchers.json_text import NO_JSON, loads, object_in
+from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, Services, bad_option, failed, show, unscored
+from evalloom.model import NO_USAGE, Check, Mismatch
+
+_STEP = re.compile(r"\.?(?P<name>[^.\[\]*'\"]+)|\[(?P<number>-?\d{1,18})\]|\[\*\]|\.\*|\[(['\"])(?P<quoted>.*?)\3\]")
+
+
+class BadPath(Exception):
+    """The path is none that we know; the message says what it should look like."""
+
+
+def find_all(path: str, value: Any) -> list[tuple[str, Any]]:
+    """Every place that a path like `$.items[*].price` leads to, with what stands there. Raises BadPath."""
+    rest = path.strip().removeprefix("$")
+    found = [("$", value)]
+    while rest:
+        step = _STEP.match(rest)
+        if step is None:
+            raise BadPath(f"expected a path such as $.items[*].price or $.items[0], got {show(path)}")
+        found = [inner for place, outer in found for inner in _inside(place, outer, step)]
+        rest = rest[step.end() :]
+    return found
+
+
+def _inside(place: str, value: Any, step: re.Match[str]) -> list[tuple[str, Any]]:
+    name = step["name"] or step["quoted"]
+    if name is not None:
+        return [(f"{place}.{name}", value[name])] if isinstance(value, dict) and name in value else []
+    if step["number"] is not None:
+        at = int(step["number"])
+        in_range = isinstance(value, list) and -len(value) <= at < len(value)
+        return [(f"{place}[{at}]", value[at])] if in_range else []
+    if isinstance(value, list):
+        return [(f"{place}[{at}]", item) for at, item in enumerate(value)]
+    return [(f"{place}.{key}", item) for key, item in value.items()] if isinstance(value, dict) else []
+
+
+def json_path(matchers: Mapping[str, Matcher], parse: Callable[[Any], Check]) -> Matcher:
+    """The matcher that holds each place of a path against a further check, of any of the given kinds."""
+
+    def inner(check: Check, seen: Seen) -> tuple[Matcher, Check, list[tuple[str, Any]]] | Grade:
+        try:
+            places = _places(check, seen.value)
+        except BadPath as fault:
+            return unscored(str(fault))
+        if not places:
+            return failed(f"{check.expected}: is not there in {show(seen.value)}")
+        written = check.options.get("check")
+        if written is None:
+            return PASSED
+        try:
+            further = written if isinstance(written, Check) else parse(written)
+        except EvalloomError as fault:
+            return unscored(str(fault))
+        matcher = matchers.get(further.kind)
+        if matcher is None:
+            return unscored(f"check: expected a known kind, got {further.kind!r}")
+        return matcher, further, places
+
+    def grade(check: Check, seen: Seen) -> Grade | None:
+        asked = inner(check, seen)
+        if isinstance(asked, Grade):
+            return asked
+        matcher, further, places = asked
+        if matcher.grade is None:
+            return None
+        grades = [matcher.grade(further, _looking_at(seen, value)) for _, value in places]
+        ready = [one for one in grades if one is not None]
+        return _together(check, further, places, ready) if len(ready) == len(grades) else None
+
+    async def ask(check: Check, seen: Seen, services: Services) -> Grade:
+        asked = inner(check, seen)
+        if isinstance(asked, Grade):
+            return asked
+        matcher, further, places = asked
+        assert matcher.ask is not None
+        grades = await asyncio.gather(
+            *(matcher.ask(further, _looking_at(seen, value), services) for _, value in places)
+        )
+        return _together(check, further, places, grades)
+
+    return Matcher("json_path", "a place of the JSON output is there, or holds against a further check", grade, ask)
+
+
+def _places(check: Check, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(check.expected, str):
+        raise BadPath(f"expected a path such as $.items[*].price, got {show(check.expected)}")
+    if isinstance(value, str):
+        found = loads(value)
+        value = object_in(value) if found is NO_JSON else found
+    return find_all(check.expected, value)
+
+
+def _looking_at(seen: Seen, value: Any) -> Seen:
+    return Seen(value, seen.output, seen.case, seen.duration_s, seen.usage)
+
+
+def _together(check: Check, further: Check, places: list[tuple[str, Any]], grades: list[Grade]) -> Grade:
+    """All places must hold, or with `match: any` one of them."""
+    match = check.options.get("match", "all")
+    if match not in ("all", "any"):
+        return bad_option("match", "all or any", match)
+    usage = sum((grade.usage for grade in grades), NO_USAGE)
+    negated = further.options.get("negate") is True
+    pairs = [
+        (place, value, grade, _outcome(grade, negated)) for (place, value), grade in zip(places, grades, strict=True)
+    ]
+    bad = [pair for pair in pairs if pair[3] is False]
+    unsure = [pair for pair in pairs if pair[3] is None]
+    if (match == "any" and any(pair[3] for pair in pairs)) or not (bad or unsure):
+        return Grade(True, usage=usage)
+    decides = unsure[0] if unsure and (match == "any" or not bad) else bad[0]
+    reason = f"{decides[0]}: {decides[2].reason or 'holds, and should not'}"
+    mismatches = tuple(Mismatch(place, further.expected, value) for place, value, _, _ in bad)
+    return Grade(decides[3], reason=reason, mismatches=mismatches if decides[3] is False else (), usage=usage)
+
+
+def _outcome(grade: Grade, negated: bool) -> bool | None:
+    return not grade.passed if negated and grade.passed is not None else grade.passed

@@ -1,0 +1,89 @@
+"""One way of writing: full width, case, blanks, and Chinese numerals as Arabic ones."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from decimal import Decimal
+
+from evalloom.model import Check
+
+_DIGITS = dict(zip("〇零一二三四五六七八九两", (0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2), strict=True))
+_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}
+_LARGEST = 10**20
+_FORMAL = str.maketrans("壹贰叁肆伍陆柒捌玖拾佰仟萬億兩貳參陸", "一二三四五六七八九十百千万亿两二三六")
+_NUMERAL = re.compile(r"[〇零一二三四五六七八九两十百千万亿]+")
+_PERCENT = re.compile(r"百分之(\d+(?:\.\d+)?)")
+_POINT = re.compile(r"(?<=\d)点(?=\d)")
+_LARGE = re.compile(r"(\d+(?:\.\d+)?)\s?([万亿])")
+_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_BLANKS = re.compile(r"\s+")
+_BESIDE_CJK = re.compile(r"(?<=[\u3040-\u30ff\u3400-\u9fff]) | (?=[\u3040-\u30ff\u3400-\u9fff])")
+
+
+def prepared(check: Check, text: str, always: bool = False) -> str:
+    """The text as a check's options ask to see it: `case_sensitive: false`, `normalise: true`, `punctuation: false`."""
+    options = check.options
+    if always or options.get("normalise") is True:
+        text = normalise(text, keeps_punctuation=options.get("punctuation") is not False)
+    elif options.get("case_sensitive") is False:
+        text = text.casefold()
+    return text
+
+
+def normalise(text: str, keeps_punctuation: bool = True) -> str:
+    """The text in one width and case, with single blanks, and with numbers in Arabic digits."""
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    text = arabic(text)
+    if not keeps_punctuation:
+        text = "".join(" " if unicodedata.category(char)[0] == "P" and char != "%" else char for char in text)
+    return _BESIDE_CJK.sub("", _BLANKS.sub(" ", text).strip())
+
+
+def arabic(text: str) -> str:
+    """The text with its Chinese numerals, 万 and 亿, and thousands separators written in plain digits."""
+    if not text.isascii():
+        text = text.translate(_FORMAL)
+        text = _POINT.sub(".", _NUMERAL.sub(_digits, text))
+        text = _LARGE.sub(_multiplied, text)
+        text = _PERCENT.sub(r"\1%", text)
+    return _SEPARATOR.sub("", text)
+
+
+def _digits(found: re.Match[str]) -> str:
+    if all(char in _DIGITS for char in found[0]):
+        return "".join(str(_DIGITS[char]) for char in found[0])
+    value = numeral(found[0])
+    return found[0] if value is None else str(value)
+
+
+def _multiplied(found: re.Match[str]) -> str:
+    return f"{(Decimal(found[1]) * _UNITS[found[2]]).normalize():f}"
+
+
+def numeral(text: str) -> int | None:
+    """The number that a run of Chinese numerals writes: 一百二十三 is 123; None when it writes none (千万, 万一)."""
+    if not text or all(char in _DIGITS for char in text):
+        return int("".join(str(_DIGITS[char]) for char in text)) if text else None
+    total = section = digit = 0
+    for char in text:
+        if char in _DIGITS:
+            if digit:
+                return None
+            digit = _DIGITS[char]
+        elif char == "十":
+            # 十五 is fifteen: the ten needs no one before it.
+            section, digit = section + (digit or 1) * 10, 0
+        elif char in "百千" and digit:
+            section, digit = section + digit * _UNITS[char], 0
+        elif char in "万亿" and section + digit + (total if char == "亿" else 0):
+            section += digit
+            total = total + section * 10_000 if char == "万" else (total + section) * 100_000_000
+            section = digit = 0
+        else:
+            return None
+        if total > _LARGEST:
+            return None
+    is_short = digit and text[-2] in "百千万亿"
+    # 一百五 is 150; 105 has a zero in it.
+    return total + section + (digit * _UNITS[text[-2]] // 10 if is_short else digit)

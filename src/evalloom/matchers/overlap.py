@@ -1,0 +1,150 @@
+"""How much two texts have in common: edit distance, BLEU, GLEU, ROUGE and F1, in Chinese as in English."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from evalloom.matchers.matcher import Grade, Matcher, Seen, bad_option, graded, show, text_of, threshold_of
+from evalloom.matchers.normalise import prepared
+from evalloom.model import Check
+
+# Scripts without blanks between words are taken character by character, as is usual for BLEU in Chinese.
+_SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003134f"
+_WORD = rf"[{_SINGLE}]|[^\W{_SINGLE}]+(?:['’.\-][^\W{_SINGLE}]+)*"
+_ORDERS = 4
+_Measure = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in lower case; each Chinese or Japanese character is one, punctuation none."""
+    # Compiled when it is first needed: patterns over so many characters take milliseconds.
+    return re.findall(_WORD, text.casefold())
+
+
+def bleu(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """BLEU of up to four words; above single words one is added to both counts, so that short texts get a score."""
+    if not candidate or not any(references):
+        return 0.0
+    closest = min(references, key=lambda words: (abs(len(words) - len(candidate)), len(words)))
+    orders = min(_ORDERS, len(candidate), max(1, len(closest)))
+    logs = 0.0
+    for size in range(1, orders + 1):
+        grams = _grams(candidate, size)
+        most: Counter[tuple[str, ...]] = Counter()
+        for words in references:
+            most |= _grams(words, size)
+        extra = 0 if size == 1 else 1
+        hits = (grams & most).total() + extra
+        if not hits:
+            return 0.0
+        logs += math.log(hits / (grams.total() + extra))
+    brevity = min(0.0, 1 - len(closest) / len(candidate))
+    return math.exp(brevity + logs / orders)
+
+
+def gleu(candidate: Sequence[str], reference: Sequence[str]) -> float:
+    """The smaller of precision and recall over all runs of one to four words."""
+    ours: Counter[tuple[str, ...]] = Counter()
+    theirs: Counter[tuple[str, ...]] = Counter()
+    for size in range(1, _ORDERS + 1):
+        ours += _grams(candidate, size)
+        theirs += _grams(reference, size)
+    most = max(ours.total(), theirs.total())
+    return (ours & theirs).total() / most if most else 0.0
+
+
+def rouge_n(candidate: Sequence[str], reference: Sequence[str], size: int = 1) -> float:
+    """F1 over runs of so many words."""
+    ours, theirs = _grams(candidate, size), _grams(reference, size)
+    return _f1((ours & theirs).total(), ours.total(), theirs.total())
+
+
+def rouge_l(candidate: Sequence[str], reference: Sequence[str]) -> float:
+    """F1 over the longest common subsequence of words."""
+    from rapidfuzz.distance import LCSseq
+
+    return _f1(LCSseq.similarity(candidate, reference), len(candidate), len(reference))
+
+
+def _f1(hits: int, ours: int, theirs: int) -> float:
+    return 2 * hits / (ours + theirs) if hits else 0.0
+
+
+def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(words[start:] for start in range(size)), strict=False))
+
+
+def _references(check: Check) -> list[list[str]] | None:
+    """The words of each expected text; None when there is no text."""
+    given = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
+    if not given or any(not isinstance(text, str | int | float) or isinstance(text, bool) for text in given):
+        return None
+    return [words_of(prepared(check, text_of(text))) for text in given]
+
+
+def _by(check: Check, seen: Seen, name: str, default: float, measure: _Measure) -> Grade:
+    """The score against the expected texts, held against the threshold."""
+    references = _references(check)
+    threshold = threshold_of(check, default)
+    if references is None:
+        return bad_option("expected", "a text or a list of texts", check.expected)
+    if threshold is None:
+        return bad_option("threshold", "a number", check.options.get("threshold"))
+    words = words_of(prepared(check, text_of(seen.value)))
+    return graded(measure(words, references), threshold, name)
+
+
+def _best(measure: Callable[[Sequence[str], Sequence[str]], float]) -> _Measure:
+    """A measure against one text, as one against the nearest of several."""
+    return lambda words, references: max(measure(words, reference) for reference in references)
+
+
+def _bleu(check: Check, seen: Seen) -> Grade:
+    return _by(check, seen, "BLEU", 0.5, bleu)
+
+
+def _gleu(check: Check, seen: Seen) -> Grade:
+    return _by(check, seen, "GLEU", 0.5, _best(gleu))
+
+
+def _rouge(check: Check, seen: Seen) -> Grade:
+    variant = check.options.get("variant", check.options.get("n", 1))
+    variant = str(variant).lower().removeprefix("rouge").strip("-_")
+    if variant == "l":
+        return _by(check, seen, "ROUGE-L", 0.75, _best(rouge_l))
+    if variant not in ("1", "2", "3", "4"):
+        return bad_option("variant", "1, 2, 3, 4 or l", variant)
+    return _by(check, seen, f"ROUGE-{variant}", 0.75, _best(partial(rouge_n, size=int(variant))))
+
+
+def _f1_words(check: Check, seen: Seen) -> Grade:
+    return _by(check, seen, "F1", 0.5, _best(rouge_n))
+
+
+def _levenshtein(check: Check, seen: Seen) -> Grade:
+    from rapidfuzz.distance import Levenshtein
+
+    most = threshold_of(check, 5)
+    if most is None:
+        return bad_option("threshold", "a number of edits", check.options.get("threshold"))
+    if check.expected is None or isinstance(check.expected, dict | list):
+        return bad_option("expected", "a text", check.expected)
+    expected, value = prepared(check, text_of(check.expected)), prepared(check, text_of(seen.value))
+    distance = Levenshtein.distance(value, expected)
+    score = 1 - distance / max(len(value), len(expected), 1)
+    if distance <= most:
+        return Grade(True, score, f"{distance} edits from {show(expected)}")
+    return Grade(False, score, f"expected at most {most:g} edits from {show(expected)}, got {distance}")
+
+
+MATCHERS = (
+    Matcher("levenshtein", "at most so many edits (5) from the text", _levenshtein),
+    Matcher("bleu", "BLEU of at least 0.5", _bleu),
+    Matcher("gleu", "GLEU of at least 0.5", _gleu),
+    Matcher("rouge", "ROUGE-1, -2 or -L of at least 0.75", _rouge),
+    Matcher("f1", "F1 over words of at least 0.5", _f1_words),
+)

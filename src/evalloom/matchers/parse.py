@@ -1,0 +1,73 @@
+"""Checks as people write them: in evalloom.yaml, in a file of checks, and in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from evalloom.errors import did_you_mean, usage_error
+from evalloom.matchers.matcher import number_of, show
+from evalloom.model import Check, Record
+
+_OWN = ("kind", "type", "expected", "value", "where", "name", "metric")
+
+
+def kind_of(written: str, known: Iterable[str]) -> tuple[str, bool] | None:
+    """The kind that a word names, and whether a `not` stands before it; None when it names none."""
+    word = written.strip().replace("-", "_")
+    names = set(known)
+    if word in names:
+        return word, False
+    bare = word.removeprefix("not_")
+    return (bare, True) if bare != word and bare in names else None
+
+
+def parse(written: Any, known: tuple[str, ...]) -> Check:
+    """The check that an object writes: `{kind, expected, …}`, or in short `{contains: "x", …}`."""
+    if not isinstance(written, dict) or not all(isinstance(name, str) for name in written):
+        raise usage_error("bad_check", f"check: expected an object such as {{contains: text}}, got {show(written)}")
+    word, expected, rest = _parts(written, known)
+    kind = kind_of(word, known)
+    if kind is None:
+        hint = did_you_mean(word.replace("-", "_"), known) or f"; known are {', '.join(known)}"
+        raise usage_error("unknown_check", f"check: expected a known kind, got {word!r}{hint}")
+    options = dict(rest)
+    if kind[1]:
+        options["negate"] = options.get("negate") is not True
+    if callable(expected):
+        options["function"], expected = expected, getattr(expected, "__qualname__", None)
+    _refuse_bad(written, options)
+    name = written["name"] if "name" in written else written.get("metric", "")
+    return Check(kind[0], expected, written.get("where", "output"), name, options)
+
+
+def _parts(written: Record, known: tuple[str, ...]) -> tuple[str, Any, Record]:
+    """The kind as written, what is expected, and the options."""
+    word = written.get("kind", written.get("type"))
+    if word is not None:
+        if not isinstance(word, str):
+            raise usage_error("bad_check", f"check: kind: expected a word, got {show(word)}")
+        expected = written.get("expected", written.get("value"))
+        return word, expected, {name: value for name, value in written.items() if name not in _OWN}
+    named = [name for name in written if kind_of(name, known)]
+    if len(named) > 1:
+        raise usage_error("bad_check", f"check: expected one kind, got {' and '.join(named)}; write one check for each")
+    others = [name for name in written if name not in _OWN]
+    if not others:
+        raise usage_error("bad_check", f"check: expected a kind, got {show(written)}")
+    word = named[0] if named else others[0]
+    rest = {name: value for name, value in written.items() if name not in (*_OWN, word)}
+    return word, written[word], rest
+
+
+def _refuse_bad(written: Record, options: Record) -> None:
+    for name in ("where", "name", "metric"):
+        if not isinstance(written.get(name, ""), str):
+            raise usage_error("bad_check", f"check: {name}: expected a text, got {show(written[name])}")
+    for name in ("weight", "threshold"):
+        if name in options and number_of(options[name]) is None:
+            raise usage_error("bad_check", f"check: {name}: expected a number, got {show(options[name])}")
+    if options.get("weight", 1) < 0:
+        raise usage_error("bad_check", f"check: weight: expected a number from 0 up, got {show(options['weight'])}")
+    if not isinstance(options.get("negate", False), bool):
+        raise usage_error("bad_check", f"check: negate: expected true or false, got {show(options['negate'])}")

@@ -1,0 +1,94 @@
+"""Likeness of meaning: by embeddings, or by a judge where there are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from evalloom.errors import CallError
+from evalloom.matchers import judge
+from evalloom.matchers.matcher import (
+    Grade,
+    Matcher,
+    Seen,
+    Services,
+    bad_option,
+    graded,
+    number_of,
+    text_of,
+    threshold_of,
+    unscored,
+)
+from evalloom.model import Check, Embedder
+
+_THRESHOLD = 0.75
+_VARIANTS = ("cosine", "dot", "euclidean")
+
+
+def likeness(one: Sequence[float], other: Sequence[float], variant: str = "cosine") -> float:
+    """How near two vectors are; more is nearer, also for the distance, which becomes 1 / (1 + distance)."""
+    if variant == "euclidean":
+        return 1 / (1 + math.dist(one, other))
+    dot = sum(a * b for a, b in zip(one, other, strict=True))
+    if variant == "dot":
+        return dot
+    lengths = math.hypot(*one) * math.hypot(*other)
+    return dot / lengths if lengths else 0.0
+
+
+async def _similarity(check: Check, seen: Seen, services: Services) -> Grade:
+    variant = check.options.get("variant", "cosine")
+    wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
+    threshold = threshold_of(check, _THRESHOLD)
+    if variant not in _VARIANTS:
+        return bad_option("variant", "cosine, dot or euclidean", variant)
+    if not wanted or not all(isinstance(text, str) for text in wanted):
+        return bad_option("expected", "a text or a list of texts", check.expected)
+    if threshold is None:
+        return bad_option("threshold", "a number", check.options.get("threshold"))
+    if services.embed is None:
+        return unscored("no embeddings: name a model under embeddings: in evalloom.yaml")
+    return await _compare(services.embed, text_of(seen.value), list(wanted), variant, threshold)
+
+
+async def _compare(embed: Embedder, text: str, wanted: list[str], variant: str, threshold: float) -> Grade:
+    """The likeness to the nearest of the wanted texts."""
+    try:
+        ours, *theirs = await embed([text, *wanted])
+        best = max(likeness(ours, vector, variant) for vector in theirs)
+    except CallError as error:
+        return unscored(f"embeddings: {error}")
+    except ValueError:
+        return unscored("embeddings: expected one vector per text, all of one length")
+    if number_of(best) is None:
+        return unscored("embeddings: expected finite numbers")
+    return graded(best, threshold, f"{variant} similarity")
+
+
+async def grade_meaning(check: Check, expected: str, actual: Any, seen: Seen, services: Services) -> Grade:
+    """Whether a value means what is expected: by embeddings where there are any, else by the judge."""
+    text = text_of(actual)
+    if services.embed is not None:
+        threshold = number_of(check.options.get("semantic_threshold", _THRESHOLD))
+        return await _compare(
+            services.embed, text, [expected], "cosine", _THRESHOLD if threshold is None else threshold
+        )
+    if services.judge is None:
+        return unscored("no embeddings and no judge: name a model under embeddings: in evalloom.yaml, or --judge LLM")
+    asked = Check("judge", expected, options={"variant": "meaning"})
+    task = judge.task_of(asked, Seen(text, seen.output, seen.case))
+    return task if isinstance(task, Grade) else await judge.ask(task, services)
+
+
+async def _semantic(check: Check, seen: Seen, services: Services) -> Grade:
+    if not isinstance(check.expected, str):
+        return bad_option("expected", "a text", check.expected)
+    options = {"semantic_threshold": check.options["threshold"]} if "threshold" in check.options else {}
+    return await grade_meaning(Check("semantic", options=options), check.expected, seen.value, seen, services)
+
+
+MATCHERS = (
+    Matcher("similarity", "embeddings at least 0.75 alike", ask=_similarity),
+    Matcher("semantic", "the same meaning, by embeddings or else by the judge", ask=_semantic),
+)

@@ -1,0 +1,277 @@
+"""Comparing structures: every mismatch with its path, at any depth, leniently or strictly."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from decimal import Decimal
+from itertools import zip_longest
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.matchers.json_text import NO_JSON, loads
+from evalloom.matchers.matcher import (
+    PASSED,
+    Grade,
+    Matcher,
+    Seen,
+    Services,
+    bad_option,
+    number_of,
+    show,
+    text_of,
+    unscored,
+)
+from evalloom.matchers.normalise import prepared
+from evalloom.matchers.patterns import BadPattern, search
+from evalloom.matchers.similarity import grade_meaning
+from evalloom.model import NO_USAGE, Check, Mismatch, Path, show_path
+
+ABSENT = "<absent>"
+"""What a mismatch shows on the side where nothing stands."""
+_NOTHING: Any = object()
+_RELATIVE = 1e-9
+_Trail = tuple[Any, ...]
+"""A path as links `(trail before, step)`, written out only where something is wrong: deep values stay linear."""
+
+
+class Rules(Struct, frozen=True):
+    """How two structures are compared (PIPE-10)."""
+
+    strict: bool = False
+    tolerance: float = 0.0
+    ignore: frozenset[str] = frozenset()
+    has_patterns: bool = True
+    relative: float = _RELATIVE
+
+
+class Meaning(Struct, frozen=True):
+    """A place where an expected text begins with `semantic:`, which only a model can compare."""
+
+    path: str
+    expected: str
+    actual: Any
+
+
+class Compared(Struct, frozen=True):
+    """What a comparison found, and what it left to be asked."""
+
+    mismatches: list[Mismatch]
+    meanings: list[Meaning]
+
+
+def compare(expected: Any, actual: Any, rules: Rules) -> Compared:
+    """Everything that differs. Walks with a list of its own, since values may be deeper than Python's stack."""
+    found = Compared([], [])
+    waiting: list[tuple[_Trail, Any, Any]] = [((), expected, actual)]
+    while waiting:
+        trail, wanted, given = waiting.pop()
+        if isinstance(wanted, dict) and isinstance(given, dict):
+            waiting += reversed(_fields(trail, wanted, given, rules))
+        elif isinstance(wanted, list | tuple) and isinstance(given, list | tuple):
+            pairs = zip_longest(wanted, given, fillvalue=_NOTHING)
+            waiting += reversed([((trail, at), *pair) for at, pair in enumerate(pairs)])
+        elif not _leaf_holds(wanted, given, rules, trail, found):
+            sides = (ABSENT if side is _NOTHING else side for side in (wanted, given))
+            found.mismatches.append(Mismatch(_written(trail), *sides))
+    return found
+
+
+def _fields(trail: _Trail, wanted: Any, given: Any, rules: Rules) -> list[tuple[_Trail, Any, Any]]:
+    ignore = rules.ignore
+    pairs = [((trail, name), value, given.get(name, _NOTHING)) for name, value in wanted.items() if name not in ignore]
+    if rules.strict:
+        pairs += [
+            ((trail, name), _NOTHING, value)
+            for name, value in given.items()
+            if name not in wanted and name not in ignore
+        ]
+    return pairs
+
+
+def _leaf_holds(wanted: Any, given: Any, rules: Rules, trail: _Trail, found: Compared) -> bool:
+    if wanted is _NOTHING or given is _NOTHING:
+        return False
+    if isinstance(wanted, str):
+        if rules.has_patterns:
+            prefix, colon, rest = wanted.partition(":")
+            if colon and prefix in ("contains", "regex", "semantic"):
+                if rules.strict and not isinstance(given, str):
+                    return False
+                return _pattern_holds(prefix, rest, given, trail, found)
+        return isinstance(given, str) and wanted == given
+    if isinstance(wanted, bool) or isinstance(given, bool):
+        return wanted is given
+    if isinstance(wanted, int | float) and isinstance(given, int | float):
+        return _numbers_agree(wanted, given, rules)
+    if isinstance(wanted, dict | list | tuple) or isinstance(given, dict | list | tuple):
+        return False
+    return type(wanted) is type(given) and bool(wanted == given)
+
+
+def _pattern_holds(prefix: str, rest: str, given: Any, trail: _Trail, found: Compared) -> bool:
+    if prefix == "contains":
+        return rest in text_of(given)
+    if prefix == "regex":
+        return search(rest, text_of(given))
+    found.meanings.append(Meaning(_written(trail), rest.strip(), given))
+    return True
+
+
+def _numbers_agree(wanted: float, given: float, rules: Rules) -> bool:
+    if wanted == given or (wanted != wanted and given != given):
+        return True
+    if isinstance(wanted, int) and isinstance(given, int) and not rules.tolerance:
+        return False
+    try:
+        if not rules.tolerance:
+            return math.isclose(wanted, given, rel_tol=rules.relative) if rules.relative else False
+        return within(wanted, given, rules.tolerance)
+    except OverflowError:
+        return False
+
+
+def within(wanted: float, given: float, tolerance: float) -> bool:
+    """Whether two numbers are at most the tolerance apart, as written: 1.1 is within 0.1 of 1.0."""
+    apart = abs(wanted - given)
+    if not math.isclose(apart, tolerance, rel_tol=1e-6):
+        return apart <= tolerance
+    # At the very edge binary fractions would decide by chance.
+    return abs(Decimal(repr(wanted)) - Decimal(repr(given))) <= Decimal(repr(tolerance))
+
+
+def _written(trail: _Trail) -> str:
+    steps: list[str | int] = []
+    while trail:
+        trail, step = trail
+        steps.append(step if isinstance(step, int) else str(step))
+    path: Path = tuple(reversed(steps))
+    return show_path(path) if path else "$"
+
+
+def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: bool) -> Rules | Grade:
+    """The rules that a check's options ask for, or why they cannot be followed."""
+    options = check.options
+    tolerance = options.get("tolerance") or 0
+    ignored = options.get("ignore_fields") or []
+    if number_of(tolerance) is None or tolerance < 0:
+        return bad_option("tolerance", "a number that is not negative", tolerance)
+    if not isinstance(ignored, list | tuple) or not all(isinstance(name, str) for name in ignored):
+        return bad_option("ignore_fields", "a list of names", ignored)
+    return Rules(is_strict, tolerance, frozenset(ignored), has_patterns, relative)
+
+
+def as_compared(value: Any, expected: Any) -> Any:
+    """A text that is JSON, as its value, where something other than a text is expected."""
+    if isinstance(value, str) and not isinstance(expected, str):
+        found = loads(value)
+        return value if found is NO_JSON else found
+    return value
+
+
+def verdict_of(mismatches: Iterable[Mismatch]) -> Grade:
+    """A grade that names the first mismatch in words and holds them all."""
+    all_of_them = tuple(mismatches)
+    if not all_of_them:
+        return PASSED
+    first = all_of_them[0]
+    place = "" if first.path == "$" else f"{first.path}: "
+    more = f" (and {len(all_of_them) - 1} more)" if len(all_of_them) > 1 else ""
+    reason = f"{place}expected {_side(first.expected)}, got {_side(first.actual)}{more}"
+    return Grade(False, reason=reason, mismatches=all_of_them)
+
+
+def _side(value: Any) -> str:
+    return "nothing" if value is ABSENT else show(value)
+
+
+def _structural(check: Check, seen: Seen) -> Grade | None:
+    compared = _compare_as_asked(check, seen)
+    if isinstance(compared, Grade):
+        return compared
+    return None if compared.meanings else verdict_of(compared.mismatches)
+
+
+def _compare_as_asked(check: Check, seen: Seen) -> Compared | Grade:
+    rules = read_rules(check, check.options.get("strict") is True, _RELATIVE, has_patterns=True)
+    if isinstance(rules, Grade):
+        return rules
+    try:
+        return compare(check.expected, as_compared(seen.value, check.expected), rules)
+    except BadPattern as fault:
+        return unscored(str(fault))
+
+
+async def _ask_structural(check: Check, seen: Seen, services: Services) -> Grade:
+    compared = _compare_as_asked(check, seen)
+    if isinstance(compared, Grade):
+        return compared
+    grades = await asyncio.gather(
+        *(grade_meaning(check, meaning.expected, meaning.actual, seen, services) for meaning in compared.meanings)
+    )
+    usage = sum((grade.usage for grade in grades), NO_USAGE)
+    pairs = list(zip(compared.meanings, grades, strict=True))
+    mismatches = [
+        Mismatch(meaning.path, f"semantic:{meaning.expected}", meaning.actual)
+        for meaning, grade in pairs
+        if grade.passed is False
+    ]
+    unsure = [f"{meaning.path}: {grade.reason}" for meaning, grade in pairs if grade.passed is None]
+    found = verdict_of([*compared.mismatches, *mismatches])
+    if unsure and found.passed:
+        return Grade(None, reason="; ".join(unsure), usage=usage)
+    return Grade(found.passed, reason=found.reason, mismatches=found.mismatches, usage=usage)
+
+
+def _equals(check: Check, seen: Seen) -> Grade:
+    expected, value = check.expected, seen.value
+    if type(expected) is str and type(value) is str and not check.options:
+        return PASSED if value == expected else _texts_differ(expected, value)
+    return _equals_as_asked(check, expected, value)
+
+
+def _equals_as_asked(check: Check, expected: Any, value: Any) -> Grade:
+    if isinstance(expected, str) and isinstance(value, str):
+        same = prepared(check, expected) == prepared(check, value)
+        return PASSED if same else _texts_differ(expected, value)
+    rules = read_rules(check, is_strict=True, relative=0.0, has_patterns=False)
+    if isinstance(rules, Grade):
+        return rules
+    return verdict_of(compare(expected, as_compared(value, expected), rules).mismatches)
+
+
+def _texts_differ(expected: str, value: str) -> Grade:
+    return Grade(
+        False, reason=f"expected {show(expected)}, got {show(value)}", mismatches=(Mismatch("$", expected, value),)
+    )
+
+
+def _iequals(check: Check, seen: Seen) -> Grade:
+    expected, value = text_of(check.expected), text_of(seen.value)
+    same = prepared(check, expected).casefold() == prepared(check, value).casefold()
+    return PASSED if same else _texts_differ(expected, value)
+
+
+def _one_of(check: Check, seen: Seen) -> Grade:
+    choices = check.expected
+    if not isinstance(choices, list | tuple) or not choices:
+        return bad_option("expected", "a list of values", choices)
+    if any(_equals_as_asked(check, choice, seen.value).passed for choice in choices):
+        return PASSED
+    return Grade(
+        False,
+        reason=f"expected one of {show(list(choices), 120)}, got {show(seen.value)}",
+        mismatches=(Mismatch("$", list(choices), seen.value),),
+    )
+
+
+MATCHERS = (
+    Matcher("equals", "the same value: texts to the letter, JSON by value", _equals),
+    Matcher("iequals", "the same text but for upper and lower case", _iequals),
+    Matcher("one_of", "equal to one of a list", _one_of),
+    Matcher(
+        "structural", "the same structure, leniently or strictly, within a tolerance", _structural, _ask_structural
+    ),
+)

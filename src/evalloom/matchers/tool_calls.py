@@ -1,0 +1,114 @@
+"""Which tools were called, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from evalloom.matchers.json_text import NO_JSON, loads
+from evalloom.matchers.matcher import Grade, Matcher, Seen, bad_option, show, threshold_of, unscored
+from evalloom.matchers.structural import Rules, compare
+from evalloom.model import Check
+
+_LISTS = ("tool_calls", "tools_called", "calls")
+_ARGUMENTS = ("arguments", "args", "input_parameters", "inputParameters", "parameters", "input")
+_LENIENT = Rules(has_patterns=False)
+
+
+class Call(NamedTuple):
+    """One call: the tool's name, and its arguments where they are told."""
+
+    name: str
+    arguments: Any
+
+
+def read_call(written: Any) -> Call | None:
+    """A call as people write it: a name, `{name, arguments}`, or the form of the chat API."""
+    if isinstance(written, str):
+        return Call(written, None) if written else None
+    if not isinstance(written, dict):
+        return None
+    if isinstance(written.get("function"), dict):
+        written = written["function"]
+    name = next((written[key] for key in ("name", "tool", "function") if isinstance(written.get(key), str)), None)
+    if name is None:
+        return None
+    arguments = next((written[key] for key in _ARGUMENTS if written.get(key) is not None), None)
+    if isinstance(arguments, str):
+        found = loads(arguments)
+        arguments = arguments if found is NO_JSON else found
+    return Call(name, arguments)
+
+
+def _calls_in(value: Any) -> Iterator[Call]:
+    """The calls in a list of them, or in the lists of calls that an object or its steps hold."""
+    if isinstance(value, list | tuple):
+        yield from (call for item in value if (call := read_call(item)) is not None)
+    elif isinstance(value, dict):
+        held = [value[name] for name in _LISTS if isinstance(value.get(name), list)]
+        inside = [step for step in value.values() if isinstance(step, dict)] if not held else []
+        for calls in held or [step[name] for step in inside for name in _LISTS if isinstance(step.get(name), list)]:
+            yield from _calls_in(calls)
+
+
+def _tool_calls(check: Check, seen: Seen) -> Grade:
+    written = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
+    wanted = [call for item in written if (call := read_call(item)) is not None]
+    if not wanted or len(wanted) < len(written):
+        return bad_option("expected", "a list of tool calls", check.expected)
+    threshold = threshold_of(check, 1.0)
+    if threshold is None:
+        return bad_option("threshold", "a share between 0 and 1", check.options.get("threshold"))
+    made = list(_calls_in(seen.value)) or list(_calls_in(seen.output.value))
+    if not made and not _tells_calls(seen):
+        return unscored("the run tells no tool calls; give them as 'tool_calls' of the output or of a step")
+    lacking, extra = _unmatched(wanted, made, check.options.get("ordered") is True)
+    return _graded(check, wanted, lacking, extra, threshold)
+
+
+def _tells_calls(seen: Seen) -> bool:
+    places = [seen.value, seen.output.value, *seen.output.steps.values()]
+    return any(
+        isinstance(place, list) or (isinstance(place, dict) and any(name in place for name in _LISTS))
+        for place in places
+    )
+
+
+def _graded(check: Check, wanted: list[Call], lacking: list[Call], extra: list[Call], threshold: float) -> Grade:
+    score = 1 - len(lacking) / len(wanted)
+    if lacking and score < threshold - 1e-9:
+        return Grade(False, score, f"missing the calls {_shown(lacking)}; others made: {_shown(extra)}")
+    if extra and check.options.get("exact") is True:
+        return Grade(False, score, f"calls beyond the expected ones: {_shown(extra)}")
+    return Grade(True, score, f"made {len(wanted) - len(lacking)} of {len(wanted)} expected calls")
+
+
+def _unmatched(wanted: list[Call], made: list[Call], ordered: bool) -> tuple[list[Call], list[Call]]:
+    """The expected calls that were not made, and the made ones that nobody expected."""
+    lacking, extra = [], list(made)
+    start = 0
+    # Those that ask for more choose first, so that a bare name does not take a call from one with arguments.
+    for call in wanted if ordered else sorted(wanted, key=lambda call: call.arguments is None):
+        at = next((at for at in range(start, len(extra)) if _is_made(call, extra[at])), None)
+        if at is None:
+            lacking.append(call)
+        else:
+            del extra[at]
+            start = at if ordered else 0
+    return lacking, extra
+
+
+def _is_made(wanted: Call, made: Call) -> bool:
+    if wanted.name != made.name:
+        return False
+    return wanted.arguments is None or not compare(wanted.arguments, made.arguments, _LENIENT).mismatches
+
+
+def _shown(calls: list[Call]) -> str:
+    return (
+        ", ".join(call.name if call.arguments is None else f"{call.name}({show(call.arguments)})" for call in calls[:8])
+        or "none"
+    )
+
+
+MATCHERS = (Matcher("tool_calls", "the expected tools were called, with the expected arguments", _tool_calls),)

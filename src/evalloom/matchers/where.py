@@ -1,0 +1,102 @@
+"""Where a check looks: `output`, `output.<field>`, `steps.<id>`, `aggregation`, `sources` or `outcome`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.matchers.json_text import NO_JSON, loads, object_in
+from evalloom.matchers.matcher import show
+from evalloom.model import Output, type_name
+
+_STEP = re.compile(r"([^.\[\]]+)|\[(-?\d{1,18})\]|\[(['\"])(.*?)\3\]")
+_ROOTS = ("output", "steps", "aggregation", "sources", "outcome")
+_MOST_FIELDS = 12
+
+
+class Missing(Struct, frozen=True):
+    """Nothing stands there; the reason says what there is. `is_misplaced` when there is no such place at all."""
+
+    reason: str
+    is_misplaced: bool = False
+
+
+def find(where: str, output: Output) -> Any:
+    """What stands at a place of the output, or `Missing`."""
+    if where == "output":
+        value = output.value
+        # A target that gives plain text has the one field `output`; one that gives fields may have one of that name.
+        return value["output"] if type(value) is dict and "output" in value else value
+    for root in _ROOTS:
+        if where.startswith(root):
+            rest = where[len(root) :]
+            if not rest or rest[0] in ".[":
+                return _walk(_root(root, output), rest.removeprefix("."), root)
+    places = "output, output.<field>, steps.<id>, aggregation, sources or outcome"
+    return Missing(f"where: expected {places}, got {where!r}. Did you mean 'output.{where}'?", is_misplaced=True)
+
+
+def _root(root: str, output: Output) -> Any:
+    value = output.value
+    if root == "output":
+        return value
+    if root == "sources" and not output.sources and isinstance(value, dict):
+        # A target that knows only one value may tell its sources inside it.
+        return value.get("sources", [])
+    return getattr(output, root)
+
+
+def _walk(value: Any, rest: str, at: str) -> Any:
+    """Follow the names and numbers of a path, one after another."""
+    if at == "aggregation" and value is None:
+        return Missing("aggregation: the run gave none")
+    if at == "output" and rest == "output" and not isinstance(value, dict):
+        return value
+    while rest:
+        value = _read(value)
+        # A name may hold dots of its own.
+        if type(value) is dict and rest in value:
+            return value[rest]
+        step = _STEP.match(rest)
+        if step is None:
+            return Missing(f"where: expected a path like output.a[0].b, got {rest!r} after {at!r}", is_misplaced=True)
+        name: str | int = int(step[2]) if step[2] else step[1] or step[4] or ""
+        place = f"{at}[{name}]" if step[2] else f"{at}.{name}"
+        found = _step(value, name)
+        if found is NO_JSON:
+            return Missing(_absence(value, place, at))
+        value, rest, at = found, rest[step.end() :].removeprefix("."), place
+    return value
+
+
+def _read(value: Any) -> Any:
+    """A text that is or holds a JSON object, as that object; a text that is a list, as that list."""
+    if type(value) is not str:
+        return value
+    found = object_in(value)
+    if found is NO_JSON and value.lstrip().startswith("["):
+        found = loads(value)
+    return value if found is NO_JSON else found
+
+
+def _step(value: Any, name: str | int) -> Any:
+    if isinstance(value, dict):
+        return value.get(name, value.get(str(name), NO_JSON))
+    if isinstance(value, list | tuple) and isinstance(name, int) and -len(value) <= name < len(value):
+        return value[name]
+    return NO_JSON
+
+
+def _absence(value: Any, place: str, at: str) -> str:
+    if isinstance(value, dict):
+        names = [str(name) for name in list(value)[:_MOST_FIELDS]]
+        more = ", …" if len(value) > _MOST_FIELDS else ""
+        there = f"has the fields {', '.join(names)}{more}" if names else "has no fields"
+        return f"{place}: is not there; {at} {there}"
+    if isinstance(value, list | tuple):
+        return f"{place}: is not there; {at} is a list of {len(value)}"
+    if isinstance(value, str):
+        return f"{place}: is not there; {at} is a text without a JSON object in it: {show(value)}"
+    return f"{place}: is not there; {at} is {type_name(value)}"

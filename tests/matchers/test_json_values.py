@@ -1,0 +1,52 @@
+"""JSON, schemas and types."""
+
+from typing import Any
+
+import pytest
+
+from evalloom.matchers import Grade, Seen, by_kind
+from evalloom.model import Case, Check, Output
+
+
+def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:
+    matcher = by_kind(kind)
+    assert matcher is not None and matcher.grade is not None
+    found = matcher.grade(Check(kind, expected, options=options), Seen(value, Output(value), Case("c", {})))
+    assert found is not None
+    return found
+
+
+def test_is_json_and_contains_json() -> None:
+    assert grade("is_json", None, '{"a": 1}').passed
+    assert grade("is_json", None, "nope").passed is False
+    assert grade("is_json", {"required": ["b"]}, '{"a": 1}').passed is False
+    assert grade("contains_json", None, 'so: {"a": 1}.').passed
+    assert grade("contains_json", None, "so: {a}").passed is False
+    assert grade("contains_json", {"required": ["b"]}, '{"a": 1} or {"b": 2}').passed
+
+
+def test_json_schema_reports_every_fault() -> None:
+    schema = {"properties": {"a": {"type": "string"}, "b": {"items": {"minimum": 5}}}, "required": ["c"]}
+    found = grade("json_schema", schema, '{"a": 1, "b": [9, 1]}')
+    assert {mismatch.path for mismatch in found.mismatches} == {"$", "a", "b[1]"}
+    assert "more" in found.reason
+    assert grade("json_schema", {"type": "string"}, "plain text").passed
+    assert grade("json_schema", {"type": "object"}, "plain text").passed is False
+
+
+@pytest.mark.parametrize("schema", [{"type": 5}, {"$ref": "http://127.0.0.1:9/s"}, {"$ref": "file:///etc/hosts"}, "x"])
+def test_a_schema_that_cannot_be_used_is_unscored(schema: Any) -> None:
+    found = grade("json_schema", schema, {"a": 1})
+    assert found.passed is None and "JSON Schema" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_one"),
+    [
+        *(("str", "x", True), ("string", 1, False), ("int", 1, True), ("integer", True, False), ("number", 1.5, True)),
+        *(("bool", True, True), ("list", [], True), ("object", {}, True), ("null", None, True), ("dict", [], False)),
+        *(("Output", Output(), True), ("Struct", Output(), True), ("Case", Output(), False)),
+    ],
+)
+def test_is_instance(name: str, value: Any, is_one: bool) -> None:
+    assert grade("is_instance", name, value).passed is is_one

@@ -1,0 +1,74 @@
+"""Checks that are Python functions."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalloom.errors import EvalloomError
+from evalloom.matchers import Grade, Seen, Services, by_kind, functions_of, parse_check
+from evalloom.model import Case, Check, Origin, Output
+
+
+def ask(check: Check, value: Any = "x", services: Services | None = None, file: str = "") -> Grade:
+    async def run() -> Grade:
+        matcher = by_kind("python")
+        assert matcher is not None and matcher.ask is not None
+        case = Case("c", {"q": 1}, origin=Origin(file))
+        return await matcher.ask(check, Seen(value, Output(value), case), services or Services())
+
+    return asyncio.run(run())
+
+
+def refuse(value: Any) -> None:
+    assert value == "y", "expected y"
+
+
+async def slowly(value: Any) -> bool:
+    return bool(value == "x")
+
+
+@pytest.mark.parametrize(
+    ("function", "passed", "score"),
+    [
+        (lambda value: value == "x", True, None),
+        (lambda value, case: case.id == "other", False, None),
+        (lambda value: 0.4, False, 0.4),
+        (lambda value: {"pass": True, "score": 0.3, "reason": "why not"}, True, 0.3),
+        (lambda value: {"score": 0.9}, True, 0.9),
+        (lambda value: 7, None, None),
+        (lambda value: "yes", None, None),
+        (lambda value: value.nothing, None, None),
+        (slowly, True, None),
+        (refuse, False, None),
+    ],
+)
+def test_what_functions_may_answer(function: Any, passed: bool | None, score: float | None) -> None:
+    found = ask(parse_check({"python": function}))
+    assert (found.passed, found.score) == (passed, score)
+
+
+def test_code_of_a_data_file_runs_only_when_allowed(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WORD = 'x'\n")
+    (tmp_path / "own_checks_a.py").write_text("from beside import WORD\ndef good(value):\n    return value == WORD\n")
+    check = Check("python", "own_checks_a:good", options={"trusted": True})
+    file = (tmp_path / "cases.jsonl").as_posix()
+    refused = ask(check, file=file)
+    assert refused.passed is None and "--allow-code" in refused.reason
+    assert ask(check, file=file, services=Services(allow_code=True)).passed
+    assert ask(check, services=Services(functions=functions_of([check], tmp_path))).passed
+
+
+def test_code_inside_a_file_never_runs() -> None:
+    found = ask(Check("python", "__import__('os').getpid() > 0"), services=Services(allow_code=True))
+    assert found.passed is None and "module:function" in found.reason
+
+
+def test_functions_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "own_checks_b.py").write_text("raise RuntimeError('boom')\n")
+    for name, said in (("own_checks_b:f", "boom"), ("own_checks_c:f", "cannot import"), ("json:nope", "there is no")):
+        with pytest.raises(EvalloomError, match=said):
+            functions_of([Check("python", name)], tmp_path)
+        found = ask(Check("python", name), services=Services(allow_code=True), file=f"{tmp_path.as_posix()}/c.jsonl")
+        assert found.passed is None and said in found.reason

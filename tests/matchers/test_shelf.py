@@ -1,0 +1,109 @@
+"""What every matcher does, whatever it is given."""
+
+import asyncio
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import evalloom.dialects as dialects
+from evalloom.matchers import MATCHERS, Matcher, Services, by_kind, why_unknown
+from evalloom.matchers.matcher import Grade
+from evalloom.model import Case, Check, Output, Request, Response, Run
+from evalloom.score import grade_now, score
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = st.text(max_size=12) | st.sampled_from(
+    ["(", "[1, 2]", '{"a": 1}', "regex:(", "semantic:x", "contains:", "一百二十三", "$.a[*]", "zh", "output", "\ud800"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+OPTIONS = st.dictionaries(
+    st.sampled_from(
+        [
+            *(
+                "threshold",
+                "weight",
+                "negate",
+                "tolerance",
+                "relative",
+                "ignore_fields",
+                "strict",
+                "min",
+                "max",
+                "unit",
+            ),
+            *("scale", "variant", "reference", "normalise", "case_sensitive", "check", "match", "pick", "top_k", "n"),
+            *("set_threshold", "set_weight", "ordered", "exact", "all", "punctuation", "function"),
+        ]
+    ),
+    JSON,
+    max_size=3,
+)
+
+
+async def odd_judge(request: Request) -> Response:
+    return Response('{"reason": "so", "score": 1, "pass": true}')
+
+
+async def odd_embedder(texts: list[str]) -> list[list[float]]:
+    return [[float(len(text)), 1.0] for text in texts]
+
+
+@pytest.mark.parametrize("matcher", MATCHERS, ids=lambda matcher: matcher.kind)
+@settings(max_examples=settings().max_examples // 3)
+@given(expected=JSON, value=JSON, options=OPTIONS, where=st.sampled_from(["output", "output.a[0]", "sources", "steps"]))
+def test_no_matcher_raises(matcher: Matcher, expected: Any, value: Any, options: Any, where: str) -> None:
+    case = Case("c", {"q": "x"}, (Check(matcher.kind, expected, where, options=options),))
+    output = Output(value, sources=value if isinstance(value, list) else [])
+    scored = asyncio.run(score(case, Run("k", "c", output=output), Services(odd_judge, "odd", odd_embedder)))
+    assert scored.status in ("passed", "failed", "unscored")
+    assert scored.verdicts[0].status == "passed" or scored.verdicts[0].reason
+
+
+@pytest.mark.parametrize("matcher", MATCHERS, ids=lambda matcher: matcher.kind)
+def test_a_value_deeper_than_the_stack(matcher: Matcher) -> None:
+    value: Any = "x"
+    for _ in range(100_000):
+        value = [value]
+    case = Case("c", {}, (Check(matcher.kind, value), Check(matcher.kind, "x"), Check(matcher.kind, {"type": "array"})))
+    scored = asyncio.run(score(case, Run("k", "c", output=Output(value)), Services()))
+    assert len(scored.verdicts) == 3
+
+
+def test_matchers_are_told_apart_and_say_what_they_do() -> None:
+    kinds = [matcher.kind for matcher in MATCHERS]
+    assert len(set(kinds)) == len(kinds)
+    for matcher in MATCHERS:
+        assert by_kind(matcher.kind) is matcher
+        assert matcher.summary and (matcher.grade or matcher.ask)
+        assert matcher.waits is (matcher.grade is None)
+
+
+def test_every_kind_is_documented() -> None:
+    page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+    table = page.partition("## Kinds")[2].split("\n\n")[1]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(matcher.kind for matcher in MATCHERS)
+
+
+def test_what_dialects_ask_for_is_scored_or_explained() -> None:
+    folder = Path(inspect.getfile(dialects)).parent
+    asked = {kind for file in folder.glob("*.py") for kind in re.findall(r'Check\("(\w+)"', file.read_text("utf-8"))}
+    assert asked and all(by_kind(kind) for kind in asked)
+    for kind in ("javascript", "is_sql", "webhook", "has_matching_span", "meteor"):
+        scored = grade_now(Case("c", {}, (Check(kind),)), Run("k", "c"), Services())
+        assert scored is not None and scored.status == "unscored"
+        assert repr(kind) in scored.verdicts[0].reason
+
+
+def test_an_unknown_kind_proposes_a_known_one() -> None:
+    assert why_unknown("contans").endswith("Did you mean 'contains'?")
+    assert "known are equals" in why_unknown("zzzzzz")
+    assert Grade(None).passed is None
