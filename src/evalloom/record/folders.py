@@ -1,0 +1,66 @@
+"""The folder of batches: which there are, which is meant, and how one is removed."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+
+from evalloom.errors import EvalloomError, usage_error
+from evalloom.model import Batch
+from evalloom.record.read import MANIFEST, manifest
+
+FOLDER = Path(".evalloom") / "batches"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def new_id() -> str:
+    """An id that sorts by time and that no other process takes."""
+    now = datetime.now(UTC)
+    # To the millisecond: whoever runs twice within a second still means the second one by `latest`.
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(2)}"
+
+
+def batches(folder: Path = FOLDER, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Path, Batch]]:
+    """The batches that can be read, newest first; about the others there is a warning."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir(), reverse=True):
+        if (path / MANIFEST).is_file():
+            try:
+                yield path, manifest(path)
+            except EvalloomError as fault:
+                warn(str(fault))
+
+
+def find(name: str, folder: Path = FOLDER) -> Path:
+    """The batch of this id, of a beginning that only one has, `latest`, or at this path."""
+    if name in ("latest", "last"):
+        newest = next(batches(folder), None)
+        if newest is None:
+            raise usage_error("no_batch", f"{folder.as_posix()}: there is no batch yet. 'evalloom run' makes one")
+        return newest[0]
+    if (Path(name) / MANIFEST).is_file():
+        return Path(name)
+    there = sorted(path.name for path in folder.iterdir() if (path / MANIFEST).is_file()) if folder.is_dir() else []
+    meant = [id for id in there if id == name] or [id for id in there if id.startswith(name) and _ID.fullmatch(name)]
+    if len(meant) == 1:
+        return folder / meant[0]
+    if meant:
+        raise usage_error("no_batch", f"{name!r} is the beginning of {len(meant)} batches: {', '.join(meant[:5])}")
+    close = get_close_matches(name, there, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else " 'evalloom batches list' shows what there is."
+    raise usage_error("no_batch", f"there is no batch {name!r} in {folder.as_posix()}.{hint}")
+
+
+def remove(path: Path) -> None:
+    """Removes a batch and everything in it."""
+    try:
+        shutil.rmtree(path)
+    except OSError as fault:
+        reason = (fault.strerror or str(fault)).lower()
+        raise EvalloomError("cannot_write", f"{path.as_posix()}: cannot be removed: {reason}") from None
