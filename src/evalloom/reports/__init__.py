@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import IO, Protocol
 
-from evalloom.reports import lint_github, lint_json, lint_markdown, lint_sarif, lint_text
+from evalloom.reports import (
+    lint_github,
+    lint_json,
+    lint_markdown,
+    lint_sarif,
+    lint_text,
+    run_csv,
+    run_json,
+    run_jsonl,
+    run_junit,
+)
 from evalloom.reports.lint import LintReport
+from evalloom.reports.run_report import RunReport
 
 
 class LintReporter(Protocol):
@@ -17,4 +28,14 @@ class LintReporter(Protocol):
     def render(self, report: LintReport) -> str: ...
 
 
+class RunReporter(Protocol):
+    """A module that writes a batch in one format, run by run."""
+
+    name: str
+    suffix: str
+
+    def render(self, report: RunReport, stream: IO[bytes]) -> None: ...
+
+
 LINT_REPORTERS: tuple[LintReporter, ...] = (lint_text, lint_json, lint_markdown, lint_sarif, lint_github)
+RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, run_jsonl, run_csv, run_junit)

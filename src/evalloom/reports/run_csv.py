@@ -1,0 +1,117 @@
+"""A batch as a table: one row a run, two columns a check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+from evalloom.model import Run, Scored, Verdict
+from evalloom.reports.run_report import (
+    ReportRow,
+    RunReport,
+    cell,
+    label,
+    not_passed,
+    origin,
+    reason,
+    spent,
+    verdict_record,
+)
+
+name = "csv"
+suffix = ".csv"
+
+MOST_CHECKS = 200
+"""Checks beyond this many names share the column `more_checks`: a spreadsheet holds 16,384 columns."""
+
+_RUN_COLUMNS = (
+    "case_id",
+    "profile",
+    "repeat",
+    "outcome",
+    "status",
+    "score",
+    "output",
+    "error",
+    "reasons",
+    "duration_s",
+    "tokens",
+    "cost",
+    "tags",
+    "origin",
+)
+_QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
+_FORMULA_STARTS = frozenset("=+-@\t\r＝＋－＠")
+
+
+def render(report: RunReport, stream: IO[bytes]) -> None:
+    names = _check_names(report.rows)
+    columns = [f"{check} {part}" for check in names[:MOST_CHECKS] for part in ("status", "score")]
+    more = ["more_checks"] if len(names) > MOST_CHECKS else []
+    # Without the mark at the beginning, Excel shows Chinese as garbage.
+    stream.write(b"\xef\xbb\xbf" + _line([*_RUN_COLUMNS, *columns, *more]))
+    for run, scored in report.rows:
+        stream.write(_line([*_run_cells(run, scored), *_check_cells(scored, names)]))
+
+
+def _check_names(rows: Iterable[ReportRow]) -> list[str]:
+    """The names of all checks in the order in which they first appear."""
+    return list({name: None for _, scored in rows for name, _ in _named(scored)})
+
+
+def _named(scored: Scored) -> Iterator[tuple[str, Verdict]]:
+    """The verdicts by name; a second one of the same name is numbered, so that neither hides the other."""
+    taken: set[str] = set()
+    for verdict in scored.verdicts:
+        name, number = label(verdict), 1
+        while name in taken:
+            number += 1
+            name = f"{label(verdict)} #{number}"
+        taken.add(name)
+        yield name, verdict
+
+
+def _run_cells(run: Run, scored: Scored) -> list[Any]:
+    tokens, cost = spent(run, scored)
+    return [
+        run.case_id,
+        run.profile,
+        run.repeat,
+        run.outcome,
+        scored.status,
+        scored.score,
+        None if run.error else run.output.value,
+        run.error,
+        "\n".join(map(reason, not_passed(scored))),
+        run.duration_s,
+        tokens,
+        cost,
+        ", ".join(run.tags),
+        origin(run),
+    ]
+
+
+def _check_cells(scored: Scored, names: list[str]) -> list[Any]:
+    verdicts = dict(_named(scored))
+    cells: list[Any] = []
+    for name in names[:MOST_CHECKS]:
+        verdict = verdicts.pop(name, None)
+        cells += [verdict.status, verdict.score] if verdict else [None, None]
+    if len(names) > MOST_CHECKS:
+        cells.append([verdict_record(verdict) for verdict in verdicts.values()] or None)
+    return cells
+
+
+def _line(cells: list[Any]) -> bytes:
+    return (",".join(map(_cell, cells)) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _cell(value: Any) -> str:
+    text = cell(value)
+    if not text or isinstance(value, int | float):
+        return text
+    # A spreadsheet would run such a text as a formula; the apostrophe makes it text.
+    if isinstance(value, str) and text[0] in _FORMULA_STARTS:
+        text = f"'{text}"
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text

@@ -1,0 +1,113 @@
+"""What every reporter of a batch starts from: its facts, its figures, and its runs one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from evalloom.model import Record, Run, Scored, Verdict
+
+ReportRow = tuple[Run, Scored]
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """A batch as reporters see it. `rows` come in the order of the cases and are gone through more than once."""
+
+    batch: Record
+    summary: Record
+    gates: list[Record]
+    rows: Iterable[ReportRow]
+    tool: str = "evalloom run"
+
+    def __post_init__(self) -> None:
+        # The second time a generator would give nothing, and a report would lack its runs without a word.
+        if isinstance(self.rows, Iterator):
+            raise TypeError("rows: expected something that can be gone through again, such as a list, got an iterator")
+
+
+def row(run: Run, scored: Scored) -> Record:
+    """One run as a line of JSON: every key is always there."""
+    tokens, cost = spent(run, scored)
+    return {
+        "case_id": run.case_id,
+        "profile": run.profile,
+        "repeat": run.repeat,
+        "outcome": run.outcome,
+        "status": scored.status,
+        "output": None if run.error else run.output.value,
+        "error": run.error or None,
+        "verdicts": [verdict_record(verdict) for verdict in scored.verdicts],
+        "duration_s": run.duration_s,
+        "tokens": tokens,
+        "cost": cost,
+        "tags": list(run.tags),
+        "origin": origin(run),
+    }
+
+
+def verdict_record(verdict: Verdict) -> Record:
+    return {
+        "name": verdict.name,
+        "kind": verdict.kind,
+        "where": verdict.where,
+        "status": verdict.status,
+        "score": verdict.score,
+        "reason": verdict.reason,
+        "mismatches": [
+            {"path": mismatch.path, "expected": mismatch.expected, "actual": mismatch.actual}
+            for mismatch in verdict.mismatches
+        ],
+    }
+
+
+def spent(run: Run, scored: Scored) -> tuple[int, float]:
+    """The tokens and the cost of a run and its scoring together."""
+    # 0.1 + 0.2 is 0.30000000000000004, which no reader wants to see as a price.
+    return run.usage.tokens + scored.usage.tokens, round(run.usage.cost + scored.usage.cost, 10)
+
+
+def origin(run: Run) -> str:
+    """`cases.jsonl:14`, or only the file where there are no lines."""
+    return f"{run.origin.file}:{run.origin.line}" if run.origin.line else run.origin.file
+
+
+def label(verdict: Verdict) -> str:
+    """What a check is called in a report."""
+    return verdict.name or verdict.kind
+
+
+def not_passed(scored: Scored) -> list[Verdict]:
+    """The verdicts that explain why a run did not pass, those that decided it first."""
+    verdicts = [verdict for verdict in scored.verdicts if verdict.status != "passed"]
+    return sorted(verdicts, key=lambda verdict: verdict.status != scored.status)
+
+
+def reason(verdict: Verdict) -> str:
+    """Which check it was, and what it said."""
+    return f"{label(verdict)}: {verdict.reason or verdict.status}"
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON on one line, without NaN."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(value))
+
+
+def cell(value: Any) -> str:
+    """A value as text: a string as it is, anything else as JSON, nothing as nothing."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else encode(value).decode()
+
+
+def _encodable(value: Any) -> Any:
+    """The same value with half characters, which UTF-8 cannot hold, spelled out as escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
