@@ -25,12 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # These start a process for almost every test.
 HERE = Path(__file__).parent
-SLOW_PLACES = ("cli", "tools", "workbench", "test_docs.py", "test_examples.py", "test_repository.py")
+SLOW_PLACES = ("cli", "faults", "tools", "workbench")
+SLOW_FILES = ("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0] in SLOW_PLACES:
+        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0] in SLOW_PLACES + SLOW_FILES:
             item.add_marker(pytest.mark.slow)
     wanted = config.getoption("--req")
     if wanted is None:

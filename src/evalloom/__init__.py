@@ -9,19 +9,25 @@ if TYPE_CHECKING:
     from evalloom.dialects.dataset import Dataset
     from evalloom.dialects.dialect import Rules
     from evalloom.errors import EvalloomError
-    from evalloom.model import Case, Check, Checked, Finding, Origin
+    from evalloom.model import Case, Check, Checked, Context, Finding, Origin, Output
+    from evalloom.workbench.api import evaluate
     from evalloom.workbench.lint import check, read
+    from evalloom.workbench.results import Results
 
 _HOMES = {
     "Case": "evalloom.model",
     "Check": "evalloom.model",
     "Checked": "evalloom.model",
+    "Context": "evalloom.model",
     "Dataset": "evalloom.dialects.dataset",
     "EvalloomError": "evalloom.errors",
     "Finding": "evalloom.model",
     "Origin": "evalloom.model",
+    "Output": "evalloom.model",
+    "Results": "evalloom.workbench.results",
     "Rules": "evalloom.dialects.dialect",
     "check": "evalloom.workbench.lint",
+    "evaluate": "evalloom.workbench.api",
     "read": "evalloom.workbench.lint",
 }
 
@@ -29,13 +35,17 @@ __all__ = [
     "Case",
     "Check",
     "Checked",
+    "Context",
     "Dataset",
     "EvalloomError",
     "Finding",
     "Origin",
+    "Output",
+    "Results",
     "Rules",
     "__version__",
     "check",
+    "evaluate",
     "read",
 ]
 

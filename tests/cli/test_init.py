@@ -1,5 +1,7 @@
-"""`evalloom init` writes a suite that `evalloom validate` finds and passes, and overwrites nothing."""
+"""`evalloom init` writes a suite that `evalloom validate` passes and `evalloom run` runs, and overwrites nothing."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evalloom import Rules, check
-from evalloom.settings import find_datasets
+from evalloom.settings import find_datasets, first_profile, key_names, llm_of, load, profile
 from evalloom.workbench.init import SUITES
 
 
@@ -20,9 +22,29 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_suite_passes_its_own_validation(dialect: str, tmp_path: Path) -> None:
     written = call(tmp_path, "init", "a suite", "--dialect", dialect)
     checked = call(tmp_path / "a suite", "validate", "--strict")
-    assert written.returncode == 0 and "cd 'a suite' && evalloom validate" in written.stdout
+    assert written.returncode == 0 and "cd 'a suite' && evalloom run" in written.stdout
     assert checked.returncode == 0, checked.stdout
     assert f": {dialect} (" in checked.stdout
+
+
+@pytest.mark.parametrize("dialect", SUITES)
+def test_suite_runs_offline_at_once(dialect: str, tmp_path: Path) -> None:
+    call(tmp_path, "init", "--dialect", dialect)
+    done = call(tmp_path, "run", "--json")
+    summary = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert summary["passed"] == summary["total"] >= 3 and list(summary["profiles"]) == ["offline"]
+
+
+@pytest.mark.parametrize("dialect", SUITES)
+def test_a_real_model_is_a_matter_of_taking_marks_away(dialect: str, tmp_path: Path) -> None:
+    call(tmp_path, "init", "--dialect", dialect)
+    path = tmp_path / "evalloom.yaml"
+    path.write_text(re.sub(r"^  # (?=real:|  )", "  ", path.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8")
+    known = load(path)
+    real = llm_of(known, profile(known, "real").run)
+    assert real.model and real.base_url.startswith("https://") and "HOP_KEY_REAL" in key_names(real)
+    assert first_profile(known).run == "offline"
 
 
 @pytest.mark.parametrize("dialect", SUITES)
@@ -37,7 +59,7 @@ def test_dataset_has_a_handful_of_cases(dialect: str, tmp_path: Path) -> None:
 
 def test_default_is_a_pipeline_testset_here(tmp_path: Path) -> None:
     done = call(tmp_path, "init")
-    assert done.stdout.splitlines()[-1] == "Next: evalloom validate"
+    assert done.stdout.splitlines()[-1] == "Next: evalloom run"
     assert (tmp_path / SUITES["pipeline"].dataset).is_file() and (tmp_path / "evalloom.yaml").is_file()
 
 

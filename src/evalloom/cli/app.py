@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from traceback import format_exc
 
 import click
 
@@ -12,12 +13,16 @@ from evalloom import __version__
 from evalloom.errors import EvalloomError
 
 COMMANDS = {
+    "run": "Run cases against a target, score them, and keep a record.",
+    "score": "Score a batch again, without running anything.",
+    "batches": "List, show and remove the batches that were run.",
     "validate": "Say what is wrong with test files, before a run is paid for.",
     "convert": "Write the cases of a file in another format.",
     "inspect": "Show what is in a file: dialect, cases, tags, fields, a sample.",
     "schema": "Print the JSON Schema of a format, for editors.",
     "demo": "Validate and convert the bundled examples.",
     "init": "Write a small suite to start from.",
+    "doctor": "Look at settings, keys, endpoints and versions.",
 }
 
 
@@ -72,7 +77,7 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
         fault.show()
         return fault.exit_code
     except EvalloomError as fault:
-        click.echo(f"{name}: {fault}", err=True)
+        click.echo(_without_keys(f"{name}: {fault}"), err=True)
         return fault.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{name}: interrupted", err=True)
@@ -82,7 +87,15 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
         return 3
     except Exception as fault:  # a bug of ours: the user gets a line, not a traceback
         if "--debug" in arguments:
-            raise
-        click.echo(f"{name}: this is a bug in evalloom: {type(fault).__name__}: {fault}", err=True)
+            click.echo(_without_keys(format_exc()), err=True)
+        click.echo(_without_keys(f"{name}: this is a bug in evalloom: {type(fault).__name__}: {fault}"), err=True)
         click.echo("Run it again with 'evalloom --debug …' and report what it shows. [internal_error]", err=True)
         return 3
+
+
+def _without_keys(text: str) -> str:
+    """A text without the keys of the environment: whatever goes wrong may quote one."""
+    from evalloom import settings
+    from evalloom.settings import keys
+
+    return keys.hidden(text, settings.secrets(settings.Settings()))

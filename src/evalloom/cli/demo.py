@@ -6,75 +6,94 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from evalloom.cli.run_text import Line, print_lines
 from evalloom.files.write import write_text
 from evalloom.model import Finding
 from evalloom.reports.lint import in_line_order, tell
 from evalloom.workbench import demo as workbench
-from evalloom.workbench.demo import Demo, Seen, Trip
+from evalloom.workbench.demo import COUNTED, Demo, Ran, Seen, Trip
 
-Line = tuple[str, str]
-"""A line to print, and the style it has on a terminal."""
-
+_WIDTH = 110
 _STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 @click.command("demo")
-@click.option("-o", "--output", default="evalloom-demo", metavar="DIR", help="Folder of the report.", show_default=True)
-@click.option("--keep", default="", metavar="DIR", help="Keep the examples, the converted files and the report there.")
+@click.option(
+    "-o",
+    "--output",
+    default="evalloom-demo",
+    metavar="DIR",
+    help="Folder of the report and records.",
+    show_default=True,
+)
+@click.option(
+    "--keep",
+    default="",
+    metavar="DIR",
+    help="Keep the examples, the converted files, the records and the report there.",
+)
 def command(output: str, keep: str) -> int:
-    """Validate and convert the bundled examples, and say what was found.
+    """Run, validate and convert the bundled examples, and say what was found.
 
-    Needs no key and no network. One of the examples is faulty on purpose, to show findings.
+    Needs no key and no network: answers come from files. Some cases fail on purpose, to show failures, and one of the
+    files is faulty on purpose, to show findings.
     Exit codes: 0 everything behaved as expected, 3 something did not.
     """
     folder = Path(keep or output)
     examples = workbench.keep_examples(folder) if keep else workbench.find_examples()
-    demo = workbench.run(examples, folder / "converted" if keep else None)
+    demo = workbench.run(examples, folder, folder / "converted" if keep else None)
     reports = (folder / "report.md", folder / "report.json")
     write_text(reports[0], workbench.markdown(demo))
     write_text(reports[1], json.dumps(workbench.document(demo), ensure_ascii=False, indent=2) + "\n")
-    _print([*_account(demo), *_closing(demo, reports)])
+    print_lines([*_account(demo), *_closing(demo, reports)])
     return 0 if demo.as_expected else 3
-
-
-def _print(lines: Iterable[Line]) -> None:
-    if not sys.stdout.isatty():
-        for text, _ in lines:
-            click.echo(text)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
-    for text, style in lines:
-        console.print(Text(text, style=style))
 
 
 def _account(demo: Demo) -> Iterator[Line]:
     sound = [one for one in demo.seen if not one.example.is_faulty]
     faulty = [one for one in demo.seen if one.example.is_faulty]
     yield f"evalloom demo: {tell(len(demo.seen), 'file')} of {demo.examples.as_posix()}, no key, no network", "bold"
-    yield from _heading("1. What is in these files, and is it sound?")
+    yield from _heading("1. The examples, run and scored")
+    for ran in demo.ran:
+        yield from _ran_lines(ran)
+    yield from _heading("2. What is in these files, and is it sound?")
     for one in sound:
         yield from _file_lines(one)
-    yield from _heading("2. A file with one of every fault, to show what findings look like")
+    yield from _heading("3. A file with one of every fault, to show what findings look like")
     for one in faulty:
         yield from _file_lines(one)
-    yield from _heading("3. The five formats, each written in the others and back")
+    yield from _heading("4. The five formats, each written in the others and back")
     yield from (_trip_line(trip) for trip in demo.trips if trip.start != trip.via)
     yield _rewriting_line([trip for trip in demo.trips if trip.start == trip.via])
-    yield from _heading("4. Files from elsewhere, written as pipeline testsets")
+    yield from _heading("5. Files from elsewhere, written as pipeline testsets")
     yield from (_trip_line(trip) for trip in demo.arrivals)
 
 
 def _heading(text: str) -> Iterator[Line]:
     yield "", ""
     yield text, "bold cyan"
+
+
+def _ran_lines(ran: Ran) -> Iterator[Line]:
+    profiles = ran.results.summary.profiles if ran.results else {}
+    for name, figures in profiles.items():
+        label = f"{ran.suite.folder} · {name}" if len(profiles) > 1 else ran.suite.folder
+        counts = "".join(f"{n:4} {status}" if (n := getattr(figures, status)) else "" for status in COUNTED)
+        rate = "{} ({})".format(*workbench.rates(figures))
+        yield f"  {label:14} {tell(figures.total, 'run'):>8} {counts:39} {rate}{_surprise(ran.as_expected)}", ""
+    if not profiles:
+        yield f"  {ran.suite.folder:14} could not be run{_surprise(False)}", ""
+    for failure in ran.failures()[:1]:
+        yield f"      worst: {_short(failure)}", "red"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def _file_lines(one: Seen) -> Iterator[Line]:
@@ -125,7 +144,7 @@ def _surprise(as_expected: bool) -> str:
 
 
 def _closing(demo: Demo, reports: tuple[Path, ...]) -> Iterator[Line]:
-    verdict, style = "Everything behaved as expected; the faulty file failed, as it should.", "bold green"
+    verdict, style = "Everything behaved as expected: what failed above is meant to fail.", "bold green"
     if not demo.as_expected:
         verdict, style = "Something did not behave as expected: see NOT AS EXPECTED above.", "bold red"
     yield "", ""
@@ -133,8 +152,14 @@ def _closing(demo: Demo, reports: tuple[Path, ...]) -> Iterator[Line]:
     yield f"The whole account: {' and '.join(path.as_posix() for path in reports)}", ""
     yield "", ""
     yield "Next:", "bold"
-    for line in _next_commands(demo.examples):
+    for line in (*_show_commands(demo.ran), *_next_commands(demo.examples)):
         yield f"  {line}", ""
+
+
+def _show_commands(ran: list[Ran]) -> Iterator[str]:
+    """How to look at one of the records."""
+    for results in [one.results for one in ran if one.results][:1]:
+        yield f"{_our_name()} batches show {shlex.quote(results.path.as_posix())}"
 
 
 def _next_commands(examples: Path) -> Iterator[str]:
@@ -147,6 +172,7 @@ def _next_commands(examples: Path) -> Iterator[str]:
     def path(file: str) -> str:
         return shlex.quote((examples / file).as_posix())
 
+    yield f"{us} run --config {path('first/evalloom.yaml')}"
     checks = "--check-sources-exist --check-must-include-in-sources"
     yield f"{us} validate {path('elsewhere/faulty_eval_cases.jsonl')} --root {path('rag')} {checks}"
     yield f"{us} inspect {path('hop/TestCases/hallucination_cases.jsonl')}"

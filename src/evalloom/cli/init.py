@@ -14,12 +14,15 @@ from evalloom.workbench.init import SUITES, write_suite
 @click.argument("folder", metavar="[DIR]", default=".")
 @click.option("--dialect", type=click.Choice(list(SUITES)), default="pipeline", show_default=True, help="The format.")
 def command(folder: str, dialect: str) -> int:
-    """Write a small suite to start from: a few cases, and an evalloom.yaml that names them.
+    """Write a small suite to start from: a few cases, what they test, and an evalloom.yaml that names both.
+
+    `evalloom run` runs it at once: answers come from a file, so it needs no key and no network. The comments in
+    evalloom.yaml say how to put a real model in its place.
 
     No file is overwritten. Exit codes: 0 written, 2 a file is already there, 3 could not be written.
     """
     for path in write_suite(Path(folder), SUITES[dialect]):
         click.echo(f"wrote {path.as_posix()}")
     is_here = Path(folder).resolve() == Path.cwd()
-    click.echo(f"Next: {'' if is_here else f'cd {shlex.quote(folder)} && '}evalloom validate")
+    click.echo(f"Next: {'' if is_here else f'cd {shlex.quote(folder)} && '}evalloom run")
     return 0

@@ -54,11 +54,13 @@ def existing_folder(root: str) -> Path:
     return Path(root)
 
 
-def print_findings(report: LintReport) -> None:
-    """Findings on stdout: plain lines, and on a terminal in colour with the offending line below each."""
-    if not sys.stdout.isatty():
-        click.echo(lint_text.render_for_console(report), nl=False)
+def print_findings(report: LintReport, to_stderr: bool = False) -> None:
+    """Findings as plain lines, and on a terminal in colour with the offending line below each."""
+    if not (sys.stderr if to_stderr else sys.stdout).isatty():
+        click.echo(lint_text.render_for_console(report), nl=False, err=to_stderr)
         return
+    from rich.console import Console
+
     from evalloom.cli.terminal import print_report
 
-    print_report(report)
+    print_report(report, Console(highlight=False, soft_wrap=True, stderr=to_stderr))

@@ -18,7 +18,7 @@ from evalloom.files.write import write_text
 from evalloom.model import Checked, Finding, Origin
 from evalloom.reports import lint_json, lint_markdown
 from evalloom.reports.lint import LintReport
-from evalloom.workbench.lint import LintOptions, lint_source, now
+from evalloom.workbench.lint import LintOptions, lint_sources, now
 
 TOOL = "validate_eval_cases"
 
@@ -69,7 +69,7 @@ def command(
     else:
         options = LintOptions(dialect="rag", rules=rules, hints=False, tool=TOOL)
         path = folder / cases
-        report = relative_to_root(lint_source(Source(path.as_posix(), path), options), folder, cases)
+        report = relative_to_root(lint_sources([Source(path.as_posix(), path)], options), folder, cases)
     if as_json:
         click.echo(lint_json.render(report), nl=False)
     else:

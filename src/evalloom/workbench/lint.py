@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from evalloom import settings
 from evalloom.dialects.contract import read_contract
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import Mapping, parse_mapping
 from evalloom.dialects.rag import forget_sources
-from evalloom.errors import usage_error
+from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES, RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import Source, source_of
@@ -52,10 +53,11 @@ def lint(paths: Iterable[str], options: LintOptions = LintOptions()) -> LintRepo
     return LintReport(checked, options.tool, options.rules.root, now(), options.strict)
 
 
-def lint_source(source: Source, options: LintOptions) -> LintReport:
-    """The findings about one file, and only a file."""
+def lint_sources(sources: Iterable[Source], options: LintOptions) -> LintReport:
+    """The findings about some files, and only files."""
     forget_sources()
-    return LintReport([_lint_one(source, options)], options.tool, options.rules.root, now(), options.strict)
+    checked = [_lint_one(source, options) for source in sources]
+    return LintReport(checked, options.tool, options.rules.root, now(), options.strict)
 
 
 def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str = "") -> Dataset:
@@ -76,14 +78,30 @@ def find_sources(paths: Iterable[str], encoding: str = "") -> Iterator[tuple[Sou
         if given == "-" or not os.path.isdir(path):
             yield source_of(given, encoding), False
             continue
-        found = False
-        for file in sorted(path.rglob("*")):
+        found, files = False, sorted(path.rglob("*"))
+        parts = {part for file in files if file.name == settings.FILE_NAME for part in _parts_of(file)}
+        for file in files:
             source = source_of(file, encoding)
-            if source.suffix in _SUFFIXES and _is_looked_at(file.relative_to(path)) and _is_data(file):
+            if source.suffix not in _SUFFIXES or file in parts:
+                continue
+            if _is_looked_at(file.relative_to(path)) and _is_data(file):
                 found = True
                 yield source, True
         if not found:
             raise usage_error("no_files", f"{path.as_posix()}: expected files in JSONL, JSON, CSV or YAML, found none")
+
+
+def _parts_of(config: Path) -> Iterator[Path]:
+    """The files that a settings file names as scripts of llms or as its prompt: no data, though they are YAML."""
+    try:
+        known = settings.load(config)
+    except EvalloomError:
+        return  # `evalloom run` says what is wrong with it
+    yield from (llm.folder / llm.file for llm in known.llms.values() if llm.file)
+    target = known.target
+    prompt = target.get("prompt") if isinstance(target, dict) else target.removeprefix("prompt:")
+    if isinstance(prompt, str):
+        yield known.folder / prompt
 
 
 def _is_looked_at(path: Path) -> bool:

@@ -1,0 +1,154 @@
+"""`evalloom run`: cases against a target, scored, recorded, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from evalloom import settings
+from evalloom.cli.options import print_findings, reading_options, refuse_overwriting
+from evalloom.cli.progress import showing
+from evalloom.cli.run_options import refuse_conflicts, run_options, settings_of
+from evalloom.cli.run_text import dry_run_lines, print_lines, result_lines
+from evalloom.dialects.mapping import parse_mapping
+from evalloom.errors import EvalloomError
+from evalloom.reports.lint import tell
+from evalloom.settings import keys
+from evalloom.workbench.dry_run import look_ahead
+from evalloom.workbench.evaluate import InvalidData, Live, evaluate
+from evalloom.workbench.outputs import reporters_for, write_outputs
+from evalloom.workbench.plan import Plan, Reading
+from evalloom.workbench.prepare import Asked, prepare
+from evalloom.workbench.results import Results
+from evalloom.workbench.resume import Resume
+from evalloom.workbench.watch import changes, watched
+
+
+@click.command("run")
+@click.argument("datasets", metavar="[DATASET]…", nargs=-1)
+@run_options
+@reading_options
+def command(datasets: tuple[str, ...], **flags: Any) -> int:
+    """Run cases against a target, score them, and keep a record.
+
+    Without DATASET and --target, what evalloom.yaml says. Needs no key to start: --profile echo answers with the
+    prompt, --profile scripted:FILE from a file of rules.
+
+    \b
+    evalloom run cases.jsonl --target prompt:prompt.md --profile scripted:answers.yaml
+    evalloom run cases.jsonl --target python:my_module:answer -o results.csv
+    evalloom run --resume                       go on with the newest batch of the same run
+
+    Exit codes: 0 good, 1 a case or a gate failed, 2 wrong usage or invalid data, 3 could not finish.
+    """
+    refuse_conflicts(datasets, flags)
+    asked = _asked(datasets, flags)
+    resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
+    run = _Run(asked, flags["as_json"])
+    if flags["dry_run"]:
+        return run.look_ahead(resume)
+    return run.again_and_again(resume) if flags["watch"] else run.once(resume)
+
+
+def _asked(datasets: tuple[str, ...], flags: dict[str, Any]) -> Asked:
+    return Asked(
+        datasets,
+        flags["config"],
+        flags["target"],
+        flags["judge"],
+        flags["allow_code"],
+        flags["record"],
+        flags["replay"],
+        settings_of(flags),
+        Reading(flags["dialect"], parse_mapping(flags["mapping"]), flags["encoding"]),
+    )
+
+
+class _Run:
+    """One call of the command, which `--watch` repeats."""
+
+    def __init__(self, asked: Asked, as_json: bool) -> None:
+        self._asked = asked
+        self._as_json = as_json
+        self._last: Results | None = None
+
+    def look_ahead(self, resume: Resume) -> int:
+        plan = prepare(self._asked)
+        found = _told(lambda: look_ahead(plan, resume))
+        if self._as_json:
+            click.echo(msgspec.json.encode(found))
+        else:
+            print_lines(dry_run_lines(found))
+        return 0
+
+    def once(self, resume: Resume) -> int:
+        plan = prepare(self._asked)
+        outputs = reporters_for(plan.options.output)
+        written = [path for path, _ in outputs] + [Path(name) for name in [plan.record] if name]
+        refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
+        live = Live()
+        with showing(live, is_quiet=self._as_json):
+            results = _told(lambda: evaluate(plan, live, resume, warn))
+        self._last = results
+        self._tell(plan, results)
+        write_outputs(results, outputs)
+        return exit_code(plan, results)
+
+    def again_and_again(self, resume: Resume) -> int:
+        """Runs, and runs again whatever a change affects; ends with Ctrl-C, and with the exit code of the last run."""
+        code = 0
+        try:
+            for files in changes(lambda: prepare(self._asked)):
+                code = self._once_or_told(resume)
+                if self._last is not None:
+                    if self._last.stopped == "interrupted":
+                        return code
+                    # What a change does not affect is taken over; an error is no answer to keep.
+                    resume = Resume(source=str(self._last.path), retry_errors=True)
+                click.echo(f"Watching {tell(files, 'file')} for changes. Ctrl-C ends", err=True)
+        except KeyboardInterrupt:
+            pass
+        return code
+
+    def _once_or_told(self, resume: Resume) -> int:
+        try:
+            return self.once(resume)
+        except EvalloomError as fault:
+            click.echo(f"evalloom: {fault}", err=True)
+            return fault.exit_code
+
+    def _tell(self, plan: Plan, results: Results) -> None:
+        secrets = [*settings.secrets(plan.known), *plan.target.secrets]
+        if self._as_json:
+            click.echo(msgspec.json.encode(results.summary))
+        else:
+            print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results))
+
+
+def _told(work: Callable[[], Any]) -> Any:
+    """Does the work; data with errors are told line by line first."""
+    try:
+        return work()
+    except InvalidData as fault:
+        print_findings(fault.report, to_stderr=True)
+        raise
+
+
+def warn(message: str) -> None:
+    click.echo(f"evalloom: warning: {message}", err=True)
+
+
+def exit_code(plan: Plan, results: Results) -> int:
+    """0 good, 1 a case or a gate failed, 3 could not finish."""
+    if results.stopped:
+        return 3
+    if not all(gate.holds for gate in results.gates):
+        return 1
+    least = plan.options.fail_under
+    if least is not None:
+        return int(results.pass_rate is None or results.pass_rate < least)
+    return int(bool(results.summary.failed or results.summary.error))

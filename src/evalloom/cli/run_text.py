@@ -1,0 +1,212 @@
+"""What `evalloom run` prints: the summary, the worst failures with expected and actual, and what to type next."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from evalloom.analyse.tally import STATUSES, Figures
+from evalloom.model import Mismatch, Run, Scored, Verdict
+from evalloom.reports.lint import printable, tell
+from evalloom.workbench.dry_run import Ahead
+from evalloom.workbench.results import Results
+
+Line = tuple[str, str]
+"""A line to print, and the style it has on a terminal."""
+
+_SHOWN = 5
+_WIDTH = 100
+_MESSAGE_WIDTH = 400
+_STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Prints lines on stdout, in colour on a terminal."""
+    if not sys.stdout.isatty():
+        for text, _ in lines:
+            click.echo(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for text, style in lines:
+        console.print(Text(text, style=style))
+
+
+def result_lines(results: Results) -> Iterator[Line]:
+    """Everything there is to say about a batch."""
+    failures = results.worst()[:_SHOWN]
+    for run, scored in failures:
+        yield from run_lines(run, scored)
+    summary = results.summary
+    missed = summary.failed + summary.error
+    if missed > len(failures):
+        yield f"… and {missed - len(failures)} more that failed", "dim"
+    if missed:
+        yield "", ""
+    yield from _table(results)
+    yield from _spent(summary)
+    for gate in results.gates:
+        word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
+        yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
+    yield from _closing(results)
+
+
+def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Line]:
+    """One run: how it ended, what was not as expected, what came out; with everything that was sent when asked for."""
+    profile = f" · {run.profile}" if run.profile else ""
+    repeat = f" · repeat {run.repeat + 1}" if run.repeat else ""
+    head = (
+        f"{scored.status.upper()} {printable(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
+    )
+    yield head, _STYLES.get(scored.status, "yellow")
+    if run.error:
+        yield f"    {_short(run.error, _MESSAGE_WIDTH)}", ""
+    for verdict in scored.verdicts:
+        if verdict.status != "passed" or with_trace:
+            yield from _verdict_lines(verdict)
+    if not run.error:
+        yield f"    output: {_value(run.output.value)}", "dim"
+    if with_trace:
+        yield f"    took {run.duration_s:.3f} s, {tell(run.usage.tokens, 'token')}", "dim"
+        yield from _trace_lines(run)
+
+
+def _trace_lines(run: Run) -> Iterator[Line]:
+    for entry in run.trace:
+        yield f"    trace: {printable(str(entry.get('type')))}", "bold"
+        text = json.dumps(entry, ensure_ascii=False, indent=2, default=str)
+        for line in text.splitlines():
+            yield f"      {printable(line)}", "dim"
+
+
+def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
+    word = "" if verdict.status == "failed" else f" {verdict.status}"
+    reason = _short(verdict.reason)
+    yield f"    {printable(verdict.name)}{word}: {reason or 'as expected'}", ""
+    for mismatch in verdict.mismatches[:3]:
+        line = _mismatch(mismatch)
+        # The reason of a check on the whole output says the same already.
+        if line.removeprefix("$: ") != reason:
+            yield f"      {line}", ""
+    if len(verdict.mismatches) > 3:
+        yield f"      … and {len(verdict.mismatches) - 3} more differences", "dim"
+
+
+def _mismatch(mismatch: Mismatch) -> str:
+    where = f"{printable(mismatch.path)}: " if mismatch.path else ""
+    return f"{where}expected {_value(mismatch.expected)}, got {_value(mismatch.actual)}"
+
+
+def _table(results: Results) -> Iterator[Line]:
+    """One row per profile, with the columns that say something."""
+    profiles = results.summary.profiles
+    shown = [status for status in STATUSES if status in ("passed", "failed") or getattr(results.summary, status)]
+    header = ["profile", "runs", *shown, "pass rate", "95 % interval", "p50", "p95"]
+    rows = [
+        [
+            name or "-",
+            str(one.total),
+            *(str(getattr(one, status)) for status in shown),
+            *_rates(one),
+            _seconds(one.p50_latency_s),
+            _seconds(one.p95_latency_s),
+        ]
+        for name, one in profiles.items()
+    ]
+    yield from table_lines(header, rows)
+
+
+def table_lines(header: list[str], rows: list[list[str]]) -> Iterator[Line]:
+    """A table with a header; all columns but the first are put to the right when they hold numbers."""
+    table = [[printable(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(_cells(row[at]) for row in table) for at in range(len(header))]
+    right = [all(row[at][:1].isdigit() or row[at][:1] in "-?" for row in table[1:]) for at in range(len(header))]
+    for number, row in enumerate(table):
+        cells = [_padded(cell, widths[at], at == 0 or not right[at]) for at, cell in enumerate(row)]
+        yield "  ".join(cells).rstrip(), "" if number else "bold"
+
+
+def _rates(figures: Figures) -> tuple[str, str]:
+    if figures.pass_rate is None:
+        return "-", "-"
+    return f"{figures.pass_rate:.1%}", f"{figures.pass_rate_low:.1%} – {figures.pass_rate_high:.1%}"
+
+
+def _spent(figures: Figures) -> Iterator[Line]:
+    parts = [f"{figures.duration_s:.1f} s", tell(figures.tokens, "token")]
+    if figures.cost or not figures.unpriced:
+        parts.append(f"cost {figures.cost:.4g}")
+    if figures.unpriced:
+        parts.append(f"{tell(figures.unpriced, 'call')} without a price")
+    if figures.cached:
+        parts.append(f"{figures.cached} from the cache")
+    if figures.retries:
+        parts.append("1 retry" if figures.retries == 1 else f"{figures.retries:,} retries")
+    yield " · ".join(parts), "dim"
+
+
+def _closing(results: Results) -> Iterator[Line]:
+    batch = results.summary.batch
+    yield f"The record: {results.path.as_posix()}", ""
+    if results.stopped:
+        yield f"Stopped: {results.stopped}. What was finished is kept. Go on with the same command and --resume", "bold"
+    elif results.summary.error:
+        yield "Next: the same command with --resume --retry-errors runs again what ended in an error", ""
+    elif results.summary.failed:
+        yield f"Next: evalloom batches show {batch} --status failed", ""
+    elif results.summary.unscored and not results.summary.passed:
+        yield f"Next: nothing was checked. Add expectations to the cases, or: evalloom score {batch} --checks FILE", ""
+    else:
+        yield f"Next: evalloom batches show {batch}", ""
+
+
+def dry_run_lines(ahead: Ahead) -> Iterator[Line]:
+    """What would be run."""
+    yield f"target    {printable(ahead.target)}", ""
+    yield f"profiles  {printable(', '.join(ahead.profiles))}", ""
+    there = f", {ahead.there} of them in {ahead.batch} already" if ahead.there else ""
+    yield f"runs      {ahead.total}{there}; {ahead.to_run} to run", "bold"
+    if ahead.errors:
+        yield f"errors    {ahead.errors} of them before anything is sent: {_short(ahead.first_error)}", "red"
+    if ahead.tokens_low is None:
+        yield "cost      unknown: only a prompt can be estimated without calling it", ""
+        return
+    yield f"tokens    {ahead.tokens_low} to {ahead.tokens_high}, estimated", ""
+    if ahead.cost_low is None:
+        yield "cost      unknown: give the llm a price in evalloom.yaml", ""
+    else:
+        yield f"cost      {ahead.cost_low:.4g} to {ahead.cost_high:.4g}, estimated", ""
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return _short(repr(text) if isinstance(value, str) else text)
+
+
+def _short(text: str, width: int = _WIDTH) -> str:
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+def _cells(text: str) -> int:
+    """How wide a text is on a terminal: Chinese characters take two cells."""
+    from unicodedata import east_asian_width
+
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _padded(text: str, width: int, is_left: bool) -> str:
+    space = " " * (width - _cells(text))
+    return text + space if is_left else space + text

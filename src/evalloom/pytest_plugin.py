@@ -1,0 +1,118 @@
+"""For pytest: with `--evalloom`, every case of an evalloom.yaml is a test item, and the batch is run once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from evalloom.model import Run, Scored
+    from evalloom.run import Job
+    from evalloom.workbench.plan import Plan
+
+# pytest imports this module in every run of every project that has evalloom installed, so the rest waits.
+FILE_NAME = "evalloom.yaml"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("evalloom")
+    group.addoption("--evalloom", action="store_true", help=f"collect the cases of {FILE_NAME} files as tests")
+    group.addoption("--evalloom-profile", action="append", default=[], help="run under this profile; may be repeated")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.name != FILE_NAME or not parent.config.getoption("--evalloom"):
+        return None
+    return Suite.from_parent(parent, path=file_path)
+
+
+class Suite(pytest.File):
+    """One evalloom.yaml: its cases are collected, and run together when the first of them is due."""
+
+    def collect(self) -> Iterable[CaseItem]:
+        from evalloom.run import Jobs
+
+        self._plan = self._prepared()
+        self._results: dict[str, tuple[Run, Scored]] | None = None
+        jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeat, self._plan.keys())
+        for job in jobs:
+            yield CaseItem.from_parent(self, name=_name(job, len(self._plan.profiles) > 1), key=job.key)
+
+    def result(self, key: str) -> tuple[Run, Scored] | None:
+        """What became of a run; the first question runs the batch."""
+        if self._results is None:
+            self._results = {run.key: (run, scored) for run, scored in self._evaluated()}
+        return self._results.get(key)
+
+    def _prepared(self) -> Plan:
+        from msgspec.structs import replace
+
+        from evalloom.errors import EvalloomError
+        from evalloom.workbench.evaluate import InvalidData, refuse_invalid
+        from evalloom.workbench.prepare import Asked, prepare
+
+        profiles = self.config.getoption("--evalloom-profile")
+        try:
+            plan = prepare(Asked(config=str(self.path), options={"profiles": profiles} if profiles else {}))
+            refuse_invalid(plan)
+        except InvalidData as fault:
+            findings = [str(finding) for one in fault.report.checked for finding in one.findings]
+            raise self.CollectError("\n".join([*findings, str(fault)])) from None
+        except EvalloomError as fault:
+            raise self.CollectError(str(fault)) from None
+        return replace(plan, home=self.config.rootpath)
+
+    def _evaluated(self) -> Iterator[tuple[Run, Scored]]:
+        from msgspec.structs import replace
+
+        from evalloom.workbench.evaluate import evaluate
+
+        # A case that was deselected is not paid for.
+        mine = (item for item in self.session.items if isinstance(item, CaseItem) and item.parent is self)
+        yield from evaluate(replace(self._plan, only=frozenset(item.key for item in mine)), warn=lambda message: None)
+
+
+class CaseItem(pytest.Item):
+    """One case under one profile."""
+
+    def __init__(self, *, key: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.key = key
+
+    def runtest(self) -> None:
+        assert isinstance(self.parent, Suite)
+        found = self.parent.result(self.key)
+        if found is None:
+            raise CaseFailed(["the batch ended before this case was run"])
+        run, scored = found
+        if scored.status in ("failed", "error"):
+            from evalloom.cli.run_text import run_lines
+
+            raise CaseFailed([text for text, _ in run_lines(run, scored)])
+        if scored.status != "passed":
+            reasons = [verdict.reason for verdict in scored.verdicts if verdict.status == "unscored"]
+            pytest.skip(f"{scored.status}: {'; '.join(reasons) or 'nothing is expected of it'}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The case as `evalloom run` shows it, instead of a traceback through evalloom."""
+        if isinstance(excinfo.value, CaseFailed):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
+
+
+class CaseFailed(Exception):
+    """A case did not pass; the message says why."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+
+
+def _name(job: Job, has_profiles: bool) -> str:
+    parts = [job.profile.name] * has_profiles + [f"repeat {job.repeat + 1}"] * bool(job.repeat)
+    return f"{job.case.id}[{', '.join(parts)}]" if parts else job.case.id

@@ -1,0 +1,97 @@
+"""`evalloom.evaluate`: the engine from Python, in a script, a notebook or a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evalloom.dialects.dataset import Dataset, recognise
+from evalloom.errors import usage_error
+from evalloom.matchers import parse_check
+from evalloom.model import Case, Check, Origin, Record, type_name
+from evalloom.settings import RunSettings
+from evalloom.targets import build_callable
+from evalloom.workbench.evaluate import evaluate as run_plan
+from evalloom.workbench.prepare import Asked, prepare
+from evalloom.workbench.results import Results
+from evalloom.workbench.resume import Resume
+
+Cases = str | Path | Dataset | Iterable[Case | Record]
+"""A file, a dataset that was read, or the cases themselves: as Case, or as records in any dialect."""
+
+
+def evaluate(
+    dataset: Cases,
+    target: str | Record | Callable[..., Any],
+    checks: Iterable[Check | Record] = (),
+    profiles: str | Iterable[str] = (),
+    *,
+    judge: str = "",
+    config: str | Path = "",
+    resume: bool = False,
+    warn: Callable[[str], None] = print,
+    **options: Any,
+) -> Results:
+    """Runs cases against a target, scores them and keeps a record, as `evalloom run` does.
+
+    `target` is a function, or what follows `--target`. `checks` come on top of those of the dataset. `options` are
+    named like the flags: concurrency, repeat, limit, tags, filter, cache, max_cost, max_tokens, max_time …
+    """
+    unknown = options.keys() - set(RunSettings.__struct_fields__)
+    if unknown:
+        known = ", ".join(RunSettings.__struct_fields__)
+        raise usage_error("bad_option", f"evaluate: expected options among {known}, got {', '.join(sorted(unknown))}")
+    names = [profiles] if isinstance(profiles, str) else list(profiles)
+    plan = prepare(
+        Asked(
+            datasets=_paths(dataset),
+            config=str(config),
+            target=build_callable(target) if callable(target) else target,
+            judge=judge,
+            options={**options, **({"profiles": names} if names else {})},
+            given=_given(dataset),
+        )
+    )
+    own = tuple(one if isinstance(one, Check) else parse_check(one) for one in checks)
+    plan = msgspec.structs.replace(plan, checks=plan.checks + own)
+    return run_plan(plan, resume=Resume(newest=resume), warn=warn)
+
+
+def _paths(dataset: Cases) -> tuple[str, ...]:
+    if isinstance(dataset, Dataset):
+        if dataset.source.path is None:
+            raise usage_error("no_dataset", "evaluate: a dataset from stdin cannot be read twice; save it to a file")
+        return (str(dataset.source.path),)
+    return (str(dataset),) if isinstance(dataset, str | Path) else ()
+
+
+def _given(dataset: Cases) -> tuple[Case, ...]:
+    if isinstance(dataset, str | Path | Dataset):
+        return ()
+    return tuple(_case(one, number) for number, one in enumerate(dataset, 1))
+
+
+def _case(given: Case | Record, number: int) -> Case:
+    """A case as the batch keeps it: whole in its `raw`, so that it can be scored again without the program."""
+    if isinstance(given, dict):
+        case = recognise(given)[0].to_case(given, Origin("<python>", number))
+    elif isinstance(given, Case):
+        case = given
+    else:
+        message = f"evaluate: expected a file or cases, got {type_name(given)} as case {number}"
+        raise usage_error("no_dataset", message)
+    id = case.id or str(number)
+    bare = msgspec.structs.replace(case, id=id, raw={}, origin=case.origin or Origin("<python>", number))
+    return msgspec.structs.replace(bare, raw=msgspec.to_builtins(_without_functions(bare)))
+
+
+def _without_functions(case: Case) -> Case:
+    """A function cannot be written down; its name can."""
+    checks = tuple(
+        msgspec.structs.replace(check, options={n: v for n, v in check.options.items() if not callable(v)})
+        for check in case.checks
+    )
+    return msgspec.structs.replace(case, checks=checks)

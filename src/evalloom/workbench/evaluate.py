@@ -1,0 +1,157 @@
+"""The map of the program: a plan goes through validate, run, record, score and analyse, in this order and once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from functools import partial
+from time import perf_counter
+
+import msgspec
+
+from evalloom import settings
+from evalloom.analyse.tally import Tally
+from evalloom.errors import BudgetSpent, CallError, EvalloomError, usage_error
+from evalloom.llms import LlmOptions, Llms
+from evalloom.model import Llm, Request, Response, Run
+from evalloom.record import Damage, Log
+from evalloom.reports.lint import LintReport, tell
+from evalloom.run import Job, Jobs, Runner, Slots, Voices, execute
+from evalloom.settings import keys
+from evalloom.workbench.lint import LintOptions, lint_sources
+from evalloom.workbench.loop import run_loop, stopping
+from evalloom.workbench.plan import Plan, now
+from evalloom.workbench.results import Results
+from evalloom.workbench.resume import Earlier, Resume, case_of, open_log, tell_damage
+from evalloom.workbench.scoring import Scorer, services
+
+
+class InvalidData(EvalloomError):
+    """The dataset has errors, so nothing was run; the report says which."""
+
+    def __init__(self, code: str, message: str, report: LintReport) -> None:
+        super().__init__(code, message, exit_code=2)
+        self.report = report
+
+
+class Live:
+    """How far a batch has come, for whoever shows it."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.slots = Slots(1)
+        self.total: int | None = None
+        self.already = 0
+        self.started = perf_counter()
+        self.running_since = self.started
+
+    @property
+    def done(self) -> int:
+        return sum(self.tally.counts.values())
+
+
+def evaluate(
+    plan: Plan, live: Live | None = None, resume: Resume = Resume(), warn: Callable[[str], None] = print
+) -> Results:
+    """Runs a plan and says what came of it. The one sync door to everything async below."""
+    live = live or Live()
+    cases = count_cases(plan, refuse_invalid(plan))
+    if not cases:
+        message = "no case is chosen: --tags, --filter and --limit leave none. 'evalloom inspect' shows the tags"
+        raise usage_error("no_case_chosen", message)
+    live.total = cases * len(plan.profiles) * plan.options.repeat
+    return run_loop(_evaluate(plan, live, resume, warn))
+
+
+def count_cases(plan: Plan, report: LintReport | None) -> int:
+    """How many cases are chosen; the linter has counted them, unless a choice is made among them."""
+    options = plan.options
+    if report is None or options.tags or options.filter:
+        return sum(1 for _ in plan.cases())
+    found = sum(one.cases for one in report.checked)
+    return found if options.limit is None else min(found, options.limit)
+
+
+def refuse_invalid(plan: Plan) -> LintReport | None:
+    """Raises InvalidData when a dataset has errors, unless those cases are to be left out."""
+    if plan.options.skip_invalid or not plan.sources:
+        return None
+    reading = plan.reading
+    options = LintOptions(reading.dialect, reading.mapping, reading.encoding, reading.rules, tool="evalloom run")
+    report = lint_sources(plan.sources, options)
+    if not report.passed:
+        errors = tell(sum(one.count("error") for one in report.checked), "error")
+        others = ", or leave those cases out with --skip-invalid" if any(one.cases for one in report.checked) else ""
+        message = f"{errors} in the data, so nothing was run. Mend what is listed above{others}"
+        raise InvalidData("invalid_data", message, report)
+    return report
+
+
+async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str], None]) -> Results:
+    secrets = [*settings.secrets(plan.known), *plan.target.secrets]
+    llms = Llms(plan.known, _llm_options(plan), warn, partial(keys.hidden, secrets=secrets))
+    try:
+        # Whatever the llms lack is said before there is a batch.
+        runner = Runner(plan.target.call, _voices(plan, llms))
+        whom = services(plan.known, llms, plan.judge, plan.allow_code, plan.functions)
+        with open_log(plan, resume, secrets, warn) as (log, earlier):
+            scorer = Scorer(log, live.tally, whom)
+            damage: list[Damage] = []
+            for run, scored in earlier.pairs(damage):
+                await scorer.recount(plan.with_checks(case_of(run)), run, scored)
+            tell_damage(damage, log.path, warn)
+            stopped = await _run_all(plan, live, log, earlier, scorer, earlier.or_else(runner))
+            summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
+            finished_at = "" if stopped else now()
+            log.write_manifest(
+                msgspec.structs.replace(log.batch, finished_at=finished_at, summary=msgspec.to_builtins(summary))
+            )
+    finally:
+        await llms.close()
+        await plan.target.close()
+    return Results(log.path, summary, live.tally, plan.known.gates, stopped)
+
+
+async def _run_all(
+    plan: Plan, live: Live, log: Log, earlier: Earlier, scorer: Scorer, run_one: Callable[[Job], Awaitable[Run]]
+) -> str:
+    """Runs every job, writes each run before it counts, and scores it. Gives the reason when it ended too soon."""
+    live.already, live.running_since = live.done, perf_counter()
+    live.slots = Slots(plan.options.concurrency)
+    jobs = Jobs(plan.cases(), plan.profiles, plan.options.repeat, plan.keys(), earlier.done, plan.only)
+    stop = asyncio.Event()
+    with stopping(stop, plan.options.max_time) as why:
+        try:
+            async with aclosing(execute(jobs, run_one, live.slots, stop)) as runs:
+                async for job, run in runs:
+                    log.append_run(run)
+                    await scorer.take(job.case, run)
+            await scorer.finish(stop)
+        except BudgetSpent as fault:
+            with suppress(BudgetSpent):
+                await scorer.finish(stop)
+            return str(fault)
+        return why()
+
+
+def _voices(plan: Plan, llms: Llms) -> dict[str, Voices]:
+    return {
+        profile.name: Voices(_voice(llms, profile.run), _voice(llms, profile.verify or profile.run))
+        for profile in plan.profiles
+    }
+
+
+def _voice(llms: Llms, name: str) -> Llm:
+    return llms.get(name) if name else _nobody
+
+
+async def _nobody(request: Request) -> Response:
+    raise CallError("no_llm", "the target asks an llm, and the profile names none. Name one with --profile")
+
+
+def _llm_options(plan: Plan) -> LlmOptions:
+    options = plan.options
+    return LlmOptions(
+        options.concurrency, options.cache, plan.record, plan.replay, options.max_cost, options.max_tokens, plan.home
+    )

@@ -1,0 +1,59 @@
+"""The event loop that everything async runs on, and how it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def stopping(stop: asyncio.Event, max_time: float | None) -> Iterator[Callable[[], str]]:
+    """Sets `stop` on Ctrl-C and when the time is up; gives a function that says which it was."""
+    loop, reasons = asyncio.get_running_loop(), [""]
+
+    def end(reason: str) -> None:
+        reasons.append(reason)
+        stop.set()
+        # A second Ctrl-C does not wait for anything.
+        _forget_signals(loop)
+
+    timer = loop.call_later(max_time, end, f"--max-time {max_time:g} is over") if max_time is not None else None
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # no signals here: Windows, or not the main thread
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, end, "interrupted")
+    try:
+        yield lambda: reasons[-1]
+    finally:
+        if timer is not None:
+            timer.cancel()
+        _forget_signals(loop)
+
+
+def _forget_signals(loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def run_loop(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs async work to its end on the fastest loop there is; in a notebook, whose loop is running, beside it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_run, work).result()
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return asyncio.run(work)
+    return uvloop.run(work)

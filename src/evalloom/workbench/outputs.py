@@ -1,0 +1,45 @@
+"""The results of a batch as files: the format is taken from the extension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from evalloom.errors import usage_error
+from evalloom.files.write import atomic_writer
+from evalloom.record import manifest
+from evalloom.reports import RUN_REPORTERS, RunReporter
+from evalloom.reports.run_report import RunReport
+from evalloom.workbench.results import Results
+
+Outputs = list[tuple[Path, RunReporter]]
+
+
+def reporters_for(files: Iterable[str]) -> Outputs:
+    """The files to write, each with the reporter that its extension asks for."""
+    return [(Path(file), _reporter(Path(file))) for file in files]
+
+
+def _reporter(path: Path) -> RunReporter:
+    for reporter in RUN_REPORTERS:
+        if reporter.suffix == path.suffix.lower():
+            return reporter
+    known = ", ".join(reporter.suffix for reporter in RUN_REPORTERS)
+    raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {known}")
+
+
+def write_outputs(results: Results, outputs: Outputs) -> None:
+    """Writes every file, each whole or not at all."""
+    if not outputs:
+        return
+    report = RunReport(
+        batch=msgspec.to_builtins(manifest(results.path)),
+        summary=msgspec.to_builtins(results.summary),
+        gates=[msgspec.to_builtins(gate) for gate in results.gates],
+        rows=results,
+    )
+    for path, reporter in outputs:
+        with atomic_writer(path) as stream:
+            reporter.render(report, stream)

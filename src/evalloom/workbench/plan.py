@@ -1,0 +1,245 @@
+"""What a batch is asked to do: which cases, against which target, under which profiles, and how."""
+
+from __future__ import annotations
+
+import atexit
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import evalloom
+from evalloom import expressions, settings
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.dialect import Rules
+from evalloom.dialects.mapping import Mapping
+from evalloom.errors import usage_error
+from evalloom.files.rows import Problem
+from evalloom.files.source import Source
+from evalloom.model import Batch, Case, Check, DatasetFacts, Origin, Profile, Record
+from evalloom.record import new_id
+from evalloom.run import Chosen, Keys, encoded
+from evalloom.settings import RunSettings, Settings
+from evalloom.targets import BuiltTarget
+
+Functions = dict[str, Callable[..., Any]]
+
+
+class Reading(Struct, frozen=True):
+    """How datasets are read."""
+
+    dialect: str = ""
+    mapping: Mapping = Mapping()
+    encoding: str = ""
+    rules: Rules = Rules()
+
+
+class Plan(Struct, frozen=True):
+    """One batch to be. Flags and evalloom.yaml fill the same `options`."""
+
+    target: BuiltTarget
+    profiles: tuple[Profile, ...]
+    known: Settings = Settings()
+    options: RunSettings = RunSettings()
+    sources: tuple[Source, ...] = ()
+    given: tuple[Case, ...] = ()
+    """Cases from Python instead of from files."""
+    reading: Reading = Reading()
+    checks: tuple[Check, ...] = ()
+    """Checks of the user's own that every case gets."""
+    functions: Functions = {}
+    """Python functions that those checks name."""
+    judge: str = ""
+    allow_code: bool = False
+    record: str = ""
+    replay: str = ""
+    only: frozenset[str] | None = None
+    """The keys of the runs to do, where not all are wanted."""
+    home: Path = Path()
+    """The folder whose `.evalloom` holds the batches and the cache."""
+
+    def datasets(self) -> Iterator[Dataset]:
+        for source in self.sources:
+            yield Dataset(source, self.reading.dialect, self.reading.mapping)
+
+    def cases(self) -> Iterator[Chosen]:
+        """The chosen cases in order."""
+        is_chosen = self._choice()
+        return islice((one for one in self._all_cases() if is_chosen(one.case)), self.options.limit)
+
+    def facts(self) -> list[DatasetFacts]:
+        """What the datasets are, as the batch keeps it."""
+        facts = [
+            DatasetFacts(data.source.name, data.dialect.name, digest_of_file(data.source), _shown(data.mapping))
+            for data in self.datasets()
+        ]
+        if self.given:
+            facts.append(DatasetFacts("<python>", "", _digest(msgspec.to_builtins(self.given, enc_hook=repr))))
+        return facts
+
+    def profile_digests(self) -> dict[str, str]:
+        """What makes each profile what it is: the llms behind it and their parameters, not how they are reached."""
+        return {
+            profile.name: _digest([self._llm(name) for name in (profile.run, profile.verify)] + [profile.params])
+            for profile in self.profiles
+        }
+
+    def keys(self) -> Keys:
+        return Keys(self.target.digest, self.profile_digests())
+
+    def batch(self) -> Batch:
+        """The manifest of a new batch."""
+        facts, digests = self.facts(), self.profile_digests()
+        return Batch(
+            id=new_id(),
+            created_at=now(),
+            evalloom=evalloom.__version__,
+            python=f"{platform.python_version()} on {sys.platform}",
+            identity=_digest([msgspec.to_builtins(facts), self.target.digest, digests]),
+            datasets=facts,
+            target=self.target.name,
+            target_digest=self.target.digest,
+            profiles=list(self.profiles),
+            models={name: settings.llm_of(self.known, name).model for name in self.llm_names()},
+            options=msgspec.to_builtins(self.options),
+            scoring=_digest([msgspec.to_builtins(self.checks, enc_hook=repr), self.judge, self.allow_code]),
+        )
+
+    def llm_names(self) -> list[str]:
+        """Every llm that may be asked, once."""
+        named = [name for profile in self.profiles for name in (profile.run, profile.verify)]
+        return list(dict.fromkeys(name for name in named if name))
+
+    def _llm(self, name: str) -> Record:
+        if not name:
+            return {}
+        llm = settings.llm_of(self.known, name)
+        script = digest_of_file(Source(llm.file, llm.folder / llm.file)) if llm.file else ""
+        return {
+            "protocol": llm.protocol,
+            "model": llm.model,
+            "url": llm.base_url,
+            "params": llm.params,
+            "script": script,
+        }
+
+    def _all_cases(self) -> Iterator[Chosen]:
+        for case in self.given:
+            yield Chosen(self.with_checks(case), "")
+        for dataset in self.datasets():
+            name = dataset.dialect.name
+            if self.options.skip_invalid:
+                yield from self._examined(dataset)
+                continue
+            for item in dataset.cases():
+                if not isinstance(item, Problem):
+                    yield Chosen(self.with_checks(item), name)
+
+    def with_checks(self, case: Case) -> Case:
+        """A case with the user's own checks beside those of its dataset."""
+        return msgspec.structs.replace(case, checks=case.checks + self.checks) if self.checks else case
+
+    def _examined(self, dataset: Dataset) -> Iterator[Chosen]:
+        """The cases of a dataset that has errors in it, each with what is wrong with it."""
+        dialect, number = dataset.dialect, 0
+        seen: set[str | int] = set()
+        for item in dataset:
+            if isinstance(item, Problem):
+                if item.severity == "error":
+                    origin = Origin(item.file or dataset.source.name, *item.place)
+                    lost = Case(f"line {item.place.line}", {}, origin=origin)
+                    yield Chosen(lost, dialect.name, f"{item.message} [{item.code}]")
+            elif dialect.is_case(item.value):
+                number += 1
+                case = dialect.to_case(item.value, dataset.origin(item))
+                faults = [
+                    f"{remark.message} [{remark.code}]"
+                    for remark in dialect.findings(item.value, self.reading.rules)
+                    if remark.severity == "error"
+                ]
+                identity = dialect.identity(item.value)
+                if identity is not None and identity in seen:
+                    faults.append(
+                        f"{dialect.id_field}: {identity!r} was there before; ids must be unique [duplicate_id]"
+                    )
+                seen.add(identity if identity is not None else "")
+                case = case if case.id else msgspec.structs.replace(case, id=str(number))
+                yield Chosen(self.with_checks(case), dialect.name, "; ".join(faults))
+
+    def _choice(self) -> Callable[[Case], bool]:
+        tags, text = frozenset(self.options.tags), self.options.filter
+        expression = compile_filter(text) if text else None
+
+        def is_chosen(case: Case) -> bool:
+            if tags and tags.isdisjoint(case.tags):
+                return False
+            return expression is None or expression.holds(names_of(case))
+
+        return is_chosen
+
+
+def compile_filter(text: str) -> expressions.Expression:
+    """The expression of `--filter`."""
+    try:
+        return expressions.compile(text)
+    except expressions.ExpressionError as fault:
+        raise usage_error("bad_filter", f"--filter {text!r}: {fault}") from None
+
+
+def names_of(case: Case) -> Record:
+    """What an expression may speak of."""
+    return {
+        **case.meta,
+        **case.inputs,
+        "id": case.id,
+        "tags": list(case.tags),
+        "inputs": case.inputs,
+        "meta": case.meta,
+        "raw": case.raw,
+    }
+
+
+def spooled(source: Source) -> Source:
+    """A source that can be read more than once: stdin goes into a file first."""
+    if source.path is not None:
+        return source
+    with tempfile.NamedTemporaryFile(prefix="evalloom-stdin-", delete=False) as stream:
+        for chunk in iter(lambda: sys.stdin.buffer.read(1 << 20), b""):
+            stream.write(chunk)
+    atexit.register(Path(stream.name).unlink, missing_ok=True)
+    return Source(source.name, Path(stream.name), source.encoding)
+
+
+def digest_of_file(source: Source) -> str:
+    """A digest of what is in a file."""
+    digest = blake2b(digest_size=16)
+    try:
+        with (source.path or Path(source.name)).open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    except OSError as fault:
+        raise usage_error(
+            "cannot_read", f"{source.name}: cannot be read: {(fault.strerror or str(fault)).lower()}"
+        ) from None
+    return digest.hexdigest()
+
+
+def _shown(mapping: Mapping) -> str:
+    """A mapping as `--map` takes it."""
+    return ",".join(f"{'.'.join(new)}={'.'.join(old)}" for new, old in mapping.names.items())
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _digest(value: object) -> str:
+    return blake2b(encoded(value), digest_size=16).hexdigest()

@@ -1,0 +1,127 @@
+"""From what a user asked for, in flags and in evalloom.yaml, to a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.analyse import gates
+from evalloom.errors import EvalloomError, usage_error
+from evalloom.files.source import Source
+from evalloom.matchers import functions_of, parse_check
+from evalloom.model import Case, Profile, Record
+from evalloom.settings import RunSettings, Settings, keys
+from evalloom.targets import BuiltTarget, TargetOptions, build
+from evalloom.workbench.lint import find_sources
+from evalloom.workbench.plan import Plan, Reading, compile_filter, spooled
+
+
+class Asked(Struct, frozen=True):
+    """What was asked for; what is empty is left to evalloom.yaml. `options` are fields of RunSettings."""
+
+    datasets: tuple[str, ...] = ()
+    config: str = ""
+    target: str | Record | BuiltTarget = ""
+    judge: str = ""
+    allow_code: bool = False
+    record: str = ""
+    replay: str = ""
+    options: Record = {}
+    reading: Reading = Reading()
+    given: tuple[Case, ...] = ()
+    """Cases from Python instead of from files."""
+
+
+def prepare(asked: Asked) -> Plan:
+    """The plan for what was asked. Everything that can be wrong with it is said here, before any call."""
+    known = settings.load(Path(asked.config) if asked.config else None)
+    try:
+        return _plan(asked, known)
+    except EvalloomError as fault:
+        # A module of the user's that cannot be imported may tell a key in its own words.
+        raise EvalloomError(
+            fault.code, keys.hidden(fault.args[0], settings.secrets(known)), exit_code=fault.exit_code
+        ) from None
+
+
+def _plan(asked: Asked, known: Settings) -> Plan:
+    options = msgspec.structs.replace(known.run, **asked.options)
+    _check_options(options, known)
+    target = _target(asked, known, options)
+    if options.variants:
+        raise usage_error("no_variants", f"--variants: the target {target.name} has none; a pipeline may have")
+    profiles = _profiles(known, options, target)
+    judge = asked.judge or known.judge
+    for name in [*(name for one in profiles for name in (one.run, one.verify)), judge, known.embeddings]:
+        if name and not asked.replay:
+            settings.key_of(settings.llm_of(known, name))
+    # Who wrote evalloom.yaml may run code; who wrote a dataset may not.
+    checks = tuple(parse_check(written) for written in known.checks)
+    return Plan(
+        target,
+        profiles,
+        known,
+        options,
+        sources=() if asked.given else _sources(asked, known),
+        given=asked.given,
+        reading=asked.reading,
+        checks=checks,
+        functions=functions_of(checks, known.folder),
+        judge=judge,
+        allow_code=asked.allow_code,
+        record=asked.record,
+        replay=asked.replay,
+    )
+
+
+_LEAST = {"concurrency": 1, "repeat": 1, "limit": 0, "max_cost": 0, "max_tokens": 0, "max_time": 0}
+
+
+def _check_options(options: RunSettings, known: Settings) -> None:
+    for name, least in _LEAST.items():
+        value = getattr(options, name)
+        # Not `value < least`: NaN is below nothing.
+        if value is not None and not value >= least:
+            raise usage_error("bad_option", f"--{name.replace('_', '-')}: expected {least} or more, got {value:g}")
+    if options.timeout_s is not None and not 0 < options.timeout_s < float("inf"):
+        raise usage_error("bad_option", f"--timeout: expected a number of seconds above 0, got {options.timeout_s:g}")
+    if options.fail_under is not None and not 0 <= options.fail_under <= 1:
+        raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {options.fail_under:g}")
+    if options.filter:
+        compile_filter(options.filter)
+    for text in known.gates:
+        gates.parse(text)
+
+
+def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
+    given = TargetOptions(options.timeout_s, settings.environment(known.folder))
+    if isinstance(asked.target, BuiltTarget):
+        return asked.target
+    if asked.target:
+        return build(asked.target, Path(), given)
+    if isinstance(known.target, dict) and "timeout_s" in asked.options:
+        # A flag wins over the settings, also over those of the target itself.
+        return build({**known.target, "timeout_s": options.timeout_s}, known.folder, given)
+    if known.target:
+        return build(known.target, known.folder, given)
+    message = "name what is tested: --target prompt:FILE, python:module:function, http:URL or command:…"
+    raise usage_error("no_target", f"{message}, or 'target:' in {settings.FILE_NAME}")
+
+
+def _profiles(known: Settings, options: RunSettings, target: BuiltTarget) -> tuple[Profile, ...]:
+    if options.profiles:
+        found = [settings.profile(known, name) for name in dict.fromkeys(options.profiles)]
+        return tuple(found)
+    if target.kind != "prompt" and not known.profiles and not known.llms:
+        return (Profile("default"),)
+    return (settings.first_profile(known),)
+
+
+def _sources(asked: Asked, known: Settings) -> tuple[Source, ...]:
+    paths = list(asked.datasets) or known.datasets
+    if not paths:
+        raise usage_error("no_dataset", f"name a dataset, or 'datasets:' in {settings.FILE_NAME}")
+    return tuple(spooled(source) for source, _ in find_sources(paths, asked.reading.encoding))

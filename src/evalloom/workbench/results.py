@@ -1,0 +1,53 @@
+"""What came of a batch: the summary at once, the runs when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from evalloom.analyse import gates
+from evalloom.analyse.gates import GateResult
+from evalloom.analyse.tally import Summary, Tally
+from evalloom.model import Run, Scored
+from evalloom.record import in_order, manifest
+
+
+class Results:
+    """The outcome of one batch; iterate for its runs in the order of the cases, each with its verdicts."""
+
+    def __init__(self, path: Path, summary: Summary, tally: Tally, gate_texts: list[str], stopped: str = "") -> None:
+        self.path = path
+        self.summary = summary
+        self.stopped = stopped
+        """Why the batch ended before its end; empty when it did not."""
+        self.gates: list[GateResult] = [gates.parse(text).check(tally) for text in gate_texts]
+        self._tally = tally
+
+    def __iter__(self) -> Iterator[tuple[Run, Scored]]:
+        return stored_runs(self.path)
+
+    def worst(self) -> list[tuple[Run, Scored]]:
+        """Up to ten failures and errors to look at first."""
+        return self._tally.worst()
+
+    @property
+    def pass_rate(self) -> float | None:
+        return self.summary.pass_rate
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed: no case, no gate, and the batch came to its end."""
+        failures = self.summary.failed + self.summary.error
+        return not failures and not self.stopped and all(gate.holds for gate in self.gates)
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        rate = "no case counted" if summary.pass_rate is None else f"{summary.pass_rate:.1%} passed"
+        return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
+
+
+def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
+    """The runs of a batch by profile, case and repeat. One without verdicts is an error, or nobody scored it yet."""
+    profiles = [profile.name for profile in manifest(path).profiles]
+    for run, scored in in_order(path, profiles):
+        yield run, scored or Scored(run.key, "error" if run.error else "unscored")

@@ -1,0 +1,133 @@
+"""Going on with a batch, and taking over from another what a change has not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.dialects import by_name
+from evalloom.errors import usage_error
+from evalloom.model import Batch, Case, Run, Scored
+from evalloom.record import FOLDER, Damage, Log, RunIndex, batches, find, finished, manifest, pairs
+from evalloom.run import Job
+from evalloom.workbench.plan import Plan
+
+
+class Resume(Struct, frozen=True):
+    """Whether to begin anew, to go on with the newest batch of this plan, or to go on from a batch that is named."""
+
+    newest: bool = False
+    source: str = ""
+    retry_errors: bool = False
+
+
+class Earlier(Struct, frozen=True):
+    """What there is already: runs in this batch, and runs of another batch that still hold."""
+
+    path: Path
+    done: Collection[str] = ()
+    taken: RunIndex | None = None
+    has_runs: bool = False
+    is_scored_alike: bool = True
+    """Whether the verdicts that are there were made by the present checks and judge."""
+
+    def pairs(self, damage: list[Damage]) -> Iterator[tuple[Run, Scored | None]]:
+        """The runs of this batch that are not run again, with those of their verdicts that still hold."""
+        for run, scored in pairs(self.path, damage) if self.has_runs else ():
+            if run.key in self.done:
+                yield run, scored if self.is_scored_alike else None
+
+    def or_else(self, run: Callable[[Job], Awaitable[Run]]) -> Callable[[Job], Awaitable[Run]]:
+        """Runs a job, unless another batch has done so."""
+        taken = self.taken
+        if taken is None:
+            return run
+
+        async def take_or_run(job: Job) -> Run:
+            found = taken.get(job.key)
+            if found is None:
+                return await run(job)
+            case = job.case
+            return msgspec.structs.replace(
+                found, number=job.number, tags=case.tags, origin=case.origin, raw=case.raw, dialect=job.dialect
+            )
+
+        return take_or_run
+
+
+def look_back(plan: Plan, resume: Resume) -> tuple[Path | None, Collection[str]]:
+    """The batch that would be gone on with, and the keys of the runs that would not be run again."""
+    path = _batch_to_go_on_with(plan.batch(), resume, plan.home / FOLDER)
+    return path, finished(path, with_errors=not resume.retry_errors) if path is not None else ()
+
+
+@contextmanager
+def open_log(
+    plan: Plan, resume: Resume, secrets: Iterable[str], warn: Callable[[str], None]
+) -> Iterator[tuple[Log, Earlier]]:
+    """The log to write to, and what there is already."""
+    batch = plan.batch()
+    path = _batch_to_go_on_with(batch, resume, plan.home / FOLDER)
+    if path is not None and (former := manifest(path)).identity == batch.identity:
+        renewed = msgspec.structs.replace(former, options=batch.options, scoring=batch.scoring, finished_at="")
+        log = Log(path, renewed, secrets)
+        done = finished(path, with_errors=not resume.retry_errors)
+        earlier = Earlier(path, done, has_runs=True, is_scored_alike=former.scoring == batch.scoring)
+    else:
+        log = Log(plan.home / FOLDER / batch.id, batch, secrets)
+        taken = RunIndex(path, with_errors=not resume.retry_errors) if path is not None else None
+        earlier = Earlier(log.path, taken=taken)
+    tell_damage(log.damage, log.path, warn)
+    try:
+        yield log, earlier
+    finally:
+        log.close()
+
+
+def tell_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:
+    """Says what a crash, or a hand, has left unreadable in a log."""
+    for one in damage:
+        warn(f"{path.as_posix()}/{one} [log_mended]")
+
+
+def _batch_to_go_on_with(batch: Batch, resume: Resume, folder: Path) -> Path | None:
+    if resume.source:
+        return find(resume.source, folder)
+    if not resume.newest:
+        return None
+    newest: tuple[Path, Batch] | None = None
+    for path, other in batches(folder):
+        if other.identity == batch.identity:
+            return path
+        newest = newest or (path, other)
+    raise usage_error("nothing_to_resume", _why_not(batch, newest))
+
+
+def _why_not(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
+    if newest is None:
+        return "--resume: there is no batch yet. Run without --resume first"
+    path, other = newest
+    differs = [
+        name
+        for name, ours, theirs in (
+            ("the dataset", batch.datasets, other.datasets),
+            ("the target", batch.target_digest, other.target_digest),
+        )
+        if ours != theirs
+    ] or ["a profile"]
+    return (
+        f"--resume: no batch is of this dataset, target and profiles; in the newest, {path.name}, "
+        f"{' and '.join(differs)} differs. To take over what still holds: --resume-from {path.name}"
+    )
+
+
+def case_of(run: Run) -> Case:
+    """The case of a run, made again from the record that the run carries."""
+    if not run.dialect:
+        return msgspec.convert(run.raw, Case)
+    case = by_name(run.dialect).to_case(run.raw, run.origin)
+    return msgspec.structs.replace(case, id=run.case_id)

@@ -1,0 +1,611 @@
+"""`evalloom run` as its help promises it: every flag, every exit code, all that it prints and writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+
+from evalloom.cli import app
+
+CASES = """\
+{"id": "fr", "q": "capital of France", "tags": ["geo"], "expected_output": "Paris"}
+{"id": "it", "q": "capital of Italy", "tags": ["geo"], "expected_output": "Rome"}
+{"id": "sum", "q": "2+2", "tags": ["math"], "expected_output": "4"}
+"""
+WEAK = """\
+rules:
+  - {match: France, answer: Paris}
+  - {match: Italy, answer: Milan}
+  - {match: 2+2, answer: "4"}
+"""
+SETTINGS = """\
+llms:
+  one: {protocol: scripted, file: weak.yaml}
+  two: {protocol: scripted, file: strong.yaml}
+profiles:
+  weak: {run: one}
+  strong: {run: two}
+target: prompt:prompt.md
+datasets: [cases.jsonl]
+"""
+FIGURES = set(
+    [
+        "total",
+        "passed",
+        "failed",
+        "error",
+        "skipped",
+        "blocked",
+        "unscored",
+        "pass_rate",
+        "pass_rate_low",
+        "pass_rate_high",
+        "tokens",
+        "cost",
+        "cached",
+        "duration_s",
+        "retries",
+        "unpriced",
+    ]
+)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+Call = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A suite whose first profile fails one case of three, and no key in the environment."""
+    for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "HOP_KEY_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    Path("cases.jsonl").write_text(CASES, encoding="utf-8")
+    Path("weak.yaml").write_text(WEAK, encoding="utf-8")
+    Path("strong.yaml").write_text(WEAK.replace("Milan", "Rome"), encoding="utf-8")
+    Path("prompt.md").write_text("{{q}}?", encoding="utf-8")
+    Path("evalloom.yaml").write_text(SETTINGS, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Call:
+    """`run("--limit", "1")` is `evalloom run --limit 1` in this process, which saves the start of another."""
+
+    def call(*arguments: str) -> Done:
+        code = app.run(["run", *arguments])
+        return Done(code, *capsys.readouterr())
+
+    return call
+
+
+def runs() -> list[dict[str, Any]]:
+    """The runs in the newest batch."""
+    return [json.loads(line) for line in (batches()[-1] / "runs.jsonl").read_bytes().splitlines()]
+
+
+def batches() -> list[Path]:
+    return sorted(Path(".evalloom/batches").glob("*"), key=lambda path: path.stat().st_ctime_ns)
+
+
+def add(name: str, text: str) -> None:
+    with Path(name).open("a", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+# -- what is run --------------------------------------------------------------------------------------
+
+
+def test_without_arguments_the_settings_and_the_first_profile(run: Call) -> None:
+    done = run()
+    assert done.code == 1 and [one["profile"] for one in runs()] == ["weak"] * 3
+    assert "FAILED it · weak   cases.jsonl:2:1" in done.out and "expected 'Rome', got 'Milan'" in done.out
+    assert re.search(r"weak +3 +2 +1 +66\.7% +20\.8% – 93\.9%", done.out)
+    assert f"The record: .evalloom/batches/{batches()[0].name}" in done.out
+    assert f"Next: evalloom batches show {batches()[0].name} --status failed" in done.out
+
+
+def test_without_settings_everything_comes_from_flags(run: Call) -> None:
+    Path("evalloom.yaml").unlink()
+    done = run("cases.jsonl", "--target", "prompt:prompt.md", "--profile", "scripted:strong.yaml")
+    assert done.code == 0 and "3       3       0     100.0%" in done.out
+    assert run("cases.jsonl", "--target", "prompt:prompt.md", "--profile", "echo", "--json").summary["failed"] == 3
+
+
+def test_config_names_other_settings_whose_paths_are_its_own(run: Call, suite: Path) -> None:
+    (suite / "elsewhere").mkdir()
+    for name in ("cases.jsonl", "weak.yaml", "strong.yaml", "prompt.md"):
+        Path(name).rename(suite / "elsewhere" / name)
+    Path("evalloom.yaml").rename("elsewhere/mine.yaml")
+    assert run("--config", "elsewhere/mine.yaml", "--json").summary["passed"] == 2
+    assert runs()[0]["origin"]["file"] == "elsewhere/cases.jsonl"
+
+
+@pytest.mark.parametrize("flags", [("--profile", "weak", "--profile", "strong"), ("--profile", "weak,strong,weak")])
+def test_several_profiles_are_counted_apart_and_together(run: Call, flags: tuple[str, ...]) -> None:
+    done = run(*flags, "--json")
+    profiles = done.summary["profiles"]
+    assert done.code == 1 and list(profiles) == ["weak", "strong"]
+    assert (profiles["weak"]["passed"], profiles["strong"]["passed"], done.summary["passed"]) == (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "chosen"),
+    [
+        (("--limit", "2"), ["fr", "it"]),
+        (("--limit", "9"), ["fr", "it", "sum"]),
+        (("--tags", "math"), ["sum"]),
+        (("--tags", "math,geo"), ["fr", "it", "sum"]),
+        (("--tags", "math", "--tags", "nothing"), ["sum"]),
+        (("--tags", "geo", "--limit", "1"), ["fr"]),
+        (("--filter", "len(q) > 16"), ["fr"]),
+        (("--filter", '"geo" in tags and id != "fr"'), ["it"]),
+        (("--repeat", "2", "--limit", "1"), ["fr", "fr"]),
+    ],
+)
+def test_cases_are_chosen(run: Call, flags: tuple[str, ...], chosen: list[str]) -> None:
+    assert run(*flags, "--json").summary["total"] == len(chosen)
+    assert sorted(one["case_id"] for one in runs()) == chosen
+    assert len({one["key"] for one in runs()}) == len(chosen)
+
+
+def test_nothing_chosen_is_said(run: Call) -> None:
+    done = run("--tags", "nothing")
+    assert done.code == 2 and "[no_case_chosen]" in done.err and not batches()
+
+
+COUNTING = """\
+import asyncio
+now = most = 0
+
+async def answer(q):
+    global now, most
+    now += 1
+    most = max(most, now)
+    await asyncio.sleep(0.01)
+    now -= 1
+    return most
+"""
+
+
+@pytest.mark.parametrize(("flags", "most"), [((), 16), (("-j", "3"), 3), (("--concurrency", "1"), 1)])
+def test_so_many_runs_at_once(run: Call, suite: Path, flags: tuple[str, ...], most: int) -> None:
+    Path(f"counting{most}.py").write_text(COUNTING, encoding="utf-8")
+    Path("many.jsonl").write_text("".join(f'{{"id": "{n}", "q": "{n}"}}\n' for n in range(48)), encoding="utf-8")
+    run("many.jsonl", "--target", f"python:counting{most}:answer", *flags)
+    assert max(one["output"]["value"] for one in runs()) == most
+
+
+def test_timeout_gives_up_on_a_run_and_wins_over_the_settings(run: Call) -> None:
+    Path("sleeper.py").write_text(
+        "import asyncio\n\nasync def answer(q):\n    await asyncio.sleep(9)\n", encoding="utf-8"
+    )
+    Path("evalloom.yaml").write_text("target: {python: sleeper:answer, timeout_s: 8}\ndatasets: [cases.jsonl]\n")
+    assert run("--timeout", "0.1", "--json").summary["error"] == 3
+    assert all("no answer within 0.1 s [timeout]" in one["error"] for one in runs())
+
+
+def test_dataset_in_other_words_and_encodings(run: Call) -> None:
+    Path("cases.jsonl").write_bytes('{"id": "fr", "frage": "capital of France 法国"}\n'.encode("gb18030"))
+    done = run("--map", "q=frage", "--dialect", "pipeline", "--encoding", "gb18030", "--profile", "echo", "--json")
+    assert done.summary["unscored"] == 1 and runs()[0]["output"]["value"] == "capital of France 法国?"
+    facts = json.loads((batches()[0] / "batch.json").read_text())["datasets"][0]
+    assert (facts["dialect"], facts["mapping"]) == ("pipeline", "q=frage")
+
+
+def test_code_that_data_name_runs_only_when_allowed(run: Call) -> None:
+    Path("mine.py").write_text("def good(value, *rest):\n    return 'Paris' in value\n", encoding="utf-8")
+    asserted = "tests: [{vars: {q: capital of France}, assert: [{type: python, value: 'mine:good'}]}]\n"
+    Path("promptfooconfig.yaml").write_text(f"prompts: ['{{{{q}}}}']\nproviders: [echo]\n{asserted}", encoding="utf-8")
+    refused = run("promptfooconfig.yaml", "--json").summary
+    reason = json.loads((batches()[-1] / "verdicts.jsonl").read_text())["verdicts"][0]["reason"]
+    assert (refused["passed"], refused["unscored"]) == (0, 1) and "--allow-code" in reason
+    assert run("promptfooconfig.yaml", "--allow-code", "--json").summary["passed"] == 1
+
+
+# -- dry runs, invalid data ---------------------------------------------------------------------------
+
+TELLTALE = "from pathlib import Path\n\ndef answer(q):\n    Path('called').write_text(q)\n    return q\n"
+
+
+def test_dry_run_calls_nobody_and_leaves_nothing(run: Call) -> None:
+    Path("telltale.py").write_text(TELLTALE, encoding="utf-8")
+    done = run("--dry-run", "--repeat", "2", "--target", "python:telltale:answer")
+    assert done.code == 0 and "6 to run" in done.out
+    assert not Path("called").exists() and not Path(".evalloom").exists()
+
+
+def test_dry_run_estimates_a_prompt(run: Call) -> None:
+    Path("evalloom.yaml").write_text(
+        SETTINGS.replace(
+            "protocol: scripted, file: weak.yaml",
+            "model: m, base_url: 'http://127.0.0.1:9', price: {input: 1000000, output: 0}",
+        )
+    )
+    ahead = run("--dry-run", "--json").summary
+    assert (ahead["total"], ahead["to_run"], ahead["profiles"]) == (3, 3, ["weak"])
+    assert 0 < ahead["tokens_low"] < ahead["tokens_high"] and ahead["cost_low"] == ahead["tokens_low"]
+
+
+def test_dry_run_tells_what_would_fail_before_anything_is_sent(run: Call) -> None:
+    add("cases.jsonl", '{"id": "odd", "question": "the prompt asks for q"}\n')
+    done = run("--dry-run")
+    assert done.code == 0 and "4 to run" in done.out and "errors    1 of them before anything is sent" in done.out
+    assert run("--dry-run", "--json").summary["errors"] == 1
+
+
+def test_dry_run_knows_what_is_there(run: Call) -> None:
+    run("--limit", "2")
+    done = run("--dry-run", "--resume")
+    assert f"3, 2 of them in {batches()[0].name} already; 1 to run" in done.out
+
+
+def test_invalid_data_are_refused_before_any_call(run: Call) -> None:
+    Path("telltale.py").write_text(TELLTALE, encoding="utf-8")
+    add("cases.jsonl", '{"id": "fr", "q": "again"}\n{"id": \n')
+    done = run("--target", "python:telltale:answer")
+    assert done.code == 2 and "[invalid_data]" in done.err and "--skip-invalid" in done.err
+    assert "cases.jsonl:4:1: id: 'fr' on line 4" in done.err and "cases.jsonl:5:" in done.err
+    assert not Path("called").exists() and not Path(".evalloom").exists() and done.out == ""
+
+
+def test_skip_invalid_runs_the_rest_and_counts_those_as_errors(run: Call) -> None:
+    add("cases.jsonl", '{"id": "fr", "q": "capital of France"}\n{"id": \n')
+    done = run("--skip-invalid", "--profile", "strong", "--json")
+    summary = done.summary
+    assert (done.code, summary["total"], summary["passed"], summary["error"]) == (1, 5, 3, 2)
+    assert summary["pass_rate"] == 3 / 5
+    errors = [one["error"] for one in runs() if one.get("error")]
+    assert any("[duplicate_id]" in error for error in errors) and any("[json_parse_error]" in error for error in errors)
+
+
+# -- what is said and written -------------------------------------------------------------------------
+
+
+def test_json_has_the_promised_fields_and_nothing_else_is_printed(run: Call) -> None:
+    done = run("--json")
+    assert done.out.count("\n") == 1 and done.err == ""
+    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles"}
+    assert done.summary["profiles"]["weak"].keys() == FIGURES | {"p50_latency_s", "p95_latency_s", "mean_latency_s"}
+    assert Path(done.summary["path"]).name == done.summary["batch"] == batches()[0].name
+    assert done.summary["pass_rate_low"] == pytest.approx(0.2077, abs=1e-4)
+    assert done.summary["pass_rate_high"] == pytest.approx(0.9385, abs=1e-4)
+
+
+def test_outputs_hold_every_run_in_order(run: Call) -> None:
+    run("-o", "out.json", "-o", "out.jsonl", "-o", "out.csv", "--output", "deep/out.xml", "--profile", "weak,strong")
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [(line["profile"], line["case_id"]) for line in lines[1:4]] == [
+        ("weak", "it"),
+        ("weak", "sum"),
+        ("strong", "fr"),
+    ]
+    assert (
+        set(
+            [
+                "case_id",
+                "profile",
+                "repeat",
+                "outcome",
+                "status",
+                "output",
+                "error",
+                "verdicts",
+                "duration_s",
+                "tokens",
+                "cost",
+            ]
+        )
+        <= lines[1].keys()
+    )
+    verdict = lines[1]["verdicts"][0]
+    assert set(["name", "kind", "where", "status", "score", "reason", "mismatches"]) == verdict.keys()
+    assert verdict["mismatches"] == [{"path": "$", "expected": "Rome", "actual": "Milan"}]
+    whole = json.loads(Path("out.json").read_text())
+    assert whole["summary"]["total"] == 6 and "Milan" in json.dumps(whole)
+    table = list(csv.DictReader(Path("out.csv").read_text(encoding="utf-8-sig").splitlines()))
+    assert [row["status"] for row in table] == ["passed", "failed", "passed", "passed", "passed", "passed"]
+    junit = ElementTree.parse("deep/out.xml").getroot()
+    assert (junit.get("tests"), junit.get("failures")) == ("6", "1") and len(list(junit.iter("testcase"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (("--profile", "strong"), 0),
+        ((), 1),
+        (("--fail-under", "0.6"), 0),
+        (("--fail-under", "66%"), 0),
+        (("--fail-under", "0.7"), 1),
+        (("--fail-under", "0", "--tags", "nothing"), 2),
+        (("--profile", "nobody"), 2),
+        (("--max-time", "0"), 3),
+    ],
+)
+def test_exit_codes(run: Call, flags: tuple[str, ...], code: int) -> None:
+    assert run(*flags).code == code
+
+
+@pytest.mark.parametrize(
+    ("gate", "code", "told"),
+    [
+        ("pass_rate >= 0.6", 1, "holds"),
+        ("pass_rate[tag=math] == 1", 1, "holds"),
+        ("pass_rate[tag=geo] == 1", 1, "does not hold"),
+    ],
+)
+def test_gates_are_told_beside_the_cases(run: Call, gate: str, code: int, told: str) -> None:
+    add("evalloom.yaml", f'gates: ["{gate}"]\n')
+    done = run()
+    assert done.code == code and f"gate {gate}: {told} (" in done.out
+    assert run("--fail-under", "0.5").code == (told != "holds")
+
+
+WRONG = {
+    ("-j", "0"): "--concurrency: expected 1 or more, got 0",
+    ("-j", "many"): "'many' is not a valid integer",
+    ("--repeat", "0"): "--repeat: expected 1 or more, got 0",
+    ("--limit", "-1"): "--limit: expected 0 or more, got -1",
+    ("--max-cost", "nan"): "--max-cost: expected 0 or more, got nan",
+    ("--max-tokens", "-1"): "--max-tokens: expected 0 or more, got -1",
+    ("--max-time", "-1"): "--max-time: expected 0 or more, got -1",
+    ("--timeout", "0"): "--timeout: expected a number of seconds above 0, got 0",
+    ("--fail-under", "90"): "--fail-under: expected a rate from 0 to 1, got 90",
+    ("--fail-under", "most"): "--fail-under: expected a rate such as 0.9 or 90%, got 'most'",
+    ("--filter", "q ="): "--filter 'q =': column 3: write '=='",
+    ("--variants", "a"): "--variants: the target prompt:prompt.md has none",
+    ("--profile", "strnog"): "there is no profile or llm 'strnog'. Did you mean 'strong'?",
+    ("--judge", "nobody"): "there is no llm 'nobody'",
+    ("--target", "promt:prompt.md"): "Did you mean 'prompt'?",
+    ("--target", "prompt:promt.md"): "there is no file 'promt.md'. Did you mean 'prompt.md'?",
+    ("--config", "none.yaml"): "none.yaml: there is no such file",
+    ("none.jsonl",): "none.jsonl: there is no such file",
+    ("-o", "out.pdf"): "-o out.pdf: expected a file name ending in .json, .jsonl, .csv, .xml",
+    ("--resume",): "--resume: there is no batch yet",
+    ("--resume-from", "latest"): "there is no batch yet",
+    ("--resume-from", "../cases.jsonl"): "there is no batch '../cases.jsonl'",
+    ("--retry-errors",): "--retry-errors: goes with --resume or --resume-from",
+    ("--resume", "--resume-from", "x"): "--resume and --resume-from: expected one of them, got both",
+    ("--record", "a", "--replay", "b"): "--record and --replay: expected one of them, got both",
+    ("--watch", "--dry-run"): "--watch and --dry-run: expected one of them, got both",
+    ("-", "--watch"): "--watch: expected a file to watch, got '-'",
+    ("--profil",): "No such option '--profil'",
+    ("--dialect", "esperanto"): "esperanto",
+}
+
+
+@pytest.mark.parametrize("flags", WRONG, ids=" ".join)
+def test_wrong_usage_is_exit_code_2_with_a_line_that_helps(run: Call, flags: tuple[str, ...]) -> None:
+    done = run(*flags)
+    assert (done.code, done.out) == (2, "") and WRONG[flags] in done.err
+    assert not list(Path(".evalloom").rglob("runs.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--replay", "none.jsonl"), "[bad_cassette]"),
+        (("--profile", "scripted:prompt.md"), "[bad_script]"),
+    ],
+)
+def test_llms_that_cannot_be_made_leave_no_batch(run: Call, flags: tuple[str, ...], told: str) -> None:
+    done = run(*flags)
+    assert (done.code, done.out) == (2, "") and told in done.err
+    assert batches() == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("-o", "cases.jsonl"), ("-o", "./x/../cases.jsonl"), ("--record", "prompt.md"), ("--record", "weak.yaml")],
+)
+def test_files_that_are_read_are_not_written(run: Call, suite: Path, flags: tuple[str, ...]) -> None:
+    (suite / "x").mkdir()
+    before = {path: path.read_bytes() for path in suite.glob("*.*")}
+    done = run(*flags)
+    assert done.code == 2 and "[would_overwrite]" in done.err
+    assert {path: path.read_bytes() for path in before} == before
+
+
+# -- going on -----------------------------------------------------------------------------------------
+
+
+def test_resume_goes_on_with_the_newest_batch_of_the_same_run(run: Call) -> None:
+    run("--limit", "1")
+    run("--profile", "strong")
+    summary = run("--resume", "--json").summary
+    resumed = next(path for path in batches() if path.name == summary["batch"])
+    profiles = json.loads((resumed / "batch.json").read_text())["profiles"]
+    assert (summary["total"], len(batches()), profiles[0]["name"]) == (3, 2, "weak")
+
+
+def test_resume_says_what_differs(run: Call) -> None:
+    run()
+    add("prompt.md", " Answer briefly.")
+    done = run("--resume")
+    assert done.code == 2 and "the target differs" in done.err
+    assert f"--resume-from {batches()[0].name}" in done.err
+
+
+def test_resume_from_takes_over_what_a_change_does_not_affect(run: Call) -> None:
+    run()
+    started = {one["case_id"]: one["started_at"] for one in runs()}
+    Path("cases.jsonl").write_text(CASES.replace("of Italy", "of old Italy").replace('"4"', '"5"'), encoding="utf-8")
+    time.sleep(0.01)
+    done = run("--resume-from", "latest", "--json")
+    again = {one["case_id"]: one["started_at"] for one in runs()}
+    assert {id for id in again if again[id] != started[id]} == {"it"} and len(batches()) == 2
+    assert (done.summary["passed"], done.summary["failed"]) == (1, 2), "the new expectation counts without a new run"
+
+
+def test_retry_errors_runs_again_only_those(run: Call) -> None:
+    Path("moody.py").write_text(
+        "import os\n\ndef answer(q):\n    return {'2+2': '4'}[q] if 'WELL' not in os.environ else q\n"
+    )
+    run("--target", "python:moody:answer")
+    os.environ["WELL"] = "1"
+    try:
+        kept = run("--target", "python:moody:answer", "--resume", "--json").summary
+        healed = run("--target", "python:moody:answer", "--resume", "--retry-errors", "--json").summary
+    finally:
+        del os.environ["WELL"]
+    assert (kept["error"], healed["error"], healed["total"], healed["passed"]) == (2, 0, 3, 1)
+    assert len(runs()) == 5 and len(batches()) == 1
+
+
+def test_recording_is_replayed_without_the_one_who_answered(run: Call) -> None:
+    first = run("--record", "tape.jsonl", "-o", "first.jsonl")
+    Path("weak.yaml").write_text("default: somebody else\n", encoding="utf-8")
+    second = run("--replay", "tape.jsonl", "-o", "second.jsonl")
+    told = [
+        [json.loads(line)["verdicts"] for line in Path(name).read_text().splitlines()]
+        for name in ("first.jsonl", "second.jsonl")
+    ]
+    assert first.code == second.code == 1 and told[0] == told[1] and len(told[0]) == 3
+
+
+def test_judge_answers_for_judge_checks(run: Call) -> None:
+    add("evalloom.yaml", "checks: [{kind: judge, expected: names a city}]\n")
+    Path("judge.yaml").write_text(
+        "rules: [{match: Milan, answer: {pass: false, reason: no such city}}]\ndefault: {pass: true, reason: it does}\n"
+    )
+    without = run("--profile", "strong", "--json").summary
+    judged = run("--judge", "scripted:judge.yaml")
+    verdicts = [
+        json.loads(line)["verdicts"][-1] for line in (batches()[-1] / "verdicts.jsonl").read_text().splitlines()
+    ]
+    assert without["total"] == 3 and without["failed"] == 0
+    assert sorted(one["status"] for one in verdicts) == ["failed", "passed", "passed"]
+    assert judged.code == 1 and "no such city" in judged.out
+
+
+# -- in a process of its own --------------------------------------------------------------------------
+
+
+def test_dataset_from_stdin(evalloom: Callable[..., subprocess.CompletedProcess[str]], suite: Path) -> None:
+    (suite / "tmp").mkdir()
+    os.environ["TMPDIR"] = str(suite / "tmp")
+    try:
+        first = evalloom("run", "-", "--json", "--limit", "1", stdin=CASES)
+        done = evalloom("run", "-", "--resume", stdin=CASES)
+    finally:
+        del os.environ["TMPDIR"]
+    assert first.returncode == 0 and done.returncode == 1 and "<stdin>:2" in done.stdout
+    assert len(runs()) == 3 and len(batches()) == 1
+    assert list((suite / "tmp").iterdir()) == [], "what was spooled is taken away"
+
+
+def test_help_tells_every_flag_of_the_promise(run: Call) -> None:
+    out = run("--help").out
+    promised = (
+        "--config --target --profile -j --repeat --limit --tags --filter --variants --judge --no-cache --allow-code --skip-invalid "
+        "--resume --resume-from --retry-errors --dry-run --max-cost --max-tokens --max-time --fail-under -o --json --watch"
+    )
+    assert [flag for flag in promised.split() if not re.search(rf"(^|\s){flag}\b", out)] == []
+    assert "16 by default" in out
+
+
+def test_watch_runs_what_a_change_affects_until_ctrl_c(suite: Path) -> None:
+    command = [sys.executable, "-m", "evalloom", "run", "--watch", "--json", "--profile", "strong"]
+    watcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    assert watcher.stdout and watcher.stderr
+
+    def until_waiting() -> str:
+        lines = []
+        for line in watcher.stderr or ():
+            lines.append(line)
+            if line.startswith("Watching"):
+                return "".join(lines)
+        raise AssertionError(f"the watcher ended: {lines}")
+
+    try:
+        until_waiting()
+        first = {one["case_id"]: one["started_at"] for one in runs()}
+        add("cases.jsonl", '{"id": "new", "q": "capital of France", "expected_output": "Paris"}\n')
+        until_waiting()
+        second = {one["case_id"]: one["started_at"] for one in runs()}
+        Path("prompt.md").write_text("{{q}}!", encoding="utf-8")
+        until_waiting()
+        third = {one["case_id"]: one["started_at"] for one in runs()}
+        add("cases.jsonl", '{"id": \n')
+        assert "[invalid_data]" in until_waiting()
+    finally:
+        watcher.send_signal(signal.SIGINT)
+        out, err = watcher.communicate(timeout=20)
+    assert second.items() - first.items() == {("new", second["new"])} and not third.items() & second.items()
+    assert watcher.returncode == 2 and "Traceback" not in err, "the exit code of the last run"
+    assert [json.loads(line)["total"] for line in out.splitlines()] == [3, 4, 4]
+
+
+def on_terminal(*arguments: str, columns: int = 100) -> tuple[int, str]:
+    """What evalloom shows where stdout and stderr are a terminal."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
+    command = [sys.executable, "-m", "evalloom", *arguments]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**plain, "TERM": "xterm-256color"}
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other side has gone
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(ours)
+    return process.wait(), shown.decode()
+
+
+def test_terminal_shows_progress_and_a_summary() -> None:
+    Path("weak.yaml").write_text(WEAK.replace("}\n", ", delay_s: 0.3}\n"), encoding="utf-8")
+    code, shown = on_terminal("run", "-j", "1")
+    assert code == 1 and re.search(r"\r\x1b\[2K[12]/3 · (100|50)% passed · [\d.]+/s · 1 in flight · \d+ s left", shown)
+    assert re.search(r"\x1b\[1mprofile +runs +passed +failed", shown) and "\x1b[31mFAILED it" in shown
+    assert shown.index("The record: ") > shown.rindex("\r\x1b[2K")
+
+
+def test_progress_stays_on_one_line_of_a_narrow_terminal() -> None:
+    Path("weak.yaml").write_text(WEAK.replace("}\n", ", delay_s: 0.3}\n"), encoding="utf-8")
+    _, shown = on_terminal("run", "-j", "1", columns=30)
+    lines = re.findall(r"\x1b\[2K(\d[^\r]+)\r", shown)
+    assert lines and max(map(len, lines)) == 29
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_escape_sequences_do_not_reach_the_screen(is_terminal: bool, run: Call) -> None:
+    case: dict[str, Any] = {"id": f"x{HOSTILE}", "q": HOSTILE, "tags": [HOSTILE], "expected_output": f"y{HOSTILE}"}
+    Path("cases.jsonl").write_text(json.dumps(case) + "\n", encoding="utf-8")
+    shown = on_terminal("run", "--profile", "echo")[1] if is_terminal else run("--profile", "echo").out
+    shown += on_terminal("batches", "show", "latest", "--case", case["id"])[1] if is_terminal else ""
+    assert "FAILED x\\x1b]0;owned\\x07" in shown
+    assert not re.search(r"\x1b\]|\x1b\[2J|\x07|\x9b", shown)

@@ -1,0 +1,81 @@
+"""Servers that refuse, hang, break off and talk nonsense: each is an error of its run, and the batch goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Suite
+    from tests.llms.serving import Server
+
+pytestmark = pytest.mark.slow
+
+BAD = {
+    "hang": "[timeout]",
+    "drop": "[connection_broke]",
+    "cut": "[connection_broke]",
+    "not-http": "[bad_answer]",
+    "garbage": "[bad_answer]",
+    "html": "[bad_answer]",
+    "wrong-json": "[bad_answer]",
+    "no-json-object": "[bad_answer]",
+    "empty": "[bad_answer]",
+    "error-200": "something broke inside",
+    "huge": "[answer_too_large]",
+    "status-404": "[http_404]",
+    "status-500": "[http_500]",
+}
+
+
+def test_bad_answers_are_errors_of_their_run_and_the_batch_goes_on(suite: Suite, serve: Callable[..., Server]) -> None:
+    server = serve()
+    suite.settings(server.url, "retries: 0")
+    suite.cases([f"[[{mode}]]" for mode in BAD] + [f"say: fine {number}" for number in range(20)])
+    done = suite.run("run", "--timeout", "1.5", "-j", "4")
+    errors = {run["case_id"]: run.get("error", "") for run in suite.lines()}
+    assert done.returncode == 1 and len(errors) == len(BAD) + 20
+    for number, (mode, told) in enumerate(BAD.items()):
+        assert told in errors[f"c{number}"], (mode, errors[f"c{number}"])
+        assert len(errors[f"c{number}"]) < 500, mode
+    assert not any(errors[f"c{len(BAD) + number}"] for number in range(20))
+
+
+def test_thousand_cases_survive_429_500_and_drops(suite: Suite, serve: Callable[..., Server]) -> None:
+    server = serve(p429=0.1, retry_after=1, p500=0.05, pdrop=0.01, seed=7)
+    suite.settings(server.url)
+    suite.cases(f"{number} say: {number}" for number in range(1000))
+    found = suite.summary()
+    assert (found["total"], found["passed"], found["error"]) == (1000, 1000, 0)
+    assert set(Counter(run["case_id"] for run in suite.lines()).values()) == {1}
+    stats = server.stats()
+    assert stats["answered"] == 1000 and stats["answered_again"] == 0
+    assert 100 < found["retries"] <= stats["requests"] - 1000
+    assert found["duration_s"] < 60
+
+
+def test_retry_after_delays_that_request_only(suite: Suite, serve: Callable[..., Server]) -> None:
+    server = serve(retry_after=1)
+    suite.settings(server.url)
+    suite.cases(["[[limited-1]] say: late", *(f"{case} say: {case}" for case in range(30))])
+    assert suite.summary("-j", "1")["passed"] == 31
+    assert [run["case_id"] for run in suite.lines()][-1] == "c0", "the others did not wait for it"
+
+
+def test_other_4xx_are_not_tried_again(suite: Suite, serve: Callable[..., Server]) -> None:
+    server = serve()
+    suite.settings(server.url)
+    suite.cases([f"[[status-{status}]]" for status in (400, 401, 403, 404, 422)])
+    found = suite.summary()
+    assert (found["error"], found["retries"], server.stats()["requests"]) == (5, 0, 5)
+
+
+def test_server_that_is_not_there(suite: Suite) -> None:
+    suite.settings("http://127.0.0.1:9", "retries: 0")
+    suite.cases(["a", "b"])
+    done = suite.run("run")
+    assert done.returncode == 1 and "cannot connect to 127.0.0.1:9" in done.stdout
+    assert "--resume --retry-errors" in done.stdout

@@ -1,0 +1,69 @@
+"""The pytest plugin in a real pytest: one item per case, one batch for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SETTINGS = """\
+llms:
+  calm: {protocol: scripted, file: answers.yaml}
+  other: {protocol: echo}
+target: {template: "Say hello to {{name}}"}
+datasets: [hello_basic_v1.jsonl]
+"""
+ANSWERS = """\
+rules:
+  - {match: Ann, answer: Hello Ann}
+  - {match: Bob, answer: Hi}
+"""
+CASES = """\
+{"id": "ann", "name": "Ann", "expected_output": "contains:Hello"}
+{"id": "bob", "name": "Bob", "expected_output": "contains:Hello"}
+{"id": "cy", "name": "Cy", "expected_output": "contains:Hello"}
+{"id": "free", "name": "Ann"}
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    for name, text in (("evalloom.yaml", SETTINGS), ("answers.yaml", ANSWERS), ("hello_basic_v1.jsonl", CASES)):
+        (pytester.path / name).write_text(text, encoding="utf-8")
+    return pytester
+
+
+def batches(suite: pytest.Pytester) -> list[Path]:
+    return list((suite.path / ".evalloom" / "batches").iterdir())
+
+
+def test_each_case_is_an_item(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("--evalloom", "-rs")
+    result.assert_outcomes(passed=1, failed=2, skipped=1)
+    result.stdout.fnmatch_lines(["*contains: expected 'Hello' in 'Hi'", "*no rule matches 'Say hello to Cy'*"])
+    result.stdout.fnmatch_lines(["*unscored: nothing is expected of it*"])
+    assert len(batches(suite)) == 1
+
+
+def test_without_the_flag_nothing_is_collected(suite: pytest.Pytester) -> None:
+    assert suite.runpytest_subprocess().ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_what_is_deselected_is_not_run(suite: pytest.Pytester) -> None:
+    suite.runpytest_subprocess("--evalloom", "-k", "ann").assert_outcomes(passed=1, deselected=3)
+    assert len((batches(suite)[0] / "runs.jsonl").read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_profiles_are_in_the_names(suite: pytest.Pytester) -> None:
+    options = ("--evalloom", "--evalloom-profile", "calm", "--evalloom-profile", "other", "-v")
+    result = suite.runpytest_subprocess(*options)
+    result.stdout.fnmatch_lines(["*ann?calm? PASSED*", "*ann?other? FAILED*"])
+
+
+def test_faulty_data_is_told_when_collecting(suite: pytest.Pytester) -> None:
+    (suite.path / "hello_basic_v1.jsonl").write_text('{"id": "a", "name": "x"}\n' * 2, encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*duplicate_id*"])
