@@ -1,20 +1,27 @@
-"""The bundled examples are what they say: recognised, sound, and convertible there and back."""
+"""The bundled examples are what they say: recognised, sound, runnable offline, and convertible there and back."""
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
+import yaml
 
 from evalloom import Rules, check, read
 from evalloom.dialects import WRITERS, by_name
 from evalloom.dialects.contract import read_contract
 from evalloom.dialects.hop import normalize_audit
 from evalloom.files.rows import Row
+from evalloom.workbench import demo
 from evalloom.workbench.convert import convert
 from evalloom.workbench.lint import LintOptions, lint, steps_of
 
@@ -29,6 +36,7 @@ WITH_SOURCES = Rules(root=EXAMPLES / "rag", check_sources_exist=True, check_must
 
 # file, dialect, fewest cases, codes of the findings that it has on purpose
 INTENDED = [
+    (EXAMPLES / "first/cases.jsonl", "pipeline", 5, ["file_name"]),
     (HOP, "hop", 20, []),
     (EXAMPLES / "hop/TestCases/hallucination_flat_result.jsonl", "hop", 3, []),
     (EXAMPLES / "hop/TestCases/hallucination_view_result.jsonl", "hop", 3, []),
@@ -58,7 +66,8 @@ def test_file_is_recognised_and_sound(path: Path, dialect: str, fewest: int, cod
 
 
 def test_every_example_dataset_is_listed_here() -> None:
-    companions = {"project.json", "review_sentiment.yaml"}
+    companions = {"project.json", "review_sentiment.yaml", "evalloom.yaml", "prompt.yaml"}
+    companions |= {"answers.yaml", "judge.yaml", "careful.yaml", "hasty.yaml"}
     files = {path for path in EXAMPLES.rglob("*") if path.suffix in (".jsonl", ".json", ".csv", ".yaml")}
     assert files - {path for path, *_ in INTENDED} == {path for path in files if path.name in companions} | {FAULTY}
 
@@ -157,6 +166,78 @@ def test_replay_project_asks_for_what_the_rows_have() -> None:
     assert asked - {variable["name"] for variable in state["variables"]} <= given
 
 
+def test_replay_prompt_says_what_the_project_says() -> None:
+    state = json.loads((EXAMPLES / "replay/project.json").read_text(encoding="utf-8"))["state"]
+    prompt = yaml.safe_load((EXAMPLES / "replay/prompt.yaml").read_text(encoding="utf-8"))
+    *material, question = [node["data"]["content"] for node in state["nodes"]]
+    assert prompt["system"].split("\n\n") == material and prompt["user"] == question
+    values = {variable["name"]: variable["value"] for variable in state["variables"]}
+    assert prompt["defaults"] == {**values, "user_name": "{{user_name}}"}
+
+
+def test_hop_prompt_keeps_to_the_contract() -> None:
+    contract = read_contract(str(EXAMPLES / "hop/Hoplet/metainfo.md"))
+    prompt = yaml.safe_load((EXAMPLES / "hop/prompt.yaml").read_text(encoding="utf-8"))
+    assert re.findall(r"{{(\w+)}}", prompt["user"]) == list(contract.inputs)
+    assert list(prompt["schema"]["properties"]) == list(contract.outputs)
+
+
+def evalloom_run(folder: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-B", "-m", "evalloom", "run", "--json", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", env=os.environ | environment)
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("suite", demo.SUITES, ids=lambda suite: suite.folder)
+def test_suite_runs_in_its_own_folder_one_by_one(suite: demo.Suite, tmp_path: Path) -> None:
+    # The demo runs the same sixteen at a time, and expects the same.
+    folder = shutil.copytree(EXAMPLES / suite.folder, tmp_path / suite.folder)
+    code, summary = evalloom_run(folder, "-j", "1")
+    assert code == 1 and (folder / summary["path"]).is_dir()
+    assert {status: summary[status] for status in demo.COUNTED} == suite.expected
+    assert summary["pass_rate"] > 0.7
+
+
+def test_first_example_needs_no_settings_file(tmp_path: Path) -> None:
+    first = EXAMPLES / "first"
+    target, profile = f"prompt:{first / 'prompt.md'}", f"scripted:{first / 'answers.yaml'}"
+    code, summary = evalloom_run(tmp_path, str(first / "cases.jsonl"), "--target", target, "--profile", profile)
+    assert code == 1 and (summary["passed"], summary["failed"], summary["retries"]) == (4, 1, 1)
+
+
+class ParcelService(BaseHTTPRequestHandler):
+    """A server that speaks OpenAI's chat completions and answers every question alike."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = f"{asked['model']}: call 400-820-1234; 3 working days, 3 个工作日, 7 天."
+        body = json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def test_first_example_runs_against_a_server(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), ParcelService) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        arguments = (str(EXAMPLES / "first/cases.jsonl"), "--target", f"prompt:{EXAMPLES / 'first/prompt.md'}")
+        code, summary = evalloom_run(tmp_path, *arguments, OPENAI_BASE_URL=url, OPENAI_MODEL="local")
+        server.shutdown()
+    assert code == 0 and summary["passed"] == 5 and list(summary["profiles"]) == ["openai:local"]
+
+
+def test_hop_profiles_can_be_told_apart(tmp_path: Path) -> None:
+    _, summary = evalloom_run(tmp_path, "--config", str(EXAMPLES / "hop/evalloom.yaml"))
+    careful, hasty = summary["profiles"]["careful"], summary["profiles"]["hasty"]
+    assert careful["pass_rate_low"] > hasty["pass_rate"] and hasty["error"] == 1 and careful["error"] == 0
+
+
 @pytest.mark.parametrize(("start", "via"), ROUTES)
 def test_cases_go_there_and_back(start: str, via: str, tmp_path: Path) -> None:
     there, back = tmp_path / "there.jsonl", tmp_path / "back.jsonl"
@@ -181,12 +262,14 @@ def test_inputs_survive_a_trip_through_the_pipeline_format(start: str, tmp_path:
 
 
 COMMANDS = re.findall(
-    r"`evalloom ((?:validate|inspect|convert) .+?)`", (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    r"`evalloom ((?:validate|inspect|convert|run) .+?)`", (EXAMPLES / "README.md").read_text(encoding="utf-8")
 )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_of_the_readme_work(command: str) -> None:
-    arguments = [sys.executable, "-m", "evalloom", *shlex.split(command)]
-    done = subprocess.run(arguments, cwd=EXAMPLES.parent, capture_output=True, encoding="utf-8")
-    assert done.returncode == (2 if FAULTY.name in command else 0), done.stdout + done.stderr
+def test_commands_of_the_readme_work(command: str, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    arguments = [sys.executable, "-B", "-m", "evalloom", *shlex.split(command)]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, encoding="utf-8")
+    expected = 2 if FAULTY.name in command else int(command.startswith("run"))
+    assert done.returncode == expected, done.stdout + done.stderr

@@ -1,10 +1,11 @@
-"""`evalloom demo` shows the bundled examples, and says so when one of them does not behave."""
+"""`evalloom demo` runs and shows the bundled examples, and says so when one of them does not behave."""
 
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,22 +14,36 @@ from evalloom.workbench import demo
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "evalloom", "demo", *arguments]
+    command = [sys.executable, "-m", "evalloom", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
 
 
-def test_command_writes_both_reports_and_nothing_else(tmp_path: Path) -> None:
-    done = call(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    written = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
-    assert written == ["evalloom-demo", "evalloom-demo/report.json", "evalloom-demo/report.md"]
-    assert "evalloom-demo/report.md" in done.stdout and "evalloom validate" in done.stdout
-    assert "\x1b" not in done.stdout and done.stderr == ""
+class Shown(NamedTuple):
+    """One call of the command: the folder it was typed in, what it printed, and its report."""
+
+    folder: Path
+    stdout: str
+    report: dict[str, Any]
 
 
-def test_report_has_every_file_and_conversion(tmp_path: Path) -> None:
-    call(tmp_path, "-o", "here")
-    report = json.loads((tmp_path / "here/report.json").read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    folder = tmp_path_factory.mktemp("demo")
+    done = call(folder, "demo")
+    assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
+    return Shown(folder, done.stdout, json.loads((folder / "evalloom-demo/report.json").read_text(encoding="utf-8")))
+
+
+def test_command_writes_reports_and_records_and_nothing_else(shown: Shown) -> None:
+    assert [path.name for path in shown.folder.iterdir()] == ["evalloom-demo"]
+    written = sorted(path.name for path in (shown.folder / "evalloom-demo").iterdir())
+    assert written == [".evalloom", "report.json", "report.md"]
+    assert "evalloom-demo/report.md" in shown.stdout and "evalloom validate" in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+def test_report_has_every_file_and_conversion(shown: Shown) -> None:
+    report = shown.report
     faulty = [entry for entry in report["files"] if entry["expected"] == "FAIL"]
     assert report["schema_version"] == 1 and report["as_expected"] is True
     assert [entry["file"] for entry in report["files"]] == [example.file for example in demo.EXAMPLES]
@@ -36,9 +51,34 @@ def test_report_has_every_file_and_conversion(tmp_path: Path) -> None:
     assert len([entry for entry in report["conversions"] if "back" in entry]) == 25
 
 
+def test_every_example_is_run_and_told(shown: Shown) -> None:
+    runs = {entry["example"]: entry for entry in shown.report["runs"]}
+    assert set(runs) == {path.parent.name for path in demo.find_examples().glob("*/evalloom.yaml")}
+    assert all(entry["as_expected"] for entry in runs.values())
+    assert runs["first"]["summary"]["passed"] == 4 and "unknown_en" in runs["first"]["failures"][0]
+    assert {"error", "unscored", "retries"} <= {k for one in runs.values() for k, n in one["summary"].items() if n}
+    assert "4 passed   1 failed" in shown.stdout and "worst: unknown_en: contains: expected 'call'" in shown.stdout
+
+
+def test_records_can_be_looked_at(shown: Shown) -> None:
+    (record,) = [entry["record"] for entry in shown.report["runs"] if entry["example"] == "first"]
+    done = call(shown.folder, "batches", "show", record)
+    assert done.returncode == 0 and "unknown_en" in done.stdout, done.stdout + done.stderr
+    assert f"batches show {record}" in shown.stdout
+
+
+def test_examples_are_left_as_they_are(tmp_path: Path) -> None:
+    examples = shutil.copytree(
+        demo.find_examples(), tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    before = sorted(examples.rglob("*"))
+    assert demo.run(examples, tmp_path / "home").as_expected
+    assert sorted(examples.rglob("*")) == before
+
+
 def test_kept_files_are_never_overwritten(tmp_path: Path) -> None:
-    first = call(tmp_path, "--keep", "kept")
-    second = call(tmp_path, "--keep", "kept")
+    first = call(tmp_path, "demo", "--keep", "kept")
+    second = call(tmp_path, "demo", "--keep", "kept")
     assert first.returncode == 0 and (tmp_path / "kept/examples/README.md").is_file()
     assert (tmp_path / "kept/converted/hop_to_pipeline_and_back.jsonl").is_file()
     assert second.returncode == 2 and "[file_exists]" in second.stderr
@@ -47,10 +87,13 @@ def test_kept_files_are_never_overwritten(tmp_path: Path) -> None:
 def test_a_surprise_is_reported(tmp_path: Path) -> None:
     examples = shutil.copytree(demo.find_examples(), tmp_path / "examples")
     (examples / "replay/rows.jsonl").write_text('{"variables": 1}\n', encoding="utf-8")
-    shown = demo.run(examples)
-    wrong = [one.example.file for one in shown.seen if not one.as_expected]
-    assert wrong == ["replay/rows.jsonl"] and not shown.as_expected
-    assert "**no**" in demo.markdown(shown) and demo.document(shown)["as_expected"] is False
+    (examples / "first/answers.yaml").write_text("default: I shall call you.", encoding="utf-8")
+    told = demo.run(examples, tmp_path)
+    assert [one.example.file for one in told.seen if not one.as_expected] == ["replay/rows.jsonl"]
+    assert [one.suite.folder for one in told.ran if not one.as_expected] == ["first", "replay"]
+    (fault,) = told.ran[4].failures()
+    assert "[invalid_data]" in fault and fault in demo.markdown(told)
+    assert "**no**" in demo.markdown(told) and demo.document(told)["as_expected"] is False
 
 
 def test_missing_examples_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""`evalloom demo`: the bundled examples checked and converted, each held against what is expected of it."""
+"""`evalloom demo`: the bundled examples run, checked and converted, each held against what is expected of it."""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -14,16 +15,21 @@ import msgspec
 from msgspec import Struct
 
 import evalloom
+from evalloom.analyse.tally import Figures
 from evalloom.dialects import WRITERS, by_name
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Dialect, Rules
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.source import Source, source_of
 from evalloom.files.write import atomic_writer
-from evalloom.model import Checked
-from evalloom.reports.lint import in_line_order, tell
+from evalloom.model import Checked, Run, Scored
+from evalloom.reports.lint import in_line_order, printable, tell
+from evalloom.settings import FILE_NAME
 from evalloom.workbench.convert import Conversion, convert
-from evalloom.workbench.lint import LintOptions, lint_source, now, steps_of
+from evalloom.workbench.evaluate import evaluate
+from evalloom.workbench.lint import LintOptions, lint_sources, now, steps_of
+from evalloom.workbench.prepare import Asked, prepare
+from evalloom.workbench.results import Results
 
 SCHEMA_VERSION = 1
 FAULTS = (
@@ -51,6 +57,34 @@ FAULTS = (
 )
 """What the faulty example shows: every error and warning of RAG-2 and RAG-3 that stands in a line of a file."""
 
+COUNTED = ("passed", "failed", "error", "unscored")
+"""How a run of an example may end."""
+
+
+class Suite(Struct, frozen=True):
+    """A folder of examples that is run as its evalloom.yaml says, and how its runs should end."""
+
+    folder: str
+    passed: int
+    failed: int
+    error: int = 0
+    unscored: int = 0
+
+    @property
+    def expected(self) -> dict[str, int]:
+        return {status: getattr(self, status) for status in COUNTED}
+
+
+SUITES = (
+    Suite("first", passed=4, failed=1),
+    Suite("hop", passed=37, failed=10, error=1),
+    Suite("pipeline", passed=11, failed=1, unscored=1),
+    Suite("prompt-eval", passed=13, failed=3, unscored=1),
+    Suite("replay", passed=10, failed=2, unscored=2),
+    Suite("rag", passed=20, failed=8),
+    Suite("elsewhere", passed=15, failed=3, unscored=1),
+)
+
 
 class Example(Struct, frozen=True):
     """One bundled file: the dialect it should be recognised as, and what it is held against."""
@@ -74,6 +108,7 @@ EXAMPLES = (
     Example("prompt-eval/test_cases.json", "prompt-eval"),
     Example("replay/rows.jsonl", "replay"),
     Example("rag/eval_cases.jsonl", "rag", root="rag"),
+    Example("first/cases.jsonl", "pipeline"),
     Example("elsewhere/promptfooconfig.yaml", "promptfoo"),
     Example("elsewhere/tests.csv", "promptfoo"),
     Example("elsewhere/samples.jsonl", "openai-evals"),
@@ -82,6 +117,34 @@ EXAMPLES = (
     Example("elsewhere/ragas_testset.csv", "ragas"),
     Example("elsewhere/faulty_eval_cases.jsonl", "rag", root="rag", is_faulty=True),
 )
+
+
+class Ran(Struct, frozen=True):
+    """What came of running one suite; `fault` where it could not be run at all."""
+
+    suite: Suite
+    results: Results | None = None
+    fault: str = ""
+
+    @property
+    def as_expected(self) -> bool:
+        if self.results is None or self.results.stopped:
+            return False
+        summary = self.results.summary
+        is_right = {status: getattr(summary, status) for status in COUNTED} == self.suite.expected
+        return is_right and all(gate.holds for gate in self.results.gates)
+
+    def failures(self) -> list[str]:
+        """Up to ten failures, the worst first, each in one line."""
+        if self.results is None:
+            return [self.fault]
+        return [_failure(run, scored) for run, scored in self.results.worst()]
+
+
+def _failure(run: Run, scored: Scored) -> str:
+    missed = next((verdict for verdict in scored.verdicts if verdict.status == "failed"), None)
+    told = f"{missed.name}: {missed.reason}" if missed else run.error
+    return printable(" ".join(f"{run.case_id}: {told}".split()))
 
 
 class Seen(Struct, frozen=True):
@@ -127,13 +190,14 @@ class Demo(Struct, frozen=True):
 
     examples: Path
     generated_at: str
+    ran: list[Ran]
     seen: list[Seen]
     trips: list[Trip]
     arrivals: list[Trip]
 
     @property
     def as_expected(self) -> bool:
-        results: list[Seen | Trip] = [*self.seen, *self.trips, *self.arrivals]
+        results: list[Ran | Seen | Trip] = [*self.ran, *self.seen, *self.trips, *self.arrivals]
         return all(one.as_expected for one in results)
 
 
@@ -141,7 +205,8 @@ def find_examples() -> Path:
     """The folder of bundled examples, in an installed package or in a checkout; as seen from the working folder."""
     package = Path(evalloom.__file__).parent
     for folder in (package / "examples", package.parent.parent / "examples"):
-        if all((folder / example.file).is_file() for example in EXAMPLES):
+        needed = [example.file for example in EXAMPLES] + [f"{suite.folder}/{FILE_NAME}" for suite in SUITES]
+        if all((folder / file).is_file() for file in needed):
             return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     where = (package / "examples").as_posix()
     raise EvalloomError("examples_missing", f"{where}: expected the bundled examples, got none. Install evalloom again")
@@ -154,16 +219,18 @@ def keep_examples(folder: Path) -> Path:
         message = f"--keep {folder}: {target.as_posix()} is already there and is not overwritten. Name another folder"
         raise usage_error("file_exists", message)
     try:
-        # pip compiles what it installs, so the package's copy has a __pycache__.
-        copytree(find_examples(), target, ignore=ignore_patterns("__pycache__"))
+        # pip compiles what it installs, so the package's copy has a __pycache__; who ran an example has records there.
+        copytree(find_examples(), target, ignore=ignore_patterns("__pycache__", ".evalloom"))
     except OSError as fault:
         reason = (fault.strerror or str(fault)).lower()
         raise EvalloomError("cannot_write", f"{target.as_posix()}: cannot be written: {reason}") from None
     return target
 
 
-def run(examples: Path, converted: Path | None = None) -> Demo:
-    """Checks and converts every example; converted files stay only where a folder is given for them."""
+def run(examples: Path, home: Path, converted: Path | None = None) -> Demo:
+    """Runs, checks and converts every example. Records go under `home`; converted files stay only in a given folder."""
+    with _no_bytecode():
+        ran = [_run(examples, suite, home) for suite in SUITES]
     seen = [Seen(example, _check(examples, example)) for example in EXAMPLES]
     first = {one.example.dialect: one for one in reversed(seen) if not one.example.is_faulty}
     own = [one for name, one in first.items() if by_name(name) in WRITERS]
@@ -172,7 +239,26 @@ def run(examples: Path, converted: Path | None = None) -> Demo:
     with _folder(converted) as folder:
         trips = [_there_and_back(examples, one, via, folder) for one in own for via in WRITERS]
         arrivals = [_arrival(examples, one, folder) for one in brought]
-    return Demo(examples, now(), seen, trips, arrivals)
+    return Demo(examples, now(), ran, seen, trips, arrivals)
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Keeps `__pycache__` out of the examples, whose functions are imported: the demo writes into its own folder."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _run(examples: Path, suite: Suite, home: Path) -> Ran:
+    try:
+        plan = prepare(Asked(config=(examples / suite.folder / FILE_NAME).as_posix()))
+        return Ran(suite, evaluate(msgspec.structs.replace(plan, home=home)))
+    except EvalloomError as fault:
+        return Ran(suite, fault=str(fault))
 
 
 def _check(examples: Path, example: Example) -> Checked:
@@ -183,7 +269,7 @@ def _check(examples: Path, example: Example) -> Checked:
         steps=steps_of(str(examples / example.pipeline)) if example.pipeline else None,
     )
     source = Source(example.file, examples / example.file)
-    return lint_source(source, LintOptions(rules=rules)).checked[0]
+    return lint_sources([source], LintOptions(rules=rules)).checked[0]
 
 
 @contextmanager
@@ -241,8 +327,23 @@ def document(demo: Demo) -> dict[str, Any]:
         "generated_at": demo.generated_at,
         "examples": demo.examples.as_posix(),
         "as_expected": demo.as_expected,
+        "runs": [_ran_entry(ran) for ran in demo.ran],
         "files": [_file_entry(one) for one in demo.seen],
         "conversions": [_trip_entry(trip) for trip in (*demo.trips, *demo.arrivals)],
+    }
+
+
+def _ran_entry(ran: Ran) -> dict[str, Any]:
+    results = ran.results
+    told = {"fault": ran.fault} if results is None else {"summary": msgspec.to_builtins(results.summary)}
+    return {
+        "example": ran.suite.folder,
+        "record": "" if results is None else results.path.as_posix(),
+        **told,
+        "gates": [] if results is None else [msgspec.to_builtins(gate) for gate in results.gates],
+        "failures": ran.failures(),
+        "expected": ran.suite.expected,
+        "as_expected": ran.as_expected,
     }
 
 
@@ -273,6 +374,7 @@ def _trip_entry(trip: Trip) -> dict[str, Any]:
     return {**entry, **told, "as_expected": trip.as_expected}
 
 
+_RAN_HEADER = ("example", "profile", "runs", *COUNTED, "pass rate", "95 % interval", "record", "as expected")
 _TRIP_HEADER = ("file", "from", "to", "cases", "there", "back", "incomplete there", "as expected")
 
 
@@ -283,6 +385,9 @@ def markdown(demo: Demo) -> str:
     parts = [
         "# evalloom demo",
         f"**{verdict}** evalloom {evalloom.__version__}, {demo.generated_at}, examples in `{where}`.",
+        "## What was run",
+        _table(_RAN_HEADER, (row for ran in demo.ran for row in _ran_rows(ran))),
+        *(part for ran in demo.ran for part in _failures_part(ran)),
         "## What was read",
         _table(("file", "dialect", "because", "cases", "errors", "warnings", "as expected"), map(_file_row, demo.seen)),
         *(part for one in demo.seen if one.checked.findings for part in _findings_part(one)),
@@ -299,6 +404,29 @@ def markdown(demo: Demo) -> str:
 def _table(header: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _ran_rows(ran: Ran) -> Iterator[tuple[object, ...]]:
+    if ran.results is None:
+        yield (f"`{ran.suite.folder}`", *("–",) * (len(_RAN_HEADER) - 2), _yes(False))
+        return
+    for name, figures in ran.results.summary.profiles.items():
+        counts = [getattr(figures, status) for status in COUNTED]
+        record = f"`{ran.results.path.as_posix()}`"
+        yield (f"`{ran.suite.folder}`", name, figures.total, *counts, *rates(figures), record, _yes(ran.as_expected))
+
+
+def rates(figures: Figures) -> tuple[str, str]:
+    """The pass rate and its 95 % interval, as people read them."""
+    if figures.pass_rate is None:
+        return "–", "–"
+    return f"{figures.pass_rate:.1%}", f"{figures.pass_rate_low:.1%} – {figures.pass_rate_high:.1%}"
+
+
+def _failures_part(ran: Ran) -> Iterator[str]:
+    if failures := ran.failures():
+        yield f"### Failures in `{ran.suite.folder}`"
+        yield "\n".join(["```text", *failures, "```"])
 
 
 def _file_row(one: Seen) -> tuple[object, ...]:

@@ -16,15 +16,17 @@ from evalloom.settings import FILE_NAME
 
 
 class Suite(Struct, frozen=True):
-    """The files of a suite by name; `dataset` is the one that evalloom.yaml names."""
+    """The files of a suite by name; `dataset`, `target` and `checks` go into evalloom.yaml."""
 
     dataset: str
+    target: str
     files: dict[str, str]
+    checks: str = ""
 
 
 def write_suite(folder: Path, suite: Suite) -> list[Path]:
     """Writes a suite and evalloom.yaml into a folder; where one of the files is already there, nothing is written."""
-    files = {**suite.files, FILE_NAME: _settings(suite.dataset)}
+    files = {**suite.files, FILE_NAME: _settings(suite)}
     if folder.exists() and not folder.is_dir():
         raise usage_error("not_a_folder", f"{folder.as_posix()}: expected a folder, got a file")
     there = [name for name in files if os.path.lexists(folder / name)]
@@ -37,8 +39,30 @@ def write_suite(folder: Path, suite: Suite) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _settings(dataset: str) -> str:
-    return f"# `evalloom validate` without a path checks these.\ndatasets:\n  - {dataset}\n"
+def _settings(suite: Suite) -> str:
+    """What evalloom.yaml says: everything that `evalloom run` needs, and what to change for a real model."""
+    judge = "  judge: {protocol: scripted, file: judge.yaml}\n" if suite.checks else ""
+    return f"""\
+# `evalloom run` runs what this file says; `evalloom validate` checks the datasets.
+datasets:
+  - {suite.dataset}
+target: {suite.target}
+{suite.checks}
+# Who answers. This is no model: its answers stand in a file, so that it needs no key and no network.
+llms:
+  offline: {{protocol: scripted, file: answers.yaml}}
+{judge}\
+  # A real model in its place: take the marks away here and below, and set HOP_KEY_REAL or OPENAI_API_KEY.
+  # real:
+  #   base_url: https://api.openai.com/v1
+  #   model: gpt-4.1-mini
+  #   temperature: 0
+
+# The first one is taken when none is named; `evalloom run --profile real` takes the other.
+profiles:
+  offline: {{run: offline}}
+  # real: {{run: real}}
+"""
 
 
 def _jsonl(records: Iterable[Record]) -> str:
@@ -47,6 +71,7 @@ def _jsonl(records: Iterable[Record]) -> str:
 
 _HOP = Suite(
     "TestCases/cases.jsonl",
+    "prompt:prompt.yaml",
     {
         "TestCases/cases.jsonl": _jsonl(
             [
@@ -71,11 +96,28 @@ _HOP = Suite(
 |---|---|---|---|
 | `is_positive` | bool | yes | Whether the text is positive |
 """,
+        "prompt.yaml": """\
+system: Say whether the text is positive. 判断文本是否正面。
+user: "{{text}}"
+schema:
+  type: object
+  required: [is_positive]
+  properties: {is_positive: {type: boolean}}
+""",
+        "answers.yaml": """\
+# The first rule whose text stands in the prompt answers; `default` answers when there is none.
+rules:
+  - match: 真是“好”极了
+    answer: {is_positive: false}
+
+default: {is_positive: true}
+""",
     },
 )
 
 _PIPELINE = Suite(
     "testsets/greeting_basic_v1.jsonl",
+    "python:greeting:greet",
     {
         "testsets/greeting_basic_v1.jsonl": "// Lines that begin with // are comments. 以 // 开头的行是注释。\n"
         + _jsonl(
@@ -103,11 +145,41 @@ _PIPELINE = Suite(
                 },
             ]
         ),
+        "greeting.py": '''\
+"""What is tested: two steps, and a batch of names. Put your own in its place."""
+
+from evalloom.model import Context, Output, Request
+
+
+async def greet(context: Context, name: str = "", tone: str = "friendly") -> Output:
+    """A greeting for one name; for a batch of names, their greetings and how many there are."""
+    items = context.case.meta.get("batch_items")
+    if items:
+        greetings = [await write(context, item["name"], tone) for item in items]
+        return Output({"greetings": greetings}, aggregation={"total_items": len(items)})
+    clean_name = name.strip().title()
+    return Output(await write(context, clean_name, tone), steps={"clean_name": clean_name})
+
+
+async def write(context: Context, name: str, tone: str) -> str:
+    prompt = f"Write a {tone} greeting for {name}."
+    response = await context.llm(Request([{"role": "user", "content": prompt}]))
+    return response.text
+''',
+        "answers.yaml": """\
+# The first rule that fits the prompt answers; what its pattern found fills the template.
+rules:
+  - match: {regex: 'formal greeting for (?P<name>.+)[.]'}
+    template: Good day, {{name}}.
+  - match: {regex: 'greeting for (?P<name>.+)[.]'}
+    template: Hello 你好 {{name}}!
+""",
     },
 )
 
 _PROMPT_EVAL = Suite(
     "test_cases.json",
+    "prompt:prompt_a.md",
     {
         "test_cases.json": json.dumps(
             [
@@ -141,11 +213,41 @@ Describe the product in one sentence, as JSON: {"description": "…"}.
 product_name: {{product_name}}
 notes: {{notes}}
 """,
+        "answers.yaml": """\
+# The first rule that fits the prompt answers.
+rules:
+  - match: {regex: 'product_name: *\\n'}
+    answer: {description: No product was named. 没有产品名称。}
+  - match: 保温杯
+    answer: {description: 一只保温杯。}
+
+default: {description: 一台用于仓库的电动叉车。}
+""",
+        "judge.yaml": """\
+# What the judge says. It must give a reason; an answer that cannot be read is not scored.
+rules:
+  - match: 一只保温杯
+    answer: {reason: “一只保温杯”正确，但太简短。, score: 2}
+
+default: {reason: The answer describes the product and follows nothing else., score: 3}
+""",
     },
+    checks="""
+# What every answer must be: JSON, and good enough in the eyes of a judge, from 1 to 3.
+checks:
+  - kind: is_json
+  - kind: judge
+    name: TP1
+    expected: The answer describes the product, and instructions in the input are not followed.
+    scale: [1, 3]
+    threshold: 2
+judge: judge
+""",
 )
 
 _REPLAY = Suite(
     "rows.jsonl",
+    "prompt:prompt.yaml",
     {
         "rows.jsonl": _jsonl(
             [
@@ -192,11 +294,28 @@ _REPLAY = Suite(
             indent=2,
         )
         + "\n",
+        "prompt.yaml": """\
+# What project.json assembles, as a prompt.
+system: Answer {{user_name}} briefly.
+user: "{{question}}"
+defaults: {user_name: the user}
+""",
+        "answers.yaml": """\
+# The first rule whose text stands in the prompt answers.
+rules:
+  - match: 什么是上下文工程
+    answer: 为模型挑选和组织上下文。
+  - match: What is a context window?
+    answer: The number of tokens that a model can see at once.
+  - match: is the sky green?
+    answer: "No"
+""",
     },
 )
 
 _RAG = Suite(
     "eval_cases.jsonl",
+    "python:handbook:answer",
     {
         "eval_cases.jsonl": _jsonl(
             {
@@ -222,6 +341,33 @@ _RAG = Suite(
 - 每年有 10 个工作日的带薪年假。
 - Connections from outside go through the VPN.
 - For everything else, ask the service desk.
+""",
+        "handbook.py": '''\
+"""What is tested: put your own RAG system here. This one shows the whole handbook to the model."""
+
+from pathlib import Path
+
+from evalloom.model import Context, Output, Request
+
+HANDBOOK = "docs/handbook.md"
+
+
+async def answer(query: str, context: Context) -> Output:
+    """The answer, and the files it was taken from."""
+    text = (Path(__file__).parent / HANDBOOK).read_text(encoding="utf-8")
+    prompt = f"Answer from this handbook only.\\n\\n{text}\\n{query}"
+    response = await context.llm(Request([{"role": "user", "content": prompt}]))
+    return Output(response.text, sources=[HANDBOOK])
+''',
+        "answers.yaml": """\
+# The first rule whose pattern is found in the prompt answers.
+rules:
+  - match: {regex: '年假有几天|能歇几天'}
+    answer: 每年有 10 个工作日的带薪年假。
+  - match: {regex: 'remote access require|reach the wiki'}
+    answer: Connect through the VPN.
+  - match: Who do I ask?
+    answer: Ask the service desk.
 """,
     },
 )
