@@ -1,0 +1,161 @@
+"""How fast, how small and how careful `evalloom run` is, against a bare loop on the same work, and against its peers.
+
+.venv/bin/python benchmarks/run.py [--cases 10000] [--concurrency 64] [--rounds 3] [--server PATH] [--peers [NAME …]]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import contestant
+import environments
+from contest import Measured, Task, bare_loop, fresh, measure, refuse, serving, stats
+from peers import PEERS, Peer
+
+_LATENCIES_MS = (0, 50)
+_RATIO_BARS = {0: 1.5, 50: 1.15}
+_FAULTS = {"p429": 0.1, "p500": 0.05, "pdrop": 0.01, "retry_after": 1, "seed": 1}
+_FAULTY_CASES = 1000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: what was found, and at most how much it may be."""
+
+    subject: str
+    found: float
+    unit: str
+    bar: float | None = None
+
+    @property
+    def is_met(self) -> bool:
+        return self.bar is None or self.found <= self.bar
+
+    def __str__(self) -> str:
+        said = "" if self.bar is None else f"at most {self.bar:g}: {'met' if self.is_met else 'NOT MET'}"
+        return f"{self.subject:<62} {self.found:>9.2f} {self.unit:<3} {said}".rstrip()
+
+
+class Benchmark:
+    """The measurements, each in one run beside what it is compared with."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._cases: int = given.cases
+        self._concurrency: int = given.concurrency
+        self._rounds: int = given.rounds
+        self._server: Path | None = given.server
+
+    def speed(self, latency_ms: int) -> list[Line]:
+        """Whole runs against the bare loop, in turns, so that a busy moment of the machine hits all of them."""
+        ratios: dict[bool, list[float]] = {False: [], True: []}
+        with serving(self._server, latency_ms=latency_ms) as url:
+            for number in range(self._rounds):
+                bare = self._bare(url)
+                for is_cached, found in ratios.items():
+                    found.append(self._evalloom(url, self._cases, is_cached).seconds / bare.seconds)
+                told = ", ".join(f"{found[-1]:.2f}" for found in ratios.values())
+                print(f"{latency_ms} ms, round {number + 1}: {told} (writing the cache) x the bare loop", flush=True)
+        what = f"time of evalloom run, {self._cases:,} cases, {latency_ms} ms"
+        return [
+            Line(what, median(ratios[False]), "x", _RATIO_BARS[latency_ms]),
+            Line(f"{what}, writing the cache", median(ratios[True]), "x"),
+        ]
+
+    def growth(self) -> list[Line]:
+        """Ten times the cases: time against the smaller runs before it, and memory."""
+        ratios, many = [], self._cases * 10
+        with serving(self._server) as url:
+            for number in range(self._rounds):
+                small = self._evalloom(url, self._cases)
+                large = self._evalloom(url, many)
+                ratios.append(large.seconds / small.seconds)
+                print(f"{many:,} cases, round {number + 1}: {ratios[-1]:.2f} x the time of {self._cases:,}", flush=True)
+            peak_mb = self._peak_mb(url, many)
+        return [
+            Line(f"time of {many:,} cases against {self._cases:,}", median(ratios), "x", 10.5),
+            Line(f"memory at {many:,} cases, all processes", peak_mb, "MB", 300),
+        ]
+
+    def faults(self) -> list[Line]:
+        """A server that refuses, fails and hangs up: every case must end with an answer, and only once."""
+        with serving(self._server, **_FAULTS) as url, fresh(_FAULTY_CASES, self._concurrency, url) as task:
+            found = measure(contestant.prepare(task), task.folder)
+            lost, double = contestant.lost_and_double(task, stats(url)["ok"])
+        what = f"{_FAULTY_CASES:,} cases, 10 % 429, 5 % 500, 1 % dropped"
+        return [
+            Line(f"{what}: time", found.seconds, "s", 30),
+            Line(f"{what}: lost", lost, "", 0),
+            Line(f"{what}: double", double, "", 0),
+        ]
+
+    def peers(self, chosen: list[Peer]) -> list[str]:
+        """Each peer against the bare loop just before it; evalloom is measured the same way."""
+        versions = {peer.name: peer.install() for peer in chosen}
+        lines = []
+        for latency_ms in _LATENCIES_MS:
+            with serving(self._server, latency_ms=latency_ms) as url:
+                bare = self._bare(url)
+                lines.append(_peer_line("evalloom", latency_ms, self._evalloom(url, self._cases), bare))
+                for peer in chosen:
+                    bare = self._bare(url)
+                    name = f"{peer.name} {versions[peer.name]}"
+                    lines.append(_peer_line(name, latency_ms, self._peer(peer, url), bare))
+        return lines
+
+    def _bare(self, url: str) -> Measured:
+        with fresh(self._cases, self._concurrency, url) as task:
+            return bare_loop(task)
+
+    def _evalloom(self, url: str, count: int, is_cached: bool = False) -> Measured:
+        with fresh(count, self._concurrency, url) as task:
+            return contestant.run(task, is_cached)
+
+    def _peak_mb(self, url: str, count: int) -> float:
+        with fresh(count, self._concurrency, url) as task:
+            return contestant.peak_mb(task)
+
+    def _peer(self, peer: Peer, url: str) -> Measured:
+        with fresh(self._cases, self._concurrency, url) as task:
+            found = measure(peer.prepare(task), task.folder, peer.variables(task))
+            _refuse_other_work(peer, task)
+            return found
+
+
+def _refuse_other_work(peer: Peer, task: Task) -> None:
+    if (passes := peer.passes(task)) != task.passes:
+        refuse(task, peer.name, f"{passes} passes", task.passes)
+
+
+def _peer_line(name: str, latency_ms: int, found: Measured, bare: Measured) -> str:
+    ratio = f"{found.seconds / bare.seconds:.2f} x the bare loop"
+    line = f"{name:<26} {latency_ms:>3} ms {found.seconds:>9.2f} s {ratio:>26} {found.peak_mb:>7.0f} MB"
+    print(line, flush=True)
+    return line
+
+
+def main() -> int:
+    """Prints a table; 1 when a bar is not met."""
+    names = [peer.name for peer in PEERS]
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--cases", type=int, default=10_000)
+    options.add_argument("--concurrency", type=int, default=64)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--server", type=Path, help="a compiled server with the flags of server.py, instead of it")
+    options.add_argument("--peers", nargs="*", choices=names, help="measure these programs instead; all by default")
+    given = options.parse_args()
+    benchmark = Benchmark(given)
+    print(f"bare loop: aiohttp {environments.version(environments.python('bare_loop', 'aiohttp'), 'aiohttp')}")
+    if given.peers is not None:
+        benchmark.peers([peer for peer in PEERS if not given.peers or peer.name in given.peers])
+        return 0
+    lines = [line for latency_ms in _LATENCIES_MS for line in benchmark.speed(latency_ms)]
+    lines += benchmark.growth() + benchmark.faults()
+    print("", *lines, sep="\n")
+    return int(not all(line.is_met for line in lines))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
