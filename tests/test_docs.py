@@ -26,7 +26,7 @@ from evalloom.tools import batchhoptest, validate_eval_cases
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Commands are run where the examples are; pages about decisions show measurements, which nobody repeats in a test.
-SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
 EXIT = re.compile(r"\s+# exit (\d+)$")
@@ -132,8 +132,10 @@ def commands() -> dict[str, click.Command]:
     ours: dict[str, click.Command] = {
         f"evalloom {name}": import_module(f"evalloom.cli.{name}").command for name in COMMANDS
     }
+    groups = [(name, command) for name, command in ours.items() if isinstance(command, click.Group)]
+    inner = {f"{name} {word}": one for name, group in groups for word, one in group.commands.items()}
     tools = {tool.TOOL: tool.command for tool in (batchhoptest, validate_eval_cases)}
-    return {**ours, **tools, "evalloom": main}
+    return {**ours, **inner, **tools, "evalloom": main}
 
 
 def flags(command: click.Command) -> set[str]:
@@ -169,6 +171,10 @@ def test_flags_exist(page: Path) -> None:
         ("convert.md", "evalloom inspect"),
         ("convert.md", "evalloom schema"),
         ("hop.md", "batchhoptest"),
+        ("run.md", "evalloom run"),
+        ("run.md", "evalloom score"),
+        ("run.md", "evalloom batches show"),
+        ("run.md", "evalloom doctor"),
     ],
 )
 def test_page_names_every_flag(page: str, name: str) -> None:

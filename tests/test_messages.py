@@ -14,7 +14,8 @@ PAGE = ROOT / "docs" / "messages.md"
 # The functions and classes that carry a code, and which argument it is.
 EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "refused"), 0),
-    **dict.fromkeys(("usage_error", "EvalloomError", "Finding", "JsonFault", "finding", "_finding"), 0),
+    **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonFault", "finding", "_finding"), 0),
+    "InvalidData": 0,
     "_at": 1,
 }
 
@@ -34,10 +35,13 @@ MADE = {
         " bad_retrieved_context_ids"
     ),
     ("dialects/rag.py", "code"): "expected_file_missing expected_dir_missing",
+    # The page has the usual ones; what holds for the others stands there too.
+    ("http/retry.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
+    ("llms/scripted.py", "*_FAULTS[fault]"): "timeout connection_broke bad_answer",
 }
 
 HEADING = re.compile(r"^### (\S+)$", re.MULTILINE)
-BRACKETED = re.compile(r"\[([a-z][a-z_]+[a-z])\]$")
+BRACKETED = re.compile(r"(?<= )\[([a-z][a-z_]+[a-z])\]$")
 FORWARDED = re.compile(r".+\.(code|not_object_code)|code|remark")
 """A code, or a remark with its code in it, that was made elsewhere and is only handed on."""
 
