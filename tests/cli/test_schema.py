@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -54,6 +55,15 @@ def test_without_a_dialect_any_of_them(evalloom: Evalloom) -> None:
     Draft202012Validator.check_schema(schema)
     assert [len(schema["anyOf"]), schema["$schema"]] == [5, "https://json-schema.org/draft/2020-12/schema"]
     assert all(Draft202012Validator(schema).is_valid(record) for name in FILES.values() for record in records(name))
+
+
+def test_settings_have_a_schema_that_the_examples_keep_to(evalloom: Evalloom) -> None:
+    schema = json.loads(evalloom("schema", "settings").stdout)
+    Draft202012Validator.check_schema(schema)
+    for file in (Path(__file__).parents[2] / "examples").glob("*/evalloom.yaml"):
+        written = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert [error.message for error in Draft202012Validator(schema).iter_errors(written)] == [], file
+    assert not Draft202012Validator(schema).is_valid({"profiles": []})
 
 
 def test_an_unknown_dialect_is_answered_with_the_known_ones(evalloom: Evalloom) -> None:

@@ -6,15 +6,23 @@ import json
 
 import click
 
+from evalloom import settings
 from evalloom.dialects import WRITERS
+
+_SETTINGS = "settings"
 
 
 @click.command("schema")
-@click.argument("dialect", required=False, type=click.Choice([dialect.name for dialect in WRITERS]))
+@click.argument("dialect", required=False, type=click.Choice([*(one.name for one in WRITERS), _SETTINGS]))
 def command(dialect: str | None) -> int:
-    """Print the JSON Schema of one record of a format; without a format, of any of them."""
+    """Print the JSON Schema of one record of a format, or of evalloom.yaml ('settings').
+
+    Without a format, the schema of any of the formats.
+    """
     schemas = {one.name: one.schema() for one in WRITERS if one.schema is not None}
-    if dialect is not None:
+    if dialect == _SETTINGS:
+        found = settings.schema()
+    elif dialect is not None:
         found = schemas[dialect]
     else:
         found = {

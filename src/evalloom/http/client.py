@@ -111,7 +111,10 @@ class Client:
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = ssl.create_default_context(cafile=_ca_file())
+            self._tls = ssl.create_default_context()  # OpenSSL knows SSL_CERT_FILE and SSL_CERT_DIR
+            for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+                if os.path.isfile(file := os.environ.get(name, "")):
+                    self._tls.load_verify_locations(file)
         return self._tls
 
 
@@ -186,11 +189,6 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _ca_file() -> str | None:
-    """Other CAs, where the environment names them as curl and requests do; OpenSSL itself knows SSL_CERT_FILE."""
-    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or None
 
 
 def _reason(fault: Exception) -> str:
