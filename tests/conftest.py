@@ -1,8 +1,10 @@
 """Rules that hold for every test: what may be skipped, and how hypothesis searches."""
 
+import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,29 @@ def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
     text = reason[2] if isinstance(reason, tuple) else str(reason)
     report.outcome = "failed"
     report.longrepr = f"EVALLOOM_REQUIRE_ALL=1 allows no skipped test. {text}"
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Any]]:
+    """`serve(p429=0.1)` starts a server that speaks like OpenAI and Anthropic and behaves as badly as it is told."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(_serving()(**options))
+
+
+@pytest.fixture(scope="session")
+def llm_server() -> Iterator[Any]:
+    """One well-behaved server for all tests of a worker: `llm_server.url`, `llm_server.stats()`."""
+    with _serving()() as server:
+        yield server
+
+
+def _serving() -> Any:
+    # With --import-mode=importlib the tests are no package, so a helper is loaded by its path.
+    spec = importlib.util.spec_from_file_location("serving", HERE / "llms" / "serving.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.serving
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """How the tests of commands run them: as people do, in a process of their own."""
 
+import json
 import os
 import pty
 import subprocess
@@ -7,8 +8,11 @@ import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+
+from evalloom.cli import app
 
 
 @pytest.fixture
@@ -20,6 +24,35 @@ def evalloom(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         done = subprocess.run(command, cwd=tmp_path, input=stdin, capture_output=True, encoding="utf-8")
         assert "Traceback" not in done.stderr and "internal_error" not in done.stderr, done.stderr
         return done
+
+    return call
+
+
+class Done(NamedTuple):
+    """What a command gave that was called in this process."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """evalloom in this process, which saves the start of another, in the test's folder and without keys."""
+    for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "HOP_KEY_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Done:
+        code = app.run(list(arguments))
+        return Done(code, *capsys.readouterr())
 
     return call
 

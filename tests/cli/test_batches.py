@@ -6,11 +6,9 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
-
-from evalloom.cli import app
 
 CASES = """\
 {"id": "fr", "q": "Paris", "expected_output": "Paris"}
@@ -18,27 +16,15 @@ CASES = """\
 """
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Done]
+Call = Callable[..., Any]
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """evalloom in this process, in a folder with a dataset and a prompt."""
-    monkeypatch.chdir(tmp_path)
+def call(in_process: Call) -> Call:
+    """In a folder with a dataset and a prompt."""
     Path("cases.jsonl").write_text(CASES, encoding="utf-8")
     Path("prompt.md").write_text("{{q}}", encoding="utf-8")
-
-    def call(*arguments: str) -> Done:
-        code = app.run(list(arguments))
-        return Done(code, *capsys.readouterr())
-
-    return call
+    return in_process
 
 
 def a_batch(call: Call, *more: str) -> str:

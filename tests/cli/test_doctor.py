@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from evalloom.cli import app
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Done]
+Call = Callable[..., Any]
 
 
 @pytest.fixture
-def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`evalloom doctor` in this process and an empty folder, without keys from the environment."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "HOP_KEY_"))]:
-        monkeypatch.delenv(name)
-
-    def call(*arguments: str) -> Done:
-        code = app.run(["doctor", *arguments])
-        return Done(code, *capsys.readouterr())
-
-    return call
+def doctor(in_process: Call) -> Call:
+    """`evalloom doctor` in an empty folder."""
+    return partial(in_process, "doctor")
 
 
 @pytest.fixture
@@ -58,7 +41,7 @@ class Silent(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def states(done: Done) -> dict[str, tuple[str, str]]:
+def states(done: Any) -> dict[str, tuple[str, str]]:
     return {one["subject"]: (one["state"], one["told"]) for one in json.loads(done.out)}
 
 

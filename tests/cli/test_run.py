@@ -13,13 +13,12 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-
-from evalloom.cli import app
 
 CASES = """\
 {"id": "fr", "q": "capital of France", "tags": ["geo"], "expected_output": "Paris"}
@@ -64,26 +63,12 @@ FIGURES = set(
 )
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
-
-
-Call = Callable[..., Done]
+Call = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
-def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A suite whose first profile fails one case of three, and no key in the environment."""
-    for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "HOP_KEY_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+def suite(in_process: Call, tmp_path: Path) -> Path:
+    """A suite whose first profile fails one case of three."""
     Path("cases.jsonl").write_text(CASES, encoding="utf-8")
     Path("weak.yaml").write_text(WEAK, encoding="utf-8")
     Path("strong.yaml").write_text(WEAK.replace("Milan", "Rome"), encoding="utf-8")
@@ -93,14 +78,9 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Call:
-    """`run("--limit", "1")` is `evalloom run --limit 1` in this process, which saves the start of another."""
-
-    def call(*arguments: str) -> Done:
-        code = app.run(["run", *arguments])
-        return Done(code, *capsys.readouterr())
-
-    return call
+def run(in_process: Call) -> Call:
+    """`run("--limit", "1")` is `evalloom run --limit 1`."""
+    return partial(in_process, "run")
 
 
 def runs() -> list[dict[str, Any]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-
-from evalloom.cli import app
 
 CASES = """\
 {"id": "fr", "q": "Paris", "expected_output": "Paris"}
@@ -17,31 +15,19 @@ CASES = """\
 """
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Done]
+Call = Callable[..., Any]
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """evalloom in this process, in a folder where a batch was run: one case passed, one failed."""
-    monkeypatch.chdir(tmp_path)
+def call(in_process: Call) -> Call:
+    """In a folder where a batch was run: one case passed, one failed."""
     Path("cases.jsonl").write_text(CASES, encoding="utf-8")
     Path("prompt.md").write_text("{{q}}", encoding="utf-8")
-
-    def call(*arguments: str) -> Done:
-        code = app.run(list(arguments))
-        return Done(code, *capsys.readouterr())
-
-    assert call("run", "cases.jsonl", "--target", "prompt:prompt.md", "--profile", "echo").code == 1
-    return call
+    assert in_process("run", "cases.jsonl", "--target", "prompt:prompt.md", "--profile", "echo").code == 1
+    return in_process
 
 
-def summary(done: Done) -> dict[str, Any]:
+def summary(done: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.out)
     return found
 

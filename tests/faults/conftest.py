@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.llms.serving import Server
 
 SETTINGS = """\
 llms:
@@ -98,15 +93,3 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "HOP_KEY_"))]:
         monkeypatch.delenv(name)
     return Suite(tmp_path)
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Server]]:
-    """`serve(p429=0.1)` starts a server of tests/llms/server.py, which ends with the test."""
-    path = Path(__file__).parents[1] / "llms" / "serving.py"
-    spec = importlib.util.spec_from_file_location("serving", path)
-    assert spec and spec.loader
-    serving = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(serving)
-    with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(serving.serving(**options))

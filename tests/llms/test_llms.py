@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,9 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def own_server() -> Iterator[Any]:
+def own_server(serve: Callable[..., Any]) -> Any:
     """A server that nobody else asks, so that what it counts is ours."""
-    spec = spec_from_file_location("serving", Path(__file__).with_name("serving.py"))
-    assert spec and spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with module.serving() as server:
-        yield server
+    return serve()
 
 
 def ask(text: str, **more: Any) -> Request:
