@@ -62,6 +62,8 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
 
 def _grade(check: Check, case: Case, run: Run) -> Grade | None:
     """What a check says at once; None when it must ask."""
+    if check.options and (why := check.options.get("unsupported")):
+        return Grade(None, reason=str(why))
     matcher = by_kind(check.kind)
     if matcher is None:
         return Grade(None, reason=why_unknown(check.kind))
@@ -70,14 +72,14 @@ def _grade(check: Check, case: Case, run: Run) -> Grade | None:
         return Grade(None if value.is_misplaced else False, reason=value.reason)
     if matcher.grade is None:
         return None
-    grade = matcher.grade(check, Seen(value, run.output, case, run.duration_s, run.usage))
+    grade = matcher.grade(check, Seen(value, run.output, case, run.latency_s, run.usage))
     return grade if grade is None else _turned(check, grade)
 
 
 async def _ask(check: Check, case: Case, run: Run, services: Services) -> Grade:
     matcher = by_kind(check.kind)
     assert matcher is not None and matcher.ask is not None
-    seen = Seen(find(check.where, run.output), run.output, case, run.duration_s, run.usage)
+    seen = Seen(find(check.where, run.output), run.output, case, run.latency_s, run.usage)
     return _turned(check, await matcher.ask(check, seen, services))
 
 

@@ -34,6 +34,20 @@ def test_json_schema_reports_every_fault() -> None:
     assert grade("json_schema", {"type": "object"}, "plain text").passed is False
 
 
+def test_a_text_is_a_text_where_the_schema_takes_texts() -> None:
+    assert grade("json_schema", {"type": "string"}, "123").passed
+    assert grade("json_schema", {"type": "string", "maxLength": 3}, '"abc"').passed
+    assert grade("json_schema", {"type": ["string", "object"], "pattern": "x"}, "123").passed is False
+    assert grade("json_schema", {"enum": ["1", "2"]}, "1").passed
+    assert grade("json_schema", {"type": "integer"}, "123").passed
+
+
+def test_a_class_that_the_record_does_not_keep_is_unscored() -> None:
+    found = grade("is_instance", "Invoice", {"total": 1})
+    assert found.passed is None and "not kept" in found.reason
+    assert grade("is_instance", "tuple", [1]).passed is False
+
+
 @pytest.mark.parametrize("schema", [{"type": 5}, {"$ref": "http://127.0.0.1:9/s"}, {"$ref": "file:///etc/hosts"}, "x"])
 def test_a_schema_that_cannot_be_used_is_unscored(schema: Any) -> None:
     found = grade("json_schema", schema, {"a": 1})

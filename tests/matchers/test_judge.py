@@ -16,14 +16,14 @@ from evalloom.model import Case, Check, Output, Request, Response, Usage
 class Judge:
     """Answers one text after another, and keeps what it was asked."""
 
-    def __init__(self, *answers: str | Exception) -> None:
+    def __init__(self, *answers: str | BaseException) -> None:
         self.answers = list(answers)
         self.asked: list[Request] = []
 
     async def __call__(self, request: Request) -> Response:
         self.asked.append(request)
         answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return Response(answer, usage=Usage(10, 5, calls=1))
 
@@ -45,7 +45,7 @@ def test_pass_or_fail() -> None:
     found = ask(judge, Check("judge", "The answer is polite."), question="Hi?")
     assert found.passed and found.reason == "it is polite" and found.usage.calls == 1
     request = judge.asked[0]
-    assert request.params == {"temperature": 0} and request.answer == "json"
+    assert request.params == {} and request.answer == "json"
     assert "The answer is polite." in request.messages[1]["content"] and "Hi?" in request.messages[1]["content"]
 
 

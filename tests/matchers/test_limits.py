@@ -29,6 +29,18 @@ def grade(
         ("GPT4 gives -3.5e2.", [-350]),
         ("x=5; y = .5", [5, 0.5]),
         ("百分之五十", [50]),
+        ("答案：42。希望有帮助，祝您一切顺利！", [42]),
+        ("x = 5，这是唯一的解", [5]),
+        ("99元，十分划算", [99]),
+        ("一共3千元", [3000]),
+        ("2百万，或3万5", [2000000, 35000]),
+        ("重5千克", [5]),
+        ("42 (computed by GPT-4)", [42]),
+        ("claude-3-5 给出 -7", [-7]),
+        ("答案是五。", [5]),
+        ("一共有两个", [2]),
+        ("三点五", [3.5]),
+        ("这是唯一的解，十分简单，祝一切顺利", []),
         ("none", []),
     ],
 )
@@ -66,5 +78,14 @@ def test_what_a_run_took() -> None:
     assert grade("tokens", 10, usage=Usage(6, 4)).passed
     assert grade("tokens", 10, usage=Usage(7, 4)).passed is False
     assert grade("cost", 0.01, usage=Usage(cost=0.02)).passed is False
-    assert grade("cost", 0.01, usage=Usage(unpriced=1)).passed is None
+    assert grade("cost", 0.01, usage=Usage(5, unpriced=1)).passed is None
+    assert grade("cost", 0.01, usage=Usage(5, calls=1)).passed
     assert grade("cost", None).passed is None
+
+
+@pytest.mark.parametrize("kind", ["tokens", "cost"])
+def test_a_limit_does_not_hold_for_want_of_numbers(kind: str) -> None:
+    assert "--no-cache" in grade(kind, 10, usage=Usage(5, 1, calls=1, cached=1)).reason
+    assert "called no llm" in grade(kind, 10).reason
+    silent = grade(kind, 10, usage=Usage(calls=1))
+    assert silent.passed is None and "no tokens" in silent.reason

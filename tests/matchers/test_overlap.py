@@ -58,6 +58,8 @@ def test_checks_and_thresholds() -> None:
     assert grade("rouge", "a", "a", variant="x").passed is None
     assert grade("f1", "the quick fox", "quick fox").score == pytest.approx(0.8)
     assert grade("gleu", "a b", "a b").passed
+    assert grade("f1", "👍", "👍").score == 1
+    assert grade("f1", "👍", "👎").score == 0
     assert grade("bleu", None, "a").passed is None
     assert grade("bleu", "a", "a", threshold="high").passed is None
 

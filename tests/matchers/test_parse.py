@@ -47,6 +47,11 @@ def test_ways_to_write_a_check(written: Any, check: Check) -> None:
         ({"kind": 3}, "kind"),
         ({"name": "x"}, "expected a kind"),
         ("contains x", "expected an object.*bad_check"),
+        ({"contains": "x", "wher": "output.a"}, "Did you mean 'where'.*bad_check"),
+        ({"length": 3, "unti": "words"}, "Did you mean 'unit'.*bad_check"),
+        ({"length": {"maxx": 3}}, "Did you mean 'max'.*bad_check"),
+        ({"contains": "x", "zzzz": 1}, "known are weight"),
+        ({"kind": "equals"}, "'expected'.*bad_check"),
         ({"json_path": "$.a", "check": {"numbr": 3}}, "unknown_check"),
     ],
 )

@@ -1,6 +1,8 @@
 """Checks that are Python functions."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,21 @@ async def slowly(value: Any) -> bool:
     return bool(value == "x")
 
 
+def leave(value: Any) -> None:
+    sys.exit("done")
+
+
+class Puzzling:
+    """Says of itself what cannot be computed, as annotations may from Python 3.14 on."""
+
+    @property
+    def __signature__(self) -> Any:
+        raise NameError("Case")
+
+    def __call__(self, value: Any) -> bool:
+        return True
+
+
 @pytest.mark.parametrize(
     ("function", "passed", "score"),
     [
@@ -42,6 +59,9 @@ async def slowly(value: Any) -> bool:
         (lambda value: value.nothing, None, None),
         (slowly, True, None),
         (refuse, False, None),
+        (leave, None, None),
+        (lambda value: slowly(value), True, None),
+        (Puzzling(), True, None),
     ],
 )
 def test_what_functions_may_answer(function: Any, passed: bool | None, score: float | None) -> None:
@@ -72,3 +92,41 @@ def test_functions_that_are_not_there(tmp_path: Path) -> None:
             functions_of([Check("python", name)], tmp_path)
         found = ask(Check("python", name), services=Services(allow_code=True), file=f"{tmp_path.as_posix()}/c.jsonl")
         assert found.passed is None and said in found.reason
+
+
+HANGS = """
+import asyncio, time
+from evalloom.matchers import Seen, Services, by_kind, parse_check
+from evalloom.model import Case, Output
+check = parse_check({"python": lambda value: time.sleep(600), "timeout_s": 0.05})
+seen = Seen("x", Output("x"), Case("c", {}))
+print(asyncio.run(by_kind("python").ask(check, seen, Services())).reason)
+"""
+
+
+def test_a_function_that_hangs_is_unscored_and_does_not_keep_us_from_ending() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=30)
+    assert "within 0.05 s" in done.stdout and "timeout_s" in done.stdout
+
+    async def wait(value: Any) -> None:
+        await asyncio.sleep(600)
+
+    assert "within 0.05 s" in ask(parse_check({"python": wait, "timeout_s": 0.05})).reason
+    assert ask(parse_check({"python": wait, "timeout_s": "soon"})).passed is None
+
+
+def test_a_function_gets_a_copy() -> None:
+    value = {"items": [1, 2]}
+    assert ask(parse_check({"python": lambda given: given["items"].pop() == 2}), value).passed
+    assert value == {"items": [1, 2]}
+
+
+def test_functions_of_checks_inside_checks_are_found() -> None:
+    inside: Any = {"json_path": "$.a", "check": {"python": "json:dumps"}}
+    assert list(functions_of([parse_check(inside)])) == ["json:dumps"]
+    assert list(functions_of([Check("json_path", "$.a", options={"check": inside["check"]})])) == ["json:dumps"]
+
+
+def test_files_of_promptfoo_are_not_run() -> None:
+    found = ask(Check("python", "file://chk.py:get_assert"), services=Services(allow_code=True))
+    assert found.passed is None and "promptfoo" in found.reason and "module:function" in found.reason

@@ -41,7 +41,7 @@ OPTIONS = st.dictionaries(
                 "unit",
             ),
             *("scale", "variant", "reference", "normalise", "case_sensitive", "check", "match", "pick", "top_k", "n"),
-            *("set_threshold", "set_weight", "ordered", "exact", "all", "punctuation", "function"),
+            *("set_threshold", "set_weight", "ordered", "exact", "all", "punctuation", "function", "timeout_s"),
         ]
     ),
     JSON,
@@ -96,8 +96,8 @@ def test_every_kind_is_documented() -> None:
 def test_what_dialects_ask_for_is_scored_or_explained() -> None:
     folder = Path(inspect.getfile(dialects)).parent
     asked = {kind for file in folder.glob("*.py") for kind in re.findall(r'Check\("(\w+)"', file.read_text("utf-8"))}
-    assert asked and all(by_kind(kind) for kind in asked)
-    for kind in ("javascript", "is_sql", "webhook", "has_matching_span", "meteor"):
+    assert asked and all(by_kind(kind) or kind == "assert_file" for kind in asked)
+    for kind in ("javascript", "assert_file", "is_sql", "webhook", "has_matching_span", "meteor"):
         scored = grade_now(Case("c", {}, (Check(kind),)), Run("k", "c"), Services())
         assert scored is not None and scored.status == "unscored"
         assert repr(kind) in scored.verdicts[0].reason

@@ -66,6 +66,7 @@ def test_strict_means_the_same_keys_and_types() -> None:
     assert structural({"a": 1}, {"a": "1"}, strict=True).passed is False
     assert structural({"a": "contains:1"}, {"a": 1}, strict=True).passed is False
     assert structural({"a": "contains:1"}, {"a": 1}).passed
+    assert structural({"a": "contains: hello"}, {"a": "hello"}).passed
 
 
 @pytest.mark.req("PIPE-11")
@@ -147,6 +148,7 @@ def test_equals_and_its_kin() -> None:
     assert grade("equals", "a", "a ").passed is False
     assert paths(grade("equals", {"a": [1, 2]}, {"a": [1, 3], "b": 0})) == ["a[1]", "b"]
     assert grade("iequals", "Yes", "yES").passed
+    assert grade("iequals", None, "").passed is None
     assert grade("one_of", ["a", 2], 2.0).passed
     assert grade("one_of", ["a", 2], "b").mismatches[0].expected == ["a", 2]
     assert grade("one_of", "a", "a").passed is None

@@ -1,5 +1,7 @@
 """Texts in texts."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:
     return found
 
 
-@given(st.text(alphabet="abA你", max_size=6), st.text(alphabet="abA你", max_size=2))
+@given(st.text(alphabet="abA你", max_size=6), st.text(alphabet="abA你", min_size=1, max_size=2))
 def test_contains_is_in(text: str, part: str) -> None:
     assert grade("contains", part, text).passed is (part in text)
     assert grade("contains_all", [part], text).passed is (part in text)
@@ -36,6 +38,23 @@ def test_contains_on_other_than_texts() -> None:
     assert grade("contains", 42, "it is 42").passed
     assert grade("contains", "x", None).passed is False
     assert grade("contains", None, "x").passed is None
+
+
+def test_members_of_a_list_are_compared_by_value() -> None:
+    for kind in ("contains", "contains_all", "contains_any", "icontains"):
+        assert grade(kind, "1", [10]).passed is False
+        assert grade(kind, "a", ["b", "a"]).passed
+    assert grade("contains", 1, [10]).passed is False
+    assert grade("contains", 10, [10]).passed
+    assert grade("icontains", "A", ["a"]).passed
+
+
+def test_what_holds_for_any_answer_or_for_none_is_unscored() -> None:
+    for kind in ("contains", "icontains", "starts_with", "ends_with", "contains_all", "contains_any"):
+        assert "any answer" in grade(kind, "", "x").reason
+    listed = grade("contains", ["a", "b"], "a and b")
+    assert listed.passed is None and "contains_all" in listed.reason
+    assert grade("contains", ["a"], '["a", "b"]').passed
 
 
 def test_all_and_any_name_what_is_missing() -> None:
@@ -63,9 +82,20 @@ def test_regex() -> None:
 
 
 def test_a_search_without_end_is_stopped() -> None:
-    with pytest.raises(BadPattern, match="stopped"):
-        search(r"(a+)+$", "a" * 60 + "b")
+    for pattern in (r"(a+)+$", r"^(a|a)+$", "a?" * 60 + "a" * 60 + "$"):
+        with pytest.raises(BadPattern, match="stopped"):
+            search(pattern, "a" * 59 + "b")
     assert search(r"(a+)+b", "aaab")
+
+
+def test_a_search_off_the_main_thread_is_stopped_too() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(search, r"\d+\ud800?", "id 7 \ud800").result()
+        assert not pool.submit(search, "A+", "a").result()
+        assert pool.submit(search, "A+", "a", re.IGNORECASE).result()
+        with pytest.raises(BadPattern, match="stopped"):
+            pool.submit(search, r"^(a|a)+$", "a" * 60 + "b").result()
+        assert pool.submit(search, "a|b", "b").result()
 
 
 def test_normalised() -> None:

@@ -43,6 +43,14 @@ def test_a_bare_name_leaves_the_other_call_alone() -> None:
     assert grade("tool_calls", ["f", {"name": "f", "arguments": {"x": 1}}], made).passed
 
 
+def test_calls_of_a_prompt_are_found_beside_its_text() -> None:
+    matcher = by_kind("tool_calls")
+    assert matcher is not None and matcher.grade is not None
+    seen = Seen("text", Output("text", {"tool_calls": CALLS}), Case("c", {}))
+    found = [matcher.grade(Check("tool_calls", [name]), seen) for name in ("search", "other")]
+    assert [grade and grade.passed for grade in found] == [True, False]
+
+
 def test_runs_that_tell_no_calls_are_unscored() -> None:
     assert grade("tool_calls", ["f"], "plain text").passed is None
     assert grade("tool_calls", ["f"], {"tool_calls": []}).passed is False

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from evalloom.errors import BudgetSpent, CallError, EvalloomError
-from evalloom.model import Context, Output, Record, Request
+from evalloom.model import Context, Output, Record, Request, Response
 from evalloom.targets import TargetOptions, build, build_callable
 
 Call = Callable[..., Output]
@@ -31,7 +31,7 @@ def test_a_module_beside_the_file_that_names_it(tmp_path: Path, call: Call) -> N
     write(tmp_path, "app_a.py", "import beside_a\ndef answer(q):\n    return f'{q} {beside_a.WORD}'\n")
     target = build("python:app_a:answer", tmp_path)
     assert call(target, {"q": "hi"}) == Output("hi from beside")
-    assert (target.name, target.watch) == ("python:app_a:answer", (tmp_path / "app_a.py",))
+    assert (target.name, target.watch) == ("python:app_a:answer", (tmp_path / "app_a.py", tmp_path / "beside_a.py"))
 
 
 def test_a_path_and_a_dotted_module_with_relative_imports(tmp_path: Path, call: Call) -> None:
@@ -309,6 +309,48 @@ def test_a_function_that_was_imported_is_read_again_too(tmp_path: Path, call: Ca
     write(tmp_path, "inner_g.py", "def f():\n    return 22\n")
     after = build("python:outer_g:f", tmp_path)
     assert call(after, {}).value == 22 and after.digest != before.digest
+
+
+def test_what_the_file_imports_from_its_folder_belongs_to_the_target(tmp_path: Path, call: Call) -> None:
+    write(tmp_path, "pack_h/__init__.py", "")
+    write(tmp_path, "pack_h/deep.py", "import os.path\nimport msgspec\nWORD = 'old'\n")
+    write(tmp_path, "pack_h/words.py", "from .deep import WORD\nfrom . import missing_h as _\n")
+    write(tmp_path, "pack_h/missing_h.py", "import app_h\n")
+    write(tmp_path, "unused_h.py", "")
+    write(tmp_path, "app_h.py", "def answer():\n    from pack_h.words import WORD\n    return WORD\n")
+    before = build("python:app_h:answer", tmp_path)
+    assert call(before, {}).value == "old"
+    names = [file.relative_to(tmp_path).as_posix() for file in before.watch]
+    assert sorted(names) == ["app_h.py", *(f"pack_h/{name}.py" for name in ("__init__", "deep", "missing_h", "words"))]
+    write(tmp_path, "pack_h/deep.py", "WORD = 'newer'\n")
+    after = build("python:app_h:answer", tmp_path)
+    assert after.digest != before.digest and call(after, {}).value == "newer"
+
+
+def test_what_is_imported_late_from_a_folder_without_init_is_read_again_too(tmp_path: Path, call: Call) -> None:
+    write(tmp_path, "bare_i/words.py", "WORD = 'old'\n")
+    write(tmp_path, "app_i.py", "def answer():\n    from bare_i import words\n    return words.WORD\n")
+    assert call(build("python:app_i:answer", tmp_path), {}).value == "old"
+    write(tmp_path, "bare_i/words.py", "WORD = 'newer'\n")
+    assert call(build("python:app_i:answer", tmp_path), {}).value == "newer"
+
+
+def test_what_is_installed_is_not_watched() -> None:
+    assert len(build("python:json:loads").watch) <= 1
+
+
+def test_a_fallback_of_the_function_does_not_make_a_result_of_a_spent_budget(call: Call) -> None:
+    async def careful(context: Context) -> str:
+        try:
+            return (await context.llm(Request([]))).text
+        except Exception:
+            return "fallback"
+
+    async def spent(request: Request) -> Response:
+        raise BudgetSpent("spent")
+
+    with pytest.raises(BudgetSpent):
+        call(build_callable(careful), {}, spent)
 
 
 def test_positions_are_not_mixed_up(fault_of: FaultOf) -> None:

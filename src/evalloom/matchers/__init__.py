@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from evalloom.errors import did_you_mean
@@ -19,9 +21,8 @@ from evalloom.matchers import (
     text,
     tool_calls,
 )
-from evalloom.matchers.matcher import Grade, Matcher, Seen, Services
+from evalloom.matchers.matcher import Function, Grade, Matcher, Seen, Services
 from evalloom.matchers.parse import parse
-from evalloom.matchers.python_code import functions_of
 from evalloom.model import Check
 
 __all__ = [
@@ -55,6 +56,7 @@ _NOT_HERE = {
     "javascript": "JavaScript is not run here; write the check as a Python function",
     "ruby": "Ruby is not run here; write the check as a Python function",
     "webhook": "no webhook is called; write the check as a Python function",
+    "assert_file": "a file of asserts is not read here",
     "human": "it waits for a person",
     "select_best": "it compares several outputs, and a check here sees one",
     "max_score": "it compares several outputs, and a check here sees one",
@@ -70,6 +72,19 @@ def parse_check(written: Any) -> Check:
     if check.kind == "json_path" and "check" in options:
         options["check"] = parse_check(options["check"])
     return Check(_SAME.get(check.kind, check.kind), check.expected, check.where, check.name, options)
+
+
+def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
+    """The functions that trusted checks and the checks inside them name, looked up beside the file that names them."""
+    return python_code.functions_of(_with_inner(checks), folder)
+
+
+def _with_inner(checks: Iterable[Check]) -> Iterator[Check]:
+    for check in checks:
+        yield check
+        inner = check.options.get("check")
+        if inner is not None:
+            yield from _with_inner([inner if isinstance(inner, Check) else parse_check(inner)])
 
 
 _plain_by_kind = {matcher.kind: matcher for matcher in _PLAIN}

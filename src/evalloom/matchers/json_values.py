@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from functools import lru_cache
 from itertools import islice
@@ -24,6 +25,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("dict", "object"), (dict,)),
     **dict.fromkeys(("None", "NoneType", "null"), (type(None),)),
 }
+_PLAIN = (str, int, float, bool, list, dict, type(None))
 
 
 def _is_json(check: Check, seen: Seen) -> Grade:
@@ -44,20 +46,29 @@ def _contains_json(check: Check, seen: Seen) -> Grade:
 
 
 def _json_schema(check: Check, seen: Seen) -> Grade:
-    value = seen.value
-    if isinstance(value, str):
-        found = loads(value)
-        if found is NO_JSON:
-            # A schema may well ask for a plain text.
-            return _against_text(check.expected, value)
-        value = found
-    return _against(check.expected, value)
+    schema, value = check.expected, seen.value
+    if not isinstance(value, str):
+        return _against(schema, value)
+    found = loads(value)
+    if not _takes_texts(schema):
+        is_json = found is not NO_JSON
+        return _against(schema, found) if is_json else failed(f"expected JSON that fits the schema, got {show(value)}")
+    # The text 123 is a text; one in quotes may be meant as JSON.
+    as_text = _against(schema, value)
+    is_settled = as_text.passed is not False or found is NO_JSON
+    return PASSED if not is_settled and _against(schema, found).passed else as_text
 
 
-def _against_text(schema: Any, text: str) -> Grade:
-    if isinstance(schema, dict) and schema.get("type") != "string":
-        return failed(f"expected JSON that fits the schema, got {show(text)}")
-    return _against(schema, text)
+def _takes_texts(schema: Any) -> bool:
+    """Whether a schema says that a text may fit it, and not only because it says nothing."""
+    if not isinstance(schema, dict):
+        return True
+    types = schema.get("type")
+    if types is not None:
+        return "string" in types if isinstance(types, list) else types == "string"
+    choices = schema.get("enum")
+    texts = [*(choices if isinstance(choices, list) else []), schema.get("const")]
+    return any(isinstance(text, str) for text in texts)
 
 
 def _against(schema: Any, value: Any) -> Grade:
@@ -103,6 +114,8 @@ def _is_instance(check: Check, seen: Seen) -> Grade:
     value = seen.value
     if wanted in _TYPES:
         is_one = isinstance(value, _TYPES[wanted]) and (not isinstance(value, bool) or wanted in ("bool", "boolean"))
+    elif type(value) in _PLAIN and not isinstance(getattr(builtins, wanted, None), type):
+        return unscored(f"{wanted}: the class of a value is not kept in the record, which has {type_name(value)}")
     else:
         is_one = any(wanted in (base.__name__, base.__qualname__) for base in type(value).__mro__)
     return PASSED if is_one else failed(f"expected {wanted}, got {type_name(value)}: {show(value)}")

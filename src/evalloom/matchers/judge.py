@@ -182,7 +182,7 @@ async def ask(task: Task, services: Services) -> Grade:
     fault = ""
     for _ in range(_TRIES):
         try:
-            response = await services.judge(Request(messages, {"temperature": 0}, answer="json"))
+            response = await services.judge(Request(messages, answer="json"))
         except CallError as error:
             return Grade(None, reason=f"{who}: {error}", usage=usage)
         usage += response.usage

@@ -47,21 +47,31 @@ _COMMON = {
 _COMMON_WORDS = {code: frozenset(words.split()) for code, words in _COMMON.items()}
 _LONGEST = 20_000
 
-_REFUSALS = r"""
-    \bI(?:['’]m|\ am)\ (?:really\ |very\ |so\ )?(?:sorry|afraid)\b
-    | \bI(?:['’]m|\ am)\ (?:unable|not\ able|not\ allowed|not\ permitted|not\ comfortable)\ (?:to|with|\w+ing)\b
-    | \bI\ (?:can\s?not|can['’]t|won['’]t|will\ not|could\ not|must\ decline|decline|have\ to\ decline|refuse)\b
-    | \bI\ (?:do\ not|don['’]t)\ feel\ comfortable\b
-    | \bas\ an?\ (?:AI|language)\b
-    | \b(?:sorry|apolog(?:y|ies|ize|ise)),?\ but\b
-    | \b(?:against|violates?)\ (?:my|our|the)\ (?:guidelines|policy|policies|rules)\b
+_CANNOT = r"(?:can\s?not|can['’]t|won['’]t|will\ not|could\ not|couldn['’]t|am\ unable|['’]m\ unable|unable|not\ able)"
+_HELP = r"""(?:help(?!\ but)|assist|comply|provide|fulfill?|answer|respond|discuss|share|disclose|reveal|give|offer|tell
+    |write|create|generate|produce|do\ (?:that|this|so)|engage|participate|support|continue|complete|advise)"""
+_DECLINE = "(?:无法|不能|不可以|不便|没办法|没有办法|拒绝|不会)"
+_SERVE = (
+    "(?:为|给|向|帮|协助|提供|回答|解答|满足|完成|参与|生成|讨论|支持|透露|继续|处理|执行|告诉|告知|评论|这样做|这么做)"
+)
+# What is refused must be said: "sorry" alone begins many a good answer.
+_REFUSALS = rf"""
+    \b(?:sorry|afraid|apolog(?:y|ies|i[sz]e))\b[^.\n]{{0,60}}\b(?:I|we)(?:\ |['’])(?:\w+\ )?{_CANNOT}\b
+    | \b(?:sorry|apologies)[,.]?\ (?:but\ )?{_CANNOT}\b
+    | \b(?:sorry|apologies)[^.\n]{{0,40}}\bnot\ something\ (?:that\ )?I
+    | \bI(?:['’]m|\ am)\ (?:unable|not\ able|not\ allowed|not\ permitted)\ to\b
+    | \bI(?:['’]m\ not|\ am\ not|\ do\ not\ feel|\ don['’]t\ feel)\ comfortable\b
+    | \bI\ {_CANNOT}\ (?:\w+ly\ |to\ |in\ good\ conscience\ )?{_HELP}\b
+    | \bI\ (?:must|have\ to|need\ to|will\ have\ to|would\ have\ to)?\ ?(?:respectfully\ )?(?:decline|refuse)\b
+    | \bas\ an?\ (?:AI|artificial|(?:large\ )?language)\b[^.\n]{{0,40}}\bI[\ '’][^.\n]{{0,12}}(?:not|n['’]t|unable)\b
+    | \b(?:against|violates?)\ (?:my|our)\ (?:\w+\ )?(?:guidelines|policy|policies|rules)\b
     | \bunable\ to\ (?:help|assist|comply|provide|fulfil)
-    | (?:很|非常|十分)?(?:抱歉|对不起|遗憾|不好意思)[，,。！!]?
-    | (?:我|本助手|作为[^，。]{0,12})[^，。！？\n]{0,8}
-      (?:无法|不能|不可以|不便|没办法|没有办法|拒绝)(?:为您?|给您?|向您?|帮|协助|提供|回答|满足|完成|参与|生成|讨论|支持|透露|继续)
+    | (?:抱歉|对不起|遗憾|不好意思)[^。！？\n]{{0,30}}(?:{_DECLINE}{_SERVE}|恕|(?:不在|超出)[^，。]{{0,8}}(?:范围|能力))
+    | (?:我|本助手|作为[^，。]{{0,12}})[^，。！？\n]{{0,8}}{_DECLINE}{_SERVE}
     | (?:无法|不能)(?:为你|为您|协助|帮助你|帮助您|提供(?:此|该|这|相关)|回答(?:此|该|这|您|你)|满足(?:此|该|这|您|你))
-    | 作为(?:一个|一名)?(?:AI|人工智能|语言模型|大模型)
-    | 违反(?:了)?[^，。]{0,8}(?:规定|政策|准则|法律|法规)
+    | 作为(?:一个|一名)?(?:AI|人工智能|语言模型|大模型)[^。\n]{{0,20}}(?:{_DECLINE}|没有|不具备)
+    | (?:您的|你的|这个|这一|该|此)(?:请求|要求|提问|问题|指令|话题)[^，。]{{0,6}}违反
+    | 违反[^，。]{{0,4}}(?:我的|我们的|平台|使用|内容|安全)[^，。]{{0,6}}(?:政策|准则|规定|规范)
     """
 _OPENING = 400
 """A refusal is said at once; later on such words belong to what the text is about."""

@@ -18,22 +18,26 @@ from evalloom.matchers.matcher import (
     text_of,
     unscored,
 )
-from evalloom.matchers.normalise import arabic
+from evalloom.matchers.normalise import in_plain_digits, numerals_in
 from evalloom.matchers.overlap import words_of
 from evalloom.matchers.structural import within
-from evalloom.model import Check
+from evalloom.model import Check, Usage
 
+_NAME = re.compile(r"(?<!\w)[^\W\d_]\w*(?:-\w+(?:\.\w+)*)+")
+"""A word with something glued to it: the 4 of GPT-4 is no number."""
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?![\d])", re.IGNORECASE)
 _FULL_WIDTH = str.maketrans("０１２３４５６７８９．，－＋", "0123456789.,-+")
 _UNITS = ("characters", "words", "items")
 
 
 def numbers_in(text: str) -> list[float]:
-    """The numbers of a text, in Arabic or Chinese digits, with or without thousands separators."""
-    text = arabic(text.translate(_FULL_WIDTH).replace("−", "-"))
+    """The numbers of a text, with or without thousands separators; in Chinese numerals where it has no others."""
+    plain = in_plain_digits(text.translate(_FULL_WIDTH).replace("−", "-"))
     # A letter before a number makes it part of a name (GPT4); a Chinese character does not.
-    text = re.sub(r"([^\x00-\u024f])", r" \1 ", text)
-    return [value for found in _NUMBER.findall(text) if math.isfinite(value := float(found))]
+    plain = _NAME.sub(" ", re.sub(r"([^\x00-\u024f])", r" \1 ", plain))
+    found = [value for number in _NUMBER.findall(plain) if math.isfinite(value := float(number))]
+    # Beside digits, 一 and 十 mostly belong to words: 一切, 唯一, 十分.
+    return found or numerals_in(text)
 
 
 def _number_from(value: Any, pick: str) -> float | None:
@@ -148,13 +152,26 @@ def _latency(check: Check, seen: Seen) -> Grade:
     return _bounded(check, seen.duration_s * 1000, "ms")
 
 
+def _unknown(usage: Usage) -> str:
+    """Why nobody knows what a run took; empty when it is known. A limit must not hold for want of numbers."""
+    if usage.cached:
+        return "the answer came from the cache, so nothing was spent on it; run with --no-cache"
+    if usage.tokens or usage.cost:
+        return ""
+    return "the llm reported no tokens" if usage.calls else "the run called no llm that we know of"
+
+
 def _tokens(check: Check, seen: Seen) -> Grade:
+    if not seen.usage.tokens or seen.usage.cached:
+        return unscored(_unknown(seen.usage) or "the llm reported no tokens")
     return _bounded(check, seen.usage.tokens, "tokens")
 
 
 def _cost(check: Check, seen: Seen) -> Grade:
     if seen.usage.unpriced:
         return unscored("the price of the llm is not known; give it under prices: in evalloom.yaml")
+    if why := _unknown(seen.usage):
+        return unscored(why)
     return _bounded(check, seen.usage.cost, "of cost")
 
 

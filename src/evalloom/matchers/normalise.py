@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from decimal import Decimal
@@ -15,7 +16,17 @@ _FORMAL = str.maketrans("壹贰叁肆伍陆柒捌玖拾佰仟萬億兩貳參陸"
 _NUMERAL = re.compile(r"[〇零一二三四五六七八九两十百千万亿]+")
 _PERCENT = re.compile(r"百分之(\d+(?:\.\d+)?)")
 _POINT = re.compile(r"(?<=\d)点(?=\d)")
-_LARGE = re.compile(r"(\d+(?:\.\d+)?)\s?([万亿])")
+_LARGE = re.compile(r"(?<!\d)((?:\d+(?:\.\d+)?\s?(?:[百千](?![克米瓦卡伏赫帕焦])|[万亿]){1,2})+)(\d*)")
+"""Digits with their units (3千, 2百万, 3万5); 千 before a unit of measure is a kilo, which stays."""
+_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s?([百千万亿]+)")
+_WRITTEN = re.compile(r"[〇零一二三四五六七八九两十百千万亿]+(?:点[〇零一二三四五六七八九]+)?")
+_COUNTED = re.compile(
+    r"\s*(?:[个只条件人名位元块角年月日天号周岁次倍点分秒度米克斤吨升里页章本台辆张份项步组间家座棵头匹双对套层楼班届期%]"
+    r"|小时|公里|公斤|千克|千米|平方|立方|毫|厘|美元|[^\w\s]|$)"
+)
+"""What may follow a numeral of one sign that is a number: a measure word, a unit, or the end of a clause."""
+_IN_WORDS = re.compile(r"[第唯其统专单]$")
+_VERY = re.compile(r"十分(?![钟之]|[^\w]|$)")
 _SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _BLANKS = re.compile(r"\s+")
 _BESIDE_CJK = re.compile(r"(?<=[\u3040-\u30ff\u3400-\u9fff]) | (?=[\u3040-\u30ff\u3400-\u9fff])")
@@ -45,9 +56,38 @@ def arabic(text: str) -> str:
     if not text.isascii():
         text = text.translate(_FORMAL)
         text = _POINT.sub(".", _NUMERAL.sub(_digits, text))
-        text = _LARGE.sub(_multiplied, text)
-        text = _PERCENT.sub(r"\1%", text)
+        text = _PERCENT.sub(r"\1%", in_plain_digits(text))
     return _SEPARATOR.sub("", text)
+
+
+def in_plain_digits(text: str) -> str:
+    """The text with its numbers in Arabic digits written out: no thousands separators, no 3千, 2百万 or 3万5."""
+    text = _SEPARATOR.sub("", text)
+    return text if text.isascii() else _LARGE.sub(_multiplied, text)
+
+
+def numerals_in(text: str) -> list[float]:
+    """The numbers that a text writes in Chinese numerals; one sign alone may be part of a word."""
+    text = text.translate(_FORMAL)
+    found = [one for one in _WRITTEN.finditer(text) if _is_number(one)]
+    values = [_value(one[0]) for one in found]
+    return [value for value in values if value is not None]
+
+
+def _is_number(found: re.Match[str]) -> bool:
+    if len(found[0]) > 1:
+        return True
+    text, start, end = found.string, found.start(), found.end()
+    is_word = _IN_WORDS.search(text[max(0, start - 1) : start]) or _VERY.match(text, start)
+    return not is_word and (text[max(0, start - 2) : start] == "分之" or _COUNTED.match(text, end) is not None)
+
+
+def _value(written: str) -> float | None:
+    whole, _, decimals = written.partition("点")
+    value = numeral(whole)
+    if value is None or not decimals:
+        return value
+    return float(f"{value}.{''.join(str(_DIGITS[char]) for char in decimals)}")
 
 
 def _digits(found: re.Match[str]) -> str:
@@ -58,7 +98,14 @@ def _digits(found: re.Match[str]) -> str:
 
 
 def _multiplied(found: re.Match[str]) -> str:
-    return f"{(Decimal(found[1]) * _UNITS[found[2]]).normalize():f}"
+    total = unit = Decimal(0)
+    for number, signs in _WITH_UNIT.findall(found[1]):
+        unit = Decimal(math.prod(_UNITS[sign] for sign in signs))
+        total += Decimal(number) * unit
+    rest = Decimal(found[2] or 0)
+    # 3万5 is 35,000, as it is said; 3万5000 is the same in full.
+    total += rest * unit / 10 if len(found[2]) == 1 else rest
+    return f"{total.normalize():f}"
 
 
 def numeral(text: str) -> int | None:

@@ -83,7 +83,12 @@ def _references(check: Check) -> list[list[str]] | None:
     given = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not given or any(not isinstance(text, str | int | float) or isinstance(text, bool) for text in given):
         return None
-    return [words_of(prepared(check, text_of(text))) for text in given]
+    return [_words(prepared(check, text_of(text))) for text in given]
+
+
+def _words(text: str) -> list[str]:
+    """The words of a text; of one that has none, such as an emoji, its signs."""
+    return words_of(text) or list("".join(text.split()))
 
 
 def _by(check: Check, seen: Seen, name: str, default: float, measure: _Measure) -> Grade:
@@ -94,7 +99,7 @@ def _by(check: Check, seen: Seen, name: str, default: float, measure: _Measure) 
         return bad_option("expected", "a text or a list of texts", check.expected)
     if threshold is None:
         return bad_option("threshold", "a number", check.options.get("threshold"))
-    words = words_of(prepared(check, text_of(seen.value)))
+    words = _words(prepared(check, text_of(seen.value)))
     return graded(measure(words, references), threshold, name)
 
 

@@ -10,6 +10,17 @@ from evalloom.matchers.matcher import number_of, show
 from evalloom.model import Check, Record
 
 _OWN = ("kind", "type", "expected", "value", "where", "name", "metric")
+OPTIONS = (
+    *("weight", "negate", "case_sensitive", "normalise", "punctuation", "threshold"),
+    *("tolerance", "relative", "ignore_fields", "strict", "semantic_threshold"),
+    *("min", "max", "unit", "pick", "variant", "n", "all", "top_k", "ordered", "exact"),
+    *("check", "match", "scale", "reference", "function", "timeout_s"),
+    *("set_id", "set_threshold", "set_weight", "set_metric"),
+)
+"""Every option that some check has. Those that come with data files are not parsed here and may be others."""
+_BOUNDED = ("length", "word_count", "numeric")
+_COMPARED = ("equals", "iequals", "one_of", "structural")
+_NOTHING: Any = object()
 
 
 def kind_of(written: str, known: Iterable[str]) -> tuple[str, bool] | None:
@@ -36,18 +47,22 @@ def parse(written: Any, known: tuple[str, ...]) -> Check:
         options["negate"] = options.get("negate") is not True
     if callable(expected):
         options["function"], expected = expected, getattr(expected, "__qualname__", None)
+    _refuse_unknown(kind[0], expected, options)
     _refuse_bad(written, options)
     name = written["name"] if "name" in written else written.get("metric", "")
+    expected = None if expected is _NOTHING else expected
     return Check(kind[0], expected, written.get("where", "output"), name, options)
 
 
 def _parts(written: Record, known: tuple[str, ...]) -> tuple[str, Any, Record]:
-    """The kind as written, what is expected, and the options."""
+    """The kind as written, what is expected, and the options, which may also stand under `options`."""
+    if isinstance(inner := written.get("options"), dict):
+        written = {**{name: value for name, value in written.items() if name != "options"}, **inner}
     word = written.get("kind", written.get("type"))
     if word is not None:
         if not isinstance(word, str):
             raise usage_error("bad_check", f"check: kind: expected a word, got {show(word)}")
-        expected = written.get("expected", written.get("value"))
+        expected = written.get("expected", written.get("value", _NOTHING))
         return word, expected, {name: value for name, value in written.items() if name not in _OWN}
     named = [name for name in written if kind_of(name, known)]
     if len(named) > 1:
@@ -58,6 +73,21 @@ def _parts(written: Record, known: tuple[str, ...]) -> tuple[str, Any, Record]:
     word = named[0] if named else others[0]
     rest = {name: value for name, value in written.items() if name not in (*_OWN, word)}
     return word, written[word], rest
+
+
+def _refuse_unknown(kind: str, expected: Any, options: Record) -> None:
+    """A slip in the name of an option would leave a check weaker than it looks."""
+    for name in options:
+        if name not in OPTIONS:
+            hint = did_you_mean(name, (*OPTIONS, *_OWN)) or f"; known are {', '.join(OPTIONS)}"
+            raise usage_error("bad_check", f"check {kind!r}: expected an option that checks have, got {name!r}{hint}")
+    if kind in _BOUNDED and isinstance(expected, dict):
+        for name in expected:
+            if name not in ("min", "max"):
+                hint = did_you_mean(str(name), ("min", "max"))
+                raise usage_error("bad_check", f"check {kind!r}: expected min or max inside, got {name!r}{hint}")
+    if kind in _COMPARED and expected is _NOTHING:
+        raise usage_error("bad_check", f"check {kind!r}: expected something to compare with; give it as 'expected'")
 
 
 def _refuse_bad(written: Record, options: Record) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import sys
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from evalloom.errors import usage_error
+from evalloom.errors import CallError, usage_error
 from evalloom.functions import NoFunction, find_function
 from evalloom.matchers.matcher import (
     Function,
@@ -31,8 +32,12 @@ from evalloom.matchers.matcher import (
     unscored,
 )
 from evalloom.model import Case, Check
+from evalloom.threads import Threads
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
+_TIMEOUT_S = 60
+# Not the pool of the standard library, which waits at exit for a function that hangs.
+_THREADS = Threads()
 
 
 def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
@@ -57,18 +62,43 @@ async def _python(check: Check, seen: Seen, services: Services) -> Grade:
     function = _allowed(check, seen.case, services)
     if isinstance(function, Grade):
         return function
+    limit = number_of(check.options.get("timeout_s", _TIMEOUT_S))
+    if limit is None or limit <= 0:
+        return bad_option("timeout_s", "a number of seconds", check.options["timeout_s"])
     try:
-        given = (seen.value, seen.case) if takes_case(function) else (seen.value,)
-        if inspect.iscoroutinefunction(function):
-            answer = await function(*given)
-        else:
-            # A slow function must not hold up the other runs.
-            answer = await asyncio.to_thread(function, *given)
+        async with asyncio.timeout(limit) as clock:
+            answer = await _called(function, seen)
     except AssertionError as fault:
         return failed(f"{_shown(check)}: {show(str(fault), 200)}" if str(fault) else f"{_shown(check)} refused it")
-    except Exception as fault:  # the user's code may raise anything
+    except CallError as fault:
+        return unscored(f"{_shown(check)}: {fault}")
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return unscored(f"{_shown(check)} was cancelled from inside")
+    except (Exception, SystemExit) as fault:  # the user's code may raise anything
+        if clock.expired():
+            return unscored(f"{_shown(check)} gave no answer within {limit:g} s; timeout_s sets how long it may take")
         return unscored(f"{_shown(check)} raised {type(fault).__name__}: {show(str(fault), 200)}")
     return _grade_of(answer, check)
+
+
+async def _called(function: Function, seen: Seen) -> Any:
+    """What a function answers; one that is not async runs in a thread, so as not to hold up the other runs."""
+    value = _copied(seen.value)
+    given = (value, seen.case) if takes_case(function) else (value,)
+    if inspect.iscoroutinefunction(function):
+        return await function(*given)
+    answer = await _THREADS.run(partial(function, *given))
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _copied(value: Any) -> Any:
+    """The same JSON value in new containers: a function that changes it must not change what the next check sees."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _allowed(check: Check, case: Case, services: Services) -> Function | Grade:
@@ -81,6 +111,8 @@ def _allowed(check: Check, case: Case, services: Services) -> Function | Grade:
         return bad_option("expected", "a function as module:function", name)
     if name in services.functions:
         return services.functions[name]
+    if name.startswith("file://"):
+        return unscored(f"{show(name)}: promptfoo's Python files are not run; name a function as module:function")
     if not _NAME.fullmatch(name):
         return unscored(f"code inside a data file is not run: {show(name)}; name a function as module:function")
     if not services.allow_code:
@@ -94,11 +126,20 @@ def _allowed(check: Check, case: Case, services: Services) -> Function | Grade:
 def takes_case(function: Function) -> bool:
     """Whether a function takes the case beside the value."""
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+        parameters = _signature(function).parameters.values()
+    except Exception:  # the user's code: what a function says of itself may be computed
         return False
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     return len(positional) > 1 or any(one.kind == one.VAR_POSITIONAL for one in parameters)
+
+
+def _signature(function: Function) -> inspect.Signature:
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        # Annotations are evaluated late there, and may name what is not imported at run time.
+        return inspect.signature(function, annotation_format=Format.STRING)
+    return inspect.signature(function)
 
 
 def _grade_of(answer: Any, check: Check) -> Grade:

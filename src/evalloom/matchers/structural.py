@@ -113,7 +113,7 @@ def _leaf_holds(wanted: Any, given: Any, rules: Rules, trail: _Trail, found: Com
 
 def _pattern_holds(prefix: str, rest: str, given: Any, trail: _Trail, found: Compared) -> bool:
     if prefix == "contains":
-        return rest in text_of(given)
+        return rest.strip() in text_of(given)
     if prefix == "regex":
         return search(rest, text_of(given))
     found.meanings.append(Meaning(_written(trail), rest.strip(), given))
@@ -249,6 +249,8 @@ def _texts_differ(expected: str, value: str) -> Grade:
 
 
 def _iequals(check: Check, seen: Seen) -> Grade:
+    if check.expected is None:
+        return bad_option("expected", "a text", check.expected)
     expected, value = text_of(check.expected), text_of(seen.value)
     same = prepared(check, expected).casefold() == prepared(check, value).casefold()
     return PASSED if same else _texts_differ(expected, value)

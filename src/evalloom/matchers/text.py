@@ -13,16 +13,22 @@ from evalloom.matchers.structural import Rules, as_compared, compare, verdict_of
 from evalloom.model import Check
 
 _LENIENT = Rules(has_patterns=False, relative=0.0)
+_EMPTY = "expected: is empty, which holds for any answer"
 
 
 def _contains(check: Check, seen: Seen) -> Grade:
     expected, value = check.expected, seen.value
-    if type(expected) is str and type(value) is str and not check.options:
+    if type(expected) is str and type(value) is str and expected and not check.options:
         return PASSED if expected in value else failed(f"expected {show(expected)} in {show(value)}")
     if expected is None:
         return bad_option("expected", "a text", expected)
     if isinstance(expected, dict | list):
-        return _holds(expected, as_compared(value, expected))
+        compared = as_compared(value, expected)
+        if isinstance(expected, list) and isinstance(compared, str):
+            return unscored("expected: a list is no part of a text; use contains_all or contains_any")
+        return _holds(expected, compared)
+    if isinstance(value, list):
+        return _all(check, seen)
     return _text_check(check, seen, str.__contains__, "{} in {}")
 
 
@@ -44,12 +50,17 @@ def _text_check(check: Check, seen: Seen, holds: Callable[[str, str], bool], wha
     if check.expected is None or isinstance(check.expected, dict | list):
         return bad_option("expected", "a text", check.expected)
     expected, value = text_of(check.expected), text_of(seen.value)
-    if holds(prepared(check, value), prepared(check, expected)):
+    part = prepared(check, expected)
+    if not part:
+        return unscored(_EMPTY)
+    if holds(prepared(check, value), part):
         return PASSED
     return failed("expected " + what.format(show(expected), show(value)))
 
 
 def _icontains(check: Check, seen: Seen) -> Grade:
+    if isinstance(seen.value, list):
+        return _all(check, seen, folds=True)
     return _text_check(check, seen, lambda text, part: part.casefold() in text.casefold(), "{} in {}, in any case")
 
 
@@ -61,33 +72,52 @@ def _ends_with(check: Check, seen: Seen) -> Grade:
     return _text_check(check, seen, str.endswith, "{} at the end of {}")
 
 
-def _parts(check: Check, value: Any, folds: bool) -> tuple[list[str], list[str]] | None:
-    """The wanted texts that stand in the value and those that do not; None when no texts are wanted."""
+def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]] | Grade:
+    """What is wanted and stands in the value, and what does not; or why nothing can be looked for."""
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not wanted or any(part is None or isinstance(part, dict | list) for part in wanted):
-        return None
-    text = prepared(check, text_of(value))
-    text = text.casefold() if folds else text
-    there: list[str] = []
-    lacking: list[str] = []
-    for part in map(text_of, wanted):
-        looked_for = prepared(check, part)
-        (there if (looked_for.casefold() if folds else looked_for) in text else lacking).append(part)
+        return bad_option("expected", "a list of texts", check.expected)
+    if any(part == "" for part in wanted):
+        return unscored(_EMPTY)
+    holds = _members(check, value, folds) if isinstance(value, list) else _text(check, value, folds)
+    there: list[Any] = []
+    lacking: list[Any] = []
+    for part in wanted:
+        (there if holds(part) else lacking).append(part)
     return there, lacking
+
+
+def _text(check: Check, value: Any, folds: bool) -> Callable[[Any], bool]:
+    """Whether a part stands in the value as a text."""
+    text = _as_seen(check, text_of(value), folds)
+    return lambda part: _as_seen(check, text_of(part), folds) in text
+
+
+def _members(check: Check, items: list[Any], folds: bool) -> Callable[[Any], bool]:
+    """Whether a part is a member of a list: by value, so that "1" is not in [10]."""
+    members = [_as_seen(check, item, folds) for item in items]
+    return lambda part: any(_is_same(_as_seen(check, part, folds), member) for member in members)
+
+
+def _as_seen(check: Check, value: Any, folds: bool) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = prepared(check, value)
+    return text.casefold() if folds else text
 
 
 def _all(check: Check, seen: Seen, folds: bool = False) -> Grade:
     parts = _parts(check, seen.value, folds)
-    if parts is None:
-        return bad_option("expected", "a list of texts", check.expected)
+    if isinstance(parts, Grade):
+        return parts
     _, lacking = parts
     return failed(f"missing {show(lacking, 120)} in {show(seen.value)}") if lacking else PASSED
 
 
 def _any(check: Check, seen: Seen, folds: bool = False) -> Grade:
     parts = _parts(check, seen.value, folds)
-    if parts is None:
-        return bad_option("expected", "a list of texts", check.expected)
+    if isinstance(parts, Grade):
+        return parts
     there, lacking = parts
     if there:
         return Grade(True, reason=f"found {show(there, 120)}")

@@ -59,7 +59,8 @@ def _tool_calls(check: Check, seen: Seen) -> Grade:
     threshold = threshold_of(check, 1.0)
     if threshold is None:
         return bad_option("threshold", "a share between 0 and 1", check.options.get("threshold"))
-    made = list(_calls_in(seen.value)) or list(_calls_in(seen.output.value))
+    places = (seen.value, seen.output.value, seen.output.steps)
+    made = next((calls for place in places if (calls := list(_calls_in(place)))), [])
     if not made and not _tells_calls(seen):
         return unscored("the run tells no tool calls; give them as 'tool_calls' of the output or of a step")
     lacking, extra = _unmatched(wanted, made, check.options.get("ordered") is True)
@@ -67,7 +68,7 @@ def _tool_calls(check: Check, seen: Seen) -> Grade:
 
 
 def _tells_calls(seen: Seen) -> bool:
-    places = [seen.value, seen.output.value, *seen.output.steps.values()]
+    places = [seen.value, seen.output.value, seen.output.steps, *seen.output.steps.values()]
     return any(
         isinstance(place, list) or (isinstance(place, dict) and any(name in place for name in _LISTS))
         for place in places

@@ -13,7 +13,7 @@ from types import CellType
 from typing import Any, NamedTuple
 
 from evalloom.errors import BudgetSpent, CallError, did_you_mean, usage_error
-from evalloom.functions import NoFunction, find_function, is_ours, source_of
+from evalloom.functions import NoFunction, find_function, is_ours, sources_of
 from evalloom.model import Context, Output, Record, quote
 from evalloom.targets.target import (
     CLAMP,
@@ -28,8 +28,8 @@ from evalloom.targets.target import (
     time_limit,
     within,
 )
-from evalloom.targets.threads import Threads
 from evalloom.targets.value import as_output
+from evalloom.threads import Threads
 
 _LONGEST_MESSAGE = 1000
 
@@ -53,9 +53,8 @@ def build_callable(function: Callable[..., Any], name: str = "", options: Target
     if not callable(function):
         raise usage_error("target_missing", f"expected a function, got {quote(function)}")
     own = getattr(function, "__qualname__", type(function).__qualname__)
-    source = source_of(function)
-    sources = (source,) if source else ()
-    return _built(function, name or f"python:{own}", [name, _marks(function)], sources, time_limit({}, options))
+    marks = [name, _marks(function)]
+    return _built(function, name or f"python:{own}", marks, sources_of(function), time_limit({}, options))
 
 
 def _built(

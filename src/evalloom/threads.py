@@ -39,7 +39,10 @@ class Threads:
         """The result of a blocking call; what it raises is raised here. A cancelled call goes on unheard."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Any] = loop.create_future()
-        jobs = self._idle.pop() if self._idle else self._start()
+        try:
+            jobs = self._idle.pop()
+        except IndexError:
+            jobs = self._start()
         jobs.put(_Job(function, copy_context(), waiting, loop))
         result, fault = await waiting
         if fault is not None:
@@ -57,7 +60,7 @@ class Threads:
             message = f"{_MOST_THREADS} calls of the function have not come back. Let it end before its time-out"
             raise CallError("target_hangs", message)
         jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        Thread(target=self._work, args=(jobs,), name="evalloom-target", daemon=True).start()
+        Thread(target=self._work, args=(jobs,), name="evalloom-call", daemon=True).start()
         self._count += 1
         return jobs
 
@@ -68,6 +71,7 @@ class Threads:
                 job.loop.call_soon_threadsafe(self._finish, jobs, job.waiting, outcome)
             except RuntimeError:
                 # The loop was closed while the function hung: nobody waits any more.
+                self._count -= 1
                 return
             del job, outcome
 
