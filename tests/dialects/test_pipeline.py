@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from evalloom.dialects import pipeline
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
+from evalloom.dialects.mapping import proposals
 from evalloom.errors import EvalloomError
 from evalloom.files.source import source_of
 from evalloom.model import Case, Checked, Origin, Record
@@ -183,6 +184,30 @@ def test_every_fault_of_a_record_has_its_finding(tmp_path: Path, record: str, co
     checked = check(tmp_path, f'{{"id": "first", "inputs": {{}}}}\n{record}\n')
     severity = "error" if (record, code) in ERRORS else "warning"
     assert [(f.code, f.severity, f.origin.line) for f in checked.findings] == [(code, severity, 2)]
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"question": "hi", "lang": "en"}, "'question', 'lang'"),
+        ({"question": "hi", "inputs": {}}, ""),
+        ({"question": "hi", "step_inputs": {"a": {}}}, ""),
+        ({"description": "d", "metadata": {}, "depends_on": ["a"], "_note": "n", "expected_tone": "t"}, ""),
+    ],
+)
+def test_fields_that_do_not_go_in_are_named_where_nothing_else_does(more: Record, named: str) -> None:
+    record = {"id": "b", "expected_outputs": {"name": "x"}, **more}
+    found = list(pipeline.findings(record, Rules()))
+    assert [remark.code for remark in found] == (["fields_outside_inputs"] if named else [])
+    assert all(named in remark.message for remark in found)
+    assert pipeline.are_clean([record], Rules()) is not bool(named)
+
+
+def test_an_expectation_of_v1_beside_inputs_is_told() -> None:
+    (remark,) = proposals([{"id": "a", "inputs": {"q": "hi"}, "expected": "hi"}], pipeline.DIALECT)
+    assert remark.message.endswith("is not checked. Try --dialect pipeline --map expected_output=expected")
+    assert not list(proposals([{"id": "a", "q": "hi", "expected": "hi"}], pipeline.DIALECT))
+    assert not list(proposals([{"id": "a", "inputs": {"q": "hi"}, "expected_output": "hi"}], pipeline.DIALECT))
 
 
 @pytest.mark.req("PIPE-4")

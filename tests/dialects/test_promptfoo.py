@@ -38,6 +38,7 @@ WORDS = [
     "file://a*.py",
     "#/tests/0",
     "{{city}}",
+    "{{ city | upper }}",
 ]
 JSON = st.recursive(
     st.none()
@@ -60,7 +61,9 @@ def records(document: Record) -> list[tuple[Path, Record]]:
 
 
 def others(document: Record) -> list[Remark | Included]:
-    return [item for item in DIALECT.expand(document) or () if isinstance(item, Remark | Included)]
+    """All but the records, and but the remark that nearly every config gets."""
+    found = [item for item in DIALECT.expand(document) or () if isinstance(item, Remark | Included)]
+    return [item for item in found if isinstance(item, Included) or item.code != "prompts_not_used"]
 
 
 def cases(document: Record) -> list[Case]:
@@ -117,6 +120,9 @@ def test_findings_about_a_cell_stand_at_the_cell() -> None:
         ({"vars": {"a": 1}, "assert": {"type": "is-json"}}, ["bad_assert", "no_checks"]),
         ({"vars": {"a": 1}}, ["no_checks"]),
         ({"vars": {"a": "file://a.txt"}, "assert": [{"type": "is-json"}]}, ["file_not_read"]),
+        ({"a": "file://a.txt", "__expected": "y"}, ["file_not_read"]),
+        ({"vars": {"a": 1}, "assert": [{"type": "is-json"}], "options": {"transform": "x"}}, ["transform_not_run"]),
+        ({"a": "x", "__expected": "{{ a | upper }}"}, ["template_not_filled"]),
         ({"vars": {"a": ["x", "y"]}, "assert": [{"type": "is-json"}]}, ["list_of_variables"]),
         ({"vars": {}, "assert": [{"type": "is-json"}], "threshold": "high"}, ["bad_threshold"]),
         ({"a": "x", "__expected": "contians: y"}, ["unknown_assert_type"]),
@@ -166,6 +172,49 @@ def test_a_fault_of_default_test_is_said_once() -> None:
     assert (remark.code, remark.path) == ("missing_value", ("defaultTest", "assert", 0))
     assert remark.message == "defaultTest.assert[0].value: missing; 'contains' needs it"
     assert [codes(record) for _, record in records(document)] == [[], []]
+
+
+def test_prompts_of_a_config_are_told_to_be_unused() -> None:
+    remarks = [item for item in DIALECT.expand({"prompts": ["{{q}}"], "tests": []}) or () if isinstance(item, Remark)]
+    assert (remarks[0].code, remarks[0].severity) == ("prompts_not_used", "info")
+    assert "--target prompt:" in remarks[0].message
+
+
+@pytest.mark.parametrize("place", ["defaultTest", "test", "scenario"])
+def test_a_transform_leaves_every_check_of_its_tests_unscored(place: str) -> None:
+    test: Record = {"vars": {"q": "x"}, "assert": [{"type": "contains", "value": "a"}]}
+    options = {"options": {"transform": "output.trim()"}}
+    places: dict[str, Record] = {
+        "defaultTest": {"defaultTest": options, "tests": [test]},
+        "test": {"prompts": ["x"], "tests": [test | options]},
+        "scenario": {"scenarios": [{"config": [options], "tests": [test]}]},
+    }
+    ((_, record),) = records(places[place])
+    remarks = [*others(places[place]), *DIALECT.findings(record, Rules())]
+    assert [remark.code for remark in remarks if isinstance(remark, Remark)] == ["transform_not_run"]
+    assert DIALECT.to_case(record, ORIGIN).checks[0].options["unsupported"] == "options.transform is not run here"
+
+
+def test_templates_of_default_test_are_told_once_and_lacking_variables_where_they_lack() -> None:
+    asserted = [{"type": "contains", "value": value} for value in ("{{ q | upper }}", "{{name}}")]
+    tests = [{"vars": {"q": "x", "name": "Bea"}}, {"vars": {"q": "x"}}]
+    document = {"defaultTest": {"assert": asserted}, "tests": tests}
+    assert [item.code for item in others(document) if isinstance(item, Remark)] == ["template_not_filled"]
+    assert [codes(record) for _, record in records(document)] == [[], ["template_not_filled"]]
+    assert ["unsupported" in check.options for check in cases(document)[0].checks] == [True, False]
+
+
+def test_variables_are_filled_into_variables_once() -> None:
+    given = {"name": "Bea", "hello": "Hi {{ name }}", "letter": "{{hello}}!", "self": "{{self}}", "n": 1}
+    case = DIALECT.to_case({"vars": given, "assert": [{"type": "equals", "value": "{{hello}}"}]}, ORIGIN)
+    assert case.inputs == {**given, "hello": "Hi Bea", "letter": "Hi {{ name }}!"}
+    assert case.checks == (Check("equals", "Hi Bea"),) and case.raw["vars"] == given
+
+
+def test_equal_sets_beside_each_other_stay_two() -> None:
+    one = {"type": "assert-set", "threshold": 0.5, "assert": [{"type": "contains", "value": "a"}] * 2}
+    case = DIALECT.to_case({"vars": {"q": "x"}, "assert": [one, one]}, ORIGIN)
+    assert [check.options["set_id"] for check in case.checks] == [0, 0, 1, 1]
 
 
 def test_scenarios_cross_their_configurations_with_their_tests() -> None:

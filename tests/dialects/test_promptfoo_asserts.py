@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.dialects import WRITERS
 from evalloom.dialects import promptfoo_asserts as asserts
-from evalloom.model import Check
+from evalloom.model import Case, Check
 
 
 def codes(written: Any) -> list[str]:
@@ -66,6 +67,7 @@ def test_variables_are_filled_in_but_not_in_code() -> None:
     (text,) = asserts.checks({"type": "contains", "value": "{{ city }} and {{other}}"}, {"city": "Paris"})
     (code,) = asserts.checks({"type": "python", "value": "'{{ city }}' in output"}, {"city": "Paris"})
     assert text.expected == "Paris and {{other}}"
+    assert text.options["unsupported"] == "the template '{{ city }} and {{other}}' is not filled in here"
     assert code.expected == "'{{ city }}' in output"
 
 
@@ -73,7 +75,26 @@ def test_a_set_gives_its_members_its_threshold() -> None:
     members = [{"type": "contains", "value": "a"}, {"type": "contains", "value": "b", "threshold": 1}]
     found = list(asserts.checks({"type": "assert-set", "threshold": 0.5, "assert": members}, {}))
     assert [check.expected for check in found] == ["a", "b"]
-    assert found[1].options == {"threshold": 1, "set_threshold": 0.5}
+    assert found[1].options == {"threshold": 1, "set_id": 0, "set_threshold": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ({"type": "contains", "value": "a", "transform": "output.a"}, "transform is not run"),
+        ({"type": "not-contains", "value": "{{ q | upper }}"}, "'{{ q | upper }}' is not filled in"),
+        ({"type": "equals", "value": "{% if q %}a{% endif %}"}, "is not filled in"),
+        ({"type": "contains", "value": "in {{ letter }}"}, "is not filled in"),
+        ({"type": "is-json", "value": "file://schema.json"}, "'file://schema.json' is not read"),
+        ({"type": "javascript", "value": "file://check.js"}, "'file://check.js' is not read"),
+        ("file://asserts.yaml", "'file://asserts.yaml' is not read"),
+    ],
+)
+def test_what_cannot_be_judged_as_promptfoo_would_says_why(written: Any, why: str) -> None:
+    (check,) = asserts.checks(written, {"q": "x", "letter": "file://letter.txt"})
+    assert why in check.options["unsupported"]
+    (plain,) = asserts.checks({"type": "contains", "value": "{{ q }}", "transform": None}, {"q": "x"})
+    assert "unsupported" not in plain.options
 
 
 @pytest.mark.parametrize(
@@ -92,6 +113,10 @@ def test_a_set_gives_its_members_its_threshold() -> None:
         ({"type": "regex", "value": "("}, ["bad_regex"]),
         ({"type": "regex", "value": "\\d+"}, []),
         ({"type": "is-json", "value": "not a schema"}, ["bad_schema"]),
+        ({"type": "contains", "value": "file://a.txt"}, ["file_not_read"]),
+        ({"type": "python", "value": "file://a.py"}, ["file_not_read"]),
+        ({"type": "contains", "value": "a", "transform": "output.a"}, ["transform_not_run"]),
+        ({"type": "contains-any", "value": ["a", "{{ q | upper }}"]}, ["template_not_filled"]),
         ({"type": "assert-set", "assert": {}}, ["bad_assert"]),
         ({"type": "assert-set", "assert": [{"type": "assert-set", "assert": []}]}, ["bad_assert"]),
     ],
@@ -109,6 +134,19 @@ def test_an_unknown_type_is_told_the_nearest_one() -> None:
 def test_a_pattern_only_javascript_knows_is_a_warning() -> None:
     (remark,) = asserts.findings({"type": "regex", "value": "\\p{L}+"}, ("assert", 0), {})
     assert (remark.code, remark.severity) == ("bad_regex", "warning")
+
+
+def test_what_is_unsupported_is_not_converted_as_if_it_were() -> None:
+    kinds = ("equals", "contains", "regex")
+    written = [{"type": kind, "value": "{{ q | upper }}"} for kind in kinds]
+    case = Case("a", {"q": "x"}, tuple(check for item in written for check in asserts.checks(item, {"q": "x"})))
+    for dialect in WRITERS:
+        assert dialect.write is not None
+        made = dialect.write(case, 1)
+        assert "upper" not in str(made.record)
+        assert [note for note in made.lost if note.startswith("check: ")] == [
+            f"check: {kind} on output has no place" for kind in kinds
+        ]
 
 
 @given(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from evalloom.dialects import replay
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
+from evalloom.dialects.mapping import proposals
 from evalloom.files.source import source_of
 from evalloom.model import Origin, Record
 from evalloom.validate import validate
@@ -68,6 +69,17 @@ def test_a_row_that_is_no_object_is_invalid(tmp_path: Path, row: str) -> None:
 def test_expectations_are_checked(expected: object, codes: list[str]) -> None:
     row = {"q": "x", "_expected": expected}
     assert [remark.code for remark in replay.findings(row, Rules())] == codes
+
+
+@pytest.mark.parametrize("name", ["expected", "expected_output", "expected_outputs", "expected_tone"])
+def test_an_expectation_that_would_go_in_is_told(name: str) -> None:
+    rows = [{"question": "hi", name: "hi"}, {"question": "ho"}]
+    (remark,) = proposals(rows, replay.DIALECT)
+    assert (remark.code, remark.severity) == ("fields_from_elsewhere", "warning")
+    assert repr(name) in remark.message and "an 'id'" in remark.message
+    assert remark.message.endswith(f"--dialect replay --map _expected.equals={name}")
+    (beside,) = proposals([{"variables": {"question": "hi"}, name: "hi"}], replay.DIALECT)
+    assert "but is not checked. Try --dialect replay" in beside.message
 
 
 def test_expectations_become_checks() -> None:

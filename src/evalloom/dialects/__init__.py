@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from evalloom.dialects import (
     deepeval,
     hop,
@@ -18,7 +16,7 @@ from evalloom.dialects import (
     replay,
 )
 from evalloom.dialects.dialect import Dialect
-from evalloom.errors import usage_error
+from evalloom.errors import did_you_mean, usage_error
 
 DIALECTS: tuple[Dialect, ...] = (
     hop.DIALECT,
@@ -44,6 +42,5 @@ def by_name(name: str) -> Dialect:
         if dialect.name == wanted:
             return dialect
     names = [dialect.name for dialect in DIALECTS]
-    guess = get_close_matches(wanted, names, 1)
-    hint = f" Did you mean {guess[0]!r}?" if guess else ""
-    raise usage_error("unknown_dialect", f"expected a dialect ({', '.join(names)}), got {name!r}.{hint}")
+    hint = did_you_mean(wanted, names) or "."
+    raise usage_error("unknown_dialect", f"expected a dialect ({', '.join(names)}), got {name!r}{hint}")

@@ -11,6 +11,7 @@ import msgspec
 from evalloom.dialects.contract import Contract
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
+from evalloom.errors import did_you_mean
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
 
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -151,8 +152,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {_got(case['tag'])}")
     difficulty = case.get("difficulty")
     if difficulty is not None and difficulty not in DIFFICULTIES:
-        guess = get_close_matches(difficulty, DIFFICULTIES, 1) if isinstance(difficulty, str) else []
-        hint = f". Did you mean {guess[0]!r}?" if guess else ""
+        hint = did_you_mean(difficulty, DIFFICULTIES) if isinstance(difficulty, str) else ""
         message = f"difficulty: expected easy, medium or hard, got {_got(difficulty)}{hint}"
         yield error("unknown_difficulty", (*at, "difficulty"), message)
     description = case.get("description")

@@ -63,9 +63,14 @@ class Lost:
         return self._case.inputs[texts[0]]
 
 
+def _is_special(check: Check) -> bool:
+    """Whether a check says the opposite of its kind, or something that cannot be checked here."""
+    return bool(check.options.get("negate") or check.options.get("unsupported"))
+
+
 def is_text_check(check: Check) -> bool:
     """Whether a check asks for texts anywhere in the plain output."""
-    if check.kind not in ("contains", "contains_all") or check.where != "output" or check.options.get("negate"):
+    if check.kind not in ("contains", "contains_all") or check.where != "output" or _is_special(check):
         return False
     texts = check.expected if isinstance(check.expected, list) else [check.expected]
     return all(isinstance(text, str) for text in texts)
@@ -76,7 +81,7 @@ def output_field(check: Check, has_prefixes: bool = False) -> str | None:
 
     `has_prefixes` says that texts such as `contains:…` keep their meaning where the check is written.
     """
-    if check.kind not in ("equals", "structural") or check.options.get("negate"):
+    if check.kind not in ("equals", "structural") or _is_special(check):
         return None
     if check.kind == "structural" and not has_prefixes and _has_prefix(check.expected):
         return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
 
 from evalloom.dialects.dialect import Dialect
-from evalloom.errors import usage_error
+from evalloom.errors import did_you_mean, usage_error
 from evalloom.files.rows import Lines, Problem, Row, one_by_one
 from evalloom.model import Path, Record, Remark, error, warning
 
@@ -56,6 +55,7 @@ _ALIASES = {
         "答案",
     ),
 }
+_PLAIN = ("expected_output", "expected_outputs", "expected")
 _RAG = ("query", "expected_sources", "must_include")
 
 
@@ -98,9 +98,8 @@ class Mapping(Struct, frozen=True):
         for new, old in self.names.items():
             if seen and all(_dig(record, old) is _ABSENT for record in seen):
                 name, written = ".".join(new), ".".join(old)
-                guess = get_close_matches(written, fields, 1)
-                hint = f" Did you mean {guess[0]!r}?" if guess else f" The records have {', '.join(fields[:12])}."
-                yield error("map_unknown_field", (), f"--map {name}={written}: no record has {written!r}.{hint}")
+                hint = did_you_mean(written, fields) or f". The records have {', '.join(fields[:12])}."
+                yield error("map_unknown_field", (), f"--map {name}={written}: no record has {written!r}{hint}")
 
 
 _ABSENT: Any = object()
@@ -144,10 +143,39 @@ def proposals(records: Iterable[Record], dialect: Dialect) -> Iterable[Remark]:
     known = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
     if rag := _rag_mapping(known, fields):
         yield warning("fields_from_elsewhere", (), f"looks like RAG eval cases. Try --dialect rag --map {rag}")
-    elif (answer := known["expected_output"]) and dialect.name != "rag" and not _is_expectation(answer, dialect):
+    elif dialect.name == "replay" and (answer := _expectation(sample)):
+        yield _answer_unused(answer, sample, _advice(answer, fields))
+    elif (answer := known["expected_output"]) and dialect.name != "rag" and not _is_read(answer, sample, dialect):
         target = "pipeline --map expected_output" if "id" in fields else "replay --map _expected.equals"
-        message = f"{answer!r} looks like the expected answer but would be given to the target as input"
-        yield warning("fields_from_elsewhere", (), f"{message}. Try --dialect {target}={answer}")
+        yield _answer_unused(answer, sample, f"Try --dialect {target}={answer}")
+
+
+def _answer_unused(field: str, sample: list[Record], advice: str) -> Remark:
+    goes_in = not all(map(_says_what_goes_in, sample))
+    fate = "would be given to the target as input" if goes_in else "is not checked"
+    return warning("fields_from_elsewhere", (), f"{field!r} looks like the expected answer but {fate}. {advice}")
+
+
+def _says_what_goes_in(record: Record) -> bool:
+    """Whether the inputs stand in an object of their own, so that no other field is one."""
+    return isinstance(record.get("variables"), dict) or isinstance(record.get("inputs"), dict)
+
+
+def _expectation(rows: Iterable[Record]) -> str:
+    """The first field of these replay rows that a pipeline case would be held to."""
+    names = {name for row in rows for name in row}
+    found = sorted(filter(_names_expectation, names), key=lambda name: (name not in _PLAIN, name))
+    return next(iter(found), "")
+
+
+def _advice(field: str, fields: set[str]) -> str:
+    mapped = f"--dialect replay --map _expected.equals={field}"
+    # With one of these it is a replay row, whether it has an id or not.
+    if fields & {"_expected", "variables"}:
+        return f"Try {mapped}"
+    if "id" in fields:
+        return f"Try --dialect pipeline or {mapped}"
+    return f"Give each case an 'id' (then it is a pipeline case), or try {mapped}"
 
 
 def _rag_mapping(known: dict[str, str], fields: set[str]) -> str:
@@ -160,6 +188,10 @@ def _rag_mapping(known: dict[str, str], fields: set[str]) -> str:
     return ",".join(f"{name}={known[name]}" for name in _RAG if known[name] and not there[name])
 
 
-def _is_expectation(field: str, dialect: Dialect) -> bool:
-    """Whether the dialect itself already reads a field as an expectation."""
-    return dialect.name == "pipeline" and (field == "expected" or field.startswith("expected_"))
+def _is_read(field: str, sample: list[Record], dialect: Dialect) -> bool:
+    """Whether the dialect itself already reads a field as an expectation; beside `inputs` it is a custom field."""
+    return dialect.name == "pipeline" and _names_expectation(field) and not all(map(_says_what_goes_in, sample))
+
+
+def _names_expectation(field: str) -> bool:
+    return field == "expected" or field.startswith("expected_")

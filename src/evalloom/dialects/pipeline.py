@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
+from evalloom.errors import did_you_mean
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
 
 V2_FIELDS = (
@@ -22,6 +22,8 @@ V2_FIELDS = (
     "evaluation_config",
 )
 FIELDS = ("id", "tags", *V2_FIELDS)
+_V2 = frozenset(V2_FIELDS)
+_GIVEN = frozenset(("inputs", "step_inputs", "batch_items"))
 DEFAULTS: Record = {
     "id": "",
     "tags": [],
@@ -35,6 +37,8 @@ DEFAULTS: Record = {
 }
 _NO_INPUT = ("id", "tags", "description", "metadata")
 _EMPTY: Record = {}
+_NEVER_INPUT = re.compile(r"depends_on$|expected(_|$)")
+"""Fields that nobody means as an input, though the format does not name them."""
 _ID_CHARACTERS = re.compile(r"[\w-]+")
 _CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "evaluate_intermediate": ("true or false", lambda value: isinstance(value, bool)),
@@ -53,7 +57,7 @@ _CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def is_v2(record: Record) -> bool:
-    return any(field in record for field in V2_FIELDS)
+    return not _V2.isdisjoint(record)
 
 
 def canonical(record: Record) -> Record:
@@ -132,6 +136,7 @@ def _is_clean(record: Record, rules: Rules) -> bool:
         and (items is None or get("expected_aggregation") is not None)
         and (intermediate is None or type(intermediate) is dict)
         and (not intermediate or (config is not None and config.get("evaluate_intermediate") is True))
+        and ("inputs" in record or not _outside_inputs(record))
     )
 
 
@@ -150,6 +155,10 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     for field in ("inputs", "expected_outputs", "intermediate_expectations"):
         if case.get(field) is not None and not isinstance(case[field], dict):
             yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {_got(case[field])}")
+    if outside := _outside_inputs(record):
+        names = ", ".join(map(quote, outside))
+        message = f"inputs: missing, so nothing goes in; found beside it: {names}. Put under inputs what should go in"
+        yield warning("fields_outside_inputs", (outside[0],), message)
     yield from _step_inputs_findings(case.get("step_inputs"))
     yield from _batch_findings(case)
     yield from _config_findings(case)
@@ -186,6 +195,13 @@ def _conflicts(record: Record) -> Iterator[Remark]:
         if another != value:
             message = f"{other}: says {_got(another)}, but {first} says {_got(value)}, which counts"
             yield warning("conflicting_expected", (other,), message)
+
+
+def _outside_inputs(record: Record) -> list[str]:
+    """The custom fields of a v2.0 record that gives no input at all: in v1.0 they would have been the inputs."""
+    if not is_v2(record) or not _GIVEN.isdisjoint(record):
+        return []
+    return [name for name in record if name not in _V2 and _is_v1_input(name) and not _NEVER_INPUT.match(name)]
 
 
 def _step_inputs_findings(step_inputs: Any) -> Iterator[Remark]:
@@ -226,9 +242,8 @@ def _config_findings(case: Record) -> Iterator[Remark]:
     for key, value in (config or {}).items():
         path = ("evaluation_config", key)
         if key not in _CONFIG:
-            guess = get_close_matches(key, list(_CONFIG), 1)
-            hint = f". Did you mean {guess[0]!r}?" if guess else ""
-            yield warning("unknown_config_key", path, f"evaluation_config.{key}: is not known and has no effect{hint}")
+            message = f"evaluation_config.{key}: is not known and has no effect{did_you_mean(key, _CONFIG)}"
+            yield warning("unknown_config_key", path, message)
         elif not _CONFIG[key][1](value):
             message = f"evaluation_config.{key}: expected {_CONFIG[key][0]}, got {_got(value)}"
             yield error("bad_evaluation_config", path, message)
@@ -241,9 +256,7 @@ def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
     for field in ("step_inputs", "intermediate_expectations"):
         for step in case[field] if isinstance(case.get(field), dict) else ():
             if step not in steps:
-                guess = get_close_matches(step, sorted(steps), 1)
-                hint = f". Did you mean {guess[0]!r}?" if guess else ""
-                message = f"{field}.{step}: the pipeline has no step {step!r}{hint}"
+                message = f"{field}.{step}: the pipeline has no step {step!r}{did_you_mean(step, sorted(steps))}"
                 yield warning("unknown_step", (field, step), message)
 
 
@@ -318,6 +331,8 @@ def _checks(found: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
 def _prefixed(expected: Any, where: str) -> Check | None:
     """The check that a text like `contains:…` or `regex:…` stands for (PIPE-11)."""
     prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
+    # Inside structures the blank behind `contains:` does not count either; a pattern may mean it.
+    rest = rest.strip() if prefix == "contains" else rest
     return Check(prefix, rest, where) if colon and prefix in ("contains", "regex") else None
 
 
@@ -348,6 +363,7 @@ def _prefix_field(check: Check, text: Any) -> str:
     if (
         check.kind not in ("contains", "contains_all", "regex")
         or check.options.get("negate")
+        or check.options.get("unsupported")
         or not isinstance(text, str)
     ):
         return ""

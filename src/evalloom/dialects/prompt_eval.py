@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost
+from evalloom.errors import did_you_mean
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
 
 CATEGORIES = ("happy_path", "rule_check", "boundary", "error_case", "safety", "i18n", "qualitative")
@@ -80,8 +80,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
 def _choice(record: Record, field: str, allowed: tuple[str, ...]) -> Iterator[Remark]:
     value = record.get(field, allowed[0])
     if value not in allowed:
-        guess = get_close_matches(value, allowed, 1) if isinstance(value, str) else []
-        hint = f". Did you mean {guess[0]!r}?" if guess else ""
+        hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
         message = f"{field}: expected one of {', '.join(allowed)}, got {_got(value)}{hint}"
         yield error(f"bad_{field}", (field,), message)
 

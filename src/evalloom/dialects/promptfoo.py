@@ -83,6 +83,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     test = _test(record)
     for path, written in test.asserts:
         yield from _at_cell(asserts.findings(written, path, test.vars), path, record)
+    yield from _unfilled_defaults(record, test.vars)
     if not is_blank(test.threshold) and asserts.number(test.threshold) is None:
         field = "__threshold" if _is_row(record) else "threshold"
         yield error("bad_threshold", (field,), f"{field}: expected a number, got {got(test.threshold)}")
@@ -106,16 +107,15 @@ def _at_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[
 def _shape_findings(record: Record) -> Iterator[Remark]:
     """The types of a test's own fields."""
     given = record.get("vars")
-    if isinstance(given, str) and given.startswith("file://"):
+    if asserts.is_file(given):
         yield warning(
             "file_not_read", ("vars",), f"vars: expected an object, got the file {quote(given)}, which is not read"
         )
     elif given is not None and not isinstance(given, dict):
         yield error("bad_vars", ("vars",), f"vars: expected an object, got {got(given)}")
     for name, value in (given if isinstance(given, dict) else {}).items():
-        if isinstance(value, str) and value.startswith("file://"):
-            message = f"vars.{name}: {quote(value)} names a file; the name goes in, and not the text in it"
-            yield info("file_not_read", ("vars", name), message)
+        if asserts.is_file(value):
+            yield _file_variable(("vars", name), value)
         elif isinstance(value, list) and value and isinstance(value[0], str) and not _keeps_lists(record):
             message = f"vars.{name}: is a list, of which promptfoo tests each item by itself; here it is one input"
             yield info("list_of_variables", ("vars", name), message)
@@ -125,6 +125,22 @@ def _shape_findings(record: Record) -> Iterator[Remark]:
     for name in ("options", "metadata"):
         if record.get(name) is not None and not isinstance(record[name], dict):
             yield error(f"bad_{name}", (name,), f"{name}: expected an object, got {got(record[name])}")
+    yield from asserts.transform_findings(_object(record, "options"), ("options",))
+
+
+def _file_variable(path: Path, value: str) -> Remark:
+    message = f"{show_path(path)}: {quote(value)} names a file; the name goes in, and not the text in it"
+    return warning("file_not_read", path, message)
+
+
+def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
+    """Asserts of `defaultTest` with a variable that this test lacks; what else is wrong is said with the default."""
+    for number, written in enumerate(_default_asserts(record)):
+        at = ("defaultTest", "assert", number)
+        said = {remark.path for remark in asserts.findings(written, at, None)}
+        for remark in asserts.findings(written, at, variables):
+            if remark.code == "template_not_filled" and remark.path not in said:
+                yield remark._replace(path=())
 
 
 def _row_findings(record: Record) -> Iterator[Remark]:
@@ -137,6 +153,8 @@ def _row_findings(record: Record) -> Iterator[Remark]:
                 yield from asserts.cell_findings(cell, column)
         elif setting := _SETTING.fullmatch(column):
             yield from _setting_findings(record, column, setting)
+        elif asserts.is_file(cell) and not _is_special(column):
+            yield _file_variable((column,), cell)
         elif column.startswith("__") and not _is_special(column):
             message = f"{column}: is no column that promptfoo knows, so it is read as a variable"
             yield warning("unknown_column", (column,), message)
@@ -181,7 +199,7 @@ def _object_test(record: Record) -> _Test:
         meta["vars"] = given
     options = {**_object(default, "options"), **_object(record, "options")}
     return _Test(
-        vars={**_object(default, "vars"), **_object(record, "vars")},
+        vars=asserts.render_variables({**_object(default, "vars"), **_object(record, "vars")}),
         asserts=[
             (("assert", number), item) for number, item in enumerate(written if isinstance(written, list) else [])
         ],
@@ -198,8 +216,9 @@ def _row_test(record: Record) -> _Test:
     metric = meta.pop("metric", None)
     around: Record = {name: meta.pop(name) for name in ("prefix", "suffix") if name in meta}
     options = {**_object(default, "options"), **around}
+    variables = {name: cell for name, cell in row.items() if _is_variable(name, cell)}
     return _Test(
-        vars=_object(default, "vars") | {name: cell for name, cell in row.items() if _is_variable(name, cell)},
+        vars=asserts.render_variables({**_object(default, "vars"), **variables}),
         asserts=list(_cell_asserts(row, metric)),
         threshold=meta.pop("threshold", default.get("threshold")),
         metadata={**_object(default, "metadata"), **_cell_metadata(row)},
@@ -286,8 +305,10 @@ def to_case(record: Record, origin: Origin) -> Case:
 
 
 def _checks(record: Record, test: _Test) -> Iterator[Check]:
-    for written in (*(written for _, written in test.asserts), *_default_asserts(record)):
-        yield from asserts.checks(written, test.vars)
+    unsupported = asserts.why_unsupported(test.meta.get("options", {}))
+    written = (*(written for _, written in test.asserts), *_default_asserts(record))
+    for index, item in enumerate(written):
+        yield from asserts.checks(item, test.vars, index, unsupported)
 
 
 # -- config files ---------------------------------------------------------------------------------
@@ -323,7 +344,10 @@ def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Included | Rem
         yield error("bad_default_test", ("defaultTest",), f"defaultTest: expected an object, got {got(default)}")
     elif default:
         default = _with_templates(default, document)
-        yield from _default_findings(default)
+        yield from _default_findings(default, ("defaultTest",))
+    if document.get("prompts"):
+        message = "prompts: are not used here. Name the file of a prompt with --target prompt:FILE"
+        yield info("prompts_not_used", ("prompts",), message)
     yield from _tests(document, document.get("tests"), ("tests",), default)
     scenarios = document.get("scenarios")
     for number, scenario in enumerate(scenarios if isinstance(scenarios, list) else []):
@@ -332,17 +356,17 @@ def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Included | Rem
         yield warning("no_tests", (), "tests: missing or empty, so the config has no case")
 
 
-def _default_findings(default: Record) -> Iterator[Remark]:
-    """What is wrong with `defaultTest`, said once and not for every test."""
+def _default_findings(default: Record, at: Path) -> Iterator[Remark]:
+    """What is wrong with what many tests share, said once and not for every test."""
     shape = [*_shape_findings(default)]
     written = default.get("assert")
     for number, item in enumerate(written if isinstance(written, list) else []):
-        shape.extend(asserts.findings(item, ("assert", number), _object(default, "vars")))
+        shape.extend(asserts.findings(item, ("assert", number), None))
     threshold = default.get("threshold")
     if threshold is not None and asserts.number(threshold) is None:
         shape.append(error("bad_threshold", ("threshold",), f"threshold: expected a number, got {got(threshold)}"))
     for remark in shape:
-        yield remark._replace(path=("defaultTest", *remark.path), message=f"defaultTest.{remark.message}")
+        yield remark._replace(path=(*at, *remark.path), message=f"{show_path(at)}.{remark.message}")
 
 
 def _tests(document: Record, tests: Any, at: Path, default: Any) -> Iterator[tuple[Path, Record] | Included | Remark]:
@@ -417,6 +441,7 @@ def _scenario(
         if isinstance(config, dict):
             told = {"scenario": scenario["description"]} if "description" in scenario else {}
             base = {**told, **_with_templates(config, document)}
+            yield from _default_findings(base, (*at, "config", number))
             # A test without fields of its own is the configuration alone.
             yield from _tests(document, [{}] if tests is None else tests, (*at, "tests"), _layered(default, base))
         else:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from evalloom.dialects.cells import got, is_blank
 from evalloom.errors import did_you_mean
 from evalloom.files.rows import Row
 from evalloom.files.yaml_rows import YamlReader
-from evalloom.model import Check, Path, Record, Remark, error, info, quote, show_path, warning
+from evalloom.model import Check, Path, Record, Remark, error, quote, show_path, warning
 
 SET = "assert-set"
 _KINDS = {
@@ -116,6 +116,8 @@ _CELL = re.compile(
 )
 _CODE_FILE = re.compile(r"file://(.+\.(py|[cm]?[jt]s)(?::\w+)?)")
 _VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
+_ASSERT_TRANSFORMS = ("transform", "contextTransform")
+_TEST_TRANSFORMS = ("transform", "transformVars", "postprocess")
 _JAVASCRIPT_ONLY = re.compile(r"\\[pP]\{|\\u\{|\[\^?\]|\\c[A-Za-z]")
 
 
@@ -174,10 +176,13 @@ def base_type(written: Record) -> tuple[str, bool]:
     return (type_[4:], True) if type_.startswith("not-") and type_ not in _TYPES else (type_, False)
 
 
-def findings(written: Any, at: Path, variables: Record) -> Iterator[Remark]:
-    """Everything wrong with one assert, or with the asserts of a set."""
+def findings(written: Any, at: Path, variables: Record | None) -> Iterator[Remark]:
+    """Everything wrong with one assert, or with the asserts of a set.
+
+    `variables` is None for an assert that many tests share, each with variables of its own.
+    """
     field = show_path(at)
-    if isinstance(written, str) and written.startswith("file://"):
+    if is_file(written):
         yield warning(
             "file_not_read", at, f"{field}: expected an assert, got the file {quote(written)}, which is not read"
         )
@@ -195,7 +200,7 @@ def findings(written: Any, at: Path, variables: Record) -> Iterator[Remark]:
         yield from _single_findings(written, at, variables)
 
 
-def _set_findings(written: Record, at: Path, variables: Record) -> Iterator[Remark]:
+def _set_findings(written: Record, at: Path, variables: Record | None) -> Iterator[Remark]:
     field = show_path(at)
     yield from _number_findings(written, at)
     members = written.get("assert")
@@ -210,10 +215,11 @@ def _set_findings(written: Record, at: Path, variables: Record) -> Iterator[Rema
             yield from findings(member, path, variables)
 
 
-def _single_findings(written: Record, at: Path, variables: Record) -> Iterator[Remark]:
+def _single_findings(written: Record, at: Path, variables: Record | None) -> Iterator[Remark]:
     type_, _ = base_type(written)
     field = show_path(at)
     yield from _number_findings(written, at)
+    yield from transform_findings(written, at, _ASSERT_TRANSFORMS)
     if type_ not in _TYPES:
         hint = did_you_mean(type_, _TYPES)
         yield warning(
@@ -227,6 +233,23 @@ def _single_findings(written: Record, at: Path, variables: Record) -> Iterator[R
         yield from _value_findings(written, type_, at, variables)
 
 
+def transform_findings(written: Record, at: Path, names: Iterable[str] = _TEST_TRANSFORMS) -> Iterator[Remark]:
+    """A warning for each function in an assert, or in the options of a test, that would change what is checked."""
+    for name in _transforms(written, names):
+        path = (*at, name)
+        message = f"{show_path(path)}: is not run here, so what it changes stays unscored. Do it in the target"
+        yield warning("transform_not_run", path, message)
+
+
+def why_unsupported(options: Record) -> str:
+    """Why nothing of a test with these options can be judged as promptfoo would; empty when it can."""
+    return next((f"options.{name} is not run here" for name in _transforms(options, _TEST_TRANSFORMS)), "")
+
+
+def _transforms(written: Record, names: Iterable[str]) -> list[str]:
+    return [name for name in names if written.get(name)]
+
+
 def _number_findings(written: Record, at: Path) -> Iterator[Remark]:
     for name in ("threshold", "weight"):
         if name in written and number(written[name]) is None:
@@ -234,13 +257,17 @@ def _number_findings(written: Record, at: Path) -> Iterator[Remark]:
             yield error(f"bad_{name}", (*at, name), message)
 
 
-def _value_findings(written: Record, type_: str, at: Path, variables: Record) -> Iterator[Remark]:
+def _value_findings(written: Record, type_: str, at: Path, variables: Record | None) -> Iterator[Remark]:
     value = written["value"]
     path = (*at, "value")
     field = show_path(path)
-    if isinstance(value, str) and value.startswith("file://"):
-        if type_ not in _CODE:
-            yield info("file_not_read", path, f"{field}: {quote(value)} names a file; its text is not read here")
+    if is_file(value):
+        message = f"{field}: {quote(value)} names a file, which is not read, so the assert stays unscored"
+        yield warning("file_not_read", path, message)
+    elif type_ not in _CODE and (left := _template_in(value, variables)):
+        only = "only the plain names of the test's variables are"
+        message = f"{field}: {quote(left)} is not filled in, so the assert stays unscored; {only}"
+        yield warning("template_not_filled", path, message)
     elif type_ in _TEXTUAL and (isinstance(value, list | dict) or value is None):
         yield error("bad_value", path, f"{field}: expected a string, got {got(value)}")
     elif type_ in _LISTED and not (isinstance(value, str) or (isinstance(value, list) and value)):
@@ -248,7 +275,7 @@ def _value_findings(written: Record, type_: str, at: Path, variables: Record) ->
     elif type_ in (*_TEXTUAL, *_LISTED) and is_blank(value):
         yield warning("empty_expected", path, f"{field}: is empty, so {type_!r} holds for any answer")
     elif type_ == "regex":
-        yield from _regex_findings(_text(render(value, variables)), path)
+        yield from _regex_findings(_text(render(value, variables or {})), path)
     elif type_ == "is-json" and not is_blank(value) and not isinstance(_schema(value), dict | bool):
         yield warning("bad_schema", path, f"{field}: expected a JSON Schema, got {got(value)}")
 
@@ -292,15 +319,22 @@ def number(value: Any) -> float | int | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def checks(written: Any, variables: Record) -> Iterator[Check]:
-    """The checks of one assert; a set gives those of its members, each with the set's own numbers."""
+def checks(written: Any, variables: Record, index: int = 0, unsupported: str = "") -> Iterator[Check]:
+    """The checks of one assert; a set gives those of its members, each with the set's own numbers.
+
+    `index` tells the sets of a test apart; `unsupported` says why nothing of the test can be judged here.
+    """
+    if is_file(written):
+        yield Check("assert_file", written, options={"unsupported": f"the file {quote(written)} is not read here"})
     if not isinstance(written, dict) or not isinstance(written.get("type"), str):
         return
+    common: Record = {"unsupported": unsupported} if unsupported else {}
     if written["type"] != SET:
-        yield _check(written, variables, {})
+        yield _check(written, variables, common)
         return
     members = written.get("assert")
-    shared = {f"set_{name}": written[name] for name in ("threshold", "weight", "metric") if name in written}
+    numbers = {f"set_{name}": written[name] for name in ("threshold", "weight", "metric") if name in written}
+    shared = {**common, "set_id": index, **numbers}
     for member in members if isinstance(members, list) else []:
         if isinstance(member, dict) and isinstance(member.get("type"), str) and member["type"] != SET:
             yield _check(member, variables, shared)
@@ -310,6 +344,8 @@ def _check(written: Record, variables: Record, shared: Record) -> Check:
     type_, is_negated = base_type(written)
     options: Record = {name: value for name, value in written.items() if name not in ("type", "value", "metric")}
     options.update(shared)
+    if why := _unsupported(written, type_, variables):
+        options["unsupported"] = why
     for name in ("threshold", "weight"):
         if name in options:
             options[name] = number(options[name])
@@ -324,6 +360,35 @@ def _check(written: Record, variables: Record, shared: Record) -> Check:
     expected = _expected(written.get("value"), type_, variables)
     metric = written.get("metric")
     return Check(_kind(type_, expected), expected, name=metric if isinstance(metric, str) else "", options=options)
+
+
+def _unsupported(written: Record, type_: str, variables: Record) -> str:
+    """Why an assert cannot be judged as promptfoo would; empty when it can."""
+    value = written.get("value")
+    if changed := _transforms(written, _ASSERT_TRANSFORMS):
+        return f"{changed[0]} is not run here"
+    if is_file(value):
+        return f"the file {quote(value)} is not read here"
+    if type_ not in _CODE and (left := _template_in(value, variables)):
+        return f"the template {quote(left)} is not filled in here"
+    return ""
+
+
+def is_file(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("file://")
+
+
+def _template_in(value: Any, variables: Record | None) -> str:
+    """The first text of a value that is still a template when its variables are filled in; empty when none is.
+
+    Where the variables are not known yet, every plain name counts as filled in.
+    """
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and ("{{" in text or "{%" in text):
+            filled = _VARIABLE.sub("", text) if variables is None else render(text, variables)
+            if "{{" in filled or "{%" in filled:
+                return text
+    return ""
 
 
 def _kind(type_: str, expected: Any) -> str:
@@ -360,9 +425,20 @@ def render(value: Any, variables: Record) -> Any:
 
     def filled(found: re.Match[str]) -> str:
         given = variables.get(found[1])
-        return found[0] if given is None or isinstance(given, list | dict) else _text(given)
+        # The text that a file's name stands for is not known here.
+        return found[0] if given is None or isinstance(given, list | dict) or is_file(given) else _text(given)
 
     return _VARIABLE.sub(filled, value)
+
+
+def render_variables(variables: Record) -> Record:
+    """The variables, those that are texts with the plain names of others in them filled in, once."""
+    if not any(isinstance(value, str) and "{{" in value for value in variables.values()):
+        return variables
+    return {
+        name: render(value, {**variables, name: None}) if isinstance(value, str) else value
+        for name, value in variables.items()
+    }
 
 
 def _text(value: Any) -> str:

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -15,6 +14,7 @@ from typing import Any
 
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, is_text_check
+from evalloom.errors import did_you_mean
 from evalloom.files.source import Refused, Source, read_chunks
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
 
@@ -103,8 +103,7 @@ def _bucket_findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield Remark("missing_bucket_default", "error" if rules.strict_bucket else "warning", (), message)
         bucket = "official"
     elif bucket not in BUCKETS:
-        guess = get_close_matches(bucket, BUCKETS, 1) if isinstance(bucket, str) else []
-        hint = f". Did you mean {guess[0]!r}?" if guess else ""
+        hint = did_you_mean(bucket, BUCKETS) if isinstance(bucket, str) else ""
         expected = "expected official, oral or ambiguous"
         yield error("invalid_bucket", ("bucket",), f"bucket: {expected}, got {_got(bucket)}{hint}")
     pair_id = record.get("pair_id")
