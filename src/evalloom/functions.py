@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
+import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +22,12 @@ from evalloom.errors import did_you_mean
 from evalloom.model import quote
 
 _OURS = str(Path(__file__).resolve().parent)
+_STANDARD = Path(os.__file__).resolve().parent
 _MANY_NAMES = 12
 
 _Stamp = tuple[int, int]
-_loaded: dict[str, tuple[Path, _Stamp]] = {}
-"""The modules that were loaded for us, so that they are loaded again once one of them was edited."""
+_loaded: dict[Path, _Stamp] = {}
+"""The files that functions were loaded from, so that they are loaded again once one of them was edited."""
 
 
 class NoFunction(Exception):
@@ -39,7 +43,22 @@ def find_function(reference: str, folder: Path) -> tuple[Any, tuple[Path, ...]]:
     function = _attribute(module, name)
     if not callable(function):
         raise NoFunction(f"expected a function, got {quote(function)}")
-    return function, tuple(dict.fromkeys(file for file in (source_of(module), source_of(function)) if file))
+    sources = sources_of(module, function)
+    # What the function imports only when it is called is not loaded yet, and may be edited all the same.
+    _loaded.update({file: _stamp(file) for file in sources if not _is_installed(file)})
+    return function, sources
+
+
+def sources_of(*things: Any) -> tuple[Path, ...]:
+    """The files in which modules and functions are written, and what those import from the same folder."""
+    found: dict[Path, None] = {}
+    for thing in things:
+        name = thing.__name__ if inspect.ismodule(thing) else str(getattr(thing, "__module__", ""))
+        file = source_of(thing)
+        if file is not None:
+            found[file] = None
+            _add_imported(file, _base(file, name), found)
+    return tuple(found)
 
 
 def source_of(thing: Any) -> Path | None:
@@ -97,7 +116,7 @@ def _file(place: str, is_path: bool, folder: Path) -> Path | None:
 def _load(file: Path, name: str) -> ModuleType:
     """The module of a file, beside any other module of the same name."""
     _forget_edited()
-    base = file.parents[name.count(".") + (file.name == "__init__.py")]
+    base = _base(file, name)
     # First, so that its imports find what lies beside it, as they would when it is run as a script.
     if str(base) not in sys.path:
         sys.path.insert(0, str(base))
@@ -108,6 +127,53 @@ def _load(file: Path, name: str) -> ModuleType:
         return _execute(
             file, name if known is None else f"{file.stem}_{blake2b(str(file).encode(), digest_size=4).hexdigest()}"
         )
+
+
+def _base(file: Path, name: str) -> Path:
+    """The folder from which a module of this name is imported."""
+    above = name.count(".") + (file.name == "__init__.py")
+    return file.parents[min(above, len(file.parents) - 1)]
+
+
+def _add_imported(file: Path, base: Path, found: dict[Path, None]) -> None:
+    """Adds what a file imports from its own folder, and what that imports in turn.
+
+    Read from the text, because which modules are loaded already when it is imported is a matter of chance.
+    """
+    if _is_installed(file) or not file.is_relative_to(base):
+        return
+    for name in _imported_names(file, file.relative_to(base).parent.parts):
+        steps = base.joinpath(*name.split("."))
+        for other in (steps.with_name(f"{steps.name}.py"), steps / "__init__.py"):
+            if other not in found and other.is_file():
+                found[other] = None
+                _add_imported(other, base, found)
+
+
+def _is_installed(file: Path) -> bool:
+    """Whether a file is part of Python or of a package that was installed: nobody edits those between two runs."""
+    is_package = {"site-packages", "dist-packages"} & {*file.parts}
+    return bool(is_package) or file.is_relative_to(_STANDARD) or is_ours(str(file))
+
+
+def _imported_names(file: Path, package: tuple[str, ...]) -> Iterator[str]:
+    """Every module that a file of this package may import, with those around it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            around = package[: len(package) - node.level + 1] if node.level else ()
+            inside = ".".join((*around, *filter(None, [node.module])))
+            names = [f"{inside}.{alias.name}".lstrip(".") for alias in node.names]
+        else:
+            continue
+        for name in names:
+            yield from (name[: dot.start()] for dot in re.finditer(r"\.", name))
+            yield name
 
 
 def _execute(file: Path, name: str) -> ModuleType:
@@ -137,18 +203,28 @@ def _noted(base: Path) -> Iterator[None]:
     finally:
         for name in sys.modules.keys() - before:
             file = source_of(sys.modules[name])
-            if file is not None and file.is_relative_to(base) and "site-packages" not in file.parts:
-                _loaded[name] = (file, _stamp(file))
+            if file is not None and file.is_relative_to(base) and not _is_installed(file):
+                _loaded[file] = _stamp(file)
 
 
 def _forget_edited() -> None:
-    """Lets go of every module that was loaded for us when one was edited: it may be in use in the others."""
+    """Lets go of every module of the noted files when one was edited: it may be in use in the others."""
     # A file that was written just now may be younger than what the import system remembers of its folder.
     importlib.invalidate_caches()
-    if any(_stamp(file) != stamp for file, stamp in _loaded.values()):
-        for name in _loaded:
-            sys.modules.pop(name, None)
+    if any(_stamp(file) != stamp for file, stamp in _loaded.items()):
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if name != "__main__" and isinstance(file, str) and Path(file).resolve() in _loaded:
+                _forget(name)
         _loaded.clear()
+
+
+def _forget(name: str) -> None:
+    """Lets go of a module, and of what `from package import module` would still find of it."""
+    package, _, own = name.rpartition(".")
+    del sys.modules[name]
+    if package in sys.modules:
+        vars(sys.modules[package]).pop(own, None)
 
 
 def _stamp(file: Path) -> _Stamp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 Record = dict[str, Any]
 """One JSON object as a user wrote it."""
@@ -105,7 +105,11 @@ class Case(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What calls to llms took. `unpriced` counts the calls whose price nobody told us."""
+    """What calls to llms took. `unpriced` counts the calls whose price nobody told us.
+
+    `cached` counts answers from our own cache; `cached_input_tokens` are those of `input_tokens` that the provider had
+    in its cache. `waited_s` is how long calls stood in our own queue, or were put off by a retry.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -114,6 +118,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     cached: int = 0
     retries: int = 0
     unpriced: int = 0
+    cached_input_tokens: int = 0
+    waited_s: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -128,6 +134,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             self.cached + other.cached,
             self.retries + other.retries,
             self.unpriced + other.unpriced,
+            self.cached_input_tokens + other.cached_input_tokens,
+            self.waited_s + other.waited_s,
         )
 
 
@@ -153,6 +161,11 @@ class Response(Struct, frozen=True, omit_defaults=True):
     usage: Usage = NO_USAGE
     model: str = ""
     stop: str = ""
+
+
+def with_usage(response: Response, **changes: Any) -> Response:
+    """A response whose usage says something more."""
+    return structs.replace(response, usage=structs.replace(response.usage, **changes))
 
 
 class Llm(Protocol):
@@ -223,6 +236,12 @@ class Run(Struct, frozen=True, omit_defaults=True):
     origin: Origin = Origin("")
     raw: Record = {}
 
+    @property
+    def latency_s(self) -> float:
+        """How long the answer took: without our own queue where one call gave it, since calls may wait side by side."""
+        waited = self.usage.waited_s if self.usage.calls == 1 else 0.0
+        return max(0.0, self.duration_s - waited)
+
 
 class Mismatch(Struct, frozen=True):
     """One place where the actual value is not the expected one."""
@@ -253,6 +272,8 @@ class Scored(Struct, frozen=True, omit_defaults=True):
     score: float | None = None
     verdicts: list[Verdict] = []
     usage: Usage = NO_USAGE
+    scoring: str = ""
+    """A digest of what the verdicts depend on beside the dataset: the user's own checks, thresholds, the judge."""
 
 
 class DatasetFacts(Struct, frozen=True):
@@ -281,8 +302,6 @@ class Batch(Struct, frozen=True):
     models: dict[str, str] = {}
     """The model behind each llm that the profiles name."""
     options: Record = {}
-    scoring: str = ""
-    """A digest of what scores depend on beside the dataset: the user's own checks and the judge."""
     finished_at: str = ""
     scored_at: str = ""
     """When it was scored again, where it was."""

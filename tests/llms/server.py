@@ -9,6 +9,7 @@ How it behaves is chosen per request: by the model, or by `[[mode]]` in the prom
     slow-N           the answer after N milliseconds; hang: never
     drop, cut        the connection closed before the answer, or in the middle of it
     not-http, garbage, html, wrong-json, no-json-object, empty, error-200    a bad answer
+    prompt-cache     the answer, with all but two tokens of the prompt from the provider's cache
     huge             an answer of 30 MB
     echo-key         401 with the key in its text
 
@@ -226,8 +227,16 @@ def chat(said: str, asked: dict[str, Any]) -> dict[str, Any]:
         "object": "chat.completion",
         "model": asked.get("model"),
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}],
-        "usage": {"prompt_tokens": len(prompt) // 4, "completion_tokens": 12},
+        "usage": {
+            "prompt_tokens": len(prompt) // 4,
+            "completion_tokens": 12,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens(prompt)},
+        },
     }
+
+
+def cached_tokens(prompt: str) -> int:
+    return max(0, len(prompt) // 4 - 2) if "[[prompt-cache]]" in prompt else 0
 
 
 def streamed(said: str, asked: dict[str, Any]) -> bytes:
@@ -257,7 +266,11 @@ def messages(said: str, asked: dict[str, Any]) -> dict[str, Any]:
         "model": asked.get("model"),
         "content": [block],
         "stop_reason": "tool_use" if call or forced else "end_turn",
-        "usage": {"input_tokens": len(prompt) // 4, "output_tokens": 12},
+        "usage": {
+            "input_tokens": len(prompt) // 4 - cached_tokens(prompt),
+            "output_tokens": 12,
+            "cache_read_input_tokens": cached_tokens(prompt),
+        },
     }
 
 
@@ -265,7 +278,9 @@ def embeddings(said: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Vectors that are near for texts with the same letters."""
     given = asked["input"]
     texts = given if isinstance(given, list) else [given]
-    return {"data": [{"index": number, "embedding": vector(text)} for number, text in enumerate(texts)]}
+    rows = [{"index": number, "embedding": vector(text)} for number, text in enumerate(texts)]
+    tokens = sum(len(text) for text in texts)
+    return {"data": rows, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
 
 def vector(text: str) -> list[float]:

@@ -50,7 +50,7 @@ def test_a_request_is_as_the_api_wants_it(llm_server: Any) -> None:
     found = sent(llm_server.url + "/v1/", request, headers={"anthropic-beta": "x"})
     assert found["path"] == "/messages"
     headers = [found["headers"][name] for name in ("x-api-key", "anthropic-version", "anthropic-beta")]
-    assert headers == ["[hidden]", "2023-06-01", "x"]  # the key came back, and was hidden
+    assert headers == ["sk-ant-0123456789", "2023-06-01", "x"]
     assert found["body"] == {
         "model": "mirror",
         "max_tokens": 9,
@@ -61,9 +61,15 @@ def test_a_request_is_as_the_api_wants_it(llm_server: Any) -> None:
     }
 
 
-def test_parameters_of_the_llm_stand_below_those_of_the_request(llm_server: Any) -> None:
-    body = sent(llm_server.url, ask("hello", params={"top_p": 1}), params={"top_p": 0.5, "top_k": 4})["body"]
+def test_parameters_go_along_and_there_is_always_a_limit(llm_server: Any) -> None:
+    body = sent(llm_server.url, ask("hello", params={"top_p": 1, "top_k": 4}))["body"]
     assert (body["top_p"], body["top_k"], body["max_tokens"]) == (1, 4, 4096)
+
+
+def test_tokens_that_the_provider_had_in_its_cache_are_told(llm_server: Any) -> None:
+    assert send(llm_server.url, ask("[[prompt-cache]]" + "x" * 24)).usage == Usage(
+        10, 12, calls=1, cached_input_tokens=8
+    )
 
 
 def test_tools_and_their_results_are_translated(llm_server: Any) -> None:

@@ -22,6 +22,7 @@ ASK = Request([{"role": "user", "content": "hello"}], {"temperature": 0})
 class Prices(NamedTuple):
     input: float
     output: float
+    cached_input: float | None = None
 
 
 def scripted(input_tokens: int = 1000, output_tokens: int = 500) -> Scripted:
@@ -40,6 +41,13 @@ def test_a_call_without_a_price_is_counted_as_unpriced() -> None:
     assert asyncio.run(Metered(scripted(), Budget())(ASK)).usage.unpriced == 1
     assert priced(Usage(calls=1), Prices(1, 1)).unpriced == 1
     assert priced(Usage(calls=1), Prices(0, 0)) == Usage(calls=1)
+
+
+def test_input_from_the_cache_of_the_provider_has_a_price_of_its_own() -> None:
+    usage = Usage(1000, 500, calls=1, cached_input_tokens=400)
+    assert priced(usage, Prices(2, 10, 0.5)).cost == pytest.approx(0.0064)
+    assert priced(usage, Prices(2, 10)).cost == pytest.approx(0.007)
+    assert (usage + usage).cached_input_tokens == 800
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,7 @@ def test_a_budget_of_nothing_sends_nothing() -> None:
 def test_an_answer_from_the_cache_costs_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path / "llm.sqlite3")
     budget = Budget()
-    llm = Metered(Cache(scripted(), store, ("scripted",)), budget, Prices(2, 10))
+    llm = Cache(Metered(scripted(), budget, Prices(2, 10)), store, ("scripted",))
     asyncio.run(llm(ASK))
     assert asyncio.run(llm(ASK)).usage == Usage(calls=1, cached=1)
     assert budget.tokens == 1500

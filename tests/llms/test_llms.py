@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from evalloom.errors import BudgetSpent, EvalloomError
+from evalloom.errors import BudgetSpent, CallError, EvalloomError
 from evalloom.http import sleeping
 from evalloom.llms import LLMS, LlmOptions, Llms
 from evalloom.model import Request, Response
@@ -69,7 +69,7 @@ def test_own_parameters_stand_below_those_of_the_request(llm_server: Any) -> Non
     settings = one(llm_server.url, "mirror", params={"top_p": 0.5, "seed": 3}, headers={"x-team": "eval"})
     found = json.loads(using(use, settings).text)
     assert (found["body"]["top_p"], found["body"]["seed"], found["headers"]["x-team"]) == (1, 3, "eval")
-    assert found["headers"]["authorization"] == "Bearer [hidden]"
+    assert found["headers"]["authorization"] == f"Bearer {KEY}"
 
 
 def test_an_llm_is_made_once() -> None:
@@ -123,6 +123,15 @@ def test_temperature_zero_is_asked_once_and_repeats_are_not(llm_server: Any) -> 
     assert [response.usage.cached for response in using(use, one(llm_server.url))] == [0, 1, 0]
 
 
+def test_an_answer_that_repeats_the_key_is_not_kept(llm_server: Any) -> None:
+    async def use(llms: Llms) -> list[Response]:
+        return [await llms.get("one")(ask("say it", params={"temperature": 0})) for _ in range(2)]
+
+    answers = using(use, one(llm_server.url, "mirror"))
+    assert KEY in answers[0].text and [answer.usage.cached for answer in answers] == [0, 0]
+    assert not any(KEY.encode() in file.read_bytes() for file in Path(".evalloom/cache").iterdir())
+
+
 def test_without_the_cache_everything_is_asked(llm_server: Any) -> None:
     async def use(llms: Llms) -> list[Response]:
         return [await llms.get("one")(ask("uncached", params={"temperature": 0})) for _ in range(2)]
@@ -163,3 +172,63 @@ def test_embeddings(llm_server: Any) -> None:
         return await llms.embedder("one")(["a", "b"])
 
     assert len(using(use, one(llm_server.url))) == 2
+
+
+def test_embeddings_share_the_limits_of_their_llm_and_are_tried_again(own_server: Any) -> None:
+    async def use(llms: Llms) -> list[Any]:
+        embed, llm = llms.embedder("one"), llms.get("one")
+        asked = [embed([f"[[slow-20]] {n}"]) for n in range(6)] + [llm(ask(f"[[slow-20]] {n}")) for n in range(2)]
+        await asyncio.gather(*asked)
+        return await embed(["[[flaky-2]]"])
+
+    assert len(using(use, one(own_server.url, concurrency=2))) == 1
+    assert (own_server.stats()["max_in_flight"], own_server.stats()["requests"]) == (2, 11)
+
+
+def test_embeddings_count_against_the_budget(llm_server: Any) -> None:
+    async def use(llms: Llms) -> float:
+        await llms.embedder("one")(["abc", "de"])
+        with pytest.raises(BudgetSpent):
+            await llms.embedder("one")(["more"])
+        return llms.budget.cost
+
+    settings = one(llm_server.url, price=Price(2.0, 0.0))
+    assert using(use, settings, LlmOptions(max_tokens=5)) == pytest.approx(0.00001)
+
+
+def test_embeddings_are_recorded_and_played_back_without_a_key(
+    llm_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(llms: Llms) -> list[list[float]]:
+        await llms.get("one")(ask("ab"))
+        return await llms.embedder("one")(["ab", "c"])
+
+    async def use_other(llms: Llms) -> None:
+        await llms.embedder("one")(["never asked"])
+
+    recorded = using(use, one(llm_server.url), LlmOptions(record="tape.jsonl"))
+    monkeypatch.delenv("OPENAI_API_KEY")
+    nowhere = one("https://llm.invalid/v1")
+    assert using(use, nowhere, LlmOptions(replay="tape.jsonl")) == recorded
+    with pytest.raises(CallError, match="not_recorded"):
+        using(use_other, nowhere, LlmOptions(replay="tape.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("params", "is_judge", "sent"),
+    [
+        ({}, True, 0),
+        ({}, False, "none"),
+        ({"temperature": 0.5}, True, 0.5),
+        ({"temperature": None}, True, "none"),
+        ({"temperature": None}, False, "none"),
+    ],
+)
+def test_a_judge_is_asked_at_temperature_0_unless_it_is_said(
+    llm_server: Any, params: dict[str, Any], is_judge: bool, sent: Any
+) -> None:
+    async def use(llms: Llms) -> Response:
+        return await llms.get("one", is_judge)(ask("x", params={"seed": None}))
+
+    body = json.loads(using(use, one(llm_server.url, "mirror", params=params)).text)["body"]
+    assert body.get("temperature", "none") == sent and "seed" not in body

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evalloom.errors import CallError
 from evalloom.http import Client
-from evalloom.llms.openai import OpenAi, OpenAiEmbeddings, encode
+from evalloom.llms.openai import Embedding, OpenAi, OpenAiEmbeddings, encode
 from evalloom.model import Record, Request, Response, Usage
 
 SEARCH = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
@@ -81,7 +81,7 @@ def test_a_request_is_as_the_api_wants_it(llm_server: Any) -> None:
     request = Request([{"role": "system", "content": "be brief"}], {"temperature": 0, "seed": 7}, tools=[SEARCH])
     found = sent(llm_server.url + "/v1/", request, headers={"x-team": "eval"})
     assert found["path"] == "/chat/completions"
-    assert [found["headers"][name] for name in ("authorization", "x-team")] == ["Bearer [hidden]", "eval"]
+    assert [found["headers"][name] for name in ("authorization", "x-team")] == [f"Bearer {KEY}", "eval"]
     assert found["body"] == {
         "model": "mirror",
         "messages": request.messages,
@@ -257,11 +257,16 @@ def test_any_json_is_an_answer_or_a_call_error(value: Any, stream: bool) -> None
         assert fault.code == "bad_answer"
 
 
+def test_tokens_that_the_provider_had_in_its_cache_are_told(llm_server: Any) -> None:
+    usage = send(llm_server.url, ask("[[prompt-cache]]" + "x" * 24)).usage
+    assert usage == Usage(10, 12, calls=1, cached_input_tokens=8)
+
+
 def embed(url: str, texts: list[str], model: str = "e") -> list[list[float]]:
     async def run() -> list[list[float]]:
         client = Client(10)
         try:
-            return await OpenAiEmbeddings(client, url, model, KEY)(texts)
+            return await Embedding(OpenAiEmbeddings(client, url, model, KEY))(texts)
         finally:
             await client.close()
 

@@ -94,9 +94,11 @@ def test_the_rest_of_the_usage_is_kept() -> None:
 
     async def run() -> Response:
         async def sleep(seconds: float) -> None:
-            pass
+            await asyncio.sleep(0.01)
 
         sleeping.set(sleep)
         return await Retry(llm)(Request([]))
 
-    assert asyncio.run(run()).usage == Usage(1, 2, 0.5, calls=1, retries=1)
+    usage = asyncio.run(run()).usage
+    assert (usage.tokens, usage.cost, usage.calls, usage.retries) == (3, 0.5, 1, 1)
+    assert usage.waited_s >= 0.01  # so that a latency is that of the answer, not that of our patience

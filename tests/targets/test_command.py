@@ -124,13 +124,14 @@ def has_ended(pid: int) -> bool:
 
 
 def test_keys_are_passed_only_when_named(call: Call) -> None:
-    environ = {"PATH": os.environ["PATH"], "HOP_KEY_KIMI": "k1", "OPENAI_API_KEY": "k2", "COLOR": "blue"}
+    key = "sk-0123456789abcdef"
+    environ = {"PATH": os.environ["PATH"], "HOP_KEY_KIMI": "k1", "OPENAI_API_KEY": key, "COLOR": "blue"}
     code = "import os; print(*(name for name in ('COLOR', 'HOP_KEY_KIMI', 'OPENAI_API_KEY') if name in os.environ))"
     options = TargetOptions(environ=environ)
     assert call(build({"command": python(code)}, options=options), {}).value == "COLOR"
-    target = build({"command": python(code), "env": ["OPENAI_API_KEY"]}, options=options)
+    target = build({"command": python(code), "env": ["OPENAI_API_KEY", "COLOR"]}, options=options)
     assert call(target, {}).value == "COLOR OPENAI_API_KEY"
-    assert target.secrets == ("k2",)
+    assert target.secrets == (key,)
 
 
 def test_inputs_that_no_argument_can_hold(fault_of: FaultOf) -> None:

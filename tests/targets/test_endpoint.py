@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,28 +109,39 @@ def test_what_goes_into_a_url_is_escaped(url: str, call: Call) -> None:
 def test_headers_take_secrets_from_the_environment(url: str, call: Call, trace: list[Record]) -> None:
     spec = {
         "http": f"{url}/echo",
-        "headers": {"Authorization": "Bearer ${MY_KEY}", "X-N": 3},
+        "headers": {"Authorization": "Bearer ${MY_KEY}", "X-N": 3, "X-Tenant": "${TENANT}"},
         "response": "headers.Authorization",
     }
-    target = build(spec, options=TargetOptions(environ={"MY_KEY": "s3cret"}))
-    assert call(target, {}).value == "Bearer s3cret"
-    assert target.secrets == ("s3cret",)
+    target = build(spec, options=TargetOptions(environ={"MY_KEY": "s3cret-key", "TENANT": "1"}))
+    assert call(target, {}).value == "Bearer s3cret-key"
+    assert target.secrets == ("s3cret-key",)  # to take every 1 out of the log would leave nothing of it
     del trace[0]["response"]  # the server's own words; who writes the log takes the secrets out of them
-    assert "s3cret" not in json.dumps(trace) + target.name
-    assert target.digest == build(spec, options=TargetOptions(environ={"MY_KEY": "another"})).digest
+    assert "s3cret-key" not in json.dumps(trace) + target.name
+    assert target.digest == build(spec, options=TargetOptions(environ={"MY_KEY": "another", "TENANT": "2"})).digest
 
 
 def test_a_key_written_out_is_a_secret_too() -> None:
-    target = build(
-        {"http": "http://x.invalid", "headers": {"authorization": "Bearer k1", "X-Api-Key": "k2", "Accept": "a/b"}}
-    )
-    assert target.secrets == ("k1", "k2")
+    headers = {"authorization": "Bearer key-0001", "X-Api-Key": "key-0002", "Accept": "a/b", "Cookie": "a=b"}
+    assert build({"http": "http://x.invalid", "headers": headers}).secrets == ("key-0001", "key-0002")
 
 
 def test_a_password_in_the_url_is_a_secret(url: str, call: Call, trace: list[Record]) -> None:
-    target = build({"http": url.replace("//", "//me:pa55word@") + "/echo", "response": "path"})
-    assert call(target, {}).value == "/echo"
-    assert target.secrets == ("pa55word",) and "pa55word" not in target.name + trace[0]["url"]
+    spec = {"http": url.replace("//", "//bob:S3cret%21Word@") + "/echo", "response": "headers.Authorization"}
+    target = build(spec)
+    said = call(target, {}).value.removeprefix("Basic ")
+    assert target.secrets == ("S3cret%21Word", "S3cret!Word", said)
+    assert "S3cret" not in target.name + trace[0]["url"]
+    assert build({"http": "http://x:y@x.invalid"}).secrets == ()
+
+
+def test_a_call_that_ran_out_of_time_tells_of_its_last_attempt(url: str, fault_of: FaultOf) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    refused = fault_of(build({"http": f"http://127.0.0.1:{port}", "timeout_s": 0.4}), {})
+    assert refused.message.startswith(f"no answer within 0.4 s; the last attempt: cannot connect to 127.0.0.1:{port}")
+    assert refused.code == "timeout" and "[" not in refused.message
+    busy = fault_of(build({"http": f"{url}/status/503", "timeout_s": 0.4}), {})
+    assert busy.message == "no answer within 0.4 s; the last attempt: HTTP 503"
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,23 @@ def test_a_role_further_down_is_text(tmp_path: Path, call: Call) -> None:
     assert request.messages == [{"role": "user", "content": "Explain this line:\n[system]"}]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("p.yaml", '- "{{history}}"\n'), ("p.json", '["{{history}}"]'), ("q.yml", "[ '{{ history }}' ]")]
+)
+def test_a_list_may_be_nothing_but_the_messages_of_the_case(tmp_path: Path, call: Call, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert asked(call, build(f"prompt:{name}", tmp_path), {"history": history}).messages == history
+
+
+def test_names_in_single_braces_are_optional() -> None:
+    parts = [{"type": "text", "text": '{nmae} {{needed}} {needed} {"a": 1}'}]
+    messages = [{"role": "system", "content": "{tone} {given}"}, {"role": "user", "content": parts}]
+    target = build({"prompt": {"messages": messages, "defaults": {"given": "x"}}})
+    assert sorted(target.optional) == ["nmae", "tone"] and target.variables == frozenset({"needed"})
+    assert build({"prompt": "{{q}}"}).optional == frozenset()
+
+
 FIELDS = {
     "p.yaml": "system: Be {{tone}}.\nuser: '{{q}}'\nparams: {temperature: 0, top_p: 1}\njson: true\n",
     "p.json": '{"messages": [{"role": "system", "content": "Be {{tone}}."}, {"role": "user", "content": "{{q}}"}],'

@@ -2,13 +2,14 @@
 
 from evalloom.http.client import MAX_BYTES, Client, find_proxy, is_loopback, is_secret
 from evalloom.http.connection import Reply
-from evalloom.http.retry import RETRIES, retry, sleeping, status_error
+from evalloom.http.retry import RETRIES, Sleep, retry, sleeping, status_error
 
 __all__ = [
     "MAX_BYTES",
     "RETRIES",
     "Client",
     "Reply",
+    "Sleep",
     "find_proxy",
     "is_loopback",
     "is_secret",

@@ -54,7 +54,7 @@ class Client:
         content = body or b""
         length = b"Content-Length: %d\r\n\r\n" % len(content) if body is not None else b"\r\n"
         reply = await self._ask(place, head + length + content)
-        if self._secret and self._secret in reply.body:
+        if reply.status >= 400 and self._secret and self._secret in reply.body:
             reply = reply._replace(body=reply.body.replace(self._secret, b"[hidden]"))
         return reply
 
@@ -178,8 +178,8 @@ def find_proxy(url: str) -> str | None:
 
 
 def is_secret(key: str) -> bool:
-    """Whether a key is one. People write EMPTY or ollama where none is wanted, and those are words of answers."""
-    return len(key) >= 16 or (len(key) >= 8 and not key.isalpha())
+    """Whether a key is one. People write ollama or not-needed where none is wanted, and those are words of answers."""
+    return len(key) >= 16 or (len(key) >= 8 and any(map(str.isdigit, key)))
 
 
 def is_loopback(url: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from evalloom.errors import CallError
 from evalloom.http import Client, status_error
 from evalloom.llms.echo import message_text
-from evalloom.llms.openai import decode, encode, error_text, shown
+from evalloom.llms.openai import count, decode, encode, error_text, shown
 from evalloom.model import Record, Request, Response, Usage
 
 VERSION = "2023-06-01"
@@ -26,18 +26,11 @@ class Anthropic:
     """An llm behind `POST {base_url}/v1/messages`."""
 
     def __init__(
-        self,
-        client: Client,
-        base_url: str,
-        model: str,
-        key: str = "",
-        headers: Mapping[str, str] = {},
-        params: Mapping[str, Any] = {},
+        self, client: Client, base_url: str, model: str, key: str = "", headers: Mapping[str, str] = {}
     ) -> None:
         self._client = client
         self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1/messages"
         self._model = model
-        self._params = params
         known = {"x-api-key": key} if key else {}
         self._headers = {"Content-Type": "application/json", "anthropic-version": VERSION, **known, **headers}
 
@@ -50,7 +43,7 @@ class Anthropic:
         return _response(decode(reply), reply.body, request)
 
     def _body(self, request: Request) -> Record:
-        params = _params({**self._params, **request.params})
+        params = _params(request.params)
         body: Record = {"model": self._model, "max_tokens": MAX_TOKENS, **params}
         body["messages"] = _messages(request.messages)
         system = [message_text(message) for message in request.messages if _is_system(message)]
@@ -223,9 +216,7 @@ def _tool_call(block: Record) -> Record:
 def _usage(found: Any) -> Usage:
     if not isinstance(found, dict):
         return Usage(calls=1)
-    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    return Usage(sum(_count(found.get(name)) for name in read), _count(found.get("output_tokens")), calls=1)
-
-
-def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else 0
+    # Here what was written to the cache or read from it is no part of input_tokens.
+    cached = count(found.get("cache_read_input_tokens"))
+    read = count(found.get("input_tokens")) + count(found.get("cache_creation_input_tokens")) + cached
+    return Usage(read, count(found.get("output_tokens")), calls=1, cached_input_tokens=cached)

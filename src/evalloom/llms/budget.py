@@ -17,13 +17,16 @@ _CJK = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U000200
 
 
 class Price(Protocol):
-    """What a million tokens cost, in the user's currency."""
+    """What a million tokens cost, in the user's currency; None is what `input` is."""
 
     @property
     def input(self) -> float: ...
 
     @property
     def output(self) -> float: ...
+
+    @property
+    def cached_input(self) -> float | None: ...
 
 
 class Budget:
@@ -63,8 +66,6 @@ class Metered:
         """The answer with its cost. Calls that are in flight when a limit is reached are still paid for."""
         self._budget.check()
         response = await self._llm(request)
-        if response.usage.cached:
-            return response
         usage = priced(response.usage, self._price)
         self._budget.spend(usage)
         return msgspec.structs.replace(response, usage=usage)
@@ -76,8 +77,10 @@ def priced(usage: Usage, price: Price | None) -> Usage:
         return usage
     if price is None or (not usage.tokens and (price.input or price.output)):
         return msgspec.structs.replace(usage, unpriced=1)
-    cost = (usage.input_tokens * price.input + usage.output_tokens * price.output) / _MILLION
-    return msgspec.structs.replace(usage, cost=cost)
+    cached = usage.cached_input_tokens
+    cached_price = price.input if price.cached_input is None else price.cached_input
+    read = (usage.input_tokens - cached) * price.input + cached * cached_price
+    return msgspec.structs.replace(usage, cost=(read + usage.output_tokens * price.output) / _MILLION)
 
 
 def estimate_tokens(text: str) -> int:

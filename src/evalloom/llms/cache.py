@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from evalloom.http import is_secret
 from evalloom.model import Llm, Request, Response, Usage
 
 if TYPE_CHECKING:
@@ -46,14 +47,17 @@ class Cache:
 
     Only where the temperature is 0, unless `always`: what is drawn at random should be drawn each time. `identity` is
     what else the answer depends on: protocol, base URL, model. An answer from the cache took nothing, so its usage
-    is one cached call without tokens.
+    is one cached call without tokens. An answer that has `secret` in it is not kept.
     """
 
-    def __init__(self, llm: Llm, store: Store, identity: tuple[str, ...], always: bool = False) -> None:
+    def __init__(
+        self, llm: Llm, store: Store, identity: tuple[str, ...], always: bool = False, secret: str = ""
+    ) -> None:
         self._llm = llm
         self._store = store
         self._identity = blake2b(_FORMAT + _encode(identity), digest_size=_DIGEST_BYTES).digest()
         self._always = always
+        self._secret = secret.encode() if is_secret(secret) else b""
 
     async def __call__(self, request: Request) -> Response:
         """The answer that was given before, or a new one, which is kept. A failed call is not kept."""
@@ -63,7 +67,9 @@ class Cache:
         if (stored := self._store.get(key)) is not None and (found := _response(stored)) is not None:
             return found
         response = await self._llm(request)
-        self._store.put(key, _encode(response))
+        answer = _encode(response)
+        if not self._secret or self._secret not in answer:
+            self._store.put(key, answer)
         return response
 
 

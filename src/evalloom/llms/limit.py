@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from evalloom.errors import CallError
-from evalloom.model import Llm, Request, Response
+from evalloom.model import Llm, Request, Response, with_usage
 
 _CREEP = 0.1
 """What one success adds to the number of requests in flight, after a 429 has halved it."""
@@ -35,12 +35,15 @@ class Limiter:
         self._requests = _Bucket(requests_per_minute, clock)
         self._tokens = _Bucket(tokens_per_minute, clock)
 
-    async def enter(self) -> None:
-        """Waits for a place."""
+    async def enter(self) -> float:
+        """Waits for a place, and says how long that took."""
+        start = 0.0
         if self.active < self.limit and not self._waiting:
             self.active += 1
         else:
+            start = self._clock()
             await self._queue()
+        waited = self._clock() - start if start else 0.0
         pause = max(self._requests.take(1), self._tokens.take(0))
         if pause > 0:
             try:
@@ -48,6 +51,7 @@ class Limiter:
             except BaseException:
                 self.leave()
                 raise
+        return waited + pause
 
     def leave(self) -> None:
         """Gives the place to who has waited longest."""
@@ -114,7 +118,7 @@ class Limited:
     async def __call__(self, request: Request) -> Response:
         """The answer, once there is a place for the question."""
         limiter = self._limiter
-        await limiter.enter()
+        waited = await limiter.enter()
         try:
             response = await self._llm(request)
         except CallError as fault:
@@ -124,4 +128,4 @@ class Limited:
         finally:
             limiter.leave()
         limiter.succeeded(response.usage.tokens)
-        return response
+        return response if not waited else with_usage(response, waited_s=waited)

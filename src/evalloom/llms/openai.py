@@ -10,7 +10,7 @@ import orjson
 
 from evalloom.errors import CallError
 from evalloom.http import Client, Reply, status_error
-from evalloom.model import Record, Request, Response, Usage, quote
+from evalloom.model import Llm, Record, Request, Response, Usage, quote
 
 _SHOWN = 200
 """How much of a body a message shows."""
@@ -59,7 +59,11 @@ class OpenAi:
 
 
 class OpenAiEmbeddings:
-    """Vectors from `POST {base_url}/embeddings`."""
+    """Vectors from `POST {base_url}/embeddings`.
+
+    Asked and answering as llms are, so that whatever wraps an llm wraps this: a message per text, and the vectors as
+    JSON. Embedding turns them back.
+    """
 
     def __init__(
         self, client: Client, base_url: str, model: str, key: str = "", headers: Mapping[str, str] = {}
@@ -69,8 +73,9 @@ class OpenAiEmbeddings:
         self._model = model
         self._headers = json_headers(key, headers)
 
-    async def __call__(self, texts: list[str]) -> list[list[float]]:
-        """One vector per text, in the order of the texts."""
+    async def __call__(self, request: Request) -> Response:
+        """One vector per message, in the order of the messages."""
+        texts = [message["content"] for message in request.messages]
         body = encode({"model": self._model, "input": texts})
         reply = await self._client.send("POST", self._url, body, self._headers)
         if reply.status != 200:
@@ -82,6 +87,19 @@ class OpenAiEmbeddings:
         )
         if len(vectors) != len(texts) or not all(isinstance(vector, list) for vector in vectors):
             raise CallError("bad_answer", f"expected {len(texts)} embeddings, got {shown(reply.body)}")
+        return Response(encode(vectors).decode(), usage=_usage(answer.get("usage")))
+
+
+class Embedding:
+    """The vectors of texts, from an llm-like that answers with them. Recordings tell such requests by their role."""
+
+    def __init__(self, llm: Llm) -> None:
+        self._llm = llm
+
+    async def __call__(self, texts: list[str]) -> list[list[float]]:
+        """One vector per text, in the order of the texts."""
+        response = await self._llm(Request([{"role": "embed", "content": text} for text in texts]))
+        vectors: list[list[float]] = _decoded(response.text.encode())
         return vectors
 
 
@@ -91,7 +109,7 @@ def json_headers(key: str, more: Mapping[str, str]) -> dict[str, str]:
     return {"Content-Type": "application/json", **authorization, **more}
 
 
-def encode(body: Record) -> bytes:
+def encode(body: Any) -> bytes:
     """A body as JSON; what orjson refuses (a lone surrogate, a very large integer) goes the slow way."""
     try:
         return orjson.dumps(body)
@@ -166,10 +184,14 @@ def _text(message: Record, body: bytes) -> str:
 def _usage(found: Any) -> Usage:
     if not isinstance(found, dict):
         return Usage(calls=1)
-    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")), calls=1)
+    details = found.get("prompt_tokens_details")
+    read = count(found.get("prompt_tokens"))
+    cached = min(read, count(details.get("cached_tokens"))) if isinstance(details, dict) else 0
+    return Usage(read, count(found.get("completion_tokens")), calls=1, cached_input_tokens=cached)
 
 
-def _count(value: Any) -> int:
+def count(value: Any) -> int:
+    """A number of tokens as a server wrote it; 0 where it wrote something else."""
     return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else 0
 
 

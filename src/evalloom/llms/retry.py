@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-
-import msgspec
+from time import perf_counter
 
 from evalloom import http
-from evalloom.model import Llm, Request, Response
+from evalloom.model import Llm, Request, Response, with_usage
 
 
 class Retry:
@@ -20,11 +19,14 @@ class Retry:
     async def __call__(self, request: Request) -> Response:
         """The answer; its usage says how often the question had to be repeated."""
 
+        start = last = perf_counter()
+
         def ask() -> Awaitable[Response]:
+            nonlocal last
+            last = perf_counter()
             return self._llm(request)
 
         response, retries = await http.retry(ask, self._retries)
         if not retries:
             return response
-        usage = msgspec.structs.replace(response.usage, retries=retries)
-        return msgspec.structs.replace(response, usage=usage)
+        return with_usage(response, retries=retries, waited_s=response.usage.waited_s + last - start)

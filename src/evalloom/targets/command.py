@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, cast
 
 from evalloom.errors import CallError, usage_error
+from evalloom.http import is_secret
 from evalloom.model import Context, Output, Record, quote
 from evalloom.targets.target import (
     CLAMP,
@@ -226,7 +227,7 @@ def _environment(spec: Record, environment: Mapping[str, str]) -> tuple[dict[str
         if name not in environment:
             raise usage_error("variable_missing", f"target: env: {name} is not set. Set it and run again")
     passed = {name: value for name, value in environment.items() if name in names or not _is_key(name)}
-    return passed, tuple(environment[name] for name in names if environment[name])
+    return passed, tuple(environment[name] for name in names if is_secret(environment[name]))
 
 
 def _is_key(name: str) -> bool:

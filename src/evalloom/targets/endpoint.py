@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 from urllib.parse import quote as escape
-from urllib.parse import urlencode, urlsplit
 
 from evalloom.errors import CallError, usage_error
-from evalloom.http import Client, Reply, retry, status_error
+from evalloom.http import Client, Reply, is_secret, retry, status_error
 from evalloom.model import Context, Output, Record, quote
 from evalloom.targets.target import (
     TIMEOUT_S,
@@ -46,9 +47,10 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         kind="http",
         # As written: the digest must not change with the value of a key.
         digest=digest_of("http", {key: value for key, value in spec.items() if key not in ("name", "timeout_s")}),
-        call=within(target, limit),
+        call=within(target, limit, _last_attempt),
         variables=target.variables,
-        secrets=(*secrets, *target.passwords),
+        # What is no secret by its looks, such as a tenant's number, must not be taken out of every log.
+        secrets=tuple(filter(is_secret, (*secrets, *target.passwords))),
         closing=target.close,
     )
 
@@ -83,9 +85,7 @@ class Endpoint:
 
     def shown(self, url: str) -> str:
         """A URL as others may see it."""
-        for password in self.passwords:
-            url = url.replace(f":{password}@", ":…@")
-        return url
+        return url.replace(f":{self.passwords[0]}@", ":…@") if self.passwords else url
 
     def _full_url(self, inputs: Record) -> str:
         url, query = self._url.render(inputs), self._query(inputs)
@@ -129,6 +129,16 @@ class Endpoint:
         return found
 
 
+def _last_attempt(context: Context) -> str:
+    """How the last attempt ended, where the time ran out before the next one did."""
+    for entry in reversed(context.trace):
+        if "error" in entry:
+            return f"; the last attempt: {entry['error'].rpartition(' [')[0]}"
+        if "status" in entry:
+            return f"; the last attempt: HTTP {entry['status']}"
+    return ""
+
+
 def _said(reply: Reply, text: str) -> str:
     """What the other side wrote about a status that is no success."""
     if 300 <= reply.status < 400:
@@ -144,7 +154,7 @@ def _method(spec: Record) -> str:
 
 
 def _url(spec: Record) -> tuple[Template, tuple[str, ...]]:
-    """The template of the URL, and the password in it if there is one."""
+    """The template of the URL, and the password in it if there is one, in all its forms."""
     url = text_in(spec, "http").strip()
     try:
         parts = urlsplit(url)
@@ -153,7 +163,16 @@ def _url(spec: Record) -> tuple[Template, tuple[str, ...]]:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise bad_spec("http", "a URL like http://host:port/path", url)
     template = Template(url, "target: url", lambda value: escape(as_text(value), safe="", errors="replace"))
-    return template, (parts.password,) if parts.password else ()
+    return template, _passwords(parts)
+
+
+def _passwords(parts: SplitResult) -> tuple[str, ...]:
+    """A password as written, as meant, and as a header says it together with the name: a server may repeat any."""
+    if not parts.password:
+        return ()
+    plain = unquote(parts.password)
+    pair = f"{unquote(parts.username or '')}:{plain}"
+    return tuple(dict.fromkeys((parts.password, plain, b64encode(pair.encode("utf-8", "replace")).decode())))
 
 
 def _query(spec: Record) -> Record:

@@ -51,6 +51,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         # Each request has a limit of its own, and waiting for a turn is no fault: no limit here unless asked for.
         call=within(prompt, limit) if limit else prompt,
         variables=prompt.variables,
+        optional=prompt.optional,
         watch=(path,) if path else (),
     )
 
@@ -76,6 +77,7 @@ class Prompt:
         self._answer = _answer(content, where)
         self._tools = _list(content, "tools", where)
         self.variables = needed - self._defaults.keys()
+        self.optional = _optional(messages) - needed - self._defaults.keys()
         self.digest = digest_of("prompt", messages, self._defaults, self._params, self._answer, self._tools)
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
@@ -141,11 +143,18 @@ def _read_fields(path: Path) -> Record:
         if isinstance(row, Problem) and row.severity == "error":
             raise _bad(f"{path.as_posix()}:{row.place.line}", row.message)
     values = [row.value for row in rows if isinstance(row, Row)]
-    if values and all(isinstance(value, dict) and "role" in value for value in values):
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    if values and all(_is_message(value) for value in values):
         return {"messages": values}
     if len(values) != 1 or not isinstance(values[0], dict):
         raise _bad(path.as_posix(), "expected an object with system and user, or a list of messages")
     return values[0]
+
+
+def _is_message(value: Any) -> bool:
+    """Whether a value in a list is meant as a message, or as the place of those that a case brings."""
+    return bool(Template(value).only_name) if isinstance(value, str) else isinstance(value, dict) and "role" in value
 
 
 def _cut(text: str) -> list[Record]:
@@ -201,6 +210,14 @@ def _compile_all(messages: list[Record | str], where: str) -> tuple[Filled, froz
         return [message for one in filled for message in (one if isinstance(one, list) else [one])]
 
     return fill_all, needed
+
+
+def _optional(value: Any) -> frozenset[str]:
+    """The names in single braces, wherever in the messages."""
+    if isinstance(value, str):
+        return Template(value).optional
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return frozenset[str]().union(*map(_optional, inner))
 
 
 def _splice(text: str, where: str) -> tuple[Filled, frozenset[str]]:

@@ -45,7 +45,8 @@ class BuiltTarget(Struct, frozen=True):
     """A target ready to be called, and what a batch must know of it.
 
     `digest` changes with whatever makes the target what it is; `variables` are the inputs that it cannot do without;
-    `watch` are the files it was read from; `secrets` must never be written anywhere.
+    `watch` are the files it was read from; `secrets` must never be written anywhere; `optional` are names that stay as
+    they are written where the case has no such input.
     """
 
     name: str
@@ -56,6 +57,7 @@ class BuiltTarget(Struct, frozen=True):
     watch: tuple[Path, ...] = ()
     secrets: tuple[str, ...] = ()
     closing: Callable[[], Awaitable[None]] = _nothing
+    optional: frozenset[str] = frozenset()
 
     async def close(self) -> None:
         await self.closing()
@@ -77,8 +79,12 @@ def digest_of(*parts: Any) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def within(call: Target, timeout_s: float) -> Target:
-    """The same target, given up after so many seconds."""
+def _nothing_more(context: Context) -> str:
+    return ""
+
+
+def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _nothing_more) -> Target:
+    """The same target, given up after so many seconds; what `why` knows of the reason is added to the message."""
 
     async def timed(inputs: Record, context: Context) -> Output:
         try:
@@ -87,7 +93,7 @@ def within(call: Target, timeout_s: float) -> Target:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise CallError("timeout", f"no answer within {timeout_s:g} s") from None
+            raise CallError("timeout", f"no answer within {timeout_s:g} s{why(context)}") from None
 
     return timed
 

@@ -42,6 +42,7 @@ class Template:
         self._is_plain = show is None
         self._parts, self._holes = _cut(text)
         self.variables = frozenset(_root(hole.name) for hole in self._holes if hole.is_needed)
+        self.optional = frozenset(hole.name for hole in self._holes if not hole.is_needed) - self.variables
 
     def render(self, inputs: Record) -> str:
         """The text with the inputs in it; a value is never looked into again."""
