@@ -185,7 +185,8 @@ def test_hop_prompt_keeps_to_the_contract() -> None:
 def evalloom_run(folder: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any]]:
     command = [sys.executable, "-B", "-m", "evalloom", "run", "--json", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", env=os.environ | environment)
-    assert done.stderr == ""
+    # Only what the linter is in doubt about, before anything is run.
+    assert all(line.startswith("evalloom: warning: ") for line in done.stderr.splitlines()), done.stderr
     return done.returncode, json.loads(done.stdout)
 
 

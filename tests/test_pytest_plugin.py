@@ -67,3 +67,10 @@ def test_faulty_data_is_told_when_collecting(suite: pytest.Pytester) -> None:
     result = suite.runpytest_subprocess("--evalloom")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*duplicate_id*"])
+
+
+def test_a_batch_that_cannot_be_run_is_tried_once(suite: pytest.Pytester) -> None:
+    (suite.path / ".evalloom").write_text("in the way", encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom")
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines(["*cannot_write*"])

@@ -417,14 +417,14 @@ def test_secrets_are_everything_that_must_not_be_shown(
     found = settings.load(write(text))
     values = {
         "MINE": "mine-000",
-        "HEADER_A": "header-a",
-        "HEADER_B": "header-bb",
+        "HEADER_A": "header-a1",
+        "HEADER_B": "header-bb2",
         "HOP_KEY_ELSE": "else-0000",
         "HOME": "/home/me",
     }
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    assert settings.secrets(found) == ["password-1", "else-0000", "header-bb", "header-a", "mine-000"]
+    assert settings.secrets(found) == ["header-bb2", "password-1", "else-0000", "header-a1", "mine-000"]
 
 
 # -- laws ---------------------------------------------------------------------------------------------

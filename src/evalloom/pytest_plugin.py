@@ -37,14 +37,21 @@ class Suite(pytest.File):
 
         self._plan = self._prepared()
         self._results: dict[str, tuple[Run, Scored]] | None = None
+        self._fault: Exception | None = None
         jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeat, self._plan.keys())
         for job in jobs:
             yield CaseItem.from_parent(self, name=_name(job, len(self._plan.profiles) > 1), key=job.key)
 
     def result(self, key: str) -> tuple[Run, Scored] | None:
         """What became of a run; the first question runs the batch."""
+        if self._fault is not None:
+            raise self._fault
         if self._results is None:
-            self._results = {run.key: (run, scored) for run, scored in self._evaluated()}
+            try:
+                self._results = {run.key: (run, scored) for run, scored in self._evaluated()}
+            except Exception as fault:  # told for each case, but a batch that failed is not run again for each
+                self._fault = fault
+                raise
         return self._results.get(key)
 
     def _prepared(self) -> Plan:
@@ -91,7 +98,9 @@ class CaseItem(pytest.Item):
         if scored.status in ("failed", "error"):
             from evalloom.cli.run_text import run_lines
 
-            raise CaseFailed([text for text, _ in run_lines(run, scored)])
+            head, *reasons = [text for text, _ in run_lines(run, scored)]
+            # pytest's short summary shows the first line, so the reason comes first.
+            raise CaseFailed([*(line.strip() for line in reasons), head])
         if scored.status != "passed":
             reasons = [verdict.reason for verdict in scored.verdicts if verdict.status == "unscored"]
             pytest.skip(f"{scored.status}: {'; '.join(reasons) or 'nothing is expected of it'}")

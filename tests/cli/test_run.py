@@ -589,3 +589,27 @@ def test_escape_sequences_do_not_reach_the_screen(is_terminal: bool, run: Call) 
     shown += on_terminal("batches", "show", "latest", "--case", case["id"])[1] if is_terminal else ""
     assert "FAILED x\\x1b]0;owned\\x07" in shown
     assert not re.search(r"\x1b\]|\x1b\[2J|\x07|\x9b", shown)
+
+
+def test_warnings_of_the_linter_are_shown_once_for_each_kind(run: Call) -> None:
+    Path("cases.jsonl").write_text(CASES.replace('"fr"', '"f r"').replace('"it"', '"i t"'), encoding="utf-8")
+    assert run().err.count("[id_characters]") == 1 and "and 1 more of these" in run().err
+
+
+def test_a_hole_that_the_first_case_cannot_fill_is_told_first(run: Call) -> None:
+    Path("prompt.md").write_text("{{q}} {qq}", encoding="utf-8")
+    assert "names 'qq', and the first case has q. Did you mean 'q'?" in run().err
+
+
+def test_what_could_not_be_scored_says_why_and_fails(run: Call) -> None:
+    Path("cases.jsonl").write_text('{"id": "a", "q": "2+2"}\n', encoding="utf-8")
+    assert run().code == 0
+    add("evalloom.yaml", "checks: [{judge: is it right}]\n")
+    done = run()
+    assert done.code == 3 and "unscored 1: no judge" in done.out
+
+
+def test_a_budget_without_a_price_is_refused(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    done = run("--profile", "openai:m", "--max-cost", "1")
+    assert done.code == 2 and "[price_missing]" in done.err

@@ -137,3 +137,18 @@ def test_the_outcome_is_what_the_target_says() -> None:
         return Output("?", outcome="UNCERTAIN")
 
     assert run(target).outcome == "UNCERTAIN"
+
+
+def test_the_profile_and_the_repeat_reach_every_question() -> None:
+    asked: list[Request] = []
+
+    async def listening(request: Request) -> Response:
+        asked.append(request)
+        return Response("x")
+
+    async def target(inputs: Record, context: Context) -> Output:
+        return Output((await context.llm(Request([], {"temperature": 0, "top_p": 1}))).text)
+
+    profile = Profile("p", run="fast", verify="fast", params={"temperature": 0.9})
+    run(target, Job("key", CASE, profile, 2, 1, ""), listening)
+    assert (asked[0].params, asked[0].repeat) == ({"temperature": 0.9, "top_p": 1}, 2)

@@ -74,3 +74,20 @@ def test_the_record_holds_the_cases_of_python() -> None:
 def test_what_is_no_case_is_refused() -> None:
     with pytest.raises(evalloom.EvalloomError, match="no_dataset"):
         evalloom.evaluate([3], loud)  # type: ignore[list-item]
+
+
+def test_no_case_is_no_dataset_whatever_the_folder_has() -> None:
+    Path("evalloom.yaml").write_text("datasets: [hello_basic_v1.jsonl]\n", encoding="utf-8")
+    Path("hello_basic_v1.jsonl").write_text('{"id": "a", "text": "x"}\n', encoding="utf-8")
+    with pytest.raises(evalloom.EvalloomError, match="no_dataset"):
+        evalloom.evaluate([], loud)
+
+
+def test_without_an_id_what_is_expected_is_no_input() -> None:
+    assert evalloom.evaluate([{"text": "hi", "expected_output": "HI"}], loud).passed
+
+
+def test_outputs_are_written_and_checks_may_be_named() -> None:
+    Path("mine.py").write_text("def short(text):\n    return len(text) < 9\n", encoding="utf-8")
+    results = evalloom.evaluate(RECORDS[:1], loud, checks=[{"python": "mine:short"}], output=["r.csv"])
+    assert results.passed and Path("r.csv").read_text(encoding="utf-8-sig").count("\n") == 2

@@ -206,3 +206,15 @@ def test_profiles_of_the_same_content_have_runs_of_their_own() -> None:
     Path("evalloom.yaml").write_text(settings, encoding="utf-8")
     results = evaluate(prepare(Asked(options={"profiles": ["p", "q"]})), warn=print)
     assert [run.profile for run, _ in results] == ["p"] * 6 + ["q"] * 6
+
+
+def test_verdicts_of_another_way_of_scoring_are_made_again() -> None:
+    first = run()
+    assert first.pass_rate == 1
+    Path("evalloom.yaml").write_text("checks: [{contains: nothing of this}]\n", encoding="utf-8")
+    # Whoever is killed while he scores anew leaves some verdicts of each kind.
+    cut(first.path, "verdicts.jsonl", 3)
+    again = run(Resume(newest=True))
+    assert (again.pass_rate, again.summary.total) == (0, 6)
+    Path("evalloom.yaml").unlink()
+    assert run(Resume(newest=True)).pass_rate == 1 and calls() == "abcdef"

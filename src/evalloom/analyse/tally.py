@@ -16,6 +16,8 @@ from evalloom.model import NO_USAGE, Record, Run, Scored, Status, Usage
 SHOWN_FAILURES = 10
 STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "skipped", "blocked", "unscored")
 
+NOTHING_EXPECTED = "nothing is expected of it"
+_MOST_REASONS = 100
 _UNANSWERED = frozenset({"skipped", "blocked"})
 _Rank = tuple[float, int, str, int]
 _Kept = list[tuple[_Rank, Run, Scored]]
@@ -98,8 +100,9 @@ class Group:
     def add(self, run: Run, scored: Scored) -> None:
         status = scored.status
         self.counts[status] = self.counts.get(status, 0) + 1
-        if not run.error and status not in _UNANSWERED:
-            self.durations.append(run.duration_s)
+        # An answer from the cache says nothing about how long it takes to get one.
+        if not run.error and status not in _UNANSWERED and not run.usage.cached:
+            self.durations.append(run.latency_s)
         if scored.score is not None:
             self.score_sum += scored.score
             self.scores += 1
@@ -179,6 +182,8 @@ class Tally:
         self._errors: _Kept = []
         self.counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
         self.spent = Spent()
+        self.unscored: dict[str, int] = {}
+        """Why runs were not scored, the first hundred reasons of them, and how often."""
 
     def add(self, run: Run, scored: Scored) -> None:
         """Counts one run."""
@@ -197,6 +202,13 @@ class Tally:
             _keep(self._failed, run, scored)
         elif status == "error":
             _keep(self._errors, run, scored)
+        elif status == "unscored":
+            self._note(scored)
+
+    def _note(self, scored: Scored) -> None:
+        reason = next((one.reason for one in scored.verdicts if one.status == "unscored"), NOTHING_EXPECTED)
+        if reason in self.unscored or len(self.unscored) < _MOST_REASONS:
+            self.unscored[reason] = self.unscored.get(reason, 0) + 1
 
     def group(self, profile: str | None = None, tag: str | None = None) -> Group:
         """The runs of one profile, with one tag, or both; all of them when neither is given."""

@@ -20,7 +20,7 @@ COMMANDS = {
     "convert": "Write the cases of a file in another format.",
     "inspect": "Show what is in a file: dialect, cases, tags, fields, a sample.",
     "schema": "Print the JSON Schema of a format, for editors.",
-    "demo": "Validate and convert the bundled examples.",
+    "demo": "Run, validate and convert the bundled examples.",
     "init": "Write a small suite to start from.",
     "doctor": "Look at settings, keys, endpoints and versions.",
 }
@@ -98,4 +98,8 @@ def _without_keys(text: str) -> str:
     from evalloom import settings
     from evalloom.settings import keys
 
-    return keys.hidden(text, settings.secrets(settings.Settings()))
+    try:
+        known = settings.load()
+    except EvalloomError:
+        known = settings.Settings()
+    return keys.hidden(text, settings.secrets(known))

@@ -94,9 +94,12 @@ class _Run:
         with showing(live, is_quiet=self._as_json):
             results = _told(lambda: evaluate(plan, live, resume, warn))
         self._last = results
-        self._tell(plan, results)
-        write_outputs(results, outputs)
-        return exit_code(plan, results)
+        try:
+            # Before anything is told: whoever reads what we print may stop reading.
+            write_outputs(results, outputs)
+        finally:
+            self._tell(plan, results)
+        return exit_code(results, plan.options.fail_under)
 
     def again_and_again(self, resume: Resume) -> int:
         """Runs, and runs again whatever a change affects; ends with Ctrl-C, and with the exit code of the last run."""
@@ -142,13 +145,12 @@ def warn(message: str) -> None:
     click.echo(f"evalloom: warning: {message}", err=True)
 
 
-def exit_code(plan: Plan, results: Results) -> int:
-    """0 good, 1 a case or a gate failed, 3 could not finish."""
-    if results.stopped:
+def exit_code(results: Results, fail_under: float | None) -> int:
+    """0 good, 1 a case or a gate failed, 3 could not finish, or could score nothing of what is expected."""
+    if results.stopped or results.could_not_score:
         return 3
     if not all(gate.holds for gate in results.gates):
         return 1
-    least = plan.options.fail_under
-    if least is not None:
-        return int(results.pass_rate is None or results.pass_rate < least)
+    if fail_under is not None:
+        return int(results.pass_rate is None or results.pass_rate < fail_under)
     return int(bool(results.summary.failed or results.summary.error))

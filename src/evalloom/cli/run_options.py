@@ -26,7 +26,7 @@ _OPTIONS = (
     click.option("--judge", default="", metavar="LLM", help="Who answers for judge checks."),
     click.option("--no-cache", is_flag=True, help="Ask again what was answered before at temperature 0."),
     click.option("--allow-code", is_flag=True, help="Run code that data files name. Only for files you trust."),
-    click.option("--skip-invalid", is_flag=True, help="Run the cases without findings; count the others as errors."),
+    click.option("--skip-invalid", is_flag=True, help="Run the cases without errors; count the others as error."),
     click.option("--resume", is_flag=True, help="Go on with the newest batch of this dataset, target and profiles."),
     click.option("--resume-from", default="", metavar="BATCH", help="Take over what still holds from this batch."),
     click.option("--retry-errors", is_flag=True, help="With --resume: run again what ended in an error."),

@@ -51,6 +51,8 @@ def result_lines(results: Results) -> Iterator[Line]:
         yield "", ""
     yield from _table(results)
     yield from _spent(summary)
+    for reason, number in list(results.unscored().items())[:_SHOWN]:
+        yield f"unscored {number}: {_short(reason, _MESSAGE_WIDTH)}", "yellow"
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
@@ -70,6 +72,8 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
     for verdict in scored.verdicts:
         if verdict.status != "passed" or with_trace:
             yield from _verdict_lines(verdict)
+    if scored.status == "failed" and scored.score is not None and all(v.status != "failed" for v in scored.verdicts):
+        yield f"    the score of the case, {scored.score:.3g}, is below its threshold", ""
     if not run.error:
         yield f"    output: {_value(run.output.value)}", "dim"
     if with_trace:
@@ -160,8 +164,13 @@ def _closing(results: Results) -> Iterator[Line]:
         yield "Next: the same command with --resume --retry-errors runs again what ended in an error", ""
     elif results.summary.failed:
         yield f"Next: evalloom batches show {batch} --status failed", ""
+    elif results.could_not_score:
+        yield f"Nothing could be scored; the reasons stand above. Then: evalloom score {batch}", "bold"
     elif results.summary.unscored and not results.summary.passed:
-        yield f"Next: nothing was checked. Add expectations to the cases, or: evalloom score {batch} --checks FILE", ""
+        yield (
+            f"Next: nothing is expected of these cases. Add some, or: evalloom score {batch} --checks FILE",
+            "",
+        )
     else:
         yield f"Next: evalloom batches show {batch}", ""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from evalloom import settings
 from evalloom.cli.options import refuse_overwriting
-from evalloom.cli.run import warn
+from evalloom.cli.run import exit_code, warn
 from evalloom.cli.run_text import print_lines, result_lines
 from evalloom.errors import usage_error
 from evalloom.record import find, manifest
@@ -53,13 +53,16 @@ def command(
         batch, config, checks, judge, dict(map(_threshold, thresholds)), concurrency, allow_code, not no_cache
     )
     results = rescore(asked, warn)
-    if as_json:
-        click.echo(msgspec.json.encode(results.summary))
-    else:
-        secrets = settings.secrets(settings.load(Path(config) if config else None))
-        print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results))
-    write_outputs(results, outputs)
-    return int(not results.passed)
+    known = settings.load(Path(config) if config else None)
+    try:
+        write_outputs(results, outputs)
+    finally:
+        if as_json:
+            click.echo(msgspec.json.encode(results.summary))
+        else:
+            secrets = settings.secrets(known)
+            print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results))
+    return exit_code(results, known.run.fail_under)
 
 
 def _threshold(text: str) -> tuple[str, float]:

@@ -78,6 +78,7 @@ def finished(path: Path, with_errors: bool = True) -> set[str]:
 
 def pairs(path: Path, damage: list[Damage] | None = None) -> Iterator[tuple[Run, Scored | None]]:
     """Every run once, as it was last written, with its verdicts where there are any: an error has none."""
+    path = Path(path)  # from Python, people give a text
     verdicts = _last_of_each(path / VERDICTS, Scored, damage)
     early: dict[str, Scored] = {}
     for run in _last_of_each(path / RUNS, Run, damage):

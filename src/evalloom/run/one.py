@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import perf_counter
 
-import msgspec
 from msgspec import Struct
 
 from evalloom.errors import BudgetSpent, CallError, EvalloomError
-from evalloom.model import NO_USAGE, Context, Llm, Output, Profile, Record, Request, Response, Run, Target, Usage, quote
+from evalloom.model import NO_USAGE, Context, Llm, Output, Record, Request, Response, Run, Target, Usage, quote
 from evalloom.run.jobs import Job, run_of
 
 
@@ -35,7 +34,7 @@ class Runner:
         if job.fault:
             return run_of(job, outcome="FAIL", error=job.fault)
         trace: list[Record] = []
-        run_llm, verify_llm = self._traced(job.profile, trace)
+        run_llm, verify_llm = self._traced(job, trace)
         context = Context(job.case, job.profile, run_llm, verify_llm, trace, job.repeat)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         start = perf_counter()
@@ -65,9 +64,12 @@ class Runner:
             trace=trace,
         )
 
-    def _traced(self, profile: Profile, trace: list[Record]) -> tuple[Traced, Traced]:
-        voices = self._voices[profile.name]
-        return Traced(voices.run, profile.run, trace), Traced(voices.verify, profile.verify, trace)
+    def _traced(self, job: Job, trace: list[Record]) -> tuple[Traced, Traced]:
+        profile, voices = job.profile, self._voices[job.profile.name]
+        return (
+            Traced(voices.run, profile.run, profile.params, job.repeat, trace),
+            Traced(voices.verify, profile.verify, profile.params, job.repeat, trace),
+        )
 
 
 def _checked(output: object) -> Output:
@@ -86,23 +88,26 @@ def _raised(fault: BaseException, trace: list[Record]) -> str:
 
 
 class Traced:
-    """An llm whose questions and answers go into the trace of one run."""
+    """An llm as one run asks it: by the parameters of the profile, and with a trace of questions and answers."""
 
-    def __init__(self, llm: Llm, name: str, trace: list[Record]) -> None:
+    def __init__(self, llm: Llm, name: str, params: Record, repeat: int, trace: list[Record]) -> None:
         self._llm = llm
         self._name = name
+        self._params = params
+        self._repeat = repeat
         self._trace = trace
         self.usage: Usage = NO_USAGE
 
     async def __call__(self, request: Request) -> Response:
         """Asks, and takes down what was asked and answered."""
         start = perf_counter()
+        params = {**request.params, **self._params} if self._params else request.params
         # A target may go on writing to its list of messages; this is what it was when it was sent.
-        sent = msgspec.structs.replace(request, messages=request.messages.copy())
+        sent = Request(request.messages.copy(), params, request.answer, request.tools, self._repeat)
         entry: Record = {"type": "llm", "llm": self._name, "request": sent}
         self._trace.append(entry)
         try:
-            response = await self._llm(request)
+            response = await self._llm(sent)
         except CallError as fault:
             entry["error"] = str(fault)
             self.usage += Usage(calls=1)

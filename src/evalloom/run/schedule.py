@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
 from evalloom.errors import BudgetSpent
-from evalloom.http import sleeping
+from evalloom.http import Sleep, sleeping
 from evalloom.model import Run
 from evalloom.run.jobs import Job
 
@@ -36,7 +36,24 @@ class Slots:
         self.active -= 1
         self._let_back()
 
-    async def sleep(self, seconds: float) -> None:
+    def sleeper(self) -> Sleep:
+        """How the calls of one run sleep: however many of them do, the run has one place to lend."""
+        is_lent = False
+
+        async def sleep(seconds: float) -> None:
+            nonlocal is_lent
+            if is_lent:
+                await asyncio.sleep(seconds)
+                return
+            is_lent = True
+            try:
+                await self._sleep(seconds)
+            finally:
+                is_lent = False
+
+        return sleep
+
+    async def _sleep(self, seconds: float) -> None:
         """Sleeps without a place, and then waits for one."""
         self.asleep += 1
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -72,7 +89,10 @@ async def execute(
     tasks: dict[asyncio.Task[Run], Job] = {}
     ended: deque[asyncio.Task[Run]] = deque()
     spent: BudgetSpent | None = None
-    sleeping.set(slots.sleep)
+
+    async def in_slot(job: Job) -> Run:
+        sleeping.set(slots.sleeper())
+        return await run(job)
 
     def on_end(task: asyncio.Task[Run]) -> None:
         ended.append(task)
@@ -82,7 +102,7 @@ async def execute(
     try:
         while not stop.is_set():
             while slots.is_free and spent is None and (job := next(waiting, None)) is not None:
-                task = asyncio.ensure_future(run(job))
+                task = asyncio.ensure_future(in_slot(job))
                 slots.active += 1
                 tasks[task] = job
                 task.add_done_callback(on_end)

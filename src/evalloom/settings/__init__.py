@@ -231,7 +231,7 @@ def first_profile(settings: Settings) -> Profile:
         return profile(settings, name)
     variables = environment(settings.folder)
     for protocol in PUBLIC_URLS:
-        if variables.get(f"{protocol.upper()}_API_KEY") or variables.get(f"{protocol.upper()}_BASE_URL"):
+        if any(variables.get(f"{protocol.upper()}_{word}") for word in ("API_KEY", "BASE_URL", "MODEL")):
             return profile(settings, f"{protocol}:{_model(settings, protocol)}")
     raise usage_error(
         "no_profile",

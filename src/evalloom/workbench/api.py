@@ -10,14 +10,19 @@ import msgspec
 
 from evalloom.dialects.dataset import Dataset, recognise
 from evalloom.errors import usage_error
-from evalloom.matchers import parse_check
+from evalloom.matchers import functions_of, parse_check
 from evalloom.model import Case, Check, Origin, Record, type_name
 from evalloom.settings import RunSettings
 from evalloom.targets import build_callable
+from evalloom.workbench.evaluate import InvalidData
 from evalloom.workbench.evaluate import evaluate as run_plan
+from evalloom.workbench.outputs import reporters_for, write_outputs
 from evalloom.workbench.prepare import Asked, prepare
 from evalloom.workbench.results import Results
 from evalloom.workbench.resume import Resume
+
+_SHOWN = 20
+"""How many findings are told when the data has errors."""
 
 Cases = str | Path | Dataset | Iterable[Case | Record]
 """A file, a dataset that was read, or the cases themselves: as Case, or as records in any dialect."""
@@ -38,7 +43,7 @@ def evaluate(
     """Runs cases against a target, scores them and keeps a record, as `evalloom run` does.
 
     `target` is a function, or what follows `--target`. `checks` come on top of those of the dataset. `options` are
-    named like the flags: concurrency, repeat, limit, tags, filter, cache, max_cost, max_tokens, max_time …
+    those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, output, max_cost, timeout_s …
     """
     unknown = options.keys() - set(RunSettings.__struct_fields__)
     if unknown:
@@ -56,8 +61,17 @@ def evaluate(
         )
     )
     own = tuple(one if isinstance(one, Check) else parse_check(one) for one in checks)
-    plan = msgspec.structs.replace(plan, checks=plan.checks + own)
-    return run_plan(plan, resume=Resume(newest=resume), warn=warn)
+    functions = {**plan.functions, **functions_of(own)}
+    plan = msgspec.structs.replace(plan, checks=plan.checks + own, functions=functions)
+    outputs = reporters_for(plan.options.output)
+    try:
+        results = run_plan(plan, resume=Resume(newest=resume), warn=warn)
+    except InvalidData as fault:
+        for finding in [finding for one in fault.report.checked for finding in one.findings][:_SHOWN]:
+            warn(str(finding))
+        raise
+    write_outputs(results, outputs)
+    return results
 
 
 def _paths(dataset: Cases) -> tuple[str, ...]:
@@ -71,20 +85,26 @@ def _paths(dataset: Cases) -> tuple[str, ...]:
 def _given(dataset: Cases) -> tuple[Case, ...]:
     if isinstance(dataset, str | Path | Dataset):
         return ()
-    return tuple(_case(one, number) for number, one in enumerate(dataset, 1))
+    cases = tuple(_case(one, number) for number, one in enumerate(dataset, 1))
+    if not cases:
+        raise usage_error("no_dataset", "evaluate: expected a file or cases, got no case at all")
+    return cases
 
 
 def _case(given: Case | Record, number: int) -> Case:
     """A case as the batch keeps it: whole in its `raw`, so that it can be scored again without the program."""
     if isinstance(given, dict):
-        case = recognise(given)[0].to_case(given, Origin("<python>", number))
+        # Without an id a record would be a replay row, and what it expects an input of it.
+        is_expecting = any(isinstance(name, str) and name.startswith("expected") for name in given)
+        record = {"id": str(number), **given} if is_expecting else given
+        case = recognise(record)[0].to_case(record, Origin("<python>", number))
     elif isinstance(given, Case):
         case = given
     else:
         message = f"evaluate: expected a file or cases, got {type_name(given)} as case {number}"
         raise usage_error("no_dataset", message)
     id = case.id or str(number)
-    bare = msgspec.structs.replace(case, id=id, raw={}, origin=case.origin or Origin("<python>", number))
+    bare = msgspec.structs.replace(case, id=id, raw={})
     return msgspec.structs.replace(bare, raw=msgspec.to_builtins(_without_functions(bare)))
 
 

@@ -176,7 +176,7 @@ class Trip(Struct, frozen=True):
         ways = [self.there] if self.back is None else [self.there, self.back]
         # A RAG case must name sources and anchors, so cases that have none are written there with errors.
         is_sound = self.via == "rag" or not self.incomplete
-        all_written = all(way.written == self.cases and not way.unread for way in ways)
+        all_written = all(way.written == self.cases and not way.errors for way in ways)
         return all_written and is_sound and self.is_stable and not self.there.faulty
 
     @property
@@ -256,7 +256,7 @@ def _no_bytecode() -> Iterator[None]:
 def _run(examples: Path, suite: Suite, home: Path) -> Ran:
     try:
         plan = prepare(Asked(config=(examples / suite.folder / FILE_NAME).as_posix()))
-        return Ran(suite, evaluate(msgspec.structs.replace(plan, home=home)))
+        return Ran(suite, evaluate(msgspec.structs.replace(plan, home=home), warn=lambda message: None))
     except EvalloomError as fault:
         return Ran(suite, fault=str(fault))
 

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from msgspec import Struct
 
 import evalloom
 from evalloom import settings
+from evalloom.analyse import gates
 from evalloom.errors import CallError, EvalloomError
 from evalloom.http import Client
+from evalloom.matchers import parse_check
 from evalloom.record import FOLDER
 from evalloom.settings import LlmSettings, Settings, keys
 from evalloom.targets import build
@@ -48,6 +51,7 @@ def examine(config: str = "", is_offline: bool = False) -> list[Found]:
     found += [_key(llm) for llm in known.llms.values()]
     if known.target:
         found.append(_target(known))
+    found += _checks(known)
     if not is_offline:
         found += run_loop(_endpoints(known))
     secrets = settings.secrets(known)
@@ -94,6 +98,16 @@ def _target(known: Settings) -> Found:
     except EvalloomError as fault:
         return Found("target", "error", str(fault))
     return Found("target", "ok", target.name)
+
+
+def _checks(known: Settings) -> Iterator[Found]:
+    """Checks and gates that cannot be read; those that can are no news."""
+    readers = [partial(parse_check, one) for one in known.checks] + [partial(gates.parse, one) for one in known.gates]
+    for read in readers:
+        try:
+            read()
+        except EvalloomError as fault:
+            yield Found("checks and gates", "error", str(fault))
 
 
 async def _endpoints(known: Settings) -> list[Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
@@ -12,7 +12,7 @@ import msgspec
 
 from evalloom import settings
 from evalloom.analyse.tally import Tally
-from evalloom.errors import BudgetSpent, CallError, EvalloomError, usage_error
+from evalloom.errors import BudgetSpent, CallError, EvalloomError, did_you_mean, usage_error
 from evalloom.llms import LlmOptions, Llms
 from evalloom.model import Llm, Request, Response, Run
 from evalloom.record import Damage, Log
@@ -56,7 +56,10 @@ def evaluate(
 ) -> Results:
     """Runs a plan and says what came of it. The one sync door to everything async below."""
     live = live or Live()
-    cases = count_cases(plan, refuse_invalid(plan))
+    report = refuse_invalid(plan)
+    for warning in doubts(plan, report):
+        warn(warning)
+    cases = count_cases(plan, report)
     if not cases:
         message = "no case is chosen: --tags, --filter and --limit leave none. 'evalloom inspect' shows the tags"
         raise usage_error("no_case_chosen", message)
@@ -71,6 +74,22 @@ def count_cases(plan: Plan, report: LintReport | None) -> int:
         return sum(1 for _ in plan.cases())
     found = sum(one.cases for one in report.checked)
     return found if options.limit is None else min(found, options.limit)
+
+
+def doubts(plan: Plan, report: LintReport | None) -> Iterator[str]:
+    """What is worth a look before money is spent: the linter's warnings, one of each code, and holes in the prompt."""
+    for checked in report.checked if report else ():
+        first = {finding.code: finding for finding in reversed(checked.findings) if finding.severity == "warning"}
+        for code, finding in sorted(first.items(), key=lambda item: item[1].origin.line):
+            others = checked.counts[code, "warning"] - 1
+            more = f" (and {others:,} more of these: 'evalloom validate' shows them)" if others else ""
+            yield f"{finding.origin}: {finding.message}{more} [{code}]"
+    one = next(iter(plan.cases()), None)
+    if one is None or plan.target.kind != "prompt" or one.fault:
+        return
+    has = ", ".join(one.case.inputs) or "no input at all"
+    for name in sorted((plan.target.variables | plan.target.optional) - one.case.inputs.keys()):
+        yield f"{plan.target.name} names {name!r}, and the first case has {has}{did_you_mean(name, one.case.inputs)}"
 
 
 def refuse_invalid(plan: Plan) -> LintReport | None:
@@ -96,12 +115,14 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         runner = Runner(plan.target.call, _voices(plan, llms))
         whom = services(plan.known, llms, plan.judge, plan.allow_code, plan.functions)
         with open_log(plan, resume, secrets, warn) as (log, earlier):
-            scorer = Scorer(log, live.tally, whom)
-            damage: list[Damage] = []
-            for run, scored in earlier.pairs(damage):
-                await scorer.recount(plan.with_checks(case_of(run)), run, scored)
-            tell_damage(damage, log.path, warn)
-            stopped = await _run_all(plan, live, log, earlier, scorer, earlier.or_else(runner))
+            scorer = Scorer(log, live.tally, whom, plan.scoring())
+            try:
+                await _recount(plan, log, earlier, scorer, warn)
+                stopped = await _run_all(plan, live, log, earlier, scorer, earlier.or_else(runner))
+            except BudgetSpent as fault:
+                with suppress(BudgetSpent):
+                    await scorer.finish()
+                stopped = str(fault)
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
             finished_at = "" if stopped else now()
             log.write_manifest(
@@ -113,6 +134,14 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     return Results(log.path, summary, live.tally, plan.known.gates, stopped)
 
 
+async def _recount(plan: Plan, log: Log, earlier: Earlier, scorer: Scorer, warn: Callable[[str], None]) -> None:
+    """Counts the runs that are there already, and scores those whose verdicts are missing or no longer hold."""
+    damage: list[Damage] = []
+    for run, scored in earlier.pairs(damage):
+        await scorer.recount(plan.with_checks(case_of(run)), run, scored)
+    tell_damage(damage, log.path, warn)
+
+
 async def _run_all(
     plan: Plan, live: Live, log: Log, earlier: Earlier, scorer: Scorer, run_one: Callable[[Job], Awaitable[Run]]
 ) -> str:
@@ -122,16 +151,11 @@ async def _run_all(
     jobs = Jobs(plan.cases(), plan.profiles, plan.options.repeat, plan.keys(), earlier.done, plan.only)
     stop = asyncio.Event()
     with stopping(stop, plan.options.max_time) as why:
-        try:
-            async with aclosing(execute(jobs, run_one, live.slots, stop)) as runs:
-                async for job, run in runs:
-                    log.append_run(run)
-                    await scorer.take(job.case, run)
-            await scorer.finish(stop)
-        except BudgetSpent as fault:
-            with suppress(BudgetSpent):
-                await scorer.finish(stop)
-            return str(fault)
+        async with aclosing(execute(jobs, run_one, live.slots, stop)) as runs:
+            async for job, run in runs:
+                log.append_run(run)
+                await scorer.take(job.case, run)
+        await scorer.finish(stop)
         return why()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -47,8 +48,21 @@ def run_loop(work: Coroutine[Any, Any, Result]) -> Result:
         asyncio.get_running_loop()
     except RuntimeError:
         return _run(work)
+    cancel: Future[Callable[[], object]] = Future()
+
+    async def cancellable() -> Result:
+        task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+        cancel.set_result(partial(loop.call_soon_threadsafe, task.cancel))
+        return await task
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_run, work).result()
+        done = pool.submit(_run, cancellable())
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            # The interrupt of a notebook reaches only this thread.
+            cancel.result()()
+            raise
 
 
 def _run(work: Coroutine[Any, Any, Result]) -> Result:

@@ -82,7 +82,7 @@ class Plan(Struct, frozen=True):
             for data in self.datasets()
         ]
         if self.given:
-            facts.append(DatasetFacts("<python>", "", _digest(msgspec.to_builtins(self.given, enc_hook=repr))))
+            facts.append(DatasetFacts("<python>", "", _digest(msgspec.to_builtins(self.given, enc_hook=_name_of))))
         return facts
 
     def profile_digests(self) -> dict[str, str]:
@@ -110,8 +110,11 @@ class Plan(Struct, frozen=True):
             profiles=list(self.profiles),
             models={name: settings.llm_of(self.known, name).model for name in self.llm_names()},
             options=msgspec.to_builtins(self.options),
-            scoring=_digest([msgspec.to_builtins(self.checks, enc_hook=repr), self.judge, self.allow_code]),
         )
+
+    def scoring(self) -> str:
+        """What stands for the way this plan scores."""
+        return scoring_digest(self.checks, self.judge, self.allow_code)
 
     def llm_names(self) -> list[str]:
         """Every llm that may be asked, once."""
@@ -184,6 +187,16 @@ class Plan(Struct, frozen=True):
             return expression is None or expression.holds(names_of(case))
 
         return is_chosen
+
+
+def scoring_digest(checks: tuple[Check, ...], *more: object) -> str:
+    """What stands for a way of scoring: verdicts that were made in another way are made again."""
+    return _digest([msgspec.to_builtins(checks, enc_hook=_name_of), *more])[:8]
+
+
+def _name_of(thing: object) -> str:
+    """A function by its name: its repr has an address in it, which is another one each time."""
+    return str(getattr(thing, "__qualname__", None) or repr(thing))
 
 
 def compile_filter(text: str) -> expressions.Expression:

@@ -11,9 +11,10 @@ from evalloom import settings
 from evalloom.analyse import gates
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.source import Source
+from evalloom.llms import OFFLINE
 from evalloom.matchers import functions_of, parse_check
 from evalloom.model import Case, Profile, Record
-from evalloom.settings import RunSettings, Settings, keys
+from evalloom.settings import LlmSettings, RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget, TargetOptions, build
 from evalloom.workbench.lint import find_sources
 from evalloom.workbench.plan import Plan, Reading, compile_filter, spooled
@@ -57,7 +58,7 @@ def _plan(asked: Asked, known: Settings) -> Plan:
     judge = asked.judge or known.judge
     for name in [*(name for one in profiles for name in (one.run, one.verify)), judge, known.embeddings]:
         if name and not asked.replay:
-            settings.key_of(settings.llm_of(known, name))
+            _check_llm(settings.llm_of(known, name), options, known)
     # Who wrote evalloom.yaml may run code; who wrote a dataset may not.
     checks = tuple(parse_check(written) for written in known.checks)
     return Plan(
@@ -75,6 +76,14 @@ def _plan(asked: Asked, known: Settings) -> Plan:
         record=asked.record,
         replay=asked.replay,
     )
+
+
+def _check_llm(llm: LlmSettings, options: RunSettings, known: Settings) -> None:
+    settings.key_of(llm)
+    is_priced = llm.price is not None or llm.model in known.prices or llm.protocol in OFFLINE
+    if options.max_cost is not None and not is_priced:
+        message = f"--max-cost: nobody told the price of llm {llm.name!r}. Give it 'price: {{input: 1, output: 4}}'"
+        raise usage_error("price_missing", f"{message}, per million tokens, or use --max-tokens")
 
 
 _LEAST = {"concurrency": 1, "repeat": 1, "limit": 0, "max_cost": 0, "max_tokens": 0, "max_time": 0}

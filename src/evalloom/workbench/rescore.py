@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evalloom import settings
 from evalloom.analyse.tally import Tally
-from evalloom.errors import usage_error
+from evalloom.errors import did_you_mean, usage_error
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
@@ -21,7 +21,7 @@ from evalloom.model import Case, Check
 from evalloom.record import Damage, Rescoring, find, manifest, pairs
 from evalloom.settings import Settings
 from evalloom.workbench.loop import run_loop
-from evalloom.workbench.plan import now
+from evalloom.workbench.plan import now, scoring_digest
 from evalloom.workbench.results import Results
 from evalloom.workbench.resume import case_of, tell_damage
 from evalloom.workbench.scoring import Scorer, services
@@ -55,27 +55,39 @@ def rescore(asked: Rescore, warn: Callable[[str], None]) -> Results:
 
 async def _rescore(asked: Rescore, known: Settings, judge: str, warn: Callable[[str], None]) -> Results:
     path = find(asked.batch)
-    own = tuple(parse_check(written) for written in known.checks)
-    extra = own + read_checks(asked.checks)
+    own, further = tuple(parse_check(written) for written in known.checks), read_checks(asked.checks)
+    extra = own + further
+    functions = {**functions_of(own, known.folder), **functions_of(further, Path(asked.checks).parent)}
     llms = Llms(known, LlmOptions(asked.concurrency, asked.use_cache), warn)
-    whom = services(known, llms, judge, asked.allow_code, functions_of(extra, known.folder))
+    whom = services(known, llms, judge, asked.allow_code, functions)
     tally = Tally()
     with Rescoring(path, settings.secrets(known)) as log:
-        scorer = Scorer(log, tally, whom)
+        scorer = Scorer(log, tally, whom, _scoring(asked, extra, judge))
         try:
             damage: list[Damage] = []
+            named = {CASE}
             for number, (run, _) in enumerate(pairs(path, damage)):
                 if number % _PAUSE_EVERY == 0:
                     await asyncio.sleep(0)  # checks that ask nobody never wait, and Ctrl-C would not get through
-                await scorer.take(with_thresholds(_with(case_of(run), extra), asked.thresholds), run)
+                case = _with(case_of(run), extra)
+                named.update(name for check in case.checks for name in (check.name, check.kind))
+                await scorer.take(with_thresholds(case, asked.thresholds), run)
             await scorer.finish()
             tell_damage(damage, path, warn)
+            for name in asked.thresholds.keys() - named:
+                warn(f"--threshold {name}: no check has this name or kind{did_you_mean(name, named)}")
         finally:
             await llms.close()
         batch = manifest(path)
         summary = tally.summary(batch.id, path.as_posix())
         log.finish(msgspec.structs.replace(batch, scored_at=now(), summary=msgspec.to_builtins(summary)))
     return Results(path, summary, tally, known.gates)
+
+
+def _scoring(asked: Rescore, extra: tuple[Check, ...], judge: str) -> str:
+    """The same as a run's, as long as nothing is asked for that a run cannot have."""
+    more = [asked.thresholds] if asked.thresholds else []
+    return scoring_digest(extra, judge, asked.allow_code, *more)
 
 
 def _with(case: Case, extra: tuple[Check, ...]) -> Case:

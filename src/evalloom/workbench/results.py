@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evalloom.analyse import gates
 from evalloom.analyse.gates import GateResult
-from evalloom.analyse.tally import Summary, Tally
+from evalloom.analyse.tally import NOTHING_EXPECTED, Summary, Tally
 from evalloom.model import Run, Scored
 from evalloom.record import in_order, manifest
 
@@ -29,6 +29,17 @@ class Results:
     def worst(self) -> list[tuple[Run, Scored]]:
         """Up to ten failures and errors to look at first."""
         return self._tally.worst()
+
+    def unscored(self) -> dict[str, int]:
+        """Why runs were not scored, and how many for each reason; the most frequent first."""
+        return dict(sorted(self._tally.unscored.items(), key=lambda item: -item[1]))
+
+    @property
+    def could_not_score(self) -> bool:
+        """Whether something was expected, and nothing of it could be scored: no judge, or no check that is known."""
+        summary = self.summary
+        counted = summary.passed + summary.failed + summary.error
+        return not counted and any(reason != NOTHING_EXPECTED for reason in self._tally.unscored)
 
     @property
     def pass_rate(self) -> float | None:

@@ -32,14 +32,14 @@ class Earlier(Struct, frozen=True):
     done: Collection[str] = ()
     taken: RunIndex | None = None
     has_runs: bool = False
-    is_scored_alike: bool = True
-    """Whether the verdicts that are there were made by the present checks and judge."""
+    scoring: str = ""
+    """The present way of scoring: verdicts that were made in another one do not hold."""
 
     def pairs(self, damage: list[Damage]) -> Iterator[tuple[Run, Scored | None]]:
         """The runs of this batch that are not run again, with those of their verdicts that still hold."""
         for run, scored in pairs(self.path, damage) if self.has_runs else ():
             if run.key in self.done:
-                yield run, scored if self.is_scored_alike else None
+                yield run, scored if scored is not None and scored.scoring == self.scoring else None
 
     def or_else(self, run: Callable[[Job], Awaitable[Run]]) -> Callable[[Job], Awaitable[Run]]:
         """Runs a job, unless another batch has done so."""
@@ -73,10 +73,9 @@ def open_log(
     batch = plan.batch()
     path = _batch_to_go_on_with(batch, resume, plan.home / FOLDER)
     if path is not None and (former := manifest(path)).identity == batch.identity:
-        renewed = msgspec.structs.replace(former, options=batch.options, scoring=batch.scoring, finished_at="")
-        log = Log(path, renewed, secrets)
+        log = Log(path, msgspec.structs.replace(former, options=batch.options, finished_at=""), secrets)
         done = finished(path, with_errors=not resume.retry_errors)
-        earlier = Earlier(path, done, has_runs=True, is_scored_alike=former.scoring == batch.scoring)
+        earlier = Earlier(path, done, has_runs=True, scoring=plan.scoring())
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
         taken = RunIndex(path, with_errors=not resume.retry_errors) if path is not None else None

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any
 
+import msgspec
+
 from evalloom.analyse.tally import Tally
 from evalloom.llms import Llms
 from evalloom.matchers import Services
@@ -36,11 +38,12 @@ def services(
 class Scorer:
     """Scores runs as they come: at once where that takes no waiting, beside the other runs where it does."""
 
-    def __init__(self, log: Log | Rescoring, tally: Tally, services: Services) -> None:
+    def __init__(self, log: Log | Rescoring, tally: Tally, services: Services, scoring: str = "") -> None:
         self._log = log
         self._tally = tally
         self._services = services
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._scoring = scoring
+        self._waiting: dict[asyncio.Task[None], Run] = {}
         self._fault: BaseException | None = None
         # A judge that waits before it tries again must not lend out a slot that it does not have.
         self._context = copy_context()
@@ -56,7 +59,7 @@ class Scorer:
         if self._fault is not None:
             raise self._fault
         task = asyncio.create_task(self._score(case, run), context=self._context.copy())
-        self._waiting.add(task)
+        self._waiting[task] = run
         task.add_done_callback(self._ended)
 
     async def recount(self, case: Case, run: Run, scored: Scored | None) -> None:
@@ -70,8 +73,10 @@ class Scorer:
         """Waits for the last verdicts; when all is to stop, those can be made up for later."""
         while self._waiting and not (stop and stop.is_set()):
             await asyncio.wait(self._waiting, timeout=_LOOK_EVERY_S)
-        for task in list(self._waiting):
+        for task, run in list(self._waiting.items()):
             task.cancel()
+            # It was run, so it counts; its verdicts are made when the batch is gone on with.
+            self._tally.add(run, Scored(run.key, "unscored"))
         await asyncio.gather(*self._waiting, return_exceptions=True)
         if self._fault is not None:
             fault, self._fault = self._fault, None
@@ -81,12 +86,12 @@ class Scorer:
         self._keep(run, await score(case, run, self._services))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._waiting.discard(task)
+        self._waiting.pop(task, None)
         if not task.cancelled() and (fault := task.exception()) is not None:
             # The budget is spent, the disk is full, or it is a bug of ours: whoever waits next is told.
             self._fault = self._fault or fault
 
     def _keep(self, run: Run, scored: Scored) -> None:
         if not run.error:
-            self._log.append_scored(scored)
+            self._log.append_scored(msgspec.structs.replace(scored, scoring=self._scoring))
         self._tally.add(run, scored)
