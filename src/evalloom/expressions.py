@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+
+from evalloom.errors import did_you_mean
 
 MAX_LENGTH = 2_000
 MAX_NESTING = 50
@@ -266,9 +267,8 @@ class _Parser:
     def _call(self, token: _Token) -> _Node:
         name = token.text
         if name not in _FUNCTIONS:
-            guess = get_close_matches(name, _FUNCTIONS, n=1)
-            hint = f" Did you mean {guess[0]!r}?" if guess else f" There are {', '.join(_FUNCTIONS)}"
-            raise ExpressionError(f"there is no function {name!r}.{hint}", token.column)
+            hint = did_you_mean(name, _FUNCTIONS) or f". There are {', '.join(_FUNCTIONS)}"
+            raise ExpressionError(f"there is no function {name!r}{hint}", token.column)
         fewest, most, function = _FUNCTIONS[name]
         first = self._at
         nodes = self._listed(")")

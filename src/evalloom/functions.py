@@ -1,4 +1,4 @@
-"""Finds the function that `module:function` or `path/file.py:function` names, and the files it is written in."""
+"""Users' functions: the one that `module:function` or `path/file.py:function` names, and the files it is written in."""
 
 from __future__ import annotations
 
@@ -245,3 +245,10 @@ def _attribute(module: ModuleType, name: str) -> Any:
             raise NoFunction(f"there is no {name!r} in it{has}{did_you_mean(step, known)}")
         found = getattr(found, step)
     return found
+
+
+def copied(value: Any) -> Any:
+    """The same JSON value in new containers: a function of the user's that changes it changes nothing of ours."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value

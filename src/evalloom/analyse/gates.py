@@ -5,12 +5,11 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection
-from difflib import get_close_matches
 
 from msgspec import Struct
 
 from evalloom.analyse.tally import STATUSES, Group, Tally
-from evalloom.errors import EvalloomError, usage_error
+from evalloom.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.model import Status, quote
 
 KEYS = ("profile", "tag")
@@ -105,7 +104,7 @@ class Gate(Struct, frozen=True):
     def _nothing(self, tally: Tally) -> str:
         for key, wanted, known in (("profile", self.profile, tally.profiles()), ("tag", self.tag, tally.tags())):
             if wanted is not None and wanted not in known:
-                return f"no run has the {key} {quote(wanted)}{_guess(wanted, known)}"
+                return f"no run has the {key} {quote(wanted)}{did_you_mean(wanted, known)}"
         if self.profile is None or self.tag is None:
             return "there are no runs"
         return f"no run of the profile {quote(self.profile)} has the tag {quote(self.tag)}"
@@ -155,7 +154,7 @@ class _Reader:
     def one_of(self, expected: str, names: Collection[str]) -> str:
         name = self.take(_NAME, expected)
         if name not in names:
-            raise self.fault(expected, name, _guess(name, list(names)) or f". There are {', '.join(names)}")
+            raise self.fault(expected, name, did_you_mean(name, list(names)) or f". There are {', '.join(names)}")
         return name
 
     def at_end(self) -> bool:
@@ -209,11 +208,6 @@ def _limit(reader: _Reader, metric: str) -> float:
         reader.start = start
         raise reader.fault("a rate from 0 to 1 or from 0% to 100%", reader.rest())
     return limit
-
-
-def _guess(word: str, known: list[str]) -> str:
-    close = get_close_matches(word, known, 1)
-    return f". Did you mean {close[0]!r}?" if close else ""
 
 
 def _missing(metric: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from traceback import format_exc
 
 import click
 
 from evalloom import __version__
-from evalloom.errors import EvalloomError
+from evalloom.errors import EvalloomError, did_you_mean
 
 COMMANDS = {
     "run": "Run cases against a target, score them, and keep a record.",
@@ -46,9 +45,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            guess = get_close_matches(args[0], COMMANDS, 1)
-            hint = f" Did you mean {guess[0]!r}?" if guess else f" Commands: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+            hint = did_you_mean(args[0], COMMANDS) or f". Commands: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -59,10 +57,10 @@ def main(debug: bool) -> None:
     """Test prompts, LLM pipelines, LLM functions, context recipes and RAG systems with the files you have.
 
     \b
-    evalloom validate cases.jsonl        what is wrong with this file?
-    evalloom inspect cases.jsonl         what is in it?
-    evalloom convert cases.jsonl --to pipeline -o testset.jsonl
     evalloom demo                        all of it, on bundled examples
+    evalloom validate cases.jsonl        what is wrong with this file?
+    evalloom run cases.jsonl --target prompt:prompt.md --profile echo
+    evalloom batches show latest         what came of it, run by run
 
     Exit codes: 0 good, 1 cases failed, 2 wrong usage or invalid data, 3 could not finish.
     """

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 from msgspec import Struct
 
-from evalloom.errors import CallError, usage_error
+from evalloom.errors import CallError, did_you_mean, usage_error
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
@@ -389,6 +388,5 @@ class _Check:
     def _known(self, path: Where, fields: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for name in fields:
             if name not in known:
-                guess = get_close_matches(str(name), known, 1)
-                hint = f". Did you mean {guess[0]!r}?" if guess else f". There are {', '.join(known)}"
+                hint = did_you_mean(str(name), known) or f". There are {', '.join(known)}"
                 self.fault((*path, name), f"unknown field{hint}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evalloom.errors import CallError, usage_error
-from evalloom.functions import NoFunction, find_function
+from evalloom.functions import NoFunction, copied, find_function
 from evalloom.matchers.matcher import (
     Function,
     Grade,
@@ -86,19 +86,12 @@ async def _python(check: Check, seen: Seen, services: Services) -> Grade:
 
 async def _called(function: Function, seen: Seen) -> Any:
     """What a function answers; one that is not async runs in a thread, so as not to hold up the other runs."""
-    value = _copied(seen.value)
+    value = copied(seen.value)
     given = (value, seen.case) if takes_case(function) else (value,)
     if inspect.iscoroutinefunction(function):
         return await function(*given)
     answer = await _THREADS.run(partial(function, *given))
     return await answer if inspect.isawaitable(answer) else answer
-
-
-def _copied(value: Any) -> Any:
-    """The same JSON value in new containers: a function that changes it must not change what the next check sees."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _allowed(check: Check, case: Case, services: Services) -> Function | Grade:

@@ -7,10 +7,9 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 
-from evalloom.errors import EvalloomError, usage_error
+from evalloom.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.model import Batch
 from evalloom.record.read import MANIFEST, manifest
 
@@ -52,9 +51,8 @@ def find(name: str, folder: Path = FOLDER) -> Path:
         return folder / meant[0]
     if meant:
         raise usage_error("no_batch", f"{name!r} is the beginning of {len(meant)} batches: {', '.join(meant[:5])}")
-    close = get_close_matches(name, there, 1)
-    hint = f" Did you mean {close[0]!r}?" if close else " 'evalloom batches list' shows what there is."
-    raise usage_error("no_batch", f"there is no batch {name!r} in {folder.as_posix()}.{hint}")
+    hint = did_you_mean(name, there) or ". 'evalloom batches list' shows what there is"
+    raise usage_error("no_batch", f"there is no batch {name!r} in {folder.as_posix()}{hint}")
 
 
 def remove(path: Path) -> None:

@@ -13,7 +13,7 @@ from types import CellType
 from typing import Any, NamedTuple
 
 from evalloom.errors import BudgetSpent, CallError, did_you_mean, usage_error
-from evalloom.functions import NoFunction, find_function, is_ours, sources_of
+from evalloom.functions import NoFunction, copied, find_function, is_ours, sources_of
 from evalloom.model import Context, Output, Record, quote
 from evalloom.targets.target import (
     CLAMP,
@@ -168,15 +168,6 @@ def _is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2] == "Context"
     return annotation is Context
-
-
-def copied(value: Any) -> Any:
-    """The same JSON value in new containers: a function that changes its inputs must not change the case."""
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    return value
 
 
 def _raised(fault: BaseException, context: Context) -> CallError:
