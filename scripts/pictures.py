@@ -1,4 +1,4 @@
-"""Draws the picture of the README anew: what a terminal shows, as SVG.
+"""Draws the pictures of the README anew: what a terminal shows, as SVG.
 
 .venv/bin/python scripts/pictures.py
 """
@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
+from evalloom.cli.run_text import result_lines
 from evalloom.cli.terminal import print_report
+from evalloom.workbench.evaluate import evaluate
 from evalloom.workbench.lint import lint
+from evalloom.workbench.prepare import Asked, prepare
 
-PICTURE = Path(__file__).resolve().parent.parent / "docs/pictures/validate.svg"
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs/pictures"
+EXAMPLES = ROOT / "examples"
 CASES = """\
 {"id": "refund-1", "query": "退款多久到账？", "expected_sources": ["docs/refund.md"], "must_include": ["工作日"], "bucket": "official", "pair_id": "refund"}
 {"id": "refund-2", "query": "钱什么时候回来", "expected_sources": ["docs/refund.md"], "must_include": ["工作日"], "bucket": "orall", "pair_id": "refund"}
@@ -26,14 +34,32 @@ CASES = """\
 
 
 def main() -> None:
-    console = Console(record=True, width=132, file=io.StringIO(), force_terminal=True, highlight=False, soft_wrap=True)
-    console.print("[bold]$ evalloom validate cases.jsonl[/bold]")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        Path("cases.jsonl").write_text(CASES, encoding="utf-8")
-        print_report(lint(["cases.jsonl"]), console)
-        os.chdir(PICTURE.parent)
-    PICTURE.write_text(console.export_svg(title="evalloom", clear=False, unique_id="evalloom"), encoding="utf-8")
+        draw("validate", "$ evalloom validate cases.jsonl", print_validation)
+        draw("run", "$ evalloom run --profile careful --profile hasty", print_run)
+        os.chdir(PICTURES)
+
+
+def draw(name: str, command: str, show: Callable[[Console], None]) -> None:
+    console = Console(record=True, width=132, file=io.StringIO(), force_terminal=True, highlight=False, soft_wrap=True)
+    console.print(Text(command, style="bold"))
+    show(console)
+    picture = console.export_svg(title="evalloom", clear=False, unique_id=f"evalloom-{name}")
+    (PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
+
+
+def print_validation(console: Console) -> None:
+    Path("cases.jsonl").write_text(CASES, encoding="utf-8")
+    print_report(lint(["cases.jsonl"]), console)
+
+
+def print_run(console: Console) -> None:
+    shutil.copytree(EXAMPLES / "hop", "hop")
+    os.chdir("hop")
+    plan = prepare(Asked(options={"profiles": ["careful", "hasty"]}))
+    for text, style in list(result_lines(evaluate(plan)))[-22:]:
+        console.print(Text(text, style=style))
 
 
 if __name__ == "__main__":
