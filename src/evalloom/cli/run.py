@@ -128,6 +128,8 @@ class _Run:
         secrets = [*settings.secrets(plan.known), *plan.target.secrets]
         if self._as_json:
             click.echo(msgspec.json.encode(results.summary))
+            for reason in list(results.unscored())[:1] if results.could_not_score else ():
+                warn(keys.hidden(f"nothing could be scored: {reason}", secrets))
         else:
             print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results))
 

@@ -61,8 +61,9 @@ def evaluate(
         warn(warning)
     cases = count_cases(plan, report)
     if not cases:
-        message = "no case is chosen: --tags, --filter and --limit leave none. 'evalloom inspect' shows the tags"
-        raise usage_error("no_case_chosen", message)
+        is_choice = plan.options.tags or plan.options.filter or plan.options.limit == 0
+        why = "--tags, --filter and --limit leave none" if is_choice else "there is none in the dataset"
+        raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
     live.total = cases * len(plan.profiles) * plan.options.repeat
     return run_loop(_evaluate(plan, live, resume, warn))
 
