@@ -25,9 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--req", metavar="ID", help="run only the tests of this requirement, e.g. HOP-3")
 
 
-# These start a process for almost every test.
+# These start a process for almost every test, or go over whole shelves.
 HERE = Path(__file__).parent
-SLOW_PLACES = ("cli", "faults", "tools", "workbench")
+SLOW_PLACES = ("cli", "conformance", "faults", "tools", "workbench")
 SLOW_FILES = ("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py")
 
 
