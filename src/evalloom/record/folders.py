@@ -21,7 +21,7 @@ def new_id() -> str:
     """An id that sorts by time and that no other process takes."""
     now = datetime.now(UTC)
     # To the millisecond: whoever runs twice within a second still means the second one by `latest`.
-    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(2)}"
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(3)}"
 
 
 def batches(folder: Path = FOLDER, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Path, Batch]]:
