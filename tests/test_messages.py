@@ -23,7 +23,7 @@ EMITTERS = {
 MADE = {
     ("dialects/pipeline.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",
     ("dialects/prompt_eval.py", "f'bad_{field}'"): "bad_test_category bad_test_subcategory bad_eval_type",
-    ("dialects/promptfoo.py", "f'bad_{name}'"): "bad_options bad_metadata",
+    ("dialects/promptfoo_config.py", "f'bad_{name}'"): "bad_options bad_metadata",
     ("dialects/promptfoo_asserts.py", "f'bad_{name}'"): "bad_threshold bad_weight",
     ("dialects/deepeval.py", "f'bad_{name}'"): (
         "bad_expected_output bad_actual_output bad_scenario bad_expected_outcome bad_user_description"

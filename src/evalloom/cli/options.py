@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from evalloom.errors import EvalloomError, usage_error
-from evalloom.reports import LINT_REPORTERS, LintReporter, lint_text
+from evalloom.reports import lint_text
 from evalloom.reports.lint import LintReport
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -26,15 +26,6 @@ def reading_options(command: Command) -> Command:
     return click.option("--dialect", default="", help="Read the file in this dialect instead of recognising it.")(
         command
     )
-
-
-def reporter_for(path: Path) -> LintReporter:
-    """The reporter whose files have this extension."""
-    for reporter in LINT_REPORTERS:
-        if reporter.suffix == path.suffix.lower():
-            return reporter
-    known = ", ".join(reporter.suffix for reporter in LINT_REPORTERS)
-    raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {known}")
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from evalloom.cli.options import existing_folder, print_findings, reading_options, refuse_overwriting, reporter_for
+from evalloom.cli.options import existing_folder, print_findings, reading_options, refuse_overwriting
 from evalloom.dialects.contract import read_contract
 from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import parse_mapping
 from evalloom.files.write import write_text
-from evalloom.reports import LINT_REPORTERS
+from evalloom.reports import LINT_REPORTERS, by_suffix
 from evalloom.settings import find_datasets
 from evalloom.workbench.lint import LintOptions, lint, steps_of
 
@@ -64,7 +64,7 @@ def command(
     Files in JSONL, JSON, CSV or YAML, also packed (.gz, .zst); `-` is stdin. Without a path, the datasets that
     evalloom.yaml names. Exit codes: 0 nothing wrong, 2 errors found, 3 could not finish.
     """
-    reporters = [(Path(file), reporter_for(Path(file))) for file in output]
+    reporters = [(Path(file), by_suffix(Path(file), LINT_REPORTERS)) for file in output]
     refuse_overwriting((path for path, _ in reporters), map(Path, paths))
     rules = Rules(
         root=existing_folder(root),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import IO, Protocol
+from pathlib import Path
+from typing import IO, Protocol, TypeVar
 
+from evalloom.errors import usage_error
 from evalloom.reports import (
     lint_github,
     lint_json,
@@ -39,3 +41,14 @@ class RunReporter(Protocol):
 
 LINT_REPORTERS: tuple[LintReporter, ...] = (lint_text, lint_json, lint_markdown, lint_sarif, lint_github)
 RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, run_jsonl, run_csv, run_junit)
+
+Reporter = TypeVar("Reporter", LintReporter, RunReporter)
+
+
+def by_suffix(path: Path, reporters: tuple[Reporter, ...]) -> Reporter:
+    """The reporter whose files have this extension."""
+    for reporter in reporters:
+        if reporter.suffix == path.suffix.lower():
+            return reporter
+    known = ", ".join(reporter.suffix for reporter in reporters)
+    raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {known}")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from evalloom.errors import usage_error
 from evalloom.files.write import atomic_writer
 from evalloom.record import manifest
-from evalloom.reports import RUN_REPORTERS, RunReporter
+from evalloom.reports import RUN_REPORTERS, RunReporter, by_suffix
 from evalloom.reports.run_report import RunReport
 from evalloom.workbench.results import Results
 
@@ -19,15 +18,7 @@ Outputs = list[tuple[Path, RunReporter]]
 
 def reporters_for(files: Iterable[str]) -> Outputs:
     """The files to write, each with the reporter that its extension asks for."""
-    return [(Path(file), _reporter(Path(file))) for file in files]
-
-
-def _reporter(path: Path) -> RunReporter:
-    for reporter in RUN_REPORTERS:
-        if reporter.suffix == path.suffix.lower():
-            return reporter
-    known = ", ".join(reporter.suffix for reporter in RUN_REPORTERS)
-    raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {known}")
+    return [(Path(file), by_suffix(Path(file), RUN_REPORTERS)) for file in files]
 
 
 def write_outputs(results: Results, outputs: Outputs) -> None:
