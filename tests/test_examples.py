@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from evalloom import Rules, check, read
+from evalloom.contract import read_contract
 from evalloom.dialects import WRITERS, by_name
-from evalloom.dialects.contract import read_contract
 from evalloom.dialects.hop import normalize_audit
 from evalloom.files.rows import Row
 from evalloom.workbench import demo

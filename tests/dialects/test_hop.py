@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.contract import Contract, Field, read_contract
 from evalloom.dialects import hop
-from evalloom.dialects.contract import Contract, Field, read_contract
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
 from evalloom.errors import EvalloomError

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.asking import mark_for
 from evalloom.errors import BudgetSpent, CallError
 from evalloom.matchers import Grade, Seen, Services, by_kind
-from evalloom.matchers.judge import mark_for
 from evalloom.model import Case, Check, Output, Request, Response, Usage
 
 

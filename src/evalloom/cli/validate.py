@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evalloom.cli.options import existing_folder, print_findings, reading_options, refuse_overwriting
-from evalloom.dialects.contract import read_contract
+from evalloom.contract import read_contract
 from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import parse_mapping
 from evalloom.files.write import write_text

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.dialects.contract import Contract
+from evalloom.contract import Contract
 from evalloom.model import Case, Origin, Path, Record, Remark
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from evalloom.dialects.contract import Contract
+from evalloom.contract import Contract
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
 from evalloom.errors import did_you_mean

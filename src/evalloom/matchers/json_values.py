@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from evalloom.matchers.json_text import NO_JSON, loads, values_in
+from evalloom.asking.json_text import NO_JSON, loads, values_in
 from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, bad_option, failed, show, unscored
 from evalloom.model import Check, Mismatch, show_path, type_name
 

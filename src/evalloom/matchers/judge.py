@@ -6,14 +6,13 @@ it are part of what it grades. An answer that cannot be read is asked for once m
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Any
 
 from msgspec import Struct
 
+from evalloom.asking import block, mark_for, mostly_chinese
+from evalloom.asking.json_text import values_in
 from evalloom.errors import CallError
-from evalloom.matchers.json_text import values_in
 from evalloom.matchers.matcher import Grade, Matcher, Seen, Services, bad_option, number_of, show, text_of, unscored
 from evalloom.model import NO_USAGE, Check, Record, Request, Usage
 
@@ -47,8 +46,6 @@ _VARIANTS: dict[str, tuple[str, str]] = {
 _WITH_REFERENCE = ("reference", "factuality", "model-graded-factuality", "context-recall", "meaning")
 _WITH_SOURCES = ("context-faithfulness", "context-recall", "context-relevance")
 _PLAIN = ("", "llm-rubric", "agent-rubric", "search-rubric", "g-eval", "model-graded-closedqa", "pi", "rubrics")
-_HAN = re.compile(r"[\u3400-\u9fff]")
-_LATIN = re.compile(r"[A-Za-z]+")
 
 
 class Scale(Struct, frozen=True):
@@ -166,13 +163,6 @@ def _question(inputs: Record) -> str:
     return text_of(next(iter(inputs.values())) if len(inputs) == 1 else inputs)
 
 
-def mostly_chinese(text: str) -> bool:
-    """Whether a text has at least as many Chinese characters as words of Latin letters."""
-    text = text[:2000]
-    han = len(_HAN.findall(text))
-    return han > 0 and han >= len(_LATIN.findall(text))
-
-
 async def ask(task: Task, services: Services) -> Grade:
     """The judge's grade for a task; unscored when there is none to be had. BudgetSpent goes through."""
     assert services.judge is not None
@@ -211,9 +201,9 @@ def prompt(task: Task) -> list[Record]:
     ]
     shown = [(name, text) for name, text in parts if text or name == "answer"]
     mark = mark_for("\n".join([task.criterion, *(text for _, text in shown)]))
-    blocks = [f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in shown]
+    blocks = [block(name, mark, text) for name, text in shown]
     instruction = (_CHINESE if task.is_chinese else _ENGLISH).format(mark=mark, form=_form(task))
-    body = "\n\n".join([f"<criterion {mark}>\n{task.criterion}\n</criterion {mark}>", *blocks])
+    body = "\n\n".join([block("criterion", mark, task.criterion), *blocks])
     return [{"role": "system", "content": instruction}, {"role": "user", "content": body}]
 
 
@@ -243,14 +233,6 @@ def _form(task: Task) -> str:
         key = "score"
     reason = "理由" if task.is_chinese else "why, in one or two sentences"
     return f'{{"reason": "<{reason}>", "{key}": <{value}>}}'
-
-
-def mark_for(text: str) -> str:
-    """A mark that the text does not contain: made from the text itself, so that equal questions stay equal."""
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    while mark in text:
-        mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
-    return mark
 
 
 def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> Grade:

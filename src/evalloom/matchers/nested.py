@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from evalloom.asking.json_text import NO_JSON, loads, object_in
 from evalloom.errors import EvalloomError
-from evalloom.matchers.json_text import NO_JSON, loads, object_in
 from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, Services, bad_option, failed, show, unscored
 from evalloom.model import NO_USAGE, Check, Mismatch
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.matchers.json_text import NO_JSON, loads
+from evalloom.asking.json_text import NO_JSON, loads
 from evalloom.matchers.matcher import (
     PASSED,
     Grade,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from evalloom.matchers.json_text import NO_JSON, loads
+from evalloom.asking.json_text import NO_JSON, loads
 from evalloom.matchers.matcher import Grade, Matcher, Seen, bad_option, show, threshold_of, unscored
 from evalloom.matchers.structural import Rules, compare
 from evalloom.model import Check

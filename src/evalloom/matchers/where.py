@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.matchers.json_text import NO_JSON, loads, object_in
+from evalloom.asking.json_text import NO_JSON, loads, object_in
 from evalloom.matchers.matcher import show
 from evalloom.model import Output, type_name
 

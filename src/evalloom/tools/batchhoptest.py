@@ -9,7 +9,7 @@ import click
 
 from evalloom.cli import app
 from evalloom.cli.options import print_findings
-from evalloom.dialects.contract import read_contract
+from evalloom.contract import read_contract
 from evalloom.dialects.dialect import Rules
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.workbench.lint import LintOptions, lint

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom import settings
-from evalloom.dialects.contract import read_contract
+from evalloom.contract import read_contract
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import Mapping, parse_mapping

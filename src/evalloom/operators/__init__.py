@@ -1,0 +1,1 @@
+"""The operators of a hoplet: ask, verify what came back, try again with the reason, and take down every step."""
