@@ -38,8 +38,8 @@ WITH_SOURCES = Rules(root=EXAMPLES / "rag", check_sources_exist=True, check_must
 INTENDED = [
     (EXAMPLES / "first/cases.jsonl", "pipeline", 5, ["file_name"]),
     (HOP, "hop", 20, []),
-    (EXAMPLES / "hop/TestCases/hallucination_flat_result.jsonl", "hop", 3, []),
-    (EXAMPLES / "hop/TestCases/hallucination_view_result.jsonl", "hop", 3, []),
+    (EXAMPLES / "hop/wrappers/flat_result.jsonl", "hop", 3, []),
+    (EXAMPLES / "hop/wrappers/view_result.jsonl", "hop", 3, []),
     (PIPELINE, "pipeline", 12, ["batch_without_aggregation", "intermediate_not_evaluated"]),
     (PROMPT_EVAL, "prompt-eval", 14, []),
     (REPLAY, "replay", 12, []),
@@ -67,7 +67,7 @@ def test_file_is_recognised_and_sound(path: Path, dialect: str, fewest: int, cod
 
 def test_every_example_dataset_is_listed_here() -> None:
     companions = {"project.json", "review_sentiment.yaml", "evalloom.yaml", "prompt.yaml"}
-    companions |= {"answers.yaml", "judge.yaml", "careful.yaml", "hasty.yaml"}
+    companions |= {"answers.yaml", "judge.yaml", "careful.yaml", "hasty.yaml", "checker.yaml"}
     files = {path for path in EXAMPLES.rglob("*") if path.suffix in (".jsonl", ".json", ".csv", ".yaml")}
     assert files - {path for path, *_ in INTENDED} == {path for path in files if path.name in companions} | {FAULTY}
 
@@ -134,7 +134,7 @@ def test_hop_contract_is_found_beside_the_cases(tmp_path: Path) -> None:
 @pytest.mark.req("HOP-14")
 def test_hop_result_files_are_read_in_both_wrappers() -> None:
     for name, failed in (("flat", "verification failed"), ("view", "timeout")):
-        dataset = read(EXAMPLES / f"hop/TestCases/hallucination_{name}_result.jsonl")
+        dataset = read(EXAMPLES / f"hop/wrappers/{name}_result.jsonl")
         audits = [normalize_audit(row.value) for row in dataset if isinstance(row, Row)]
         assert audits[0] is None and audits[1] is not None and audits[-1] is not None
         assert isinstance(audits[1]["result"]["hallucination_detected"], bool)
@@ -173,13 +173,6 @@ def test_replay_prompt_says_what_the_project_says() -> None:
     assert prompt["system"].split("\n\n") == material and prompt["user"] == question
     values = {variable["name"]: variable["value"] for variable in state["variables"]}
     assert prompt["defaults"] == {**values, "user_name": "{{user_name}}"}
-
-
-def test_hop_prompt_keeps_to_the_contract() -> None:
-    contract = read_contract(str(EXAMPLES / "hop/Hoplet/metainfo.md"))
-    prompt = yaml.safe_load((EXAMPLES / "hop/prompt.yaml").read_text(encoding="utf-8"))
-    assert re.findall(r"{{(\w+)}}", prompt["user"]) == list(contract.inputs)
-    assert list(prompt["schema"]["properties"]) == list(contract.outputs)
 
 
 def evalloom_run(folder: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any]]:
@@ -236,7 +229,7 @@ def test_first_example_runs_against_a_server(tmp_path: Path) -> None:
 def test_hop_profiles_can_be_told_apart(tmp_path: Path) -> None:
     _, summary = evalloom_run(tmp_path, "--config", str(EXAMPLES / "hop/evalloom.yaml"))
     careful, hasty = summary["profiles"]["careful"], summary["profiles"]["hasty"]
-    assert careful["pass_rate_low"] > hasty["pass_rate"] and hasty["error"] == 1 and careful["error"] == 0
+    assert careful["pass_rate_low"] > hasty["pass_rate"] and (hasty["error"], careful["error"]) == (2, 0)
 
 
 @pytest.mark.parametrize(("start", "via"), ROUTES)

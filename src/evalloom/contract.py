@@ -14,13 +14,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.errors import usage_error
+from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.model import quote
 
-_TYPES = {
+TYPE_WORDS = {
     **dict.fromkeys(("string", "str", "text", "字符串", "文本"), "string"),
     **dict.fromkeys(("int", "integer", "整数"), "int"),
     **dict.fromkeys(("float", "number", "double", "浮点数", "数字"), "float"),
@@ -83,12 +83,28 @@ def read_contract(given: str) -> Contract:
     return contract
 
 
+def contract_of(metainfo: Path | None, source: Path | None, function: str) -> Contract | None:
+    """The contract of a hoplet: from its metainfo.md, else from its signature; none where neither names a field."""
+    if metainfo is not None:
+        return read_contract(str(metainfo))
+    if source is None or source.suffix != ".py":
+        return None
+    try:
+        found = read_contract(f"{source}:{function}")
+    except EvalloomError:
+        return None
+    types = {field.type for field in found.inputs.values()}
+    # `f(session, input_data)` under any names says nothing of what is in its data.
+    is_data = types <= {"any"} or (len(found.inputs) == 1 and types == {"object"})
+    return None if is_data else found
+
+
 def _field_type(written: str, given: str) -> str:
     word = re.split(r"[\[\s(,|<]", written.strip().strip("`").lower(), maxsplit=1)[0]
-    if word and word not in _TYPES:
+    if word and word not in TYPE_WORDS:
         allowed = "string, int, float, bool, array or object"
         raise usage_error("contract_type", f"--contract {given}: expected the type {allowed}, got {quote(written)}")
-    return _TYPES.get(word, "any")
+    return TYPE_WORDS.get(word, "any")
 
 
 def _from_document(path: Path, given: str) -> Contract:
@@ -178,13 +194,17 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, given: str) -> dic
     first_default = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
     found = {}
     for number, argument in enumerate(arguments):
-        if argument.arg in ("session", "self", "input_data"):
+        if argument.arg in ("session", "self", "input_data") or _is_session(argument.annotation):
             continue
         has_default = first_default <= number < len(node.args.posonlyargs) + len(node.args.args)
         if argument in node.args.kwonlyargs:
             has_default = node.args.kw_defaults[node.args.kwonlyargs.index(argument)] is not None
         found[argument.arg] = _annotated(argument.annotation, given, required=not has_default)
     return found
+
+
+def _is_session(annotation: ast.expr | None) -> bool:
+    return annotation is not None and ast.unparse(annotation).strip("'\"").endswith("HopSession")
 
 
 def _members(returns: ast.expr | None, classes: dict[str, ast.ClassDef], given: str) -> dict[str, Field]:
@@ -207,4 +227,4 @@ def _annotated(annotation: ast.expr | None, given: str, required: bool = True) -
         required = False
         written = written.replace("Optional[", "").replace("| None", "").replace("None |", "").strip()
     word = re.split(r"[\[\s|]", written, maxsplit=1)[0].lower()
-    return Field(_TYPES.get(word, "any"), required)
+    return Field(TYPE_WORDS.get(word, "any"), required)

@@ -151,6 +151,8 @@ class Request(Struct, frozen=True, omit_defaults=True):
     tools: list[Record] = []
     repeat: int = 0
     """Which repetition this is: repeats of one case must not share an answer through the cache."""
+    pinned: Record = {}
+    """Parameters that hold whatever the profile says: three answers are compared at a temperature of their own."""
 
 
 class Response(Struct, frozen=True, omit_defaults=True):
@@ -301,6 +303,8 @@ class Batch(Struct, frozen=True):
     profiles: list[Profile] = []
     models: dict[str, str] = {}
     """The model behind each llm that the profiles name."""
+    params: dict[str, Record] = {}
+    """The parameters that go to the `run` llm of each profile."""
     options: Record = {}
     finished_at: str = ""
     scored_at: str = ""

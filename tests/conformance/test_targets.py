@@ -37,9 +37,9 @@ def spec_of(kind: str, way: str, folder: Path, port: int = 9, edit: str = "") ->
     if kind == "prompt":
         (folder / "p.md").write_text(f"{way}{edit}\n{{{{all}}}}")
         return {"prompt": "p.md"}
-    if kind == "python":
+    if kind in ("python", "hoplet"):
         (folder / "conforming.py").write_text(CODE + f"# {edit}\n")
-        return {"python": f"conforming.py:{way}"}
+        return {kind: f"conforming.py:{way}"}
     if kind == "http":
         return {"http": f"http://127.0.0.1:{port}/{way}{edit}"}
     if kind == "command":

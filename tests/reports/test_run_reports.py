@@ -77,7 +77,18 @@ def skipped() -> ReportRow:
     return Run("k4", "sum", "deep", 0, 2), Scored("k4", "skipped", verdicts=verdicts)
 
 
-BATCH = {"id": "20260105-080000-ab12", "dataset": FILE, "target": "prompt:ask.txt", "profiles": ["快", "deep"]}
+BATCH: dict[str, Any] = {
+    "id": "20260105-080000-ab12",
+    "created_at": "2026-01-05T08:00:00+00:00",
+    "datasets": [{"path": FILE, "dialect": "hop"}],
+    "target": "prompt:ask.txt",
+    "profiles": [
+        {"name": "快", "run": "small", "verify": "large"},
+        {"name": "deep", "run": "large", "verify": "large"},
+    ],
+    "models": {"small": "s-1", "large": ""},
+    "params": {"快": {"temperature": 0.1}, "deep": {}},
+}
 SUMMARY = {"total": 4, "passed": 1, "failed": 1, "error": 1, "skipped": 1, "pass_rate": 0.3333333333333333}
 GATES = [{"text": "pass_rate >= 90%", "holds": False, "actual": 0.333333333, "reason": "pass_rate is 0.333333"}]
 REPORT = RunReport(BATCH, SUMMARY, GATES, [passed(), failed(), broken(), skipped()])

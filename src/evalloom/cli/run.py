@@ -20,7 +20,7 @@ from evalloom.reports.lint import tell
 from evalloom.settings import keys
 from evalloom.workbench.dry_run import look_ahead
 from evalloom.workbench.evaluate import InvalidData, Live, evaluate
-from evalloom.workbench.outputs import reporters_for, write_outputs
+from evalloom.workbench.outputs import Outputs, reporters_for, write_outputs
 from evalloom.workbench.plan import Plan, Reading
 from evalloom.workbench.prepare import Asked, prepare
 from evalloom.workbench.results import Results
@@ -46,15 +46,15 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     Exit codes: 0 good, 1 a case or a gate failed, 2 wrong usage or invalid data, 3 could not finish.
     """
     refuse_conflicts(datasets, flags)
-    asked = _asked(datasets, flags)
+    asked = asked_of(datasets, flags)
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    run = _Run(asked, flags["as_json"])
+    run = RunCommand(asked, flags["as_json"])
     if flags["dry_run"]:
         return run.look_ahead(resume)
     return run.again_and_again(resume) if flags["watch"] else run.once(resume)
 
 
-def _asked(datasets: tuple[str, ...], flags: dict[str, Any]) -> Asked:
+def asked_of(datasets: tuple[str, ...], flags: dict[str, Any]) -> Asked:
     return Asked(
         datasets,
         flags["config"],
@@ -68,12 +68,13 @@ def _asked(datasets: tuple[str, ...], flags: dict[str, Any]) -> Asked:
     )
 
 
-class _Run:
-    """One call of the command, which `--watch` repeats."""
+class RunCommand:
+    """One call of the command, which `--watch` repeats; `outputs` are files to write beside those of `-o`."""
 
-    def __init__(self, asked: Asked, as_json: bool) -> None:
+    def __init__(self, asked: Asked, as_json: bool, outputs: Outputs | None = None) -> None:
         self._asked = asked
         self._as_json = as_json
+        self._outputs = outputs or []
         self._last: Results | None = None
 
     def look_ahead(self, resume: Resume) -> int:
@@ -87,7 +88,7 @@ class _Run:
 
     def once(self, resume: Resume) -> int:
         plan = prepare(self._asked)
-        outputs = reporters_for(plan.options.output)
+        outputs = [*self._outputs, *reporters_for(plan.options.output)]
         written = [path for path, _ in outputs] + [Path(name) for name in [plan.record] if name]
         refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
         live = Live()

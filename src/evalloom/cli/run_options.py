@@ -13,16 +13,18 @@ from evalloom.reports import RUN_REPORTERS
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SUFFIXES = " ".join(reporter.suffix for reporter in RUN_REPORTERS)
-_OPTIONS = (
+_WHAT = (
     click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml."),
-    click.option("--target", default="", help="prompt:FILE, python:module:function, http:URL or command:…"),
+    click.option("--target", default="", help="prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK"),
     click.option("--profile", "profiles", multiple=True, metavar="P", help="A profile or llm; may be repeated."),
     click.option("-j", "--concurrency", type=int, metavar="N", help="Runs at once; 16 by default."),
     click.option("--repeat", type=int, metavar="N", help="Run each case N times."),
+    click.option("--variants", multiple=True, metavar="A,B", help="Variants of a pipeline."),
+)
+_HOW = (
     click.option("--limit", type=int, metavar="N", help="Only the first N cases."),
     click.option("--tags", multiple=True, metavar="T,…", help="Only cases with one of these tags."),
     click.option("--filter", "filter", metavar="EXPR", help="Only cases for which this holds, e.g. 'len(text) < 80'."),
-    click.option("--variants", multiple=True, metavar="A,B", help="Variants of a pipeline."),
     click.option("--judge", default="", metavar="LLM", help="Who answers for judge checks."),
     click.option("--no-cache", is_flag=True, help="Ask again what was answered before at temperature 0."),
     click.option("--allow-code", is_flag=True, help="Run code that data files name. Only for files you trust."),
@@ -40,13 +42,22 @@ _OPTIONS = (
     click.option("--replay", default="", metavar="FILE", help="Take every answer from a file that --record wrote."),
     click.option("-o", "--output", multiple=True, metavar="FILE", help=f"Also write the results: {_SUFFIXES}"),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object."),
-    click.option("--watch", is_flag=True, help="Run again what a change of the files affects, until Ctrl-C."),
 )
+_WATCH = click.option("--watch", is_flag=True, help="Run again what a change of the files affects, until Ctrl-C.")
 
 
 def run_options(command: Command) -> Command:
     """All flags of `evalloom run`, in this order."""
-    for option in reversed(_OPTIONS):
+    return _with((*_WHAT, *_HOW, _WATCH), command)
+
+
+def engine_options(command: Command) -> Command:
+    """The flags that mean the same in every command that runs cases, under whichever name."""
+    return _with(_HOW, command)
+
+
+def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command
 

@@ -52,7 +52,7 @@ def result_lines(results: Results) -> Iterator[Line]:
     yield from _table(results)
     yield from _spent(summary)
     for reason, number in list(results.unscored().items())[:_SHOWN]:
-        yield f"unscored {number}: {_short(reason, _MESSAGE_WIDTH)}", "yellow"
+        yield f"unscored {number}: {short(reason, _MESSAGE_WIDTH)}", "yellow"
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
@@ -68,7 +68,7 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
     )
     yield head, _STYLES.get(scored.status, "yellow")
     if run.error:
-        yield f"    {_short(run.error, _MESSAGE_WIDTH)}", ""
+        yield f"    {short(run.error, _MESSAGE_WIDTH)}", ""
     for verdict in scored.verdicts:
         if verdict.status != "passed" or with_trace:
             yield from _verdict_lines(verdict)
@@ -91,7 +91,7 @@ def _trace_lines(run: Run) -> Iterator[Line]:
 
 def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
     word = "" if verdict.status == "failed" else f" {verdict.status}"
-    reason = _short(verdict.reason)
+    reason = short(verdict.reason)
     yield f"    {printable(verdict.name)}{word}: {reason or 'as expected'}", ""
     for mismatch in verdict.mismatches[:3]:
         line = _mismatch(mismatch)
@@ -118,8 +118,8 @@ def _table(results: Results) -> Iterator[Line]:
             str(one.total),
             *(str(getattr(one, status)) for status in shown),
             *_rates(one),
-            _seconds(one.p50_latency_s),
-            _seconds(one.p95_latency_s),
+            seconds(one.p50_latency_s),
+            seconds(one.p95_latency_s),
         ]
         for name, one in profiles.items()
     ]
@@ -182,7 +182,7 @@ def dry_run_lines(ahead: Ahead) -> Iterator[Line]:
     there = f", {ahead.there} of them in {ahead.batch} already" if ahead.there else ""
     yield f"runs      {ahead.total}{there}; {ahead.to_run} to run", "bold"
     if ahead.errors:
-        yield f"errors    {ahead.errors} of them before anything is sent: {_short(ahead.first_error)}", "red"
+        yield f"errors    {ahead.errors} of them before anything is sent: {short(ahead.first_error)}", "red"
     if ahead.tokens_low is None:
         yield "cost      unknown: only a prompt can be estimated without calling it", ""
         return
@@ -195,15 +195,17 @@ def dry_run_lines(ahead: Ahead) -> Iterator[Line]:
 
 def _value(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return _short(repr(text) if isinstance(value, str) else text)
+    return short(repr(text) if isinstance(value, str) else text)
 
 
-def _short(text: str, width: int = _WIDTH) -> str:
+def short(text: str, width: int = _WIDTH) -> str:
+    """A text on one line, cut when it is long."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def _seconds(value: float | None) -> str:
+def seconds(value: float | None) -> str:
+    """A time as people read it."""
     if value is None:
         return "-"
     return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"

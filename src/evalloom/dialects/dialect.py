@@ -67,6 +67,10 @@ class Dialect(Struct, frozen=True):
     schema: Callable[[], Record] | None = None
     is_case: Callable[[Record], bool] = _always
     """Whether a record is a case at all (a meta line is not)."""
+    same_case: Callable[[Record], str] | None = None
+    """What stands for the case of a row, where several rows of a file may be of one case; empty for any other row."""
+    fit: Callable[[Case, Contract], Case] | None = None
+    """A case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None
     """The records inside one whole document such as a config file; None when it is not of this format."""
     pair: Callable[[Record], tuple[str, str] | None] | None = None

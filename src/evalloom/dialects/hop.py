@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -12,11 +13,14 @@ from evalloom.contract import Contract
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
 from evalloom.errors import did_you_mean
-from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.model import Case, Check, Origin, Outcome, Record, Remark, error, quote, type_name, warning
 
 DIFFICULTIES = ("easy", "medium", "hard")
 OWN_FIELDS = ("id", "tag", "description", "difficulty", "hop_result", "hop_stats", "profile", "_type")
 """The format's own fields; together with `expected_*` they never reach the function (HOP-2)."""
+
+RESULT_FIELDS = ("hop_result", "hop_stats", "profile")
+"""What a result row in the flat wrapper has beside the fields of its case (HOP-6)."""
 
 _OWN = frozenset(OWN_FIELDS)
 _ANY_DIFFICULTY = (None, *DIFFICULTIES)
@@ -60,7 +64,7 @@ def normalize_audit(record: Record) -> Record | None:
     stats = record.get("hop_stats") if isinstance(record.get("hop_stats"), dict) else {}
     case = normalize_input(record)
     if not is_view_row(record):
-        case = {name: value for name, value in case.items() if name not in ("hop_result", "hop_stats", "profile")}
+        case = {name: value for name, value in case.items() if name not in RESULT_FIELDS}
     return {
         "case": case,
         "result": unpack_result(record.get("result" if is_view_row(record) else "hop_result")),
@@ -72,10 +76,11 @@ def normalize_audit(record: Record) -> Record | None:
 
 def unpack_result(packed: Any) -> Any:
     """The value in a result: JSON text (also twice encoded), `[status, json]`, a value as it is, or text kept raw."""
-    for _ in range(3):
-        if isinstance(packed, list) and len(packed) == 2 and packed[0] in ("OK", "LACK_OF_INFO", "UNCERTAIN", "FAIL"):
+    for depth in range(3):
+        if isinstance(packed, list) and len(packed) == 2 and packed[0] in get_args(Outcome):
             packed = packed[1]
-        if not isinstance(packed, str):
+        # Inside, only what was encoded twice is unpacked again: the text "2024" stays a text.
+        if not isinstance(packed, str) or (depth and not packed.lstrip().startswith(("{", "[", '"'))):
             return packed
         try:
             packed = msgspec.json.decode(packed)
@@ -106,7 +111,9 @@ def identity(record: Record) -> str | int | None:
     if not isinstance(found, int) or isinstance(found, bool):
         return None
     if "hop_result" in record or "hop_stats" in record:
-        return f"{found} of profile {record.get('profile')}"
+        stats = record.get("hop_stats")
+        repeat = stats.get("repeat") if isinstance(stats, dict) else None
+        return f"{found} of profile {record.get('profile')}" + (f", repeat {repeat}" if repeat else "")
     return None if is_view_row(record) else found
 
 
@@ -236,6 +243,19 @@ def _meta(record: Record, case: Record) -> Record:
 _OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
 
 
+def same_case(record: Record) -> str:
+    """What stands for the case in a result row: under several profiles it is one and the same (HOP-3)."""
+    if is_view_row(record) or "profile" not in record or not is_result(record):
+        return ""
+    own = {name: value for name, value in record.items() if name not in RESULT_FIELDS}
+    return json.dumps(own, sort_keys=True)
+
+
+def fit(case: Case, contract: Contract) -> Case:
+    """A case whose inputs are the contract's fields, also where one is named like a field of the format (HOP-2)."""
+    return msgspec.structs.replace(case, inputs=inputs_of(case.raw, contract))
+
+
 def where_of(field: str) -> str:
     """Where an output field is found; the field `output` is the plain output itself."""
     return "output" if field == "output" else f"output.{field}"
@@ -305,4 +325,6 @@ DIALECT = Dialect(
     schema=schema,
     is_case=lambda record: not is_meta(record),
     ids_increase=True,
+    same_case=same_case,
+    fit=fit,
 )

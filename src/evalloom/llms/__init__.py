@@ -152,9 +152,9 @@ class WithParams:
 
     async def __call__(self, request: Request) -> Response:
         """The answer to the request with the llm's own parameters below it."""
-        merged = {**self._params, **request.params}
+        merged = {**self._params, **request.params, **request.pinned}
         params = {name: value for name, value in merged.items() if value is not None}
-        return await self._llm(msgspec.structs.replace(request, params=params))
+        return await self._llm(msgspec.structs.replace(request, params=params, pinned={}))
 
 
 __all__ = ["LLMS", "LlmOptions", "Llms", "estimate_tokens"]

@@ -7,6 +7,7 @@ from typing import IO, Protocol, TypeVar
 
 from evalloom.errors import usage_error
 from evalloom.reports import (
+    hop_results,
     lint_github,
     lint_json,
     lint_markdown,
@@ -40,15 +41,15 @@ class RunReporter(Protocol):
 
 
 LINT_REPORTERS: tuple[LintReporter, ...] = (lint_text, lint_json, lint_markdown, lint_sarif, lint_github)
-RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, run_jsonl, run_csv, run_junit)
+RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, hop_results, run_jsonl, run_csv, run_junit)
 
 Reporter = TypeVar("Reporter", LintReporter, RunReporter)
 
 
 def by_suffix(path: Path, reporters: tuple[Reporter, ...]) -> Reporter:
-    """The reporter whose files have this extension."""
+    """The reporter whose files have this extension; `.hop.jsonl` stands before `.jsonl`."""
     for reporter in reporters:
-        if reporter.suffix == path.suffix.lower():
+        if path.name.lower().endswith(reporter.suffix):
             return reporter
     known = ", ".join(reporter.suffix for reporter in reporters)
     raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {known}")

@@ -103,7 +103,7 @@ class Traced:
         start = perf_counter()
         params = {**request.params, **self._params} if self._params else request.params
         # A target may go on writing to its list of messages; this is what it was when it was sent.
-        sent = Request(request.messages.copy(), params, request.answer, request.tools, self._repeat)
+        sent = Request(request.messages.copy(), params, request.answer, request.tools, self._repeat, request.pinned)
         entry: Record = {"type": "llm", "llm": self._name, "request": sent}
         self._trace.append(entry)
         try:

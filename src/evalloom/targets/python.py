@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
-from traceback import StackSummary, TracebackException
 from types import CellType
-from typing import Any, NamedTuple
+from typing import Any
 
-from evalloom.errors import BudgetSpent, CallError, did_you_mean, usage_error
-from evalloom.functions import NoFunction, copied, find_function, is_ours, sources_of
+from evalloom.errors import usage_error
+from evalloom.functions import NoFunction, copied, find_function, sources_of
 from evalloom.model import Context, Output, Record, quote
+from evalloom.targets.calling import Callee, parameters_of
 from evalloom.targets.target import (
-    CLAMP,
     DEFAULTS,
     TIMEOUT_S,
     BuiltTarget,
     Kind,
     TargetOptions,
     digest_of,
-    listed,
     text_in,
     time_limit,
     within,
 )
 from evalloom.targets.value import as_output
-from evalloom.threads import Threads
-
-_LONGEST_MESSAGE = 1000
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
@@ -74,116 +67,23 @@ def _built(
 
 
 class PythonTarget:
-    """Calls a function with the inputs that it takes; one that is not async runs in a thread."""
+    """Calls a function with the inputs that it takes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._parameters = _parameters(function)
-        # An object whose class says how it is called is async when that method is.
-        self._is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
-        self._threads = Threads()
-        required = self._parameters.required
+        self._callee = Callee(function, as_output)
+        self._parameters = parameters_of(function)
+        self._contexts = self._parameters.annotated(Context)
+        required = [name for name in self._parameters.required if name not in self._contexts]
         self.variables = frozenset(required) if len(required) > 1 else frozenset[str]()
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
-        args, named = self._parameters.bind(copied(inputs), context)
-        try:
-            if self._is_async:
-                value = await self._function(*args, **named)
-            else:
-                value = await self._threads.run(lambda: self._function(*args, **named))
-                if inspect.isawaitable(value):
-                    value = await value
-            return as_output(value)
-        except (CallError, BudgetSpent):
-            raise
-        except asyncio.CancelledError as fault:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Nobody cancelled this call: it is something inside that was cancelled, and let it through.
-            raise _raised(fault, context) from None
-        except (Exception, SystemExit) as fault:  # users' code
-            raise _raised(fault, context) from None
+        ours = dict.fromkeys(self._contexts, context)
+        if "context" in self._parameters.names and "context" not in inputs:
+            ours["context"] = context
+        return await self._callee(*self._parameters.bind(copied(inputs), ours), context)
 
     async def close(self) -> None:
-        self._threads.close()
-
-
-class _Parameters(NamedTuple):
-    """What a function takes: `contexts` are the parameters that are meant for the Context."""
-
-    name: str
-    names: tuple[str, ...] = ()
-    by_position: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-    contexts: tuple[str, ...] = ()
-    takes_any: bool = False
-    is_unknown: bool = False
-
-    def bind(self, inputs: Record, context: Context) -> tuple[list[Any], Record]:
-        """The arguments for a case: its inputs by name, or all of them as the one parameter there is."""
-        if self.is_unknown:
-            return [inputs], {}
-        given: Record = dict.fromkeys(self.contexts, context)
-        if "context" in self.names and "context" not in inputs:
-            given["context"] = context
-        needed = [name for name in self.required if name not in given]
-        missing = [name for name in needed if name not in inputs]
-        if missing and len(needed) == 1:
-            given[missing[0]] = inputs
-        elif missing:
-            raise CallError("missing_argument", self._lacks(missing[0], inputs))
-        else:
-            names = inputs if self.takes_any else [name for name in self.names if name in inputs]
-            given = {**{name: inputs[name] for name in names}, **given}
-        by_position = [*takewhile(given.__contains__, self.by_position)]
-        return [given.pop(name) for name in by_position], given
-
-    def _lacks(self, name: str, inputs: Record) -> str:
-        has = f"the inputs of the case are {listed(inputs)}{did_you_mean(name, inputs)}"
-        return f"{self.name}() needs {name!r}; {has}"
-
-
-def _parameters(function: Callable[..., Any]) -> _Parameters:
-    name = getattr(function, "__name__", type(function).__name__)
-    try:
-        found = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        # Some functions written in C do not say what they take.
-        return _Parameters(name, is_unknown=True)
-    named = [one for one in found if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    contexts = tuple(one.name for one in named if _is_context(one.annotation))
-    return _Parameters(
-        name=name,
-        names=tuple(one.name for one in named if one.name not in contexts),
-        by_position=tuple(one.name for one in named if one.kind is one.POSITIONAL_ONLY),
-        required=tuple(one.name for one in named if one.default is one.empty and one.name not in contexts),
-        contexts=contexts,
-        takes_any=any(one.kind is one.VAR_KEYWORD for one in found),
-    )
-
-
-def _is_context(annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        return annotation.rpartition(".")[2] == "Context"
-    return annotation is Context
-
-
-def _raised(fault: BaseException, context: Context) -> CallError:
-    """The error of a run whose function raised; the traceback, without our own frames, goes to the trace."""
-    traceback = TracebackException.from_exception(fault)
-    _leave_out_ours(traceback)
-    context.trace.append({"type": "traceback", "text": "".join(traceback.format())[-CLAMP:]})
-    said = "".join(traceback.format_exception_only()).strip()
-    return CallError("target_raised", said if len(said) <= _LONGEST_MESSAGE else said[:_LONGEST_MESSAGE] + "…")
-
-
-def _leave_out_ours(traceback: TracebackException | None) -> None:
-    while traceback is not None:
-        frames = [frame for frame in traceback.stack if not is_ours(frame.filename)]
-        traceback.stack = StackSummary.from_list(frames)
-        traceback = traceback.__cause__ or traceback.__context__
+        await self._callee.close()
 
 
 def _marks(function: Any) -> list[Any]:

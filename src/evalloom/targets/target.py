@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from evalloom.contract import Contract
 from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
 from evalloom.model import Context, Output, Record, Target, quote, type_name
 
@@ -28,6 +29,8 @@ class TargetOptions(Struct, frozen=True):
 
     timeout_s: float | None = None
     environ: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] = ()
+    """What a target that writes files of its own must hide in them."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -58,6 +61,10 @@ class BuiltTarget(Struct, frozen=True):
     secrets: tuple[str, ...] = ()
     closing: Callable[[], Awaitable[None]] = _nothing
     optional: frozenset[str] = frozenset()
+    contract: Contract | None = None
+    """The inputs that it receives and the outputs that it gives, where it says so."""
+    remarks: Callable[[], Iterable[str]] = tuple
+    """What there is to tell when the batch is over."""
 
     async def close(self) -> None:
         await self.closing()

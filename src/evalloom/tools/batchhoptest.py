@@ -1,40 +1,75 @@
-"""`batchhoptest`: checks a HOP task's data against its contract. Running it is not part of this version."""
+"""`batchhoptest`: a HOP task over its cases under all profiles, with the flags people know (HOP-4)."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from pathlib import Path
+from itertools import takewhile
+from typing import Any
 
 import click
 
 from evalloom.cli import app
-from evalloom.cli.options import print_findings
-from evalloom.contract import read_contract
-from evalloom.dialects.dialect import Rules
-from evalloom.errors import EvalloomError, usage_error
-from evalloom.workbench.lint import LintOptions, lint
+from evalloom.cli.run import RunCommand, asked_of
+from evalloom.cli.run_options import engine_options, refuse_conflicts
+from evalloom.reports import hop_results
+from evalloom.workbench.hop import find_task
+from evalloom.workbench.resume import Resume
 
 TOOL = "batchhoptest"
 
 
-@click.command(TOOL, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--task", required=True, help="Task folder with Hoplet/metainfo.md and TestCases/.")
-@click.option("--data", default="", help="Cases to check; by default every file of the task's TestCases/.")
-def command(task: str, data: str) -> int:
-    """Check the cases of a HOP task against its contract.
+class _Command(click.Command):
+    """Takes `--profiles p1 p2` as well as `--profiles p1,p2`."""
 
-    Exit codes: 2 the cases have errors, 3 they are fine but cannot be run: this version only checks them.
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, joined(args))
+
+
+def joined(args: list[str]) -> list[str]:
+    """The same arguments, with all that stands behind `--profiles` as one, parted by commas."""
+    if "--profiles" not in args:
+        return args
+    start = args.index("--profiles") + 1
+    names = [*takewhile(lambda arg: not arg.startswith("-"), args[start:])]
+    return [*args[:start], ",".join(names), *joined(args[start + len(names) :])] if names else args
+
+
+@click.command(TOOL, cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--task", required=True, help="Task folder with Hoplet/Hop.py and TestCases/, or module:function.")
+@click.option("--data", default="", metavar="FILE", help="The cases; by default the only file of cases in TestCases/.")
+@click.option("--workers", type=int, default=5, show_default=True, metavar="N", help="Runs at once.")
+@click.option("--profiles", multiple=True, metavar="P…", help="Profiles, parted by spaces or commas; by default all.")
+@click.option("--settings", "config", default="", metavar="FILE", help="By default the task's settings.yaml.")
+@click.option("--out", default="", metavar="FILE", help="The result file; by default a new one in TestCases/.")
+@engine_options
+def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
+    """Run a hoplet over cases under several profiles, and write what came of it.
+
+    The settings are settings.yaml or evalloom.yaml in the task's folder or in one around it.
+
+    \b
+    batchhoptest --task examples/hop
+    batchhoptest --task examples/hop --profiles careful hasty --workers 8 --out results.jsonl
+    batchhoptest --task my_module:check_hop --data cases.jsonl --settings settings.yaml
+    batchhoptest --task examples/hop --resume          go on where it was stopped
+
+    Exit codes: 0 good, 1 a case failed, 2 wrong usage or invalid data, 3 could not finish.
     """
-    folder = Path(task)
-    metainfo = folder / "Hoplet" / "metainfo.md"
-    if not metainfo.is_file():
-        raise usage_error("task_missing", f"--task {task}: expected a folder with Hoplet/metainfo.md in it")
-    rules = Rules(contract=read_contract(str(metainfo)))
-    report = lint([data or str(folder / "TestCases")], LintOptions(dialect="hop", rules=rules, tool=TOOL))
-    print_findings(report)
-    if not report.passed:
-        return report.exit_code
-    raise EvalloomError("cannot_run_yet", "the cases are fine, but this version of evalloom does not run them")
+    found = find_task(task, data, config, out)
+    flags |= {"concurrency": flags["workers"], "repeat": None, "variants": (), "watch": False}
+    flags |= {"config": found.config, "target": found.target, "dialect": "hop", "mapping": "", "encoding": ""}
+    flags["profiles"] = flags["profiles"] or found.profiles()
+    refuse_conflicts((data,), flags)
+    run = RunCommand(asked_of((str(found.data),), flags), flags["as_json"], [(found.results, hop_results)])
+    resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
+    if flags["dry_run"]:
+        return run.look_ahead(resume)
+    code = run.once(resume)
+    if not flags["as_json"]:
+        click.echo(f"The results: {found.results.as_posix()}")
+        click.echo(f"Next: evalloom stats {shlex.quote(found.results.parent.as_posix())}")
+    return code
 
 
 def main() -> None:

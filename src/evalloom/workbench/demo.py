@@ -77,7 +77,7 @@ class Suite(Struct, frozen=True):
 
 SUITES = (
     Suite("first", passed=4, failed=1),
-    Suite("hop", passed=37, failed=10, error=1),
+    Suite("hop", passed=39, failed=7, error=2),
     Suite("pipeline", passed=11, failed=1, unscored=1),
     Suite("prompt-eval", passed=13, failed=3, unscored=1),
     Suite("replay", passed=10, failed=2, unscored=2),
@@ -98,8 +98,8 @@ class Example(Struct, frozen=True):
 
 EXAMPLES = (
     Example("hop/TestCases/hallucination_cases.jsonl", "hop"),
-    Example("hop/TestCases/hallucination_flat_result.jsonl", "hop"),
-    Example("hop/TestCases/hallucination_view_result.jsonl", "hop"),
+    Example("hop/wrappers/flat_result.jsonl", "hop"),
+    Example("hop/wrappers/view_result.jsonl", "hop"),
     Example(
         "pipeline/testsets/review_sentiment_basic_v1.jsonl",
         "pipeline",

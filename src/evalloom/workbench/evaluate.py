@@ -71,7 +71,8 @@ def evaluate(
 def count_cases(plan: Plan, report: LintReport | None) -> int:
     """How many cases are chosen; the linter has counted them, unless a choice is made among them."""
     options = plan.options
-    if report is None or options.tags or options.filter:
+    repeats = any(data.dialect.same_case for data in plan.datasets())
+    if report is None or options.tags or options.filter or repeats:
         return sum(1 for _ in plan.cases())
     found = sum(one.cases for one in report.checked)
     return found if options.limit is None else min(found, options.limit)
@@ -132,6 +133,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     finally:
         await llms.close()
         await plan.target.close()
+    for remark in plan.target.remarks():
+        warn(remark)
     return Results(log.path, summary, live.tally, plan.known.gates, stopped)
 
 

@@ -71,7 +71,7 @@ def _jsonl(records: Iterable[Record]) -> str:
 
 _HOP = Suite(
     "TestCases/cases.jsonl",
-    "prompt:prompt.yaml",
+    "hoplet:.",
     {
         "TestCases/cases.jsonl": _jsonl(
             [
@@ -96,21 +96,26 @@ _HOP = Suite(
 |---|---|---|---|
 | `is_positive` | bool | yes | Whether the text is positive |
 """,
-        "prompt.yaml": """\
-system: Say whether the text is positive. 判断文本是否正面。
-user: "{{text}}"
-schema:
-  type: object
-  required: [is_positive]
-  properties: {is_positive: {type: boolean}}
+        "Hoplet/Hop.py": """\
+\"\"\"A hoplet: it asks through its session, which verifies each answer and tries again.\"\"\"
+
+from evalloom.hop import HopSession
+
+
+async def sentiment_hop(session: HopSession, input_data: dict):
+    status, is_positive = await session.hop_judge("Is this text positive?", input_data["text"])
+    return status, {"is_positive": is_positive}
 """,
         "answers.yaml": """\
 # The first rule whose text stands in the prompt answers; `default` answers when there is none.
 rules:
+  # Asked to verify an answer, it must choose among four outcomes.
+  - match: LACK_OF_INFO
+    answer: {status: OK, reason: The answer fits the text.}
   - match: 真是“好”极了
-    answer: {is_positive: false}
+    answer: {answer: false, reason: It is meant ironically.}
 
-default: {is_positive: true}
+default: {answer: true, reason: It sounds positive.}
 """,
     },
 )

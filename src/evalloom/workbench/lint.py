@@ -27,7 +27,7 @@ from evalloom.validate import validate
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
 _SKIPPED_FOLDERS = ("node_modules", "__pycache__")
 _REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
-_SKIPPED_FILES = ("evalloom.yaml", "package.json", "package-lock.json")
+_SKIPPED_FILES = ("evalloom.yaml", "settings.yaml", "observer.jsonl", "package.json", "package-lock.json")
 
 
 class LintOptions(Struct, frozen=True):

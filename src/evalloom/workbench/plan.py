@@ -109,6 +109,11 @@ class Plan(Struct, frozen=True):
             target_digest=self.target.digest,
             profiles=list(self.profiles),
             models={name: settings.llm_of(self.known, name).model for name in self.llm_names()},
+            params={
+                one.name: {**settings.llm_of(self.known, one.run).params, **one.params}
+                for one in self.profiles
+                if one.run
+            },
             options=msgspec.to_builtins(self.options),
         )
 
@@ -138,13 +143,35 @@ class Plan(Struct, frozen=True):
         for case in self.given:
             yield Chosen(self.with_checks(case), "")
         for dataset in self.datasets():
-            name = dataset.dialect.name
-            if self.options.skip_invalid:
-                yield from self._examined(dataset)
-                continue
-            for item in dataset.cases():
-                if not isinstance(item, Problem):
-                    yield Chosen(self.with_checks(item), name)
+            for one in self._each_once(dataset, self._rows(dataset)):
+                yield one._replace(case=self.with_checks(self._fitted(one.case, dataset)))
+
+    def _rows(self, dataset: Dataset) -> Iterator[Chosen]:
+        if self.options.skip_invalid:
+            return self._examined(dataset)
+        items = (item for item in dataset.cases() if not isinstance(item, Problem))
+        return (Chosen(case, dataset.dialect.name) for case in items)
+
+    def _each_once(self, dataset: Dataset, rows: Iterator[Chosen]) -> Iterator[Chosen]:
+        """Every case once, also where a file holds what became of it under several profiles."""
+        same_case = dataset.dialect.same_case
+        if same_case is None:
+            return rows
+        seen: set[str] = set()
+
+        def is_new(one: Chosen) -> bool:
+            case = same_case(one.case.raw)
+            stands = _digest(case) if case else ""
+            is_known = stands in seen
+            seen.update([stands] if stands else [])
+            return not is_known
+
+        return filter(is_new, rows)
+
+    def _fitted(self, case: Case, dataset: Dataset) -> Case:
+        """A case with the inputs that the target's contract names."""
+        contract, fit = self.reading.rules.contract, dataset.dialect.fit
+        return fit(case, contract) if contract is not None and fit is not None else case
 
     def with_checks(self, case: Case) -> Case:
         """A case with the user's own checks beside those of its dataset."""
@@ -175,7 +202,7 @@ class Plan(Struct, frozen=True):
                     )
                 seen.add(identity if identity is not None else "")
                 case = case if case.id else msgspec.structs.replace(case, id=str(number))
-                yield Chosen(self.with_checks(case), dialect.name, "; ".join(faults))
+                yield Chosen(case, dialect.name, "; ".join(faults))
 
     def _choice(self) -> Callable[[Case], bool]:
         tags, text = frozenset(self.options.tags), self.options.filter

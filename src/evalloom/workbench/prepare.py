@@ -68,7 +68,7 @@ def _plan(asked: Asked, known: Settings) -> Plan:
         options,
         sources=() if asked.given else _sources(asked, known),
         given=asked.given,
-        reading=asked.reading,
+        reading=_reading(asked.reading, target),
         checks=checks,
         functions=functions_of(checks, known.folder),
         judge=judge,
@@ -76,6 +76,14 @@ def _plan(asked: Asked, known: Settings) -> Plan:
         record=asked.record,
         replay=asked.replay,
     )
+
+
+def _reading(reading: Reading, target: BuiltTarget) -> Reading:
+    """How datasets are read: held against the contract that the target declares."""
+    if target.contract is None or reading.rules.contract is not None:
+        return reading
+    rules = msgspec.structs.replace(reading.rules, contract=target.contract)
+    return msgspec.structs.replace(reading, rules=rules)
 
 
 def _check_llm(llm: LlmSettings, options: RunSettings, known: Settings) -> None:
@@ -106,7 +114,7 @@ def _check_options(options: RunSettings, known: Settings) -> None:
 
 
 def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
-    given = TargetOptions(options.timeout_s, settings.environment(known.folder))
+    given = TargetOptions(options.timeout_s, settings.environment(known.folder), tuple(settings.secrets(known)))
     if isinstance(asked.target, BuiltTarget):
         return asked.target
     if asked.target:
@@ -116,7 +124,7 @@ def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
         return build({**known.target, "timeout_s": options.timeout_s}, known.folder, given)
     if known.target:
         return build(known.target, known.folder, given)
-    message = "name what is tested: --target prompt:FILE, python:module:function, http:URL or command:…"
+    message = "name what is tested: --target prompt:FILE, python:module:function, http:URL, command:… or hoplet:TASK"
     raise usage_error("no_target", f"{message}, or 'target:' in {settings.FILE_NAME}")
 
 

@@ -1,0 +1,96 @@
+"""The observer's log: one line when a run begins, one for each of its steps, one when it ends (HOP-13)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from evalloom.model import Record
+
+FILE_NAME = "observer.jsonl"
+
+
+class HopletObserver:
+    """Appends to `observer.jsonl`, from any number of runs, threads and processes at once.
+
+    Whatever goes wrong here is kept in `faults` and never reaches the run that is observed.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        hide: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        path = Path(path)
+        self.path = path / FILE_NAME if path.is_dir() or path.suffix != ".jsonl" else path
+        self._hide = hide
+        self._lock = Lock()
+        self._file = -1
+        self.faults: list[str] = []
+        """What kept it from writing; the first time only."""
+
+    def run_start(self, hoplet: str, input: Any) -> str:
+        """Says that a run begins, and gives the id under which the rest of it is written."""
+        run_id = secrets.token_hex(8)
+        self._append({"type": "run_start", "run_id": run_id, "timestamp": _now(), "hoplet": hoplet, "input": input})
+        return run_id
+
+    def step(self, run_id: str, step: Record, metadata: Record | None = None) -> None:
+        """Writes one step: `step, op, task, status, retry_count, duration`."""
+        self._append({"type": "step", "run_id": run_id, "timestamp": _now(), **step, **_beside(metadata=metadata)})
+
+    def run_end(
+        self, run_id: str, status: str, duration: float, result: Any = None, metadata: Record | None = None
+    ) -> None:
+        """Says how a run ended, and after how many seconds."""
+        ended = {"type": "run_end", "run_id": run_id, "timestamp": _now(), "duration": duration, "status": status}
+        self._append({**ended, **_beside(result=result, metadata=metadata)})
+
+    def close(self) -> None:
+        """Lets go of the file; what is written afterwards opens it again."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+            self._file = -1
+
+    def _append(self, record: Record) -> None:
+        try:
+            line = self._hide(msgspec.json.encode(record, enc_hook=repr).decode()).encode() + b"\n"
+            with self._lock:
+                if self._file < 0:
+                    self._file = _opened(self.path)
+                # One write at the end of the file: lines of other processes stay whole, and so does this one.
+                os.write(self._file, line)
+        except (OSError, ValueError, TypeError, msgspec.MsgspecError, RecursionError) as fault:
+            if not self.faults:
+                reason = getattr(fault, "strerror", None) or str(fault)
+                self.faults.append(f"{self.path.as_posix()}: cannot be written, so runs went unobserved: {reason}")
+
+
+Observer = HopletObserver
+
+
+def _opened(path: Path) -> int:
+    """The file, ready to be appended to; a last line that a crash cut off is ended first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.write(file, b"\n")
+    return file
+
+
+def _beside(**fields: Any) -> Record:
+    """The optional fields that there is something to say in."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,222 @@
+"""A hoplet as a target: a function with a contract that reasons through the operators of its session (HOP-8)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, get_args
+
+from evalloom.asking.json_text import NO_JSON, loads
+from evalloom.contract import Contract, contract_of
+from evalloom.errors import CallError, usage_error
+from evalloom.functions import NoFunction, copied, find_function
+from evalloom.model import Context, Outcome, Output, Record, quote, type_name
+from evalloom.operators.observer import HopletObserver
+from evalloom.operators.session import HopSession
+from evalloom.operators.tracer import Tracer
+from evalloom.settings import keys
+from evalloom.targets.calling import Callee, Parameters, parameters_of
+from evalloom.targets.target import BuiltTarget, Kind, TargetOptions, digest_of, text_in, time_limit, within
+from evalloom.targets.value import plain
+
+TIMEOUT_S = 300.0
+"""One hoplet asks several times, and verifies each answer."""
+_OUTCOMES: dict[str, Outcome] = {outcome: outcome for outcome in get_args(Outcome)}
+
+
+class _Found(NamedTuple):
+    """A hoplet and what was found around it."""
+
+    function: Callable[..., Any]
+    sources: tuple[Path, ...]
+    metainfo: Path | None = None
+
+
+def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    """The target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
+    reference = text_in(spec, "hoplet").strip()
+    found = _in_task(reference, folder) if (folder / reference).is_dir() else _by_name(reference, folder)
+    contract = contract_of(found.metainfo, found.sources[0] if found.sources else None, found.function.__name__)
+    log = text_in(spec, "observer")
+    observer = HopletObserver(folder / log, partial(keys.hidden, secrets=options.secrets)) if log else None
+    name = text_in(spec, "name") or f"hoplet:{reference}"
+    target = HopletTarget(found.function, contract, observer, time_limit(spec, options) or TIMEOUT_S)
+    watch = (*found.sources, *filter(None, [found.metainfo]))
+    texts = [file.read_bytes().decode("utf-8", "replace") for file in watch]
+    return BuiltTarget(
+        name=name,
+        kind="hoplet",
+        digest=digest_of("hoplet", found.function.__name__, texts),
+        call=target,
+        watch=watch,
+        closing=target.close,
+        contract=contract,
+        remarks=target.remarks,
+    )
+
+
+KIND = Kind("hoplet", "TASK", "a hoplet: a task folder with Hoplet/Hop.py, or module:function", build, ("observer",))
+
+
+class HopletTarget:
+    """Calls a hoplet with a session and the fields of its contract, and lets the observer know."""
+
+    def __init__(
+        self, function: Callable[..., Any], contract: Contract | None, observer: HopletObserver | None, limit: float
+    ) -> None:
+        self._name = function.__name__
+        self._callee = Callee(function, partial(as_hop_output, contract=contract))
+        self._contract = contract
+        self._parameters = parameters_of(function)
+        self._observer = observer
+        self._limit = limit
+
+    async def __call__(self, inputs: Record, context: Context) -> Output:
+        # A case of another dialect may hold more than the contract names.
+        given = {name: inputs[name] for name in self._contract.inputs if name in inputs} if self._contract else inputs
+        run_id = self._observer.run_start(self._name, given) if self._observer else ""
+        session = HopSession(context.llm, context.verify, Tracer(context.trace, self._observer, run_id))
+
+        async def call(inputs: Record, context: Context) -> Output:
+            sessions = dict.fromkeys(session_names(self._parameters, inputs), session)
+            return await self._callee(*self._parameters.bind(copied(inputs), sessions), context)
+
+        start = perf_counter()
+        told: Record = {"case_id": context.case.id, "profile": context.profile.name}
+        try:
+            output = await within(call, self._limit)(given, context)
+        except CallError as fault:
+            self._end(run_id, "ERROR", start, None, {**told, "hop_status": "FAIL", "error": str(fault)})
+            raise
+        self._end(run_id, "OK", start, output.value, {**told, "hop_status": output.outcome})
+        return output
+
+    def _end(self, run_id: str, status: str, start: float, result: Any, told: Record) -> None:
+        if self._observer is not None:
+            self._observer.run_end(run_id, status, round(perf_counter() - start, 6), result, told)
+
+    def remarks(self) -> Iterable[str]:
+        return self._observer.faults if self._observer else ()
+
+    async def close(self) -> None:
+        await self._callee.close()
+        if self._observer is not None:
+            self._observer.close()
+
+
+def session_names(parameters: Parameters, inputs: Record) -> list[str]:
+    """The parameters that take the session: by their type, by the name `session`, or the first of two unknown ones."""
+    named = parameters.annotated(HopSession) or [
+        name for name in parameters.names if name == "session" and name not in inputs
+    ]
+    if named:
+        return named
+    is_pair = len(parameters.required) == 2 and not any(name in inputs for name in parameters.required)
+    return [parameters.required[0]] if is_pair else []
+
+
+# -- what it returned ---------------------------------------------------------------------------------
+
+
+def as_hop_output(returned: Any, contract: Contract | None = None) -> Output:
+    """The output of a value, of JSON as a text, or of `(status, value)`. Raises CallError, also for FAIL."""
+    outcome, value = _parted(returned)
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")) and (read := loads(value)) is not NO_JSON:
+        # `[status, json]` may stand inside the text as well.
+        outcome, value = _parted(read) if outcome == "OK" else (outcome, read)
+    if outcome == "FAIL":
+        raise CallError("hop_fail", str(value) if value not in (None, "") else "the hoplet gave FAIL without a reason")
+    value = plain(value)
+    if contract is not None and outcome == "OK":
+        _hold_to(contract, value)
+    return Output(value, outcome=outcome)
+
+
+def _parted(returned: Any) -> tuple[Outcome, Any]:
+    if isinstance(returned, tuple | list) and len(returned) == 2:
+        status = returned[0].value if isinstance(returned[0], Enum) else returned[0]
+        if isinstance(status, str) and status in _OUTCOMES:
+            return _OUTCOMES[status], returned[1]
+    return "OK", returned
+
+
+def _hold_to(contract: Contract, value: Any) -> None:
+    """Refuses a value that is not what the contract says comes out."""
+    faults = []
+    for name, field in contract.outputs.items():
+        if not isinstance(value, dict):
+            fields = ", ".join(contract.outputs)
+            raise CallError(
+                "contract_broken", f"returned {_shown(value)}, and the contract says an object with {fields}"
+            )
+        if name in value and not field.accepts(value[name]):
+            faults.append(f"{name}: expected {field.type} by the contract, got {_shown(value[name])}")
+        elif name not in value and field.required:
+            faults.append(f"{name}: missing; the contract says {field.type}")
+    if faults:
+        raise CallError("contract_broken", f"returned what its contract does not allow: {'; '.join(faults)}")
+
+
+def _shown(value: Any) -> str:
+    return quote(value) if isinstance(value, str | int | float) else type_name(value)
+
+
+# -- where it is --------------------------------------------------------------------------------------
+
+
+def _in_task(reference: str, folder: Path) -> _Found:
+    """The hoplet of a task folder: the one function of `Hoplet/Hop.py` with `hop` in its name."""
+    task = folder / reference
+    file = task / "Hoplet" / "Hop.py"
+    if not file.is_file():
+        raise usage_error("task_missing", f"{reference}: expected a task folder with Hoplet/Hop.py in it, found none")
+    function = _hop_function(file)
+    for place in (file.parent, task):
+        # Hop.py may import what lies beside it, and its own folder by name.
+        if (resolved := str(place.resolve())) not in sys.path:
+            sys.path.insert(0, resolved)
+    is_package = (file.parent / "__init__.py").is_file()
+    found = _by_name(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
+    metainfo = file.with_name("metainfo.md")
+    return found._replace(metainfo=metainfo if metainfo.is_file() else found.metainfo)
+
+
+def _hop_function(file: Path) -> str:
+    """The name of the hoplet in a file: the one that is written there, else the one that is imported there."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as fault:
+        raise usage_error("target_missing", f"{file.as_posix()}: is not Python: {fault}") from None
+    written = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    imported = [
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("evalloom")
+        for alias in node.names
+    ]
+    for names in (written, imported):
+        hops = [name for name in dict.fromkeys(names) if "hop" in name.lower() and not name.startswith("_")]
+        if len(hops) > 1:
+            message = f"{file.as_posix()}: expected one function with 'hop' in its name, got {', '.join(hops)}"
+            raise usage_error("several_hoplets", f"{message}. Name the one that is meant: --task {file}:{hops[0]}")
+        if hops:
+            return hops[0]
+    has = f"; it has {', '.join(written)}" if written else ""
+    raise usage_error("target_missing", f"{file.as_posix()}: expected a function with 'hop' in its name{has}")
+
+
+def _by_name(reference: str, folder: Path) -> _Found:
+    if ":" not in reference:
+        message = f"hoplet:{reference}: expected a task folder or module:function, and there is no such folder"
+        raise usage_error("task_missing", message)
+    try:
+        function, sources = find_function(reference, folder)
+    except NoFunction as fault:
+        raise usage_error("target_missing", f"hoplet:{reference}: {fault}") from None
+    beside = sources[0].with_name("metainfo.md") if sources else None
+    return _Found(function, sources, beside if beside is not None and beside.is_file() else None)
