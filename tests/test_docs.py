@@ -171,6 +171,7 @@ def test_flags_exist(page: Path) -> None:
         ("convert.md", "evalloom inspect"),
         ("convert.md", "evalloom schema"),
         ("hop.md", "batchhoptest"),
+        ("hop.md", "evalloom stats"),
         ("run.md", "evalloom run"),
         ("run.md", "evalloom score"),
         ("run.md", "evalloom batches show"),

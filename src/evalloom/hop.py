@@ -1,5 +1,6 @@
 """Door for people who run HOP batch tests."""
 
+from evalloom.analyse.hop_store import DataStore
 from evalloom.contract import Contract, Field, read_contract
 from evalloom.dialects.hop import inputs_of, normalize_audit, normalize_input, unpack_result
 from evalloom.operators.observer import HopletObserver, Observer
@@ -16,6 +17,7 @@ from evalloom.workbench.hop import open_session
 
 __all__ = [
     "Contract",
+    "DataStore",
     "Field",
     "HopSession",
     "HopletObserver",

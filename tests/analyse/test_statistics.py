@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import comb
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analyse.statistics import mean, percentile, wilson
+from evalloom.analyse.statistics import mcnemar, mean, paired_interval, percentile, wilson
 
 finite = st.floats(-1e9, 1e9)
 
@@ -75,3 +78,39 @@ def test_nothing_has_no_mean_and_no_percentile() -> None:
         mean([])
     with pytest.raises(ValueError, match="at least one value"):
         percentile([], 0.5)
+
+
+# By hand: 2 · (C(5,0) + C(5,1)) / 2⁵ = 0.375; 2 / 2⁶ = 0.03125; 2 · (1 + 10 + 45) / 2¹⁰ = 0.109375.
+@pytest.mark.req("HOP-20")
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"), [(4, 1, 0.375), (0, 6, 0.03125), (8, 2, 0.109375), (3, 3, 1), (0, 0, 1), (1, 0, 1)]
+)
+def test_mcnemar_by_hand(gained: int, lost: int, p: float) -> None:
+    assert mcnemar(gained, lost) == pytest.approx(p)
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_mcnemar_is_the_binomial_tail(gained: int, lost: int) -> None:
+    total = gained + lost
+    tail = sum(comb(total, number) for number in range(min(gained, lost) + 1))
+    assert mcnemar(gained, lost) == pytest.approx(min(1.0, float(Fraction(2 * tail, 2**total))), rel=1e-9)
+
+
+def test_mcnemar_of_a_million_is_quick() -> None:
+    # A z of 2 by the normal approximation.
+    assert mcnemar(501_000, 499_000) == pytest.approx(0.0455, abs=1e-3)
+
+
+# 3 gained, 1 lost, 8 in all: (4 - 2) / 10 ± 1.96 · √((0.6 - 0.04) / 10), which is 0.2 ± 0.4638.
+@pytest.mark.req("HOP-20")
+def test_paired_interval_by_hand() -> None:
+    assert paired_interval(3, 1, 8) == pytest.approx((-0.2638, 0.6638), abs=5e-5)
+    assert paired_interval(0, 0, 0) == (-1.0, 1.0)
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 200))
+def test_paired_interval_turns_round_with_its_sides(gained: int, lost: int, same: int) -> None:
+    total = gained + lost + same
+    low, high = paired_interval(gained, lost, total)
+    assert paired_interval(lost, gained, total) == pytest.approx((-high, -low))
+    assert -1 <= low <= (gained - lost) / max(total, 1) <= high <= 1

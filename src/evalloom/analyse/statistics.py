@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import floor, fsum, sqrt
+from math import exp, floor, fsum, lgamma, log, sqrt
 
 _Z_95 = 1.959963984540054
 
@@ -36,6 +36,31 @@ def mean(values: Collection[float]) -> float:
     if not values:
         raise ValueError("a mean needs at least one value")
     return fsum(values) / len(values)
+
+
+def paired_interval(gained: int, lost: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of Bonett and Price for a difference of two rates on the same cases.
+
+    `gained` cases hold only under the second, `lost` only under the first, out of `total`.
+    """
+    up, down = (gained + 1) / (total + 2), (lost + 1) / (total + 2)
+    half = _Z_95 * sqrt((up + down - (up - down) ** 2) / (total + 2))
+    return max(-1.0, up - down - half), min(1.0, up - down + half)
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """McNemar's exact test: how likely a split at least this uneven is when both are equally good."""
+    total, fewer = gained + lost, min(gained, lost)
+    if gained == lost:
+        return 1.0
+    term = exp(lgamma(total + 1) - lgamma(fewer + 1) - lgamma(total - fewer + 1) - total * log(2))
+    tail = 0.0
+    for number in range(fewer, -1, -1):
+        tail += term
+        term *= number / (total - number + 1)
+        if term < tail * 1e-17:
+            break
+    return min(1.0, 2 * tail)
 
 
 def _z(confidence: float) -> float:

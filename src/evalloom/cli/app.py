@@ -14,6 +14,7 @@ from evalloom.errors import EvalloomError, did_you_mean
 COMMANDS = {
     "run": "Run cases against a target, score them, and keep a record.",
     "score": "Score a batch again, without running anything.",
+    "stats": "Say how the HOP results in a folder fared, and compare profiles.",
     "batches": "List, show and remove the batches that were run.",
     "validate": "Say what is wrong with test files, before a run is paid for.",
     "convert": "Write the cases of a file in another format.",

@@ -1,0 +1,143 @@
+"""The data store over a folder of HOP result files: what is in them, what they come to, and single results.
+
+The JSONL files are the truth (HOP-15). Questions go to a derived copy that follows them; see `hop_copy`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from evalloom.analyse.hop_compare import compare
+from evalloom.analyse.hop_copy import OBSERVER, Copy, Index
+from evalloom.analyse.hop_perf import NO_RUNS, perf_summary
+from evalloom.analyse.hop_query import query_results
+from evalloom.analyse.hop_stats import DEFAULT_BANDS, GROUPS, Bands, agreement, stats
+from evalloom.analyse.hop_table import NO_PROFILE, Table
+from evalloom.errors import usage_error
+from evalloom.model import Record
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_Answer = TypeVar("_Answer")
+_ANSWERS = "answers.json"
+
+
+class DataStore:
+    """Answers questions about the results in a folder; files may be added, changed and removed in between."""
+
+    def __init__(self, folder: str | Path, warn: Callable[[str], None] = lambda message: None) -> None:
+        given = Path(folder)
+        inner = given / "TestCases"
+        self.folder = inner if inner.is_dir() else given
+        if not self.folder.is_dir():
+            what = "a file" if self.folder.exists() else "nothing there"
+            message = f"{given.as_posix()}: expected a folder with result files, got {what}"
+            raise usage_error("results_unreadable", message)
+        self._warn = warn
+        self._copy = Copy(self.folder, warn)
+
+    def list_files(self) -> list[Record]:
+        """The result and case files, each with what is in it; not the observer's log."""
+        found = []
+        for source in self._copy.refresh().sources():
+            with suppress(OSError):
+                stat = (self.folder / source.name).stat()
+                found.append(
+                    {
+                        "name": source.name,
+                        "rows": source.results,
+                        "profiles": [NO_PROFILE if one is None else one for one in source.profiles],
+                        "meta": source.metas,
+                        "inputs": source.inputs,
+                        "unreadable": source.unreadable,
+                        "size": stat.st_size,
+                        "modified": datetime.fromtimestamp(stat.st_mtime, UTC).isoformat(timespec="seconds"),
+                    }
+                )
+        return found
+
+    def get_stats(self, profile: str | None = None, by: Sequence[str] = tuple(GROUPS)) -> Record:
+        """Completion, correctness, outcomes, retries and every field, of all results and by group (HOP-16)."""
+        index = self._copy.refresh()
+        key = msgspec.json.encode([profile, list(by)]).decode()
+        answers = _Answers(self._copy.place / _ANSWERS, index)
+        if key not in answers.known:
+            found = self._ask(lambda connection, table: stats(connection, table, profile, by), index)
+            answers.keep(key, found)
+            return found
+        return answers.known[key]
+
+    def get_perf_summary(self) -> Record:
+        """Seconds of the observed runs, and a row for each operator (HOP-18)."""
+        log = self.folder / OBSERVER
+        if not log.is_file():
+            return dict(NO_RUNS)
+        with self._copy.connection() as connection:
+            found = perf_summary(connection, log)
+        if found["unreadable"]:
+            lines = "1 line" if found["unreadable"] == 1 else f"{found['unreadable']} lines"
+            self._warn(f"{log.as_posix()}: {lines} skipped: expected an object with a type [unreadable_observer_line]")
+        return found
+
+    def query_results(
+        self, offset: int = 0, limit: int = 100, sort_by: str = "", filters: Mapping[str, Any] | None = None
+    ) -> Record:
+        """`{total, rows}`: a page of the results that pass the filters; `-` before a column turns it round (HOP-19)."""
+        return self._ask(
+            lambda connection, table: query_results(
+                connection, table, self.folder, (offset, limit), sort_by, filters or {}
+            )
+        )
+
+    def compare(self, profile_a: str, profile_b: str, offset: int = 0, limit: int = 1000) -> Record:
+        """The cases that ran under both profiles, with the difference and how sure it is (HOP-20)."""
+        self._copy.make_writable()
+        return self._ask(
+            lambda connection, table: compare(connection, self._copy, table, (profile_a, profile_b), (offset, limit))
+        )
+
+    def get_agreement(self, field: str, bands: Bands = DEFAULT_BANDS, profile: str | None = None) -> Record:
+        """Expected against given scores: the confusion matrix by bands and the rates of agreement (HOP-17)."""
+        return self._ask(lambda connection, table: agreement(connection, table, field, bands, profile))
+
+    def _ask(self, question: Callable[[DuckDBPyConnection, Table], _Answer], index: Index | None = None) -> _Answer:
+        """Asks a question; when the copy was damaged, or replaced by another process meanwhile, once more."""
+        import duckdb
+
+        try:
+            return self._ask_once(question, index or self._copy.refresh())
+        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException):
+            self._copy.forget()
+            return self._ask_once(question, self._copy.refresh())
+
+    def _ask_once(self, question: Callable[[DuckDBPyConnection, Table], _Answer], index: Index) -> _Answer:
+        with self._copy.connection() as connection:
+            return question(connection, Table(index, self._copy.place))
+
+
+class _Answers:
+    """Figures that were worked out before, good for as long as no file changes."""
+
+    def __init__(self, path: Path, index: Index) -> None:
+        self._path = path
+        self._digest = index.digest
+        self.known: dict[str, Record] = {}
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            kept = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            if kept.get("of") == self._digest and isinstance(kept.get("answers"), dict):
+                self.known = kept["answers"]
+
+    def keep(self, key: str, answer: Record) -> None:
+        temporary = self._path.with_name(f"answers.{secrets.token_hex(4)}.tmp")
+        with suppress(OSError):
+            temporary.write_bytes(msgspec.json.encode({"of": self._digest, "answers": {**self.known, key: answer}}))
+            os.replace(temporary, self._path)
