@@ -35,7 +35,9 @@ import duckdb
 columns = {"_type": "VARCHAR", "id": "JSON", "tag": "VARCHAR", "difficulty": "VARCHAR", "profile": "VARCHAR",
     "hop_result": "VARCHAR", "input": "JSON", "expected_hallucination_detected": "JSON", "expected_score": "JSON",
     "hop_stats": "STRUCT(retry_count INTEGER, status VARCHAR, hop_status VARCHAR, error VARCHAR)"}
-duckdb.connect().execute(f'''SELECT profile, tag, difficulty, count(*), count(id), count(input),
+connection = duckdb.connect()
+connection.execute('SET enable_progress_bar = false')
+connection.execute(f'''SELECT profile, tag, difficulty, count(*), count(id), count(input),
         count(*) FILTER (hop_stats.status = 'OK'), count(hop_stats.error), avg(hop_stats.retry_count),
         count(*) FILTER (hop_stats.hop_status = 'OK'), avg((hop_result->>'$.score')::INT),
         count(*) FILTER (expected_score::VARCHAR = hop_result->>'$.score' AND

@@ -38,6 +38,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "any": (object,),
 }
+_NEVER_INPUTS = frozenset(("hop_result", "hop_stats", "profile", "_type"))
 _NOT_REQUIRED = re.compile(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
 
 
@@ -71,39 +72,50 @@ def read_contract(given: str) -> Contract:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
-        raise usage_error("contract_unreadable", f"--contract {given}: cannot be read: {reason.lower()}") from None
+        raise usage_error("contract_unreadable", f"contract {given}: cannot be read: {reason.lower()}") from None
     if path.suffix == ".py":
         contract = _from_python(text, function, given)
     elif path.suffix in (".yaml", ".yml", ".json"):
         contract = _from_document(path, given)
     else:
         contract = _from_tables(text, given)
+    for name in _NEVER_INPUTS & contract.inputs.keys():
+        message = f"contract {given}: {name}: result files have a field of this name. Call the input something else"
+        raise usage_error("contract_reserved_field", message)
     if not contract.inputs:
-        raise usage_error("contract_empty", f"--contract {given}: expected at least one input field, got none")
+        raise usage_error("contract_empty", f"contract {given}: expected at least one input field, got none")
     return contract
 
 
 def contract_of(metainfo: Path | None, source: Path | None, function: str) -> Contract | None:
     """The contract of a hoplet: from its metainfo.md, else from its signature; none where neither names a field."""
     if metainfo is not None:
-        return read_contract(str(metainfo))
+        return _declared_in(str(metainfo), "contract_empty")
     if source is None or source.suffix != ".py":
         return None
-    try:
-        found = read_contract(f"{source}:{function}")
-    except EvalloomError:
+    found = _declared_in(f"{source}:{function}", "contract_empty", "contract_unreadable")
+    if found is None or {field.type for field in found.inputs.values()} <= {"any", "object"}:
+        # `f(session, input_data)` under any names says nothing of what is in its data.
         return None
-    types = {field.type for field in found.inputs.values()}
-    # `f(session, input_data)` under any names says nothing of what is in its data.
-    is_data = types <= {"any"} or (len(found.inputs) == 1 and types == {"object"})
-    return None if is_data else found
+    return found
 
 
-def _field_type(written: str, given: str) -> str:
+def _declared_in(given: str, *none: str) -> Contract | None:
+    """The contract in a file; codes that mean that there is none are named."""
+    try:
+        return read_contract(given)
+    except EvalloomError as fault:
+        if fault.code in none:
+            return None
+        raise
+
+
+def _field_type(name: str, written: str, given: str) -> str:
     word = re.split(r"[\[\s(,|<]", written.strip().strip("`").lower(), maxsplit=1)[0]
     if word and word not in TYPE_WORDS:
         allowed = "string, int, float, bool, array or object"
-        raise usage_error("contract_type", f"--contract {given}: expected the type {allowed}, got {quote(written)}")
+        message = f"contract {given}: {name}: expected the type {allowed}, got {quote(written)}"
+        raise usage_error("contract_type", message)
     return TYPE_WORDS.get(word, "any")
 
 
@@ -113,7 +125,7 @@ def _from_document(path: Path, given: str) -> Contract:
     document = rows[0].value if len(rows) == 1 and isinstance(rows[0], Row) else None
     if faults or not isinstance(document, dict):
         reason = faults[0] if faults else "expected one object with 'inputs' and 'outputs'"
-        raise usage_error("contract_unreadable", f"--contract {given}: {reason}")
+        raise usage_error("contract_unreadable", f"contract {given}: {reason}")
     return Contract(
         _declared(document.get("inputs", document.get("input")), given),
         _declared(document.get("outputs", document.get("output")), given),
@@ -127,15 +139,15 @@ def _declared(fields: Any, given: str) -> dict[str, Field]:
     if isinstance(fields, list) and all(isinstance(field, dict) and "name" in field for field in fields):
         fields = {str(field["name"]): field for field in fields}
     if not isinstance(fields, dict):
-        raise usage_error("contract_unreadable", f"--contract {given}: expected fields by name, got {quote(fields)}")
+        raise usage_error("contract_unreadable", f"contract {given}: expected fields by name, got {quote(fields)}")
     found = {}
     for name, told in fields.items():
         if isinstance(told, dict):
             required = bool(told.get("required", not told.get("optional", False)))
-            found[name] = Field(_field_type(str(told.get("type", "any")), given), required)
+            found[name] = Field(_field_type(name, str(told.get("type", "any")), given), required)
         else:
             optional = str(told).rstrip().endswith("?")
-            found[name] = Field(_field_type(str(told or "any").rstrip(" ?"), given), not optional)
+            found[name] = Field(_field_type(name, str(told or "any").rstrip(" ?"), given), not optional)
     return found
 
 
@@ -171,14 +183,15 @@ def _table_field(header: list[str], cells: list[str], given: str) -> tuple[str, 
         return ""
 
     needed = cell("required", "必填", "必需", "必须").lower()
-    return cells[0].strip("`* "), Field(_field_type(cell("type", "类型"), given), not _NOT_REQUIRED.match(needed))
+    name = cells[0].strip("`* ")
+    return name, Field(_field_type(name, cell("type", "类型"), given), not _NOT_REQUIRED.match(needed))
 
 
 def _from_python(text: str, function: str, given: str) -> Contract:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as fault:
-        raise usage_error("contract_unreadable", f"--contract {given}: is not Python: {fault}") from None
+        raise usage_error("contract_unreadable", f"contract {given}: is not Python: {fault}") from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
@@ -186,7 +199,7 @@ def _from_python(text: str, function: str, given: str) -> Contract:
         ):
             return Contract(_parameters(node, given), _members(node.returns, classes, given))
     wanted = f"a function {function!r}" if function else "a function with 'hop' in its name"
-    raise usage_error("contract_unreadable", f"--contract {given}: expected {wanted}, found none")
+    raise usage_error("contract_unreadable", f"contract {given}: expected {wanted}, found none")
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, given: str) -> dict[str, Field]:

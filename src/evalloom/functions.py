@@ -117,9 +117,7 @@ def _load(file: Path, name: str) -> ModuleType:
     """The module of a file, beside any other module of the same name."""
     _forget_edited()
     base = _base(file, name)
-    # First, so that its imports find what lies beside it, as they would when it is run as a script.
-    if str(base) not in sys.path:
-        sys.path.insert(0, str(base))
+    look_first_in(base)
     known = sys.modules.get(name)
     if known is not None and source_of(known) == file:
         return known
@@ -127,6 +125,29 @@ def _load(file: Path, name: str) -> ModuleType:
         return _execute(
             file, name if known is None else f"{file.stem}_{blake2b(str(file).encode(), digest_size=4).hexdigest()}"
         )
+
+
+def look_first_in(base: Path) -> None:
+    """Lets imports find what lies in a folder, as they would for a script there, and no namesake from elsewhere."""
+    if str(base) in sys.path:
+        sys.path.remove(str(base))
+    sys.path.insert(0, str(base))
+    for name, module in list(sys.modules.items()):
+        steps = base.joinpath(*name.split("."))
+        is_namesake = steps.with_name(f"{steps.name}.py").is_file() or steps.is_dir()
+        if is_namesake and _lies_elsewhere(module, base):
+            _forget(name)
+
+
+def _lies_elsewhere(module: ModuleType, base: Path) -> bool:
+    """Whether a module is the user's, and not from this folder."""
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        place = Path(file).resolve()
+        return place in _loaded and not place.is_relative_to(base)
+    # A package without a file of its own is the folders that it was found in.
+    places = [Path(place) for place in getattr(module, "__path__", ())]
+    return bool(places) and not any(place.is_relative_to(base) or _is_installed(place) for place in places)
 
 
 def _base(file: Path, name: str) -> Path:

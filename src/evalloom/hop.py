@@ -7,7 +7,9 @@ from evalloom.operators.observer import HopletObserver, Observer
 from evalloom.operators.session import HopSession
 from evalloom.operators.tracer import Tracer
 from evalloom.operators.verifiers import (
+    Attempt,
     Verified,
+    Verifier,
     format_verifier,
     forward_cross_verify,
     reverse_verify,
@@ -16,6 +18,7 @@ from evalloom.operators.verifiers import (
 from evalloom.workbench.hop import open_session
 
 __all__ = [
+    "Attempt",
     "Contract",
     "DataStore",
     "Field",
@@ -24,6 +27,7 @@ __all__ = [
     "Observer",
     "Tracer",
     "Verified",
+    "Verifier",
     "format_verifier",
     "forward_cross_verify",
     "inputs_of",

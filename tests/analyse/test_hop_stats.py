@@ -142,7 +142,7 @@ def test_agreement_in_bands_by_hand(tmp_path: Path) -> None:
     assert (found["n"], found["outside"], found["cross_band_rate"]) == (7, 1, 2 / 6)
     assert (found["exact"], found["within_one"]) == (2 / 7, 5 / 7)
     assert "agreement" not in store.get_stats()["fields"]["score"]
-    with pytest.raises(EvalloomError, match=r"Did you mean 'score'\?.*unknown_column"):
+    with pytest.raises(EvalloomError, match=r"Did you mean 'score'\?.*unknown_result_column"):
         store.get_agreement("scores")
 
 

@@ -62,7 +62,7 @@ def test_a_file_that_grows_is_seen_as_it_is(tmp_path: Path) -> None:
 
 
 def test_no_folder_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(EvalloomError, match=r"expected a folder with result files, got nothing there"):
+    with pytest.raises(EvalloomError, match="got nothing there"):
         DataStore(tmp_path / "nowhere")
 
 
@@ -93,7 +93,7 @@ def test_sorting_by_known_columns_only(tmp_path: Path) -> None:
 
     assert (ids(""), ids("id"), ids("-id")) == ([10, 9, 2, 1], [1, 2, 9, 10], [10, 9, 2, 1])
     assert (ids("score"), ids("-label")) == ([9, 10, 1, 2], [2, 10, 1, 9])
-    with pytest.raises(EvalloomError, match=r"no column 'scor'. Did you mean 'score'\?.*unknown_column"):
+    with pytest.raises(EvalloomError, match=r"no column 'scor'. Did you mean 'score'\?.*unknown_result_column"):
         ids("scor")
     with pytest.raises(EvalloomError, match=r"Known are file, id.*label, score"):
         ids("1; DROP TABLE results")
@@ -111,7 +111,7 @@ def test_filters_bind_their_values(tmp_path: Path) -> None:
     assert (ids(tag=odd), ids(n=odd), ids(n=1), ids(n="1")) == ([1], [2], [1], [1])
     assert (ids(status="ERROR"), ids(correct=False), ids(correct=None)) == ([3], [3], [1, 2])
     assert (ids(id=[1, "3"]), ids(retry_count=1), ids(id=1, n=2), ids(tag=[])) == ([1, 3], [1, 3], [], [])
-    with pytest.raises(EvalloomError, match="unknown_column"):
+    with pytest.raises(EvalloomError, match="unknown_result_column"):
         ids(**{"tag = 'a' OR true --": 1})
 
 
@@ -130,9 +130,19 @@ def test_pages(tmp_path: Path) -> None:
 @pytest.mark.req("HOP-18")
 def test_performance_by_hand(tmp_path: Path) -> None:
     def step(op: str, status: str, duration: Any, **more: Any) -> Any:
-        return {"type": "step", "run_id": "r", "timestamp": 1.5, "op": op, "status": status, "duration": duration, **more}
+        return {
+            "type": "step",
+            "run_id": "r",
+            "timestamp": 1.5,
+            "op": op,
+            "status": status,
+            "duration": duration,
+            **more,
+        }
 
-    ends = [{"type": "run_end", "run_id": "r", "timestamp": "2026-01-01T00:00:00", "duration": n} for n in (1, 2, 3, "4")]
+    ends = [
+        {"type": "run_end", "run_id": "r", "timestamp": "2026-01-01T00:00:00", "duration": n} for n in (1, 2, 3, "4")
+    ]
     steps = [step("get", "OK", 1, retry_count=2), step("get", "FAIL", 2.0), step("judge", "OK", None)]
     told: list[str] = []
     write(tmp_path / "observer.jsonl", {"type": "run_start"}, *ends, *steps, '{"type": "run_en')

@@ -87,6 +87,35 @@ def test_how_long_it_took(folder: Path, in_process: Run) -> None:
     assert "hop_get" in in_process("stats", "task").out
 
 
+@pytest.mark.req("HOP-16")
+def test_one_file_of_many(folder: Path, in_process: Run) -> None:
+    (folder / "other.jsonl").write_text((folder / "r.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
+    assert "2 files; outcomes" in in_process("stats", "task").out
+    found = in_process("stats", str(folder / "r.jsonl"), "--json").summary
+    assert (found["total"], found["by_profile"]["first"]["total"]) == (20, 10)
+    assert in_process("stats", str(folder / "r.jsonl"), "--rows", "1", "--json").summary["total"] == 20
+
+
+@pytest.mark.req("HOP-20")
+def test_a_difference_is_sure_only_when_both_say_so(tmp_path: Path, in_process: Run) -> None:
+    rows = [result(n, "a", "x", "x" if n > 4 or p == "a" else "y", p) for p in "ab" for n in range(1, 7)]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shown = in_process("stats", ".", "--compare", "a,b").out
+    assert "(-99.0 to -1.0, p = 0.125): these cases show no sure difference" in shown
+
+
+@pytest.mark.req("HOP-18")
+def test_the_times_of_one_profile(folder: Path, in_process: Run) -> None:
+    ended = [
+        {"type": "run_end", "run_id": str(n), "timestamp": n, "duration": n, "status": "OK", "metadata": {"profile": p}}
+        for n, p in enumerate(("first", "second", "first"), 1)
+    ]
+    steps = [{"type": "step", "run_id": "2", "timestamp": 1, "step": 1, "op": "hop_get", "status": "OK", "duration": 1}]
+    (folder / "observer.jsonl").write_text("".join(json.dumps(one) + "\n" for one in ended + steps), encoding="utf-8")
+    found = in_process("stats", "task", "--profile", "first", "--json").summary["performance"]
+    assert (found["runs"], found["mean"], found["operators"]) == (2, 2.0, [])
+
+
 def test_the_files_of_a_folder(folder: Path, in_process: Run) -> None:
     shown = in_process("stats", "task", "--files").out
     assert "r.jsonl" in shown and "first, second" in shown
@@ -100,6 +129,10 @@ def test_the_files_of_a_folder(folder: Path, in_process: Run) -> None:
         (["task", "--by", "tags"], "--by: expected tag, difficulty, profile, got 'tags'"),
         (["task", "--compare", "first"], "--compare: expected two profiles"),
         (["task", "--rows", "1", "--sort", "tagg"], "Did you mean 'tag'?"),
+        (["task", "--where", "tag=a"], "--where: goes with --rows"),
+        (["task", "--compare", "first,second", "--rows", "1"], "--compare and --rows: expected one of them at a time"),
+        (["task", "--compare", "first,second", "--profile", "first"], "--profile: goes with --rows or --agreement"),
+        (["task", "--agreement", "answer", "--bands", "A=1-3,B=3-5"], "of which no score lies in two"),
         (["task", "--rows", "1", "--where", "tag"], "--where: expected COLUMN=VALUE"),
         (["task", "--rows", "1", "--where", "nothing=1"], "nothing"),
         (["task", "--agreement", "answr"], "Did you mean 'answer'?"),

@@ -37,3 +37,16 @@ def llm(tmp_path: Path) -> Callable[..., Heard]:
         return Heard(script)
 
     return make
+
+
+class Untold:
+    """It does not even say what it is."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("untold")
+
+
+@pytest.fixture
+def untold() -> Any:
+    """An object whose repr raises."""
+    return Untold()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evalloom.operators.formats import format_of
 from evalloom.operators.reading import JUDGEMENT, Misfit
-from evalloom.operators.tools import CHOICE
+from evalloom.operators.tools import choice_format
 
 
 class Mood(Enum):
@@ -295,7 +295,7 @@ def test_any_json_gives_a_value_of_the_type_or_a_misfit(value: Any, kind: Any) -
 
 @given(JSON.map(json.dumps) | st.text(), st.sampled_from((*TYPES, *TOLD)))
 def test_any_text_is_read_or_is_a_misfit_and_nothing_else(text: str, return_format: Any) -> None:
-    for found in (format_of(return_format), JUDGEMENT, CHOICE):
+    for found in (format_of(return_format), JUDGEMENT, choice_format(())):
         try:
             found.read(text)
         except Misfit as misfit:

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.req("HOP-13")
 
 
 def lines(path: Path) -> list[Record]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def test_a_run_has_its_three_kinds_of_lines(tmp_path: Path) -> None:
@@ -67,14 +69,40 @@ def test_what_cannot_be_written_is_told_once_and_breaks_nothing(tmp_path: Path) 
     assert len(observer.faults) == 1 and "cannot be written" in observer.faults[0]
 
 
-def test_any_value_is_written_somehow_and_secrets_are_not(tmp_path: Path) -> None:
-    observer = HopletObserver(tmp_path, hide=lambda text: text.replace("sk-secret", "[hidden]"))
-    looped: list[object] = []
-    looped.append(looped)
-    for value in ({1, 2}, b"\xff", "\ud800", looped, {"key": "sk-secret"}):
-        observer.run_start("h", value)
-    text = (tmp_path / "observer.jsonl").read_text(encoding="utf-8")
-    assert "sk-secret" not in text and "[hidden]" in text and all(map(json.loads, text.splitlines()))
+@pytest.mark.parametrize(
+    "make", [lambda one: one, lambda one: {"o": one}, lambda one: {one: [one]}, lambda one: "\ud800"]
+)
+def test_whatever_it_is_given_a_line_is_written(tmp_path: Path, untold: Any, make: Callable[[Any], Any]) -> None:
+    observer, odd = HopletObserver(tmp_path), make(untold)
+    run_id = observer.run_start(odd, odd)
+    observer.step(odd, odd, odd)
+    observer.run_end(run_id, odd, odd, odd, odd)
+    start, step, end = lines(observer.path)
+    assert start["hoplet"] == start["input"] == step["metadata"] == end["result"] == end["duration"] is not None
+    assert not observer.faults
+
+
+def test_secrets_are_hidden_and_what_hides_them_may_fail(tmp_path: Path) -> None:
+    HopletObserver(tmp_path, hide=lambda text: text.replace("sk-secret", "[hidden]")).run_start("h", "sk-secret")
+    failing = HopletObserver(tmp_path, hide=lambda text: {"known": text}["unknown"])
+    failing.run_start("h", "sk-secret")
+    assert [line["input"] for line in lines(failing.path)] == ["[hidden]"] and len(failing.faults) == 1
+
+
+def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    # A limit on the size of files does what a full disk does: it takes a part of a line, and then refuses.
+    code = """
+import resource, sys; from evalloom.hop import Observer; o = Observer(sys.argv[1])
+o.run_start("first", {})
+for size in (300, 300, resource.RLIM_INFINITY):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    o.run_start("later", "x" * 300)
+print(*o.faults)"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    first, cut, last = (tmp_path / "observer.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(first) + 1 + len(cut) == 300
+    assert json.loads(first)["hoplet"] == "first" and json.loads(last)["hoplet"] == "later"
+    assert "cannot be written" in done.stdout
 
 
 def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:

@@ -71,7 +71,35 @@ def test_the_outcome_may_be_written_otherwise(llm: MakeLlm, word: str) -> None:
 
 @pytest.mark.req("HOP-10")
 @pytest.mark.parametrize(
-    "answer", ["all right", {"status": "GOOD"}, {"status": 1}, "[]", '{"status": "OK"} or {"status": "FAIL"}']
+    "answer",
+    [
+        "FAIL",
+        '"FAIL."',
+        "**fail**",
+        "<think>OK?</think>\nFAIL",
+        {"outcome": "FAIL"},
+        {"verdict": "Fail."},
+        {"result": "FAIL", "status": 1},
+        'It comes to:\n```json\n{"outcome": "FAIL"}\n```',
+    ],
+)
+def test_the_outcome_may_stand_alone_or_under_another_name(llm: MakeLlm, answer: Any) -> None:
+    assert verified(reverse_verify, attempt(llm(answer))) == Verified("FAIL")
+
+
+@pytest.mark.req("HOP-10")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "OK or FAIL",
+        {"status": "OK", "verdict": "FAIL"},
+        ["OK"],
+        "all right",
+        {"status": "GOOD"},
+        {"status": 1},
+        "[]",
+        '{"status": "OK"} or {"status": "FAIL"}',
+    ],
 )
 def test_an_answer_that_cannot_be_read_is_uncertain(llm: MakeLlm, answer: Any) -> None:
     said = verified(reverse_verify, attempt(llm(answer)))
@@ -107,6 +135,18 @@ def test_three_answers_must_agree(llm: MakeLlm, answers: list[str], outcome: str
     said = verified(forward_cross_verify, attempt(verify))
     assert said.outcome == outcome and len(verify.requests) == 3
     assert answers[2] in said.reason
+
+
+@pytest.mark.req("HOP-11")
+@given(st.permutations(["42", "41", "many"]))
+def test_the_reason_is_the_same_in_whatever_order_the_answers_come(answers: list[str]) -> None:
+    coming = iter(answers)
+
+    async def verify(request: Request) -> Response:
+        return Response(next(coming))
+
+    said = verified(forward_cross_verify, attempt(verify))
+    assert said.outcome == "FAIL" and said.reason.startswith("3 other answers agree with this one by 0.33: 41; 42; unr")
 
 
 @pytest.mark.req("HOP-10")
@@ -151,7 +191,7 @@ TOOLS = tools_of(
 )
 
 
-def choice(tool: str, **parameters: Any) -> dict[str, Any]:
+def choice(tool: str | None, **parameters: Any) -> dict[str, Any]:
     return {"tool": tool, "parameters": parameters}
 
 
@@ -187,6 +227,14 @@ def test_a_tool_must_be_known_and_called_as_it_is_declared(llm: MakeLlm, value: 
 def test_then_three_choices_must_agree(llm: MakeLlm, other: Any, outcome: str) -> None:
     given = attempt(llm(other), choice("search", query="x"), return_format=dict, tools=TOOLS)
     assert verified(tool_use_verifier, given).outcome == outcome
+
+
+@pytest.mark.req("HOP-10")
+@pytest.mark.parametrize(("other", "outcome"), [(choice(None), "OK"), (choice("search", query="x"), "FAIL")])
+def test_no_tool_is_a_choice_that_others_must_agree_with(llm: MakeLlm, other: Any, outcome: str) -> None:
+    verify = llm(other)
+    given = attempt(verify, choice(None), return_format=dict, tools=TOOLS)
+    assert verified(tool_use_verifier, given).outcome == outcome and len(verify.requests) == 3
 
 
 @pytest.mark.parametrize("value", [choice("kinds", type="x"), choice("anything", at=1), choice("anything")])

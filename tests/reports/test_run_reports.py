@@ -41,13 +41,16 @@ def passed() -> ReportRow:
         usage=usage,
         tags=("geo", "zh"),
         origin=Origin(FILE, 1, 1),
+        raw={"id": 1, "tag": "geo", "question": "首都？", "hop_result": "old", "profile": "old"},
     )
     verdicts = [Verdict("names it", "contains", "output.answer", "passed", 1.0)]
     return run, Scored("k1", "passed", 1.0, verdicts, Usage(40, 10, 0.2, 1))
 
 
 def failed() -> ReportRow:
-    run = Run("k2", "sum", "快", 1, 2, "UNCERTAIN", Output("=1+1\n3"), duration_s=1.5, origin=Origin(FILE, 2))
+    run = Run(
+        "k2", "sum", "快", 1, 2, "UNCERTAIN", Output("=1+1\n3"), duration_s=1.5, origin=Origin(FILE, 2), raw={"id": 2}
+    )
     mismatches = [Mismatch("", 2, "=1+1\n3"), Mismatch("items[0].text", "<b>", None)]
     verdicts = [
         Verdict("", "equals", "output", "failed", 0.0, "2 places differ", mismatches),
@@ -68,6 +71,7 @@ def broken() -> ReportRow:
         Output("half an ans"),
         "no answer within 30 s [timed_out]",
         duration_s=30.0,
+        raw={"input": {"question": "首都？"}, "error": "timeout"},
     )
     return run, Scored("k3", "error")
 
@@ -108,7 +112,7 @@ def table(text: bytes) -> list[dict[str, str]]:
 def answered(text: str) -> ReportRow:
     """A run in which every text that a user or a model may write is this one."""
     verdict = Verdict(text, "equals", text, "failed", 0.0, text, [Mismatch(text, text, {text: text})])
-    run = Run("k", text, text, output=Output(text), tags=(text,), origin=Origin(text, 3))
+    run = Run("k", text, text, output=Output(text), tags=(text,), origin=Origin(text, 3), raw={text: text})
     return run, Scored("k", "failed", 0.0, [verdict])
 
 

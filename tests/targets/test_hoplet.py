@@ -64,11 +64,22 @@ def observed(folder: Path) -> list[Record]:
         "def hop(q): return 'OK', {'answer': q}",
         "def hop(q): return ('OK', '{\"answer\": \"%s\"}' % q)",
         'def hop(q): return \'["OK", {"answer": "%s"}]\' % q',
+        "def hop(session, input_data=None): return {'answer': input_data['q']}",
+        "def hop(*given): return {'answer': given[1]['q']}",
+        "def wrapped(f): return lambda *a, **k: f(*a, **k)\nhop = wrapped(lambda session, data: {'answer': data['q']})",
+        "from functools import partial\ndef say(word, q): return {'answer': q}\nmy_hop = partial(say, 'hi')",
     ],
 )
 def test_every_way_to_write_a_hoplet(code: str, tmp_path: Path, call: Call) -> None:
     target = built(tmp_path, code)
     assert call(target, {"q": "x", "other": 1}) == Output({"answer": "x"})
+
+
+@pytest.mark.req("HOP-8")
+def test_fields_named_like_our_parameters_do_no_harm(tmp_path: Path, call: Call) -> None:
+    code = "def hop(session, input_data): return [type(session).__name__, sorted(input_data)]"
+    found = call(built(tmp_path, code, metainfo=""), {"session": 1, "input_data": 2})
+    assert found.value == ["HopSession", ["input_data", "session"]]
 
 
 @pytest.mark.req("HOP-8", "HOP-9")
@@ -96,6 +107,7 @@ def test_a_hoplet_receives_the_fields_of_its_contract_and_nothing_else(tmp_path:
         ("def hop(session, input_data): return {}", None),
         ("def hop(s, data): return {}", None),
         ("def hop(session, data: dict): return {}", None),
+        ("from typing import Any\ndef hop(sess, case: dict[str, Any]): return {}", None),
     ],
 )
 def test_a_signature_is_a_contract_where_it_names_fields(code: str, fields: list[str] | None, tmp_path: Path) -> None:
@@ -116,11 +128,21 @@ def test_an_exception_is_an_error_with_its_traceback_in_the_trace(
 
 
 @pytest.mark.req("HOP-8")
+@pytest.mark.parametrize("raised", ["SystemExit(3)", "Mine('x')", "BaseExceptionGroup('g', [Mine('x')])"])
+@pytest.mark.parametrize("word", ["", "async "])
+def test_whatever_is_raised_is_an_error_of_one_run(word: str, raised: str, tmp_path: Path, fault_of: FaultOf) -> None:
+    code = f"class Mine(BaseException): pass\n{word}def hop(q): raise {raised}"
+    assert fault_of(built(tmp_path, code), {"q": "x"}).code == "target_raised"
+
+
+@pytest.mark.req("HOP-8")
 @pytest.mark.parametrize(
     "code",
     [
         "import asyncio\nasync def hop(q): await asyncio.sleep(60)",
         "import time\ndef hop(q): time.sleep(3)",
+        "import time\nasync def hop(q): time.sleep(0.4); return {'answer': 'late'}",
+        "import asyncio\nasync def hop(q):\n    try: await asyncio.sleep(60)\n    except BaseException: return {'answer': 'late'}",
     ],
 )
 def test_a_hoplet_that_hangs_is_given_up(code: str, tmp_path: Path, fault_of: FaultOf) -> None:
@@ -137,6 +159,8 @@ def test_a_hoplet_that_hangs_is_given_up(code: str, tmp_path: Path, fault_of: Fa
         ("'text'", "returned 'text', and the contract says an object"),
         ("{'score': 1}", "answer: missing; the contract says string [contract_broken]"),
         ("{'answer': 1, 'score': '5'}", "answer: expected string by the contract, got 1; score: expected int"),
+        ("('FAIL', {'why': '没有'})", '{"why": "没有"} [hop_fail]'),
+        ("('GOOD', {'answer': 'x'})", "status: expected OK, LACK_OF_INFO, UNCERTAIN, FAIL, got 'GOOD' [bad_status]"),
         ("('FAIL', '')", "the hoplet gave FAIL without a reason [hop_fail]"),
     ],
 )
@@ -209,6 +233,34 @@ def test_what_lies_beside_the_hoplet_is_imported_and_changes_its_digest(tmp_path
     assert call(first, {"q": "x"}).value == {"answer": "hihi"}
     (tmp_path / "Hoplet/metainfo.md").write_text(METAINFO + "\nmore")
     assert build(f"hoplet:{tmp_path}").digest != first.digest
+
+
+@pytest.mark.parametrize("is_package", [False, True])
+def test_tasks_of_one_process_keep_their_neighbours_apart(is_package: bool, tmp_path: Path, call: Call) -> None:
+    found = []
+    for name in ("one", "two", "one", "three"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        near = "from .aside import WORD" if is_package else "from aside import WORD"
+        task(
+            tmp_path / name,
+            f"{near}\nfrom Hoplet.aside import WORD as again\ndef hop(q): return {{'answer': WORD + again}}",
+        )
+        (tmp_path / name / "Hoplet/aside.py").write_text(f"WORD = {name!r}")
+        if is_package:
+            (tmp_path / name / "Hoplet/__init__.py").touch()
+        found.append(call(build(f"hoplet:{tmp_path / name}"), {"q": "x"}).value["answer"])
+    assert found == ["oneone", "twotwo", "oneone", "threethree"]
+
+
+def test_a_contract_without_tables_is_none(tmp_path: Path) -> None:
+    assert built(tmp_path, "def hop(session, input_data): return {}", metainfo="# Notes only").contract is None
+    with pytest.raises(EvalloomError, match="result files have a field of this name"):
+        built(tmp_path, "def hop(session, input_data): return {}", metainfo=METAINFO.replace("| q |", "| profile |"))
+
+
+def test_who_takes_a_session_needs_an_llm(tmp_path: Path) -> None:
+    assert built(tmp_path, "def hop(session, input_data): return {}").needs_llm
+    assert not built(tmp_path, "def hop(q): return {}").needs_llm
 
 
 def test_a_package_may_import_relatively(tmp_path: Path, call: Call) -> None:

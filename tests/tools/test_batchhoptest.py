@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -96,9 +97,9 @@ class Done:
         assert "Traceback" not in self.err and "internal_error" not in self.err, self.err
 
     def results(self, cwd: Path) -> list[Record]:
-        found = re.search(r"^The results: (.+)$", self.out, re.MULTILINE)
+        found = re.search(r"^Next: evalloom stats (.+)$", self.out, re.MULTILINE)
         assert found, self.out + self.err
-        return read(cwd / found[1])
+        return read(cwd / shlex.split(found[1])[0])
 
 
 def run(cwd: Path, *arguments: str) -> Done:
@@ -155,6 +156,21 @@ def test_its_own_output_is_the_same_input_again(task: Path) -> None:
     assert [row["hop_result"] for row in once] == [row["hop_result"] for row in twice]
 
 
+@pytest.mark.req("HOP-3")
+def test_equal_and_corrected_cases_stay_what_they_are(task: Path) -> None:
+    view = [{"input": {"question": "France?"}, "result": "1"}] * 2
+    write(task / "TestCases/view.jsonl", *view)
+    run(task, "--task", ".", "--data", "view.jsonl", "--out", "once.jsonl")
+    run(task, "--task", ".", "--data", "once.jsonl", "--out", "twice.jsonl")
+    assert len(read(task / "once.jsonl")) == len(read(task / "twice.jsonl")) == 2 + 4
+    run(task, "--task", ".", "--data", "cases.jsonl", "--out", "own.jsonl")
+    first, second, *rows = read(task / "own.jsonl")
+    del rows[-1]["profile"]
+    write(task / "own.jsonl", first, second, {**rows[0], "expected_answer": "Lutetia"}, *rows[1:])
+    run(task, "--task", ".", "--data", "own.jsonl", "--out", "again.jsonl")
+    assert len(read(task / "again.jsonl")) == 10 and read(task / "again.jsonl")[2]["expected_answer"] == "Lutetia"
+
+
 @pytest.mark.req("HOP-3", "HOP-7")
 def test_view_rows_run_as_their_inputs(task: Path) -> None:
     view = [{"input": {"question": "France?"}, "result": "{}"}, {"input": {"question": "Italy?"}, "error": "timeout"}]
@@ -167,13 +183,14 @@ def test_view_rows_run_as_their_inputs(task: Path) -> None:
 
 @pytest.mark.req("HOP-4")
 @pytest.mark.parametrize(
-    "profiles", [["first", "second"], ["first,second"], ["second", "first,second"]], ids=lambda names: "+".join(names)
+    "profiles",
+    [["--profiles", "first", "second"], ["--profiles=first,second"], ["--profiles=second", "first", "--limit", "2"]],
+    ids=" ".join,
 )
 def test_profiles_are_parted_by_spaces_or_commas(profiles: list[str], task: Path) -> None:
-    run(task, "--profiles", *profiles, "--task", ".", "--out", "out.jsonl", "--workers", "2")
-    assert [row["profile"] for row in read(task / "out.jsonl")[:2]] == list(
-        dict.fromkeys(",".join(profiles).split(","))
-    )
+    run(task, *profiles, "--task", ".", "--out", "out.jsonl", "--workers", "2")
+    wanted = ["second", "first"] if "--limit" in profiles else ["first", "second"]
+    assert [row["profile"] for row in read(task / "out.jsonl")[:2]] == wanted
 
 
 @pytest.mark.req("HOP-4")
@@ -199,7 +216,11 @@ def test_every_run_is_observed(task: Path) -> None:
         ("", ["--profiles", "frist"], "Did you mean 'first'?"),
         ("", ["--data", "nowhere.jsonl"], "nowhere.jsonl: "),
         ("", ["--settings", "nowhere.yaml"], "nowhere.yaml: "),
-        ("", ["--workers", "0"], "expected 1 or more"),
+        ("", ["--workers", "0"], "--workers"),
+        ("", ["--profiles", ","], "--profiles: expected names of profiles, got none"),
+        ("", ["--out", "x.jsonl.gz"], "a file name ending in .jsonl"),
+        ("", ["--out", "TestCases/observer.jsonl"], "not the observer's log"),
+        ("", ["--data", "observer.jsonl"], "is the observer's log"),
         ("rm Hoplet/Hop.py", [], "expected a task folder with Hoplet/Hop.py"),
         (
             "cp TestCases/cases.jsonl TestCases/more.jsonl",
@@ -217,6 +238,14 @@ def test_wrong_usage_is_told_before_anything_runs(change: str, flags: list[str],
     done = run(task, "--task", ".", *flags)
     assert done.code == 2 and message in done.err and "sk-1234567890abcdef" not in done.err
     assert not (task / "TestCases/observer.jsonl").exists()
+
+
+@pytest.mark.req("HOP-4")
+def test_nothing_runs_where_nobody_can_answer(task: Path) -> None:
+    (task / "settings.yaml").unlink()
+    done = run(task, "--task", ".")
+    assert done.code == 2 and "nobody to answer" in done.err and not (task / "TestCases/observer.jsonl").exists()
+    assert "there is no such folder" in run(task, "--task", "nowhere").err
 
 
 @pytest.mark.req("HOP-1", "HOP-4")
@@ -237,7 +266,8 @@ def test_a_result_file_that_was_cut_is_told_and_the_rest_runs(task: Path) -> Non
     done = run(task, "--task", ".", "--data", "cut.jsonl")
     assert done.code == 2 and re.search(r"cut\.jsonl:5:\d+: ", done.err)
     rest = run(task, "--task", ".", "--data", "cut.jsonl", "--skip-invalid", "--profiles", "first")
-    assert [row["hop_stats"]["status"] for row in rest.results(task)[1:]] == ["OK", "OK", "ERROR", "ERROR"]
+    assert [row["hop_stats"]["status"] for row in rest.results(task)[1:]] == ["OK", "OK", "ERROR"]
+    assert "cut.jsonl:5" in rest.out
 
 
 @pytest.fixture
@@ -260,13 +290,17 @@ def wait_for_runs(task: Path, number: int, process: subprocess.Popen[str]) -> No
 
 
 @pytest.mark.req("HOP-4")
-def test_ctrl_c_keeps_what_was_finished(slow_task: Path) -> None:
-    process = start(slow_task, "--task", ".", "--profiles", "first", "--workers", "2", "--out", "out.jsonl")
+def test_ctrl_c_keeps_what_was_finished_and_resume_completes_the_same_file(slow_task: Path) -> None:
+    flags = ("--task", ".", "--profiles", "first", "--workers", "2")
+    process = start(slow_task, *flags)
     wait_for_runs(slow_task, 6, process)
     process.send_signal(signal.SIGINT)
     done = Done(process)
-    kept = read(slow_task / "out.jsonl")[1:]
+    (file,) = slow_task.glob("TestCases/*_results_*")
+    kept = read(file)[1:]
     assert done.code == 3 and 6 <= len(kept) < 40 and [row["id"] for row in kept] == sorted(row["id"] for row in kept)
+    run(slow_task, *flags, "--resume")
+    assert list(slow_task.glob("TestCases/*_results_*")) == [file] and len(read(file)) == 41
 
 
 @pytest.mark.req("HOP-4")
@@ -280,6 +314,44 @@ def test_a_killed_batch_goes_on_where_it_was(slow_task: Path) -> None:
     started = [line for line in read(slow_task / "TestCases/observer.jsonl") if line["type"] == "run_start"]
     assert len(read(slow_task / "out.jsonl")) == 41 and done.code in (0, 3)
     assert 40 <= len(started) <= 44
+
+
+@pytest.mark.req("HOP-4")
+def test_two_at_once_and_from_elsewhere_lose_nothing(task: Path) -> None:
+    (task.parent / "settings.yaml").write_text((task / "settings.yaml").read_text().replace("file: ", "file: my task/"))
+    (task / "settings.yaml").unlink()
+    (task.parent / "elsewhere").mkdir()
+    both = [start(task.parent / "elsewhere", "--task", str(task), "--profiles", name) for name in ("first", "second")]
+    results = [Done(process).results(task.parent) for process in both]
+    assert [rows[0]["profile"] for rows in results] == ["first", "second"]
+    assert len(list(task.glob("TestCases/*_results_*"))) == 2
+
+
+BUDGET = """
+import asyncio
+async def check_hop(session, input_data):
+    asked = [session.hop_get(input_data["question"] + str(n), verifier=None) for n in range(3)]
+    %s
+    return {"answer": "made without an answer"}
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "await asyncio.gather(*asked, return_exceptions=True)",
+        "async with asyncio.TaskGroup() as group: [group.create_task(one) for one in asked]",
+        "try: await asyncio.gather(*asked)\n    except BaseException: pass",
+    ],
+    ids=["gather", "group", "bare except"],
+)
+def test_a_spent_budget_stops_the_batch_whatever_the_hoplet_does(body: str, task: Path) -> None:
+    (task / "Hoplet/Hop.py").write_text(BUDGET % body)
+    flags = ("--task", ".", "--profiles", "first", "--workers", "1", "--out", "out.jsonl")
+    done = run(task, *flags, "--max-tokens", "250")
+    kept = read(task / "out.jsonl")[1:]
+    assert done.code == 3 and "--resume" in done.out and 1 <= len(kept) < 4
+    assert run(task, *flags, "--resume").code == 1 and len(read(task / "out.jsonl")) == 5
 
 
 def test_the_door_shows_what_it_can_do(task: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from evalloom.errors import EvalloomError
 from evalloom.hop import HopSession, open_session
 from evalloom.model import Record
-from evalloom.workbench.hop import find_data, find_settings, find_task, results_beside
+from evalloom.workbench.hop import find_data, find_settings, find_task
 
 SCRIPT = """
 rules:
@@ -28,7 +28,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_settings_are_looked_for_from_the_task_up_to_the_working_folder(project: Path) -> None:
+def test_settings_are_looked_for_from_the_task_upwards(project: Path) -> None:
     task = Path("tasks/one")
     assert find_settings(task) == ""
     for place in ("evalloom.yaml", "settings.yaml", "tasks/evalloom.yaml", "tasks/one/evalloom.yaml"):
@@ -37,10 +37,14 @@ def test_settings_are_looked_for_from_the_task_up_to_the_working_folder(project:
     assert Path(find_settings(None)).resolve() == project / "settings.yaml"
 
 
-def test_nothing_above_the_working_folder_is_taken_for_settings(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_found_from_any_folder_and_not_beyond_the_repository(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "settings.yaml").write_text("profiles: {}")
-    monkeypatch.chdir(project / "tasks")
-    assert find_settings(Path("one")) == ""
+    monkeypatch.chdir(project / "tasks/one")
+    assert Path(find_settings(Path())).resolve() == project / "settings.yaml"
+    (project / "tasks/.git").mkdir()
+    assert find_settings(Path()) == ""
 
 
 def test_data_is_looked_for_here_and_then_in_the_task(project: Path) -> None:
@@ -57,13 +61,22 @@ def test_results_and_the_observers_log_are_no_cases(project: Path) -> None:
     (folder / "observer.jsonl").write_text('{"type": "run_start"}\n')
     (folder / "view.jsonl").write_text('{"input": {"q": "x"}, "result": "1"}\n')
     (folder / "flat.jsonl").write_text('{"_type": "meta", "profile": "p"}\n')
+    (folder / "empty.jsonl").touch()
+    (folder / "folder.jsonl").mkdir()
     assert find_task("tasks/one").data == Path("tasks/one/TestCases/cases.jsonl")
 
 
-def test_the_results_of_results_do_not_pile_up_in_the_name() -> None:
-    first = results_beside(Path("a/cases.jsonl.gz"))
-    assert first.parent == Path("a") and first.name.startswith("cases_results_")
-    assert results_beside(first).name.count("_results_") == 1
+def test_results_go_where_they_are_asked_to(project: Path) -> None:
+    (project / "out").mkdir()
+    assert find_task("tasks/one", out="out").results("b-1") == Path("out/cases_results_b-1.jsonl")
+    assert find_task("tasks/one", out="mine.jsonl").results("b-1") == Path("mine.jsonl")
+
+
+def test_the_results_of_results_do_not_pile_up_in_the_name(project: Path) -> None:
+    first = find_task("tasks/one").results("20261116-022822-4790621f1")
+    assert first.name == "cases_results_20261116-022822-4790621f1.jsonl"
+    first.write_text('{"id": 1, "tag": "t", "q": "x"}')
+    assert find_task("tasks/one", data=first.name).results("b").name == "cases_results_b.jsonl"
 
 
 @pytest.mark.req("HOP-5", "HOP-9")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evalloom.analyse.hop_copy import Copy, Index, Part
 from evalloom.analyse.hop_lines import Spot, read_back
 from evalloom.analyse.hop_query import SHOWN, row_shown
-from evalloom.analyse.hop_rows import path_pattern, quoted
+from evalloom.analyse.hop_rows import FLAT, path_pattern, quoted
 from evalloom.analyse.hop_table import Table
 from evalloom.analyse.statistics import mcnemar, paired_interval
 from evalloom.dialects.hop import RESULT_FIELDS
@@ -103,6 +103,11 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
     return int(repeated)
 
 
+_IS_VIEW = (
+    """json_type(json, '$.input') = 'OBJECT' AND (json_exists(json, '$.result') OR json_exists(json, '$.error'))"""
+)
+
+
 def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
     """The Parquet file that says for each row of a part which case it is; made when first asked for."""
     if part.exact:
@@ -111,7 +116,9 @@ def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
     if not path.is_file():
         files = ", ".join(quoted(path_pattern(copy.folder / source.name)) for source in part.sources)
         without = ", ".join(f'"{name}": null' for name in RESULT_FIELDS)
-        query = f"""SELECT md5(json_merge_patch(json, '{{{without}}}')::VARCHAR) AS case_key
+        flat = f"json_merge_patch(json, '{{{without}}}')"
+        view = f"CASE WHEN {_IS_VIEW} THEN json_extract(json, '$.input') ELSE {flat} END"
+        query = f"""SELECT md5(({flat if part.way == FLAT else view})::VARCHAR) AS case_key
             FROM read_ndjson_objects([{files}])"""
         copy.write_beside(connection, query, path.name)
     return quoted(path_pattern(path))

@@ -7,11 +7,10 @@ another name and then put in place, the index last, so whoever comes in between 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -21,24 +20,24 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, structs
 
+from evalloom.analyse.hop_look import Look, contract_names, expected_names, joined, look, occurrences, selectable
 from evalloom.analyse.hop_rows import (
+    ANY,
     COLUMNS,
-    EXPECTED,
+    EXACT,
+    FLAT,
     INPUT,
     META,
     RESULT,
     Names,
-    can_select,
-    expected_of,
     orjson_text,
     path_pattern,
     quoted,
+    read_raw,
     row_of,
     same_json,
     select_rows,
 )
-from evalloom.contract import read_contract
-from evalloom.dialects.hop import normalize_audit, normalize_input
 from evalloom.errors import EvalloomError
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -52,15 +51,11 @@ OBSERVER = "observer.jsonl"
 FORMAT = 1
 """Counts up when the columns change or what they mean; a copy of another format is made anew."""
 _FAST_PART, _SLOW_PART = 256 * 1024**2, 32 * 1024**2
-_SAMPLE, _SAMPLE_EVERY = 16 * 1024, 8 * 1024**2
-_TAIL = 1024**2
-_SCAN = 256 * 1024
 _SETTLED_NS = 50_000_000
 """A file written this shortly ago may be written again without its time changing, so its stamp proves nothing."""
 _ABANDONED_S = 3600
 _MEMORY = "2GB"
 _SHOWN_LINES = 20
-_NEEDLE = f'"{EXPECTED}'.encode()
 _OWN_MARKS = (b'"hop_result"', b'"hop_stats"')
 
 
@@ -93,9 +88,13 @@ class Part(Struct, frozen=True):
     """One Parquet file."""
 
     name: str
-    exact: bool
+    way: str
     names: Names
     sources: list[Source]
+
+    @property
+    def exact(self) -> bool:
+        return self.way == EXACT
 
     @property
     def size(self) -> int:
@@ -222,20 +221,22 @@ class Copy:
         """Keeps the parts that are as they should be, and makes new ones of all other files."""
         kept = [part for part in old.parts if _can_stay(part, stamps)]
         have = {source.name for part in kept for source in part.counted()}
-        odd = {
-            one.name for part in old.parts if part.exact for one in part.sources if stamps.get(one.name) == one.stamp
+        known = {
+            one.name: part.way for part in old.parts for one in part.counted() if stamps.get(one.name) == one.stamp
         }
-        waiting = [name for name in stamps if name not in have]
-        slow = [name for name in waiting if name in odd or _is_cut(self.folder / name)]
+        looks = {name: look(self.folder / name, known.get(name, FLAT)) for name in stamps if name not in have}
+        made = []
         with self.connection() as connection:
-            builder = _Builder(self, connection, stamps)
-            made = []
-            for group in _grouped([name for name in waiting if name not in set(slow)], stamps, _FAST_PART):
-                part = builder.fast(group)
-                told = {one.name for one in part.counted()}
-                slow += [name for name in group if name not in told]
-                made += [part] if told else []
-            made += [builder.exact(group) for group in _grouped(sorted(slow), stamps, _SLOW_PART)]
+            builder = _Builder(self, connection, stamps, looks)
+            left: list[str] = []
+            for way in (FLAT, ANY):
+                for group in _grouped(sorted([*left, *_going(looks, way)]), stamps, _FAST_PART):
+                    part = builder.fast(group, way)
+                    told = {one.name for one in part.counted()}
+                    left = [name for name in (*left, *group) if name not in told]
+                    made += [part] if told else []
+            waiting = sorted({*left, *_going(looks, EXACT)})
+            made += [builder.exact(group) for group in _grouped(waiting, stamps, _SLOW_PART)]
         index = Index(FORMAT, kept + made)
         self._write_index(index)
         self._clean(old, index)
@@ -267,54 +268,55 @@ def _stem(name: str) -> str:
 class _Builder:
     """Makes parts, by the fast way or by the exact one."""
 
-    def __init__(self, copy: Copy, connection: DuckDBPyConnection, stamps: dict[str, Stamp]) -> None:
+    def __init__(
+        self, copy: Copy, connection: DuckDBPyConnection, stamps: dict[str, Stamp], looks: dict[str, Look]
+    ) -> None:
         self._copy = copy
         self._connection = connection
         self._stamps = stamps
+        self._looks = looks
 
-    def fast(self, group: list[str]) -> Part:
+    def fast(self, group: list[str], way: str) -> Part:
         """The part that DuckDB makes of files; those that it cannot tell exactly are left out, or not in it at all."""
-        names = _sampled(self._copy.folder, group)
-        part, has_new_names = self._try_fast(group, names)
-        if has_new_names:
-            more = self._all_names([one.name for one in part.sources if one.left_out])
-            wanted = _joined([names, more])
-            if wanted != names:
-                (self._copy.place / part.name).unlink(missing_ok=True)
-                part, _ = self._try_fast(group, wanted)
+        names = joined([contract_names(self._copy.folder), *(self._looks[name].names for name in group)])
+        part = self._try_fast(group, names, way)
+        odd = [one.name for one in part.sources if one.left_out]
+        wanted = joined([names, self._all_names(odd, way)]) if odd else names
+        if wanted != names:
+            (self._copy.place / part.name).unlink(missing_ok=True)
+            part = self._try_fast(group, wanted, way)
         return part
 
-    def _try_fast(self, group: list[str], names: Names) -> tuple[Part, bool]:
+    def _try_fast(self, group: list[str], names: Names, way: str) -> Part:
         import duckdb
 
-        part = self._named(group, names, exact=False)
+        part = self._named(group, names, way)
         with ThreadPoolExecutor(1) as beside:
             # Beside the copying, which leaves the interpreter alone: counting is half a second for a gigabyte.
-            counts = beside.submit(lambda: {name: _occurrences(self._copy.folder / name) for name in group})
+            counts = beside.submit(lambda: {name: occurrences(self._copy.folder / name) for name in group})
             try:
-                self._copy.write_beside(self._connection, select_rows(self._paths(group), names), part.name)
+                self._copy.write_beside(self._connection, select_rows(self._paths(group), names, way), part.name)
             except (duckdb.InvalidInputException, duckdb.IOException):
-                readable = [name for name in group if self._is_readable(name, names)]
+                readable = [name for name in group if self._is_readable(name, names, way)]
                 if not readable or readable == group:
-                    return structs.replace(part, sources=[]), False
-                return self._try_fast(readable, names)
-            expected = counts.result()
-        return self._checked(part, expected)
+                    return structs.replace(part, sources=[])
+                return self._try_fast(readable, names, way)
+            return self._checked(part, counts.result())
 
     def _paths(self, group: Iterable[str]) -> list[Path]:
         return [self._copy.folder / name for name in group]
 
-    def _is_readable(self, name: str, names: Names) -> bool:
+    def _is_readable(self, name: str, names: Names, way: str) -> bool:
         import duckdb
 
         try:
-            query = select_rows(self._paths([name]), names)
+            query = select_rows(self._paths([name]), names, way)
             self._connection.execute(f"SELECT bit_xor(hash(t)) FROM ({query}) t").fetchone()
         except (duckdb.InvalidInputException, duckdb.IOException):
             return False
         return True
 
-    def _checked(self, part: Part, expected: dict[str, int]) -> tuple[Part, bool]:
+    def _checked(self, part: Part, expected: dict[str, int]) -> Part:
         """The part with what is in it. A file with a row that SQL cannot tell is left out."""
         counts = " + ".join(f"count(e{number})" for number in range(len(part.names.expected))) or "0"
         found = self._connection.execute(f"""
@@ -323,11 +325,11 @@ class _Builder:
                 bool_or(kind = {RESULT} AND profile IS NULL), bool_or(odd), {counts}
             FROM read_parquet({quoted(path_pattern(self._copy.place / part.name))}) GROUP BY src""").fetchall()
         seen = {row[0]: row[1:] for row in found}
-        sources, has_new_names = [], False
+        sources = []
         for number, source in enumerate(part.sources):
             first, results, metas, inputs, profiles, nameless, odd, known = seen.get(number, (0, 0, 0, 0, [], 0, 0, 0))
             lost = known != expected[source.name]
-            hidden = inputs and results + inputs and self._has_marks(source.name, results)
+            hidden = part.way == FLAT and inputs and self._has_marks(source.name, results)
             sources.append(
                 structs.replace(
                     source,
@@ -339,32 +341,27 @@ class _Builder:
                     left_out=bool(odd or lost or hidden),
                 )
             )
-            has_new_names |= bool(odd or lost)
-        return structs.replace(part, sources=sources), has_new_names
+        return structs.replace(part, sources=sources)
 
     def _has_marks(self, name: str, results: int) -> bool:
         """Whether rows that look like inputs may be results whose value is null, which a declared column hides."""
-        return results > 0 or any(_occurrences(self._copy.folder / name, mark) for mark in _OWN_MARKS)
+        return results > 0 or any(occurrences(self._copy.folder / name, mark) for mark in _OWN_MARKS)
 
-    def _all_names(self, group: list[str]) -> Names:
+    def _all_names(self, group: list[str], way: str) -> Names:
         """Every field name in files, from all of their lines."""
         import duckdb
 
-        expected: set[str] = set()
-        for path in self._paths(group):
-            expected |= _expected_names(path)
+        expected = set().union(*map(expected_names, self._paths(group)))
         fields: list[str] = []
         with suppress(duckdb.InvalidInputException, duckdb.IOException):
-            columns = "columns = {'hop_result': 'VARCHAR'}, format = 'newline_delimited'"
-            files = ", ".join(quoted(path_pattern(path)) for path in self._paths(group))
-            query = f"""SELECT DISTINCT unnest(json_keys(hop_result)) FROM read_json([{files}], {columns})
-                WHERE hop_result[1] = '{{' AND json_valid(hop_result)"""
+            query = f"""SELECT DISTINCT unnest(json_keys(packed)) FROM ({read_raw(self._paths(group), Names(), way)})
+                WHERE starts_with(packed, '{{') AND json_valid(packed)"""
             fields = [name for (name,) in self._connection.execute(query).fetchall()]
-        return _selectable(fields, expected)
+        return selectable(fields, expected)
 
     def exact(self, group: list[str]) -> Part:
         """The part that Python makes of files, line by line."""
-        part = self._named(group, Names(), exact=True)
+        part = self._named(group, Names(), EXACT)
         plain = self._copy.place / f"{part.name}.{secrets.token_hex(4)}.tmp"
         writer = _ExactWriter(plain)
         try:
@@ -383,11 +380,11 @@ class _Builder:
             plain.unlink(missing_ok=True)
         return structs.replace(part, names=writer.names, sources=sources)
 
-    def _named(self, group: list[str], names: Names, exact: bool) -> Part:
+    def _named(self, group: list[str], names: Names, way: str) -> Part:
         """A part whose name tells what it was made of, so that processes at once make the same."""
         sources = [Source(name, self._stamps[name]) for name in group]
-        digest = sha256(msgspec.json.encode([FORMAT, exact, names, sources])).hexdigest()
-        return Part(f"{digest[:20]}.parquet", exact, names, sources)
+        digest = sha256(msgspec.json.encode([FORMAT, way, names, sources])).hexdigest()
+        return Part(f"{digest[:20]}.parquet", way, names, sources)
 
 
 class _ExactWriter:
@@ -499,99 +496,8 @@ def _grouped(names: Iterable[str], stamps: dict[str, Stamp], limit: int) -> Iter
         yield group
 
 
-def _is_cut(path: Path) -> bool:
-    """Whether the last line is not whole: being written, or left by a crash."""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
-            tail = stream.read()
-    except OSError:
-        return True
-    if not tail or tail.endswith(b"\n"):
-        return False
-    try:
-        msgspec.json.decode(tail[tail.rfind(b"\n") + 1 :])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return True
-    return False
-
-
-def _sampled(folder: Path, group: Iterable[str]) -> Names:
-    """The field names in the contract and in some lines of every file."""
-    found = [_contract_names(folder)]
-    for name in group:
-        fields: dict[str, None] = {}
-        expected: dict[str, None] = {}
-        for record in _sample(folder / name):
-            fields.update(dict.fromkeys(_result_names(record)))
-            expected.update(dict.fromkeys(expected_of(normalize_input(record))))
-        found.append(_selectable(fields, expected))
-    return _joined(found)
-
-
-def _contract_names(folder: Path) -> Names:
-    path = folder.parent / "Hoplet" / "metainfo.md"
-    if not path.is_file():
-        return Names()
-    try:
-        outputs = read_contract(str(path)).outputs
-    except EvalloomError:
-        # It only helps to guess; whether it is right is for others to say.
-        return Names()
-    return _selectable(outputs, ())
-
-
-def _sample(path: Path) -> Iterator[Record]:
-    with suppress(OSError), path.open("rb") as stream:
-        for start in range(0, os.fstat(stream.fileno()).st_size, _SAMPLE_EVERY):
-            stream.seek(start)
-            lines = stream.read(_SAMPLE).split(b"\n")
-            for line in lines[1 if start else 0 :]:
-                with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    record = msgspec.json.decode(line)
-                    if isinstance(record, dict):
-                        yield record
-
-
-def _result_names(record: Record) -> Collection[str]:
-    audit = normalize_audit(record)
-    return audit["result"] if audit is not None and isinstance(audit["result"], dict) else ()
-
-
-def _selectable(fields: Iterable[str], expected: Iterable[str]) -> Names:
-    """Names that SQL can ask for. DuckDB takes columns for the same that differ in upper and lower case only."""
-    by_fold = {name.casefold(): name for name in expected if can_select(name)}
-    return Names([name for name in fields if can_select(name)], list(by_fold.values()))
-
-
-def _joined(found: Iterable[Names]) -> Names:
-    every = list(found)
-    fields = dict.fromkeys(name for one in every for name in one.fields)
-    return _selectable(sorted(fields), sorted({name for one in every for name in one.expected}))
-
-
-def _occurrences(path: Path, needle: bytes = _NEEDLE) -> int:
-    """How often some bytes stand in a file."""
-    count, keep = 0, 0
-    buffer = bytearray(_SCAN)
-    view = memoryview(buffer)
-    overlap = len(needle) - 1
-    with suppress(OSError), path.open("rb", buffering=0) as stream:
-        while read := stream.readinto(view[keep:]):
-            end = keep + read
-            count += buffer.count(needle, 0, end)
-            keep = min(overlap, end)
-            buffer[:keep] = buffer[end - keep : end]
-    return count
-
-
-def _expected_names(path: Path) -> set[str]:
-    pattern = re.compile(rb'"' + EXPECTED.encode() + rb'([^"\\]+)"')
-    names: set[bytes] = set()
-    with suppress(OSError), path.open("rb") as stream:
-        for line in stream:
-            names.update(pattern.findall(line))
-    return {name.decode(errors="replace") for name in names}
+def _going(looks: dict[str, Look], way: str) -> list[str]:
+    return [name for name, look in looks.items() if look.way == way]
 
 
 def _profiles(names: Iterable[str | None] | None) -> list[str | None]:

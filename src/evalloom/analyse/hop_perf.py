@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 NO_RUNS: Record = {"runs": 0, "mean": None, "p50": None, "p95": None, "operators": [], "unreadable": 0}
-_COLUMNS = ("type", "run_id", "op", "status", "duration", "retry_count")
+_COLUMNS = ("type", "run_id", "op", "status", "duration", "retry_count", "metadata")
 
 
-def perf_summary(connection: DuckDBPyConnection, log: Path) -> Record:
+def perf_summary(connection: DuckDBPyConnection, log: Path, profile: str | None = None) -> Record:
     """Runs with mean, p50 and p95 of their seconds, and a row for each operator, the most called first.
 
     All columns are declared as JSON: a log without steps has no `op`, and what is written may be a number or a text.
@@ -24,6 +24,13 @@ def perf_summary(connection: DuckDBPyConnection, log: Path) -> Record:
     texts = ", ".join(f"json_extract_string({name}, '$') AS {name}" for name in _COLUMNS)
     connection.execute(f"""CREATE TEMP TABLE log AS SELECT {texts} FROM read_json({quoted(path_pattern(log))},
         format = 'newline_delimited', ignore_errors = true, columns = {{{declared}}})""")
+    if profile is not None:
+        # Only the end of a run tells its profile; its steps go by its id.
+        connection.execute(
+            """CREATE OR REPLACE TEMP TABLE log AS SELECT * FROM log WHERE type IS NULL OR run_id IN (
+                SELECT run_id FROM log WHERE type = 'run_end' AND json_extract_string(metadata, '$.profile') = ?)""",
+            [profile],
+        )
     runs, mean, p50, p95, unreadable = connection.execute(f"""
         SELECT count(*) FILTER (type = 'run_end'), avg(seconds), quantile_cont(seconds, 0.5),
             quantile_cont(seconds, 0.95), count(*) FILTER (type IS NULL)

@@ -93,7 +93,7 @@ def _column(table: Table, name: str) -> tuple[str, bool]:
         return table.field(field), True
     known = [*COLUMNS, *(FIELD + one if one in COLUMNS else one for one in table.names.fields)]
     hint = did_you_mean(name, known) or f". Known are {', '.join(known)}"
-    raise usage_error("unknown_column", f"there is no column {name!r}{hint}")
+    raise usage_error("unknown_result_column", f"there is no column {name!r}{hint}")
 
 
 def _conditions(table: Table, filters: Mapping[str, Any]) -> tuple[str, list[Any]]:

@@ -41,10 +41,11 @@ COLUMNS = {
 }
 """The columns of the copy. After them come `f0 …`, the fields of the results, and `e0 …`, what was expected of them.
 
-Numbers stand for words (`KINDS`, `OUTCOMES`) because Parquet takes several times as long to write texts.
+Numbers stand for words (the kind of a line, the outcome) because Parquet takes several times as long to write texts.
 """
-KINDS = ("result", "meta", "input")
 RESULT, META, INPUT = range(3)
+FLAT, ANY, EXACT = "flat", "any", "exact"
+"""The ways to read a file, the fastest first: SQL with declared columns, SQL over whole lines, and Python."""
 
 _PLAIN_NAME = re.compile(r"[^\"'\\.\[\]*\x00-\x1f]+")
 _NO_CASE = Case("", {})
@@ -147,12 +148,39 @@ def can_select(name: str) -> bool:
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
-def select_rows(files: Iterable[Path], names: Names) -> str:
-    """The query that reads files of the flat wrapper; `odd` marks the rows that only `row_of` can tell.
+def select_rows(files: Iterable[Path], names: Names, way: str) -> str:
+    """The query that reads files in one of the two ways of SQL; `odd` marks the rows that only `row_of` can tell.
 
     No column is left to be guessed (a guess ends after some rows), and no error is passed over: a line that is no JSON
-    or has a key twice ends the query, and whoever asked looks for the file.
+    ends the query, and whoever asked looks for the file.
     """
+    paths = ", ".join(quoted(f'$."{name}"') for name in names.fields)
+    fields = "".join(f", (f[{number + 1}])::VARCHAR AS f{number}" for number in range(len(names.fields)))
+    shown = "".join(f"{column}, " for column in (*_columns("f", names.fields), *_columns("e", names.expected)))
+    outcomes = " ".join(f"WHEN {quoted(one)} THEN {number}" for number, one in enumerate(OUTCOMES))
+    failed, fine = OUTCOMES.index("FAIL"), OUTCOMES.index("OK")
+    # Each level is worked out once; what is taken apart inside a CASE would be taken apart in every branch.
+    return f"""
+        SELECT src::INTEGER AS src, kind::UTINYINT AS kind, id, nullif(tag, '') AS tag,
+            nullif(difficulty, '') AS difficulty, nullif(profile, '') AS profile, completed,
+            (CASE told {outcomes} ELSE CASE WHEN completed THEN {fine} ELSE {failed} END END)::UTINYINT AS outcome,
+            CASE WHEN retries <= '9~' THEN TRY_CAST(retries AS DOUBLE) END AS retry_count,
+            nullif(error, '') AS error, {_correct(names)} AS correct, {shown}{_odd(names)} AS odd
+        FROM (SELECT *{fields} FROM (
+            SELECT *, {f"json_extract(packed, [{paths}])" if paths else "NULL::JSON[]"} AS f
+            FROM ({read_raw(files, names, way)})))"""
+
+
+def read_raw(files: Iterable[Path], names: Names, way: str) -> str:
+    """The query that reads lines of files as they are; `packed` is the text of the result.
+
+    FLAT is fast and knows the flat wrapper only; it cannot see whether something that is null is there at all.
+    ANY takes about twice as long and knows both wrappers.
+    """
+    return _read_flat(files, names) if way == FLAT else _read_any(files, names)
+
+
+def _read_flat(files: Iterable[Path], names: Names) -> str:
     columns = {
         **dict.fromkeys(("_type", "tag", "difficulty", "profile", "hop_result"), "VARCHAR"),
         "id": "JSON",
@@ -161,31 +189,62 @@ def select_rows(files: Iterable[Path], names: Names) -> str:
         **{EXPECTED + name: "JSON" for name in names.expected},
     }
     declared = ", ".join(f"{quoted(name)}: '{kind}'" for name, kind in columns.items())
-    paths = ", ".join(quoted(f'$."{name}"') for name in names.fields)
     texts = "".join(f'"{EXPECTED}{name}"::VARCHAR AS e{number}, ' for number, name in enumerate(names.expected))
-    fields = "".join(f"(f[{number + 1}])::VARCHAR AS f{number}, " for number in range(len(names.fields)))
-    shown = "".join(f"{column}, " for column in (*_columns("f", names.fields), *_columns("e", names.expected)))
-    outcomes = " ".join(f"WHEN {quoted(one)} THEN {number}" for number, one in enumerate(OUTCOMES))
-    failed, fine = OUTCOMES.index("FAIL"), OUTCOMES.index("OK")
-    # Each level is worked out once; what is taken apart inside a CASE would be taken apart in every branch.
     return f"""
-        SELECT src::INTEGER AS src, kind::UTINYINT AS kind, id::VARCHAR AS id, nullif(tag, '') AS tag,
-            nullif(difficulty, '') AS difficulty, nullif(profile, '') AS profile, completed,
-            (CASE told {outcomes} ELSE CASE WHEN completed THEN {fine} ELSE {failed} END END)::UTINYINT AS outcome,
-            CASE WHEN retries <= '9~' THEN TRY_CAST(retries AS DOUBLE) END AS retry_count,
-            nullif(error, '') AS error, {_correct(names)} AS correct, {shown}{_odd(names)} AS odd
-        FROM (SELECT *, {fields}json_keys(hop_result) AS keys FROM (
-            SELECT src, id, tag, difficulty, profile, hop_result, input, {texts}hop_stats.hop_status AS told,
-                hop_stats.retry_count::VARCHAR AS retries, hop_stats.error AS error,
-                CASE WHEN _type = 'meta' THEN {META} WHEN hop_result IS NULL AND hop_stats IS NULL THEN {INPUT}
-                     ELSE {RESULT} END AS kind,
-                CASE WHEN hop_stats.status = 'OK' THEN true WHEN hop_stats.status = 'ERROR' THEN false
-                     ELSE coalesce(hop_stats.hop_status, '') <> 'FAIL' AND coalesce(hop_stats.error, '') = '' END
-                     AS completed,
-                {f"json_extract(hop_result, [{paths}])" if paths else "NULL::JSON[]"} AS f
-            FROM (SELECT file_index AS src, * FROM read_json([{_listed(map(path_pattern, files))}],
-                format = 'newline_delimited', columns = {{{declared}}}))
-        ))"""
+        SELECT file_index AS src, id::VARCHAR AS id, tag, difficulty, profile, hop_result AS packed, {texts}
+            hop_stats.hop_status AS told, hop_stats.retry_count::VARCHAR AS retries, hop_stats.error AS error,
+            CASE WHEN _type = 'meta' THEN {META} WHEN hop_result IS NULL AND hop_stats IS NULL THEN {INPUT}
+                 ELSE {RESULT} END AS kind,
+            CASE WHEN hop_stats.status = 'OK' THEN true WHEN hop_stats.status = 'ERROR' THEN false
+                 ELSE coalesce(hop_stats.hop_status, '') <> 'FAIL' AND coalesce(hop_stats.error, '') = '' END
+                 AS completed,
+            coalesce(starts_with(input::VARCHAR, '{{'), false) AS strange
+        FROM read_json([{_listed(map(path_pattern, files))}], format = 'newline_delimited',
+            columns = {{{declared}}})"""
+
+
+_TOP = ("_type", "profile", "hop_result", "hop_stats", "input", "result", "error")
+_STATS = ("retry_count", "status", "hop_status", "error")
+
+
+def _read_any(files: Iterable[Path], names: Names) -> str:
+    top = _listed(f"$.{name}" for name in _TOP)
+    tops = ", ".join(f"(top[{number}])::VARCHAR AS t_{name}" for number, name in enumerate(_TOP, 1))
+    stats = ", ".join(f"(stats[{number}])::VARCHAR AS s_{name}" for number, name in enumerate(_STATS, 1))
+    own = _listed(("$.id", "$.tag", "$.difficulty", *(f'$."{EXPECTED}{name}"' for name in names.expected)))
+    texts = "".join(f"(own[{number + 4}])::VARCHAR AS e{number}, " for number in range(len(names.expected)))
+    error = f"CASE WHEN view THEN {_as_text('t_error')} ELSE {_as_text('s_error')} END"
+    return f"""
+        SELECT src, nullif((own[1])::VARCHAR, 'null') AS id, {_as_text("(own[2])::VARCHAR")} AS tag,
+            {_as_text("(own[3])::VARCHAR")} AS difficulty, {_as_text("t_profile")} AS profile,
+            CASE WHEN view THEN {_as_text("t_result")} ELSE {_as_text("t_hop_result")} END AS packed, {texts}
+            {_as_text("s_hop_status")} AS told, s_retry_count AS retries, {error} AS error,
+            CASE WHEN t__type = '"meta"' THEN {META}
+                 WHEN view OR t_hop_result IS NOT NULL OR t_hop_stats IS NOT NULL THEN {RESULT}
+                 ELSE {INPUT} END AS kind,
+            CASE WHEN view AND (t_result IS NULL OR coalesce({error}, '') <> '') THEN false
+                 WHEN s_status = '"OK"' THEN true WHEN s_status = '"ERROR"' THEN false
+                 ELSE coalesce(s_hop_status, '') <> '"FAIL"' AND coalesce({error}, '') = '' END AS completed,
+            NOT starts_with(json, '{{') OR {_has_repeated("json")} OR {_has_repeated("t_hop_stats")}
+                OR CASE WHEN view THEN {_has_repeated("t_input")} ELSE false END AS strange
+        FROM (SELECT *, json_extract(CASE WHEN view THEN t_input ELSE json END, [{own}]) AS own, {stats} FROM (
+            SELECT *, coalesce(starts_with(t_input, '{{') AND coalesce(t_result, t_error) IS NOT NULL, false) AS view,
+                json_extract(t_hop_stats, [{_listed(f"$.{name}" for name in _STATS)}]) AS stats FROM (
+            SELECT src, json, {tops} FROM (
+            SELECT file_index AS src, json::VARCHAR AS json, json_extract(json, [{top}]) AS top
+            FROM read_ndjson_objects([{_listed(map(path_pattern, files))}])))))"""
+
+
+def _as_text(json_column: str) -> str:
+    """The text in a column of JSON: a string without its marks, nothing for null."""
+    return f"""CASE WHEN starts_with({json_column}, '"') THEN json_extract_string({json_column}, '$')
+        WHEN {json_column} <> 'null' THEN {json_column} END"""
+
+
+def _has_repeated(json_column: str) -> str:
+    """Whether an object has a key twice, of which DuckDB takes the first and everybody else the last."""
+    keys = f"json_keys({json_column})"
+    return f"coalesce(len({keys}) <> len(list_distinct({keys})), false)"
 
 
 def _columns(letter: str, names: list[str]) -> list[str]:
@@ -193,20 +252,26 @@ def _columns(letter: str, names: list[str]) -> list[str]:
 
 
 def _odd(names: Names) -> str:
-    """Whether a row is none that SQL can tell: a View row, no object as its result, an unknown field, or no JSON.
+    """Whether a row is none that SQL can tell: an odd one, no object as its result, an unknown field, or no JSON.
 
-    All in one OR: conditions inside one another cost several times as much.
+    A result that is as long as its known fields in compact JSON has nothing else in it, which is quick to see; only
+    one that is not is looked at closely.
     """
-    found = " + ".join(f"({column} IS NOT NULL)::INT" for column in _columns("f", names.fields)) or "0"
-    marks = [f"contains(hop_result, {quoted(mark)})" for mark in (",}", ",]", "NaN", "Infinity")]
-    spaces = " OR ".join(f"contains(hop_result, {mark})" for mark in ("' }'", "' ]'", "chr(10)"))
+    columns = _columns("f", names.fields)
+    # Beside its value a field has its name, two marks, a colon, and a comma or the closing bracket.
+    sizes = [
+        f"coalesce(strlen({column}) + {len(name.encode()) + 4}, 0)"
+        for column, name in zip(columns, names.fields, strict=True)
+    ]
+    found = " + ".join(f"({column} IS NOT NULL)::INT" for column in columns) or "0"
     conditions = [
-        "coalesce(starts_with(input::VARCHAR, '{'), false)",
-        "(NOT starts_with(hop_result, '{') AND hop_result <> 'null')",
-        f"coalesce(len(keys), 0) <> {found}",
-        *marks,
-        f"CASE WHEN {spaces} THEN regexp_matches(hop_result, '{_ODD_JSON}') END",
+        "strange",
+        "contains(packed, 'NaN')",
+        "contains(packed, 'Infinity')",
         *(f"{column} IN ('NaN', 'Infinity', '-Infinity')" for column in _columns("e", names.expected)),
+        f"""CASE WHEN strlen(packed) = {" + ".join(["1", *sizes])} OR packed = 'null' THEN false
+            ELSE NOT starts_with(packed, '{{') OR coalesce(len(json_keys(packed)), 0) <> {found}
+                OR regexp_matches(packed, '{_ODD_JSON}') END""",
     ]
     return " OR ".join(conditions)
 
@@ -220,7 +285,7 @@ def _correct(names: Names) -> str:
     if not names.expected:
         return "NULL::BOOLEAN"
     places = {name: f"f{number}" for number, name in enumerate(names.fields)}
-    places["output"] = f"coalesce({places.get('output', 'NULL')}, hop_result)"
+    places["output"] = f"coalesce({places.get('output', 'NULL')}, packed)"
     columns = _columns("e", names.expected)
     every = [_agree(column, places.get(name, "NULL")) for name, column in zip(names.expected, columns, strict=True)]
     return f"CASE WHEN coalesce({', '.join(columns)}) IS NOT NULL THEN {' AND '.join(every)} END"

@@ -47,7 +47,10 @@ def stats(connection: DuckDBPyConnection, table: Table, profile: str | None, by:
         found = [every]
         for key, (name, nameless) in zip(keys, GROUPS.items(), strict=True):
             if name in groups:
-                found.append(groups[name].setdefault(nameless if key is None else key, _Sums(table.names.fields)))
+                group, key = groups[name], nameless if key is None else key
+                if key not in group:
+                    group[key] = _Sums(table.names.fields)
+                found.append(group[key])
         return found
 
     for row in connection.execute(_counting(source), given).fetchall():
@@ -211,7 +214,7 @@ def agreement(connection: DuckDBPyConnection, table: Table, field: str, bands: B
     if field not in table.names.expected:
         known = table.names.expected
         hint = did_you_mean(field, known) or (f". Known are {', '.join(known)}" if known else "")
-        raise usage_error("unknown_column", f"field: no result has expected_{field}{hint}")
+        raise usage_error("unknown_result_column", f"field: no result has expected_{field}{hint}")
     where, given = table.where_profile(profile)
     source = f"(SELECT * FROM ({table.query}) WHERE {where})"
     query = f"""SELECT expected, actual, sum(count)

@@ -32,15 +32,19 @@ _ANSWERS = "answers.json"
 
 
 class DataStore:
-    """Answers questions about the results in a folder; files may be added, changed and removed in between."""
+    """Answers questions about the results in a folder, or in one file of it.
+
+    Files may be added, changed and removed in between.
+    """
 
     def __init__(self, folder: str | Path, warn: Callable[[str], None] = lambda message: None) -> None:
         given = Path(folder)
         inner = given / "TestCases"
-        self.folder = inner if inner.is_dir() else given
+        self._only = given.name if given.is_file() and given.suffix == ".jsonl" else ""
+        self.folder = given.parent if self._only else inner if inner.is_dir() else given
         if not self.folder.is_dir():
-            what = "a file" if self.folder.exists() else "nothing there"
-            message = f"{given.as_posix()}: expected a folder with result files, got {what}"
+            what = "another file" if self.folder.exists() else "nothing there"
+            message = f"{given.as_posix()}: expected a folder with result files, or one of them (.jsonl), got {what}"
             raise usage_error("results_unreadable", message)
         self._warn = warn
         self._copy = Copy(self.folder, warn)
@@ -49,6 +53,8 @@ class DataStore:
         """The result and case files, each with what is in it; not the observer's log."""
         found = []
         for source in self._copy.refresh().sources():
+            if self._only not in ("", source.name):
+                continue
             with suppress(OSError):
                 stat = (self.folder / source.name).stat()
                 found.append(
@@ -68,7 +74,7 @@ class DataStore:
     def get_stats(self, profile: str | None = None, by: Sequence[str] = tuple(GROUPS)) -> Record:
         """Completion, correctness, outcomes, retries and every field, of all results and by group (HOP-16)."""
         index = self._copy.refresh()
-        key = msgspec.json.encode([profile, list(by)]).decode()
+        key = msgspec.json.encode([self._only, profile, list(by)]).decode()
         answers = _Answers(self._copy.place / _ANSWERS, index)
         if key not in answers.known:
             found = self._ask(lambda connection, table: stats(connection, table, profile, by), index)
@@ -76,13 +82,13 @@ class DataStore:
             return found
         return answers.known[key]
 
-    def get_perf_summary(self) -> Record:
-        """Seconds of the observed runs, and a row for each operator (HOP-18)."""
+    def get_perf_summary(self, profile: str | None = None) -> Record:
+        """Seconds of the observed runs, and a row for each operator (HOP-18); of one profile where its runs say so."""
         log = self.folder / OBSERVER
         if not log.is_file():
             return dict(NO_RUNS)
         with self._copy.connection() as connection:
-            found = perf_summary(connection, log)
+            found = perf_summary(connection, log, profile)
         if found["unreadable"]:
             lines = "1 line" if found["unreadable"] == 1 else f"{found['unreadable']} lines"
             self._warn(f"{log.as_posix()}: {lines} skipped: expected an object with a type [unreadable_observer_line]")
@@ -121,7 +127,7 @@ class DataStore:
 
     def _ask_once(self, question: Callable[[DuckDBPyConnection, Table], _Answer], index: Index) -> _Answer:
         with self._copy.connection() as connection:
-            return question(connection, Table(index, self._copy.place))
+            return question(connection, Table(index, self._copy.place, self._only))
 
 
 class _Answers:

@@ -13,16 +13,23 @@ _OWN = ("id", "tag", "difficulty", "profile", "completed", "retry_count", "error
 
 
 class Table:
-    """The query that gives every result row; field `n` of `names.fields` is its column `f<n>`."""
+    """The query that gives every result row, or those of the `only` file that is asked about.
 
-    def __init__(self, index: Index, place: Path) -> None:
+    Field `n` of `names.fields` is its column `f<n>`.
+    """
+
+    def __init__(self, index: Index, place: Path, only: str = "") -> None:
         self.index = index
+        self._sources = [source for source in index.sources() if only in ("", source.name)]
+        asked = {source.name for source in self._sources}
+        numbers = [at for at, part in enumerate(index.parts) if any(one.name in asked for one in part.counted())]
+        parts = [index.parts[number] for number in numbers]
         self.names = Names(
-            sorted({name for part in index.parts for name in part.names.fields}),
-            sorted({name for part in index.parts for name in part.names.expected}),
+            sorted({name for part in parts for name in part.names.fields}),
+            sorted({name for part in parts for name in part.names.expected}),
         )
-        self.query = " UNION ALL ".join(self._part(number, place) for number in range(len(index.parts)))
-        if not index.parts:
+        self.query = " UNION ALL ".join(self._part(number, place, asked) for number in numbers)
+        if not numbers:
             columns = [
                 "file",
                 "line",
@@ -45,7 +52,7 @@ class Table:
 
     def profiles(self) -> list[str]:
         """The profiles of all results, those without one under "no profile"."""
-        found = {NO_PROFILE if one is None else one for source in self.index.sources() for one in source.profiles}
+        found = {NO_PROFILE if one is None else one for source in self._sources for one in source.profiles}
         return sorted(found)
 
     def where_profile(self, profile: str | None) -> tuple[str, list[str]]:
@@ -62,7 +69,7 @@ class Table:
             *(f"e{number}" for number in range(len(self.names.expected))),
         ]
 
-    def _part(self, number: int, place: Path) -> str:
+    def _part(self, number: int, place: Path, asked: set[str]) -> str:
         part = self.index.parts[number]
         files = ", ".join(quoted(source.name) for source in part.sources)
         outcomes = ", ".join(quoted(one) for one in OUTCOMES)
@@ -78,8 +85,8 @@ class Table:
             *_renamed(part.names.fields, self.names.fields, "f"),
             *_renamed(part.names.expected, self.names.expected, "e"),
         ]
-        left_out = ", ".join(str(at) for at, source in enumerate(part.sources) if source.left_out)
-        condition = f" AND src NOT IN ({left_out})" if left_out else ""
+        left_out = [str(at) for at, one in enumerate(part.sources) if one.left_out or one.name not in asked]
+        condition = f" AND src NOT IN ({', '.join(left_out)})" if left_out else ""
         parquet = quoted(path_pattern(place / part.name))
         return f"SELECT {', '.join(columns)} FROM read_parquet({parquet}) WHERE kind = {RESULT}{condition}"
 

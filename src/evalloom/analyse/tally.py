@@ -178,6 +178,8 @@ class Tally:
     def __init__(self) -> None:
         # By tags as they stand on the run, not by each tag: one addition a run, however many tags it has.
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
+        self.order: list[str] = []
+        """The profiles as they were asked for."""
         self._failed: _Kept = []
         self._errors: _Kept = []
         self.counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
@@ -219,8 +221,9 @@ class Tally:
         )
 
     def profiles(self) -> list[str]:
-        """The profiles that were run, in the order of their first run."""
-        return list(dict.fromkeys(profile for profile, _ in self._groups))
+        """The profiles that were run, in the order in which they were asked for or else first run."""
+        ran = dict.fromkeys(profile for profile, _ in self._groups)
+        return [name for name in dict.fromkeys([*self.order, *ran]) if name in ran]
 
     def tags(self) -> list[str]:
         """The tags that any run has, sorted."""

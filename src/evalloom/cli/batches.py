@@ -58,15 +58,17 @@ def _row(batch: Batch) -> list[str]:
 @click.argument("batch")
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs that ended so.")
 @click.option("--case", "case_id", default="", metavar="ID", help="Only this case, with its whole trace.")
+@click.option("--profile", default="", metavar="P", help="Only runs under this profile.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many runs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per run, with everything.")
-def show_command(batch: str, status: str | None, case_id: str, limit: int, as_json: bool) -> int:
+def show_command(batch: str, status: str | None, case_id: str, profile: str, limit: int, as_json: bool) -> int:
     """Show the runs of a batch. BATCH is an id, the beginning of one, or 'latest'."""
     path = find(batch)
     found = shown = 0
     lines: list[Line] = [] if as_json else list(_facts(path, manifest(path)))
     for run, scored in stored_runs(path):
-        if (status and scored.status != status) or (case_id and run.case_id != case_id):
+        wanted = ((status, scored.status), (case_id, run.case_id), (profile, run.profile))
+        if any(asked and asked != found for asked, found in wanted):
             continue
         found += 1
         if shown == limit:
@@ -77,7 +79,8 @@ def show_command(batch: str, status: str | None, case_id: str, limit: int, as_js
         else:
             lines += run_lines(run, scored, with_trace=bool(case_id))
     if case_id and not found:
-        raise usage_error("no_run", f"there is no run of the case {case_id!r} in {path.name}")
+        under = f" under {profile!r}" if profile else ""
+        raise usage_error("no_run", f"there is no run of the case {case_id!r}{under} in {path.name}")
     if found > shown and not as_json:
         lines.append((f"… and {found - shown} more; --limit shows more", "dim"))
     print_lines(lines)

@@ -69,12 +69,22 @@ def asked_of(datasets: tuple[str, ...], flags: dict[str, Any]) -> Asked:
 
 
 class RunCommand:
-    """One call of the command, which `--watch` repeats; `outputs` are files to write beside those of `-o`."""
+    """One call of the command, which `--watch` repeats.
 
-    def __init__(self, asked: Asked, as_json: bool, outputs: Outputs | None = None) -> None:
+    `more` gives files to write beside those of `-o`, by the id of the batch; `next_step` what to type then.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        as_json: bool,
+        more: Callable[[str], Outputs] = lambda batch: [],
+        next_step: Callable[[str], str] = lambda batch: "",
+    ) -> None:
         self._asked = asked
         self._as_json = as_json
-        self._outputs = outputs or []
+        self._more = more
+        self._next_step = next_step
         self._last: Results | None = None
 
     def look_ahead(self, resume: Resume) -> int:
@@ -88,8 +98,8 @@ class RunCommand:
 
     def once(self, resume: Resume) -> int:
         plan = prepare(self._asked)
-        outputs = [*self._outputs, *reporters_for(plan.options.output)]
-        written = [path for path, _ in outputs] + [Path(name) for name in [plan.record] if name]
+        outputs = reporters_for(plan.options.output)
+        written = [path for path, _ in (*outputs, *self._more(""))] + [Path(name) for name in [plan.record] if name]
         refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
         live = Live()
         with showing(live, is_quiet=self._as_json):
@@ -97,7 +107,7 @@ class RunCommand:
         self._last = results
         try:
             # Before anything is told: whoever reads what we print may stop reading.
-            write_outputs(results, outputs)
+            write_outputs(results, [*outputs, *self._more(results.path.name)])
         finally:
             self._tell(plan, results)
         return exit_code(results, plan.options.fail_under)
@@ -132,7 +142,8 @@ class RunCommand:
             for reason in list(results.unscored())[:1] if results.could_not_score else ():
                 warn(keys.hidden(f"nothing could be scored: {reason}", secrets))
         else:
-            print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results))
+            next_step = self._next_step(results.path.name)
+            print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results, next_step))
 
 
 def _told(work: Callable[[], Any]) -> Any:

@@ -38,8 +38,8 @@ def print_lines(lines: Iterable[Line]) -> None:
         console.print(Text(text, style=style))
 
 
-def result_lines(results: Results) -> Iterator[Line]:
-    """Everything there is to say about a batch."""
+def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
+    """Everything there is to say about a batch; at the end `next_step`, or else what there usually is to do next."""
     failures = results.worst()[:_SHOWN]
     for run, scored in failures:
         yield from run_lines(run, scored)
@@ -56,7 +56,7 @@ def result_lines(results: Results) -> Iterator[Line]:
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
-    yield from _closing(results)
+    yield from _closing(results, next_step)
 
 
 def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Line]:
@@ -155,11 +155,13 @@ def _spent(figures: Figures) -> Iterator[Line]:
     yield " · ".join(parts), "dim"
 
 
-def _closing(results: Results) -> Iterator[Line]:
+def _closing(results: Results, next_step: str) -> Iterator[Line]:
     batch = results.summary.batch
     yield f"The record: {results.path.as_posix()}", ""
     if results.stopped:
         yield f"Stopped: {results.stopped}. What was finished is kept. Go on with the same command and --resume", "bold"
+    elif next_step:
+        yield next_step, ""
     elif results.summary.error:
         yield "Next: the same command with --resume --retry-errors runs again what ended in an error", ""
     elif results.summary.failed:
@@ -208,7 +210,7 @@ def seconds(value: float | None) -> str:
     """A time as people read it."""
     if value is None:
         return "-"
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms" if value >= 1e-6 else "0 ms"
 
 
 def _cells(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ GROUPS = ("tag", "difficulty", "profile")
 
 
 @click.command("stats")
-@click.argument("folder", default=".")
+@click.argument("folder", metavar="[FOLDER]", default=".")
 @click.option("--profile", default="", metavar="P", help="Only results of this profile.")
 @click.option("--by", default=",".join(GROUPS), show_default=True, metavar="G,…", help="A table for each of these.")
 @click.option("--compare", default="", metavar="A,B", help="The same cases under two profiles, side by side.")
@@ -32,13 +33,14 @@ GROUPS = ("tag", "difficulty", "profile")
 def command(folder: str, by: str, as_json: bool, **flags: Any) -> int:
     """Say how the results in a folder fared: completion, correctness, each field, and how long it took.
 
-    FOLDER is a task, its TestCases/, or any folder with HOP result files in either wrapper.
+    FOLDER is a task, its TestCases/, any folder with HOP result files in either wrapper, or one such file.
 
     \b
     evalloom stats examples/hop --by tag
     evalloom stats examples/hop --compare careful,hasty
     evalloom stats examples/hop --rows 5 --where correct=false --sort -retry_count
     """
+    _refuse_idle(flags)
     store = DataStore(folder, warn)
     found, lines = _asked(store, _groups(by), flags)
     if as_json:
@@ -66,8 +68,27 @@ def _asked(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         filters = dict(map(_condition, flags["where"])) | ({"profile": profile} if profile else {})
         page = store.query_results(limit=flags["rows"], sort_by=flags["sort"], filters=filters)
         return page, row_lines(page)
-    stats = store.get_stats(profile, by=groups) | {"performance": store.get_perf_summary()}
-    return stats, stats_lines(stats, groups)
+    stats = store.get_stats(profile, by=groups) | {"performance": store.get_perf_summary(profile)}
+    return stats, stats_lines(stats, groups, sum(1 for file in store.list_files() if file["rows"]))
+
+
+_SHOWS = {"files": "--files", "compare": "--compare", "field": "--agreement", "rows": "--rows"}
+"""The flags that each show something else than the figures."""
+
+
+def _refuse_idle(flags: dict[str, Any]) -> None:
+    """Refuses flags that would be passed over in silence."""
+    shown = [flag for name, flag in _SHOWS.items() if flags[name] not in (None, "", False)]
+    if len(shown) > 1:
+        raise usage_error("bad_option", f"{' and '.join(shown)}: expected one of them at a time")
+    for name, flag, goes_with in (
+        ("where", "--where", ["--rows"]),
+        ("sort", "--sort", ["--rows"]),
+        ("bands", "--bands", ["--agreement"]),
+        ("profile", "--profile", ["--rows", "--agreement", ""]),
+    ):
+        if flags[name] and ("".join(shown) or "") not in goes_with:
+            raise usage_error("bad_option", f"{flag}: goes with {' or '.join(filter(None, goes_with))}")
 
 
 def _groups(text: str) -> list[str]:
@@ -102,4 +123,7 @@ def _bands(text: str) -> dict[str, tuple[float, float]]:
             bands[name.strip()] = (float(low), float(high or low))
         except ValueError:
             raise usage_error("bad_option", f"--bands: expected such as BAD=1-2,MID=3, got {part!r}") from None
+    ranges = sorted(bands.values())
+    if any(high >= low for (_, high), (low, _) in pairwise(ranges)):
+        raise usage_error("bad_option", f"--bands {text}: expected bands of which no score lies in two")
     return bands

@@ -15,14 +15,14 @@ _FLIPPED = 10
 _ERROR_WIDTH = 60
 
 
-def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
+def stats_lines(stats: Record, groups: list[str], files: int) -> Iterator[Line]:
     """Everything there is to say about the results of a folder."""
     if not stats["total"]:
         yield "No result yet: 'batchhoptest --task …' writes some.", ""
         return
     yield from table_lines(["", *_HEAD], [["all", *_figures(stats)]])
     outcomes = ", ".join(f"{name} {number}" for name, number in stats["outcomes"].items() if number)
-    yield f"outcomes: {printable(outcomes)}", "dim"
+    yield f"{tell(files, 'file')}; outcomes: {printable(outcomes)}", "dim"
     for group in groups:
         rows = sorted(stats[f"by_{group}"].items(), key=_weakness)
         yield "", ""
@@ -48,10 +48,10 @@ def _figures(one: Record) -> list[str]:
 
 
 def _weakness(item: tuple[str, Record]) -> tuple[float, float, str]:
-    """The weakest group first, since that is where there is something to do."""
+    """The weakest group first, since that is where there is something to do; what did not complete is not right."""
     name, one = item
     correctness, completion = one["correctness"], one["completion_rate"]
-    return (2.0 if correctness is None else correctness, 2.0 if completion is None else completion, name)
+    return (2.0 if correctness is None else correctness * completion, completion, name)
 
 
 def _field_row(item: tuple[str, Record]) -> list[str]:
@@ -107,13 +107,14 @@ def comparison_lines(found: Record) -> Iterator[Line]:
         yield "No case with an expectation ran under both, so there is nothing to compare.", "yellow"
         return
     low, high = (100 * end for end in found["interval"])
-    is_sure = low > 0 or high < 0
+    # With few cases the interval and the exact test may disagree; then nothing is sure.
+    is_sure = (low > 0 or high < 0) and found["p_value"] < 0.05
     verdict = f"{second if low > 0 else first} is better" if is_sure else "these cases show no sure difference"
-    points = f"{100 * found['difference']:+.1f} points ({low:+.1f} to {high:+.1f}, p = {found['p_value']:.2g})"
+    points = f"{100 * found['difference']:+.1f} points ({low:+.1f} to {high:+.1f}, p = {found['p_value']:.3g})"
     yield printable(f"{second} against {first}: {points}: {verdict}"), "bold"
     yield f"{found['improved']} better, {found['worsened']} worse", ""
     for one in found["flipped"][:_FLIPPED]:
-        label = f"{one['change']:<6} {one['id']} {one['tag'] or ''}".rstrip()
+        label = f"{one['change']:<6} {_name({**one['a'], **one})} {one['tag'] or ''}".rstrip()
         yield f"  {printable(label)}: {_change(one)}", ""
     more = found["improved"] + found["worsened"] - _FLIPPED
     if more > 0:
@@ -140,6 +141,9 @@ def _told(side: Record) -> str:
 
 def agreement_lines(field: str, found: Record) -> Iterator[Line]:
     """The band confusion matrix of a score, and how far both sides agree."""
+    if not found["n"]:
+        yield printable(f"{field}: no result has a number both expected and given"), "yellow"
+        return
     matrix: dict[str, dict[str, int]] = found["matrix"]
     names = list(matrix)
     yield printable(f"{field}: {tell(found['n'], 'result')} with an expected and a given score"), "bold"
@@ -163,7 +167,7 @@ def row_lines(page: Record) -> Iterator[Line]:
     """Single results, one line each."""
     rows = [
         [
-            str(one["id"]),
+            _name(one),
             one["tag"] or "-",
             one["profile"] or "-",
             one["outcome"],
@@ -173,8 +177,13 @@ def row_lines(page: Record) -> Iterator[Line]:
         ]
         for one in page["rows"]
     ]
-    yield from table_lines(["id", "tag", "profile", "outcome", "correct", "retries", "result"], rows)
+    yield from table_lines(["id", "tag", "profile", "outcome", "correct", "retry_count", "result"], rows)
     yield f"{len(rows)} of {tell(page['total'], 'result')}", "dim"
+
+
+def _name(row: Record) -> str:
+    """What a result is called: by its id, or by where it stands."""
+    return str(row["id"]) if row["id"] is not None else f"{row['file']}:{row['line']}"
 
 
 def _correct(is_correct: bool | None) -> str:

@@ -21,6 +21,8 @@ class Rules(Struct, frozen=True):
     strict_bucket: bool = False
     strict_pair_id: bool = False
     contract: Contract | None = None
+    has_no_contract: bool = False
+    """Whether it is known that there is none, so that it is not to be looked for either."""
     steps: frozenset[str] | None = None
 
 
@@ -67,8 +69,8 @@ class Dialect(Struct, frozen=True):
     schema: Callable[[], Record] | None = None
     is_case: Callable[[Record], bool] = _always
     """Whether a record is a case at all (a meta line is not)."""
-    same_case: Callable[[Record], str] | None = None
-    """What stands for the case of a row, where several rows of a file may be of one case; empty for any other row."""
+    same_case: Callable[[Record], tuple[str, str]] | None = None
+    """What stands for the case of a row and for the run of it, where rows may be runs of one case; empty otherwise."""
     fit: Callable[[Case, Contract], Case] | None = None
     """A case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None

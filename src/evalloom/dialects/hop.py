@@ -63,30 +63,41 @@ def normalize_audit(record: Record) -> Record | None:
         return None
     stats = record.get("hop_stats") if isinstance(record.get("hop_stats"), dict) else {}
     case = normalize_input(record)
+    status, result = _unpacked(record.get("result" if is_view_row(record) else "hop_result"))
+    failure = record.get("error") if is_view_row(record) else (stats or {}).get("error")
+    if status == "FAIL" and not failure:
+        # The reason stands where the value would be.
+        result, failure = None, result
     if not is_view_row(record):
         case = {name: value for name, value in case.items() if name not in RESULT_FIELDS}
     return {
         "case": case,
-        "result": unpack_result(record.get("result" if is_view_row(record) else "hop_result")),
-        "error": record.get("error") if is_view_row(record) else (stats or {}).get("error"),
-        "stats": stats,
+        "result": result,
+        "error": failure,
+        "stats": {"hop_status": status, **(stats or {})} if status else stats,
         "profile": record.get("profile"),
     }
 
 
 def unpack_result(packed: Any) -> Any:
     """The value in a result: JSON text (also twice encoded), `[status, json]`, a value as it is, or text kept raw."""
+    return _unpacked(packed)[1]
+
+
+def _unpacked(packed: Any) -> tuple[str, Any]:
+    """The status in a result, where it is packed with one, and the value."""
+    status = ""
     for depth in range(3):
         if isinstance(packed, list) and len(packed) == 2 and packed[0] in get_args(Outcome):
-            packed = packed[1]
+            status, packed = packed
         # Inside, only what was encoded twice is unpacked again: the text "2024" stays a text.
         if not isinstance(packed, str) or (depth and not packed.lstrip().startswith(("{", "[", '"'))):
-            return packed
+            break
         try:
             packed = msgspec.json.decode(packed)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return packed
-    return packed
+            break
+    return status, packed
 
 
 def sniff(record: Record) -> str:
@@ -176,7 +187,9 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
     for name, field in contract.inputs.items():
         if name not in case:
             if field.required:
-                yield error("missing_field", at, f"{name}: missing; the contract asks for {field.type}")
+                others = [other for other in case if other not in contract.inputs and other not in _OWN]
+                hint = did_you_mean(name, others)
+                yield error("missing_field", at, f"{name}: missing; the contract asks for {field.type}{hint}")
         elif not field.accepts(case[name]):
             message = f"{name}: expected {field.type} by the contract, got {_got(case[name])}"
             yield error("contract_type_mismatch", (*at, name), message)
@@ -208,6 +221,10 @@ def _result_findings(record: Record) -> Iterator[Remark]:
     if "hop_result" in record and not isinstance(record["hop_result"], str):
         message = f"hop_result: expected JSON as a string, got {_got(record['hop_result'])}; it is read all the same"
         yield warning("hop_result_not_string", ("hop_result",), message)
+    packed = record.get("hop_result", record.get("result"))
+    if isinstance(packed, str) and isinstance(unpack_result(packed), str) and unpack_result(packed) == packed:
+        message = f"the result is no JSON and is kept as a text: {quote(packed)}"
+        yield warning("result_not_json", ("hop_result" if "hop_result" in record else "result",), message)
 
 
 def _got(value: object) -> str:
@@ -243,12 +260,16 @@ def _meta(record: Record, case: Record) -> Record:
 _OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
 
 
-def same_case(record: Record) -> str:
-    """What stands for the case in a result row: under several profiles it is one and the same (HOP-3)."""
-    if is_view_row(record) or "profile" not in record or not is_result(record):
-        return ""
-    own = {name: value for name, value in record.items() if name not in RESULT_FIELDS}
-    return json.dumps(own, sort_keys=True)
+def same_case(record: Record) -> tuple[str, str]:
+    """What stands for the case of a flat result row, and the profile that it ran under (HOP-3).
+
+    The id where there is one: someone may have corrected an expectation under one profile only.
+    """
+    if is_view_row(record) or not is_result(record):
+        return "", ""
+    case = identity({name: value for name, value in record.items() if name not in RESULT_FIELDS})
+    own = case if case is not None else {name: value for name, value in record.items() if name not in RESULT_FIELDS}
+    return json.dumps(own, sort_keys=True), f"{record.get('profile')}"
 
 
 def fit(case: Case, contract: Contract) -> Case:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from evalloom.contract import TYPE_WORDS
-from evalloom.model import Record, quote, show_path
+from evalloom.model import Record, show_path
 from evalloom.operators.reading import (
     NO,
     TEXT,
@@ -30,6 +30,7 @@ from evalloom.operators.reading import (
     plain,
     shown,
 )
+from evalloom.operators.telling import fault_in_words, in_words, quoted
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
@@ -122,7 +123,7 @@ def _type_format(kind: Any) -> Format:
     try:
         schema = msgspec.json.schema(kind)
     except Exception as fault:  # users' code: their annotations are evaluated here
-        raise TypeError(_unfit(kind, str(fault).rpartition("\n")[2] or type(fault).__name__)) from None
+        raise TypeError(_unfit(kind, in_words(fault).rpartition("\n")[2] or type(fault).__name__)) from None
     # msgspec.convert does not find a field whose name is not ASCII and was never encoded
     # (https://github.com/msgspec/msgspec/pull/1126).
     msgspec.json.encode(schema)
@@ -134,7 +135,7 @@ def _type_format(kind: Any) -> Format:
 
 def _unfit(told: Any, reason: str) -> str:
     wanted = "a type, a JSON Schema, fields by name, or a description in words"
-    return f"return_format: expected {wanted}, got {quote(told)}: {reason}"
+    return f"return_format: expected {wanted}, got {quoted(told)}: {reason}"
 
 
 def _to_type(kind: Any, choices: tuple[str, ...] = ()) -> Convert:
@@ -150,7 +151,7 @@ def _to_type(kind: Any, choices: tuple[str, ...] = ()) -> Convert:
                     raise Misfit(f"{fault}, in {shown(found)}") from None
                 found = repaired
             except Exception as fault:  # users' code: a class may check its fields
-                raise Misfit(f"{type(fault).__name__}: {fault}, in {shown(found)}") from None
+                raise Misfit(f"{fault_in_words(fault)}, in {shown(found)}") from None
             else:
                 if isinstance(value, float) and not math.isfinite(value):
                     raise Misfit(f"expected a number, got {shown(found)}")
@@ -399,7 +400,7 @@ def _model_format(model: Any) -> Format:
         try:
             return model.model_validate(found)
         except Exception as fault:  # users' code: a model checks itself
-            raise Misfit(f"{fault}, in {shown(found)}") from None
+            raise Misfit(f"{in_words(fault)}, in {shown(found)}") from None
 
     schema = json.dumps(model.model_json_schema(), ensure_ascii=False, default=repr)
     return json_format(convert, schema, is_object=True, by=_BY_SCHEMA)

@@ -180,11 +180,6 @@ def cut(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def fields_of(value: Any) -> Any:
-    """What an object that is no JSON has to say in JSON: a model its fields, anything else what it is."""
-    return value.model_dump() if hasattr(value, "model_dump") else str(value)
-
-
 # --- judgements
 
 

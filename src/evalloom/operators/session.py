@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -11,11 +13,12 @@ from msgspec import Struct
 
 from evalloom.asking import mostly_chinese
 from evalloom.errors import CallError
-from evalloom.model import Llm, Outcome, Record, Request, Response, quote
+from evalloom.model import Llm, Outcome, Record, Request, Response
 from evalloom.operators import prompts
 from evalloom.operators.formats import format_of
 from evalloom.operators.reading import JUDGEMENT, Format, Misfit, spoken
-from evalloom.operators.tools import CHOICE, Tool, tools_of
+from evalloom.operators.telling import fault_in_words, quoted, text_of
+from evalloom.operators.tools import Tool, choice_format, tools_of
 from evalloom.operators.tracer import Tracer
 from evalloom.operators.verifiers import (
     CROSS_TEMPERATURE,
@@ -30,18 +33,22 @@ from evalloom.operators.verifiers import (
 ATTEMPTS = 3
 _LONGEST_ANSWER = 1000
 _NO_REASON = "no reason was given"
-_OK = Verified("OK")
+_OVER: tuple[Outcome, str] = ("FAIL", "the run is over, so nothing more is asked")
+
+
+class _RunOver(Exception):
+    """Nothing more is asked, since nobody waits for it."""
 
 
 class _Question(Struct, frozen=True):
-    """What an operator asks, ready to be sent; `settle` says what needs no verifier."""
+    """What an operator asks, ready to be sent; `outcome` is that of an answer which nothing speaks against."""
 
     task: str
     context: str
     messages: list[Record]
     format: Format
     is_chinese: bool
-    settle: Callable[[Any], Verified]
+    outcome: Callable[[Any], Outcome]
     tools: tuple[Tool, ...] = ()
 
     def request(self, messages: list[Record], **pinned: Any) -> Request:
@@ -63,7 +70,7 @@ class HopSession:
     Each operator is async, returns `(status, value)` and never raises. The status is one of
 
     - `"OK"`: the value is of the right form and was verified;
-    - `"LACK_OF_INFO"`, `"UNCERTAIN"`: the value is of the right form, but this is all the verifier would say of it;
+    - `"LACK_OF_INFO"`, `"UNCERTAIN"`: the value is of the right form, but it, or the verifier of it, says no more;
     - `"FAIL"`: there is no value; in its place stands the reason, as text.
 
     An answer that does not pass is asked for again with the verifier's reason, three times in all. A call that fails
@@ -75,6 +82,19 @@ class HopSession:
         self._run = run
         self._verify = verify if verify is not None else run
         self._loop = _running_loop()
+        self._is_over = False
+        self._sent_home: set[Future[tuple[Outcome, Any]]] = set()
+
+    def close(self) -> None:
+        """Says that the run is over: whatever is asked from now on fails, and nothing is sent for it.
+
+        A sync hoplet that was given up goes on in its thread. What it has asked is cancelled, and its tracer takes down
+        nothing more.
+        """
+        self._is_over = True
+        self.tracer.close()
+        for sent in tuple(self._sent_home):
+            sent.cancel()
 
     async def hop_get(
         self,
@@ -98,9 +118,9 @@ class HopSession:
         """
 
         def ask() -> _Question:
-            return _question(prompts.DO, task, context, format_of(return_format), _settle_nothing)
+            return _question(prompts.DO, task, context, format_of(return_format), _always_ok)
 
-        return await self._at_home(self._operate("hop_get", task, ask, verifier))
+        return await self._operate("hop_get", task, ask, verifier)
 
     async def hop_judge(
         self, task: str = "", context: Any = "", verifier: Verifier | None = reverse_verify
@@ -111,9 +131,9 @@ class HopSession:
         """
 
         def ask() -> _Question:
-            return _question(prompts.JUDGE, task, context, JUDGEMENT, _settle_judgement)
+            return _question(prompts.JUDGE, task, context, JUDGEMENT, _judged)
 
-        return await self._at_home(self._operate("hop_judge", task, ask, verifier))
+        return await self._operate("hop_judge", task, ask, verifier)
 
     async def hop_tool_use(
         self,
@@ -130,24 +150,44 @@ class HopSession:
         """
 
         def ask() -> _Question:
-            return _question(prompts.CHOOSE, task, context, CHOICE, _settle_choice, tools_of(tools))
+            known = tools_of(tools)
+            return _question(prompts.CHOOSE, task, context, choice_format(known), _chosen, known)
 
-        return await self._at_home(self._operate("hop_tool_use", task, ask, verifier))
+        return await self._operate("hop_tool_use", task, ask, verifier)
 
-    async def _at_home(self, work: Coroutine[Any, Any, tuple[Outcome, Any]]) -> tuple[Outcome, Any]:
-        """Runs in the loop that the session was made in, also for a sync hoplet whose thread has a loop of its own.
+    async def _operate(
+        self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
+    ) -> tuple[Outcome, Any]:
+        """One operator, in the loop that the session was made in, also when a sync hoplet's thread has one of its own.
 
         The llms live there: connections, limits and locks belong to one loop.
         """
+        if self._is_over:
+            return _OVER
+        work = self._traced(op, task, ask, verifier)
         home = self._loop
         if home is None or home is asyncio.get_running_loop() or not home.is_running():
             return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+        return await self._from_afar(asyncio.run_coroutine_threadsafe(work, home))
 
-    async def _operate(
-        self, op: str, task: str, ask: Callable[[], _Question], verifier: Verifier | None
+    async def _from_afar(self, sent: Future[tuple[Outcome, Any]]) -> tuple[Outcome, Any]:
+        self._sent_home.add(sent)
+        sent.add_done_callback(self._sent_home.discard)
+        if self._is_over:
+            # The session may have been closed before it knew of this.
+            sent.cancel()
+        try:
+            return await asyncio.wrap_future(sent)
+        except asyncio.CancelledError:
+            here = asyncio.current_task()
+            if not self._is_over or (here and here.cancelling()):
+                raise
+            return _OVER
+
+    async def _traced(
+        self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
     ) -> tuple[Outcome, Any]:
-        """One operator: its attempts, and the step that tells of them."""
+        """The attempts of one operator, and the step that tells of them."""
         start = perf_counter()
         tries: list[Record] = []
         status: Outcome
@@ -156,7 +196,9 @@ class HopSession:
         except CallError as fault:
             status, value = _gone_wrong(str(fault), tries)
         except Exception as fault:  # users' code: what a hoplet passes in is theirs, down to the llm and the types
-            status, value = _gone_wrong(f"{type(fault).__name__}: {fault}", tries)
+            status, value = _gone_wrong(fault_in_words(fault), tries)
+        if self._is_over:
+            return _OVER
         failed = [one for one in tries if one["status"] != "OK"]
         self.tracer.trace_step(
             op, task, status, perf_counter() - start, len(tries) - 1, {"attempts": failed} if failed else None
@@ -168,7 +210,7 @@ class HopSession:
     ) -> tuple[Outcome, Any]:
         messages = question.messages
         while True:
-            response = await self._run(question.request(messages))
+            response = await self._ask(self._run, question.request(messages))
             text = spoken(response.text)
             try:
                 value = question.read(response)
@@ -179,19 +221,18 @@ class HopSession:
                 told = said.outcome
             tries.append({"answer": text[:_LONGEST_ANSWER], "status": said.outcome, "reason": said.reason})
             if said.outcome == "OK":
-                return "OK", value
+                return question.outcome(value), value
             if len(tries) == ATTEMPTS:
                 return said.outcome, (said.reason or _NO_REASON) if said.outcome == "FAIL" else value
             messages = messages + prompts.feedback(text, said.reason or _NO_REASON, told, question.is_chinese)
 
     async def _verified(self, question: _Question, text: str, value: Any, verifier: Verifier | None) -> Verified:
-        settled = question.settle(value)
-        if settled.outcome != "OK" or verifier is None:
-            return settled
+        if verifier is None:
+            return Verified("OK")
+        verify = partial(self._ask, self._verify)
 
         async def ask_again() -> Any:
-            request = question.request(question.messages, temperature=CROSS_TEMPERATURE)
-            return question.read(await self._verify(request))
+            return question.read(await verify(question.request(question.messages, temperature=CROSS_TEMPERATURE)))
 
         attempt = Attempt(
             task=question.task,
@@ -199,12 +240,18 @@ class HopSession:
             value=value,
             text=text,
             format=question.format,
-            verify=self._verify,
+            verify=verify,
             ask_again=ask_again,
             tools=question.tools,
             is_chinese=question.is_chinese,
         )
         return await verified_by(verifier, attempt)
+
+    async def _ask(self, llm: Llm, request: Request) -> Response:
+        """The one way to an llm."""
+        if self._is_over:
+            raise _RunOver
+        return await llm(request)
 
 
 def _gone_wrong(reason: str, tries: list[Record]) -> tuple[Outcome, str]:
@@ -218,27 +265,27 @@ def _question(
     task: Any,
     context: Any,
     form: Format,
-    settle: Callable[[Any], Verified],
+    outcome: Callable[[Any], Outcome],
     tools: tuple[Tool, ...] = (),
 ) -> _Question:
     if not isinstance(task, str) or not task.strip():
-        raise ValueError(f"task: expected a text that is not empty, got {quote(task)}")
+        raise ValueError(f"task: expected a text that is not empty, got {quoted(task)}")
     is_chinese = mostly_chinese(task)
-    shown = "" if context is None else prompts.text_of(context)
+    shown = "" if context is None else text_of(context)
     messages = prompts.question(role, task, shown, form, is_chinese, tools)
-    return _Question(task, shown, messages, form, is_chinese, settle, tools)
+    return _Question(task, shown, messages, form, is_chinese, outcome, tools)
 
 
-def _settle_nothing(value: Any) -> Verified:
-    return _OK
+def _always_ok(value: Any) -> Outcome:
+    return "OK"
 
 
-def _settle_judgement(value: Any) -> Verified:
-    return Verified("UNCERTAIN", "the answer is Uncertain") if value == "Uncertain" else _OK
+def _judged(value: Any) -> Outcome:
+    return "UNCERTAIN" if value == "Uncertain" else "OK"
 
 
-def _settle_choice(value: Any) -> Verified:
-    return Verified("LACK_OF_INFO", "no tool was chosen") if value["tool"] is None else _OK
+def _chosen(value: Any) -> Outcome:
+    return "LACK_OF_INFO" if value["tool"] is None else "OK"
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from evalloom.asking.json_text import loads
-from evalloom.model import Record, quote, type_name
+from evalloom.errors import did_you_mean
+from evalloom.model import Record, type_name
 from evalloom.operators.formats import against, fields_schema, schema_of
-from evalloom.operators.reading import Misfit, json_format, shown
+from evalloom.operators.reading import Format, Misfit, json_format, shown
+from evalloom.operators.telling import in_words, quoted
 
 _NO_TOOL = ("null", "none", "无")
+_CHOICE_FORM = '{"tool": <name of the tool, or null when none fits>, "parameters": {<name>: <value>, …}}'
 
 
 class Tool(Struct, frozen=True):
@@ -31,7 +34,7 @@ class Tool(Struct, frozen=True):
 def tools_of(tools: Any) -> tuple[Tool, ...]:
     """Tools as OpenAI writes them, as flat objects, or as Python functions. Raises TypeError or ValueError."""
     if isinstance(tools, dict | str) or callable(tools):
-        raise TypeError(f"tools: expected a list of tools, got {quote(tools)}")
+        raise TypeError(f"tools: expected a list of tools, got {quoted(tools)}")
     found = tuple(_tool(one, number) for number, one in enumerate(tools))
     if not found:
         raise ValueError("tools: expected at least one tool, got none")
@@ -48,7 +51,7 @@ def _tool(told: Any, number: int) -> Tool:
     inner = told.get("function", told) if isinstance(told, dict) else None
     name = inner.get("name") if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or not isinstance(name, str) or not name:
-        raise TypeError(f"tools[{number}]: expected an object with a name, or a function, got {quote(told)}")
+        raise TypeError(f"tools[{number}]: expected an object with a name, or a function, got {quoted(told)}")
     parameters = inner.get("parameters", inner.get("input_schema")) or {}
     if not isinstance(parameters, dict):
         raise TypeError(f"tools[{number}].parameters: expected an object, got {type_name(parameters)}")
@@ -69,7 +72,7 @@ def _function_tool(function: Callable[..., Any]) -> Tool:
     try:
         signature = inspect.signature(function, eval_str=True)
     except Exception as fault:  # users' code: their annotations are evaluated here
-        raise TypeError(f"tools: the signature of {name} cannot be read: {fault}") from None
+        raise TypeError(f"tools: the signature of {name} cannot be read: {in_words(fault)}") from None
     taken = signature.parameters.values()
     named = [one for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     schema = {
@@ -104,11 +107,32 @@ def _to_choice(found: Any) -> Record:
     if parameters is not None and not isinstance(parameters, dict):
         raise Misfit(f"parameters: expected an object, got {shown(found)}")
     is_none = not name or name.casefold() in _NO_TOOL
-    return {"tool": None if is_none else name, "parameters": parameters or {}}
+    return {"tool": None, "parameters": {}} if is_none else {"tool": name, "parameters": parameters or {}}
 
 
-CHOICE = json_format(
-    _to_choice,
-    '{"tool": <name of the tool, or null when none fits>, "parameters": {<name>: <value>, …}}',
-    is_object=True,
-)
+def choice_format(tools: Sequence[Tool]) -> Format:
+    """The format of a choice among tools: none of them, or a known one with parameters as it declares them."""
+
+    def convert(found: Any) -> Record:
+        choice = _to_choice(found)
+        check_choice(choice, tools)
+        return choice
+
+    return json_format(convert, _CHOICE_FORM, is_object=True)
+
+
+def check_choice(choice: Any, tools: Sequence[Tool]) -> None:
+    """Raises Misfit where a tool is unknown, or its parameters are not as it declares them."""
+    if not isinstance(choice, dict) or "tool" not in choice:
+        raise Misfit(f"expected a choice of a tool, got {shown(choice)}")
+    name = choice["tool"]
+    if name is None:
+        return
+    known = [tool.name for tool in tools]
+    if name not in known:
+        expected = f"tool: expected one of {', '.join(known)}"
+        raise Misfit(f"{expected}, got {shown(name)}{did_you_mean(str(name), known)}")
+    try:
+        tools[known.index(name)].check(choice.get("parameters") or {})
+    except Misfit as fault:
+        raise Misfit(f"parameters of {name}: {fault}") from None

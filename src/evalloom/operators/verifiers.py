@@ -17,11 +17,12 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.asking.json_text import values_in
-from evalloom.errors import CallError, did_you_mean
+from evalloom.errors import CallError
 from evalloom.model import Llm, Outcome, Request, quote
 from evalloom.operators import prompts
-from evalloom.operators.reading import Format, Misfit, fields_of, spoken
-from evalloom.operators.tools import Tool
+from evalloom.operators.reading import Format, Misfit, plain, spoken
+from evalloom.operators.telling import fault_in_words, fields_of, in_words, quoted, text_of
+from evalloom.operators.tools import Tool, check_choice
 
 CROSS_CALLS = 3
 CROSS_TEMPERATURE = 0.3
@@ -30,6 +31,7 @@ _LEANS = 0.4
 _LONG_TEXT = 40
 _ALIKE = 85
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_VERDICT_FIELDS = ("status", "outcome", "verdict", "result")
 _ABSENT = object()
 
 
@@ -58,7 +60,12 @@ class Attempt(Struct, frozen=True):
 
 
 Verifier = Callable[[Attempt], Any]
-"""`(attempt) -> Verified | bool | (outcome, reason)`, or an awaitable of it."""
+"""`(attempt) -> Verified | bool | (outcome, reason)`, or an awaitable of it:
+
+    def quotes_the_context(attempt):
+        is_quoted = attempt.value in attempt.context
+        return is_quoted or ("FAIL", f"for {attempt.task!r}, quote the context word for word")
+"""
 
 
 async def verified_by(verifier: Verifier, attempt: Attempt) -> Verified:
@@ -72,7 +79,7 @@ async def verified_by(verifier: Verifier, attempt: Attempt) -> Verified:
     except CallError:
         raise
     except Exception as fault:  # users' code
-        return Verified("FAIL", f"{name} raised {type(fault).__name__}: {fault}")
+        return Verified("FAIL", f"{name} raised {fault_in_words(fault)}")
 
 
 def _read(said: Any, name: str) -> Verified:
@@ -83,7 +90,7 @@ def _read(said: Any, name: str) -> Verified:
     if isinstance(said, tuple | list) and len(said) == 2 and said[0] in _OUTCOMES:
         return Verified(said[0], str(said[1] or ""))
     wanted = f"True, False, Verified or (outcome, reason) with one of {', '.join(_OUTCOMES)}"
-    return Verified("FAIL", f"{name}: expected {wanted}, got {quote(said)}")
+    return Verified("FAIL", f"{name}: expected {wanted}, got {quoted(said)}")
 
 
 def format_verifier(attempt: Attempt) -> Verified:
@@ -99,20 +106,26 @@ async def reverse_verify(attempt: Attempt) -> Verified:
     """One call of the verify llm, which sees task, context and answer, and gives one of the four outcomes."""
     messages = prompts.verification(attempt.task, attempt.context, attempt.value, attempt.is_chinese)
     response = await attempt.verify(Request(messages, answer="json"))
-    said = {verified for found in values_in(spoken(response.text)) if (verified := _verdict(found))}
+    text = spoken(response.text)
+    said = {verified for found in (*values_in(text), text) if (verified := _verdict(found))}
     if len(said) == 1:
         return said.pop()
     return Verified("UNCERTAIN", f"the verifier's answer could not be read: {quote(response.text, 200)}")
 
 
 def _verdict(found: Any) -> Verified | None:
-    """The outcome in a verifier's JSON, however it wrote the word."""
-    status = found.get("status") if isinstance(found, dict) else None
-    word = "_".join(status.upper().replace("-", " ").split()) if isinstance(status, str) else ""
-    for outcome in _OUTCOMES:
-        if word == outcome:
-            return Verified(outcome, str(found.get("reason") or "").strip())
-    return None
+    """The outcome in a verifier's JSON, or in a word that is all it said; None where there is none, or several."""
+    told = [found.get(name) for name in _VERDICT_FIELDS] if isinstance(found, dict) else [found]
+    outcomes = {outcome for one in told if (outcome := _outcome(one))}
+    if len(outcomes) != 1:
+        return None
+    return Verified(outcomes.pop(), str(found.get("reason") or "").strip() if isinstance(found, dict) else "")
+
+
+def _outcome(word: Any) -> Outcome | None:
+    """An outcome, however the word for it is written."""
+    said = "_".join(plain(word).upper().replace("-", " ").split()) if isinstance(word, str) else ""
+    return next((outcome for outcome in _OUTCOMES if outcome == said), None)
 
 
 async def forward_cross_verify(attempt: Attempt) -> Verified:
@@ -121,25 +134,12 @@ async def forward_cross_verify(attempt: Attempt) -> Verified:
 
 
 async def tool_use_verifier(attempt: Attempt) -> Verified:
-    """The tool is known and its parameters are as declared; then three more choices must agree with this one."""
-    fault = _misuse(attempt.value, attempt.tools)
-    return Verified("FAIL", fault) if fault else await _cross(attempt, _same_choice)
-
-
-def _misuse(choice: Any, tools: tuple[Tool, ...]) -> str:
-    """What is wrong with a choice of a tool, by what the tools declare; nothing, when all is well."""
-    if not isinstance(choice, dict) or "tool" not in choice:
-        return f"expected a choice of a tool, got {quote(choice)}"
-    name = choice["tool"]
-    known = [tool.name for tool in tools]
-    tool = next((tool for tool in tools if tool.name == name), None)
-    if tool is None:
-        return f"tool: expected one of {', '.join(known)}, got {quote(name)}{did_you_mean(str(name), known)}"
+    """The tool is known, its parameters are as declared, or there is none; then three more choices must agree."""
     try:
-        tool.check(choice.get("parameters") or {})
+        check_choice(attempt.value, attempt.tools)
     except Misfit as fault:
-        return f"parameters of {name}: {fault}"
-    return ""
+        return Verified("FAIL", str(fault))
+    return await _cross(attempt, _same_choice)
 
 
 def _same_choice(one: Any, other: Any) -> float:
@@ -152,18 +152,18 @@ async def _cross(attempt: Attempt, agree: Callable[[Any, Any], float]) -> Verifi
     others = await asyncio.gather(*(attempt.ask_again() for _ in range(CROSS_CALLS)), return_exceptions=True)
     faults = [other for other in others if isinstance(other, BaseException) and not isinstance(other, Misfit)]
     # A spent budget says more than a call that failed beside it.
-    for fault in sorted(faults, key=lambda fault: isinstance(fault, Exception)):
+    for fault in sorted(faults, key=lambda fault: (isinstance(fault, Exception), in_words(fault))):
         raise fault
-    shares = [0.0 if isinstance(other, Misfit) else agree(attempt.value, other) for other in others]
-    mean = sum(shares) / CROSS_CALLS
-    said = "; ".join(f"unreadable ({other})" if isinstance(other, Misfit) else _cut(other) for other in others)
+    mean = _mean([0.0 if isinstance(other, Misfit) else agree(attempt.value, other) for other in others])
+    # The three come in any order, and what is said of them becomes part of a question that must stay the same.
+    said = "; ".join(sorted(f"unreadable ({other})" if isinstance(other, Misfit) else _cut(other) for other in others))
     # Three shares may add up to a hair less than what they come to.
     outcome: Outcome = "OK" if mean >= _AGREES - 1e-9 else "UNCERTAIN" if mean >= _LEANS - 1e-9 else "FAIL"
     return Verified(outcome, f"{CROSS_CALLS} other answers agree with this one by {mean:.2f}: {said}")
 
 
 def _cut(value: Any, limit: int = 200) -> str:
-    text = prompts.text_of(value)
+    text = text_of(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -16,7 +16,9 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
     for profile in report.batch.get("profiles", ()):
         stream.write(encode(meta_row(profile, report.batch)) + b"\n")
     for run, _ in report.rows:
-        stream.write(encode(result_row(run)) + b"\n")
+        # A line that could not be read has no record to write; the batch knows of it.
+        if run.raw:
+            stream.write(encode(result_row(run)) + b"\n")
 
 
 def meta_row(profile: Record, batch: Record) -> Record:

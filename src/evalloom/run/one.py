@@ -51,8 +51,13 @@ class Runner:
                 raise
             # Nobody gave this run up: the target let something through that was cancelled inside it.
             error = _raised(fault, trace)
-        except (Exception, SystemExit) as fault:  # users' code: a target may be theirs, and may raise anything
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as fault:  # users' code: a target may be theirs, and may raise anything
             error = _raised(fault, trace)
+        # Also where the target did not let it through: what it made without an answer is no result.
+        for spent in filter(None, (run_llm.spent, verify_llm.spent)):
+            raise spent
         return run_of(
             job,
             outcome=output.outcome,
@@ -97,6 +102,8 @@ class Traced:
         self._repeat = repeat
         self._trace = trace
         self.usage: Usage = NO_USAGE
+        self.spent: BudgetSpent | None = None
+        """What a call met when the budget was used up."""
 
     async def __call__(self, request: Request) -> Response:
         """Asks, and takes down what was asked and answered."""
@@ -111,6 +118,9 @@ class Traced:
         except CallError as fault:
             entry["error"] = str(fault)
             self.usage += Usage(calls=1)
+            raise
+        except BudgetSpent as fault:
+            self.spent = fault
             raise
         finally:
             entry["duration_s"] = round(perf_counter() - start, 6)

@@ -31,6 +31,7 @@ def spot(name: str) -> tuple[str, str] | None:
 
 def instead(name: str, known: list[str]) -> str:
     """What to write in place of a name that is unknown."""
+    known = [*dict.fromkeys(known)]
     guess = get_close_matches(name, [*known, *PROTOCOLS], n=1)
     if guess:
         return f" Did you mean {guess[0]!r}?"

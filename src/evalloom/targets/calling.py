@@ -40,7 +40,7 @@ class Callee:
                 if inspect.isawaitable(value):
                     value = await value
             return self._read(value)
-        except (CallError, BudgetSpent):
+        except (CallError, BudgetSpent, KeyboardInterrupt, GeneratorExit):
             raise
         except asyncio.CancelledError as fault:
             task = asyncio.current_task()
@@ -48,7 +48,7 @@ class Callee:
                 raise
             # Nobody cancelled this call: it is something inside that was cancelled, and let it through.
             raise _raised(fault, context) from None
-        except (Exception, SystemExit) as fault:  # users' code
+        except BaseException as fault:  # users' code, which may raise whatever it likes
             raise _raised(fault, context) from None
 
     async def close(self) -> None:
@@ -64,6 +64,7 @@ class Parameters(Struct, frozen=True):
     required: tuple[str, ...] = ()
     annotations: Record = {}
     takes_any: bool = False
+    takes_positions: bool = False
     is_unknown: bool = False
 
     def bind(self, inputs: Record, ours: Record) -> tuple[list[Any], Record]:
@@ -112,6 +113,7 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
         required=tuple(one.name for one in named if one.default is one.empty),
         annotations={one.name: one.annotation for one in named},
         takes_any=any(one.kind is one.VAR_KEYWORD for one in found),
+        takes_positions=any(one.kind is one.VAR_POSITIONAL for one in found),
     )
 
 
@@ -128,4 +130,8 @@ def _leave_out_ours(traceback: TracebackException | None) -> None:
     while traceback is not None:
         frames = [frame for frame in traceback.stack if not is_ours(frame.filename)]
         traceback.stack = StackSummary.from_list(frames)
+        inner = traceback.__context__
+        if inner is not None and all(is_ours(frame.filename) for frame in inner.stack):
+            # What we met and dealt with ourselves tells the user nothing.
+            traceback.__context__ = None
         traceback = traceback.__cause__ or traceback.__context__

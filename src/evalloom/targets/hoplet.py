@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import sys
+import json
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, get_args
 
 from evalloom.asking.json_text import NO_JSON, loads
 from evalloom.contract import Contract, contract_of
-from evalloom.errors import CallError, usage_error
-from evalloom.functions import NoFunction, copied, find_function
+from evalloom.errors import CallError, did_you_mean, usage_error
+from evalloom.functions import NoFunction, copied, find_function, look_first_in
 from evalloom.model import Context, Outcome, Output, Record, quote, type_name
 from evalloom.operators.observer import HopletObserver
 from evalloom.operators.session import HopSession
@@ -41,7 +41,8 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     """The target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
     reference = text_in(spec, "hoplet").strip()
     found = _in_task(reference, folder) if (folder / reference).is_dir() else _by_name(reference, folder)
-    contract = contract_of(found.metainfo, found.sources[0] if found.sources else None, found.function.__name__)
+    parameters = parameters_of(found.function)
+    contract = contract_of(found.metainfo, found.sources[0] if found.sources else None, parameters.name)
     log = text_in(spec, "observer")
     observer = HopletObserver(folder / log, partial(keys.hidden, secrets=options.secrets)) if log else None
     name = text_in(spec, "name") or f"hoplet:{reference}"
@@ -51,10 +52,11 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     return BuiltTarget(
         name=name,
         kind="hoplet",
-        digest=digest_of("hoplet", found.function.__name__, texts),
+        digest=digest_of("hoplet", parameters.name, texts),
         call=target,
         watch=watch,
         closing=target.close,
+        needs_llm=bool(session_names(parameters, contract)),
         contract=contract,
         remarks=target.remarks,
     )
@@ -69,7 +71,6 @@ class HopletTarget:
     def __init__(
         self, function: Callable[..., Any], contract: Contract | None, observer: HopletObserver | None, limit: float
     ) -> None:
-        self._name = function.__name__
         self._callee = Callee(function, partial(as_hop_output, contract=contract))
         self._contract = contract
         self._parameters = parameters_of(function)
@@ -79,12 +80,11 @@ class HopletTarget:
     async def __call__(self, inputs: Record, context: Context) -> Output:
         # A case of another dialect may hold more than the contract names.
         given = {name: inputs[name] for name in self._contract.inputs if name in inputs} if self._contract else inputs
-        run_id = self._observer.run_start(self._name, given) if self._observer else ""
+        run_id = self._observer.run_start(self._parameters.name, given) if self._observer else ""
         session = HopSession(context.llm, context.verify, Tracer(context.trace, self._observer, run_id))
 
         async def call(inputs: Record, context: Context) -> Output:
-            sessions = dict.fromkeys(session_names(self._parameters, inputs), session)
-            return await self._callee(*self._parameters.bind(copied(inputs), sessions), context)
+            return await self._callee(*arguments(self._parameters, self._contract, copied(inputs), session), context)
 
         start = perf_counter()
         told: Record = {"case_id": context.case.id, "profile": context.profile.name}
@@ -93,6 +93,8 @@ class HopletTarget:
         except CallError as fault:
             self._end(run_id, "ERROR", start, None, {**told, "hop_status": "FAIL", "error": str(fault)})
             raise
+        finally:
+            session.close()
         self._end(run_id, "OK", start, output.value, {**told, "hop_status": output.outcome})
         return output
 
@@ -109,15 +111,26 @@ class HopletTarget:
             self._observer.close()
 
 
-def session_names(parameters: Parameters, inputs: Record) -> list[str]:
-    """The parameters that take the session: by their type, by the name `session`, or the first of two unknown ones."""
-    named = parameters.annotated(HopSession) or [
-        name for name in parameters.names if name == "session" and name not in inputs
-    ]
-    if named:
-        return named
-    is_pair = len(parameters.required) == 2 and not any(name in inputs for name in parameters.required)
-    return [parameters.required[0]] if is_pair else []
+def session_names(taken: Parameters, contract: Contract | None) -> list[str]:
+    """The parameters that take the session: by their type, or by the name `session`."""
+    declared = contract.inputs if contract else ()
+    return taken.annotated(HopSession) or [name for name in taken.names if name == "session" and name not in declared]
+
+
+def arguments(
+    taken: Parameters, contract: Contract | None, inputs: Record, session: HopSession
+) -> tuple[list[Any], Record]:
+    """What a hoplet is called with: the session where it takes one, and the inputs as a whole or by their names."""
+    if taken.takes_positions and not taken.names:
+        # A decorator that does not say what it wraps.
+        return [session, inputs], {}
+    sessions = session_names(taken, contract)
+    whole = [name for name in taken.names if name == "input_data" and not (contract and name in contract.inputs)]
+    unknown = [name for name in taken.required if name not in inputs]
+    if not sessions and not whole and len(unknown) == len(taken.required) == 2:
+        # `f(session, input_data)` under other names.
+        sessions, whole = unknown[:1], unknown[1:]
+    return taken.bind(inputs, {**dict.fromkeys(sessions, session), **dict.fromkeys(whole, inputs)})
 
 
 # -- what it returned ---------------------------------------------------------------------------------
@@ -130,7 +143,8 @@ def as_hop_output(returned: Any, contract: Contract | None = None) -> Output:
         # `[status, json]` may stand inside the text as well.
         outcome, value = _parted(read) if outcome == "OK" else (outcome, read)
     if outcome == "FAIL":
-        raise CallError("hop_fail", str(value) if value not in (None, "") else "the hoplet gave FAIL without a reason")
+        told = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+        raise CallError("hop_fail", "the hoplet gave FAIL without a reason" if value in (None, "") else told)
     value = plain(value)
     if contract is not None and outcome == "OK":
         _hold_to(contract, value)
@@ -142,6 +156,9 @@ def _parted(returned: Any) -> tuple[Outcome, Any]:
         status = returned[0].value if isinstance(returned[0], Enum) else returned[0]
         if isinstance(status, str) and status in _OUTCOMES:
             return _OUTCOMES[status], returned[1]
+        if isinstance(returned, tuple) and isinstance(status, str) and status.isupper():
+            message = f"status: expected {', '.join(_OUTCOMES)}, got {quote(status)}{did_you_mean(status, _OUTCOMES)}"
+            raise CallError("bad_status", message)
     return "OK", returned
 
 
@@ -176,10 +193,8 @@ def _in_task(reference: str, folder: Path) -> _Found:
     if not file.is_file():
         raise usage_error("task_missing", f"{reference}: expected a task folder with Hoplet/Hop.py in it, found none")
     function = _hop_function(file)
-    for place in (file.parent, task):
-        # Hop.py may import what lies beside it, and its own folder by name.
-        if (resolved := str(place.resolve())) not in sys.path:
-            sys.path.insert(0, resolved)
+    # Hop.py may import what lies beside it, and that by the name of its folder too.
+    look_first_in(task.resolve())
     is_package = (file.parent / "__init__.py").is_file()
     found = _by_name(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
     metainfo = file.with_name("metainfo.md")
@@ -187,19 +202,26 @@ def _in_task(reference: str, folder: Path) -> _Found:
 
 
 def _hop_function(file: Path) -> str:
-    """The name of the hoplet in a file: the one that is written there, else the one that is imported there."""
+    """The name of the hoplet in a file: the one that is written there, else one that is made or imported there."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as fault:
         raise usage_error("target_missing", f"{file.as_posix()}: is not Python: {fault}") from None
     written = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    made = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.Lambda)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
     imported = [
         alias.asname or alias.name
         for node in tree.body
         if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("evalloom")
         for alias in node.names
     ]
-    for names in (written, imported):
+    for names in (written, made, imported):
         hops = [name for name in dict.fromkeys(names) if "hop" in name.lower() and not name.startswith("_")]
         if len(hops) > 1:
             message = f"{file.as_posix()}: expected one function with 'hop' in its name, got {', '.join(hops)}"

@@ -52,6 +52,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         call=within(prompt, limit) if limit else prompt,
         variables=prompt.variables,
         optional=prompt.optional,
+        needs_llm=True,
         watch=(path,) if path else (),
     )
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -61,6 +62,8 @@ class BuiltTarget(Struct, frozen=True):
     secrets: tuple[str, ...] = ()
     closing: Callable[[], Awaitable[None]] = _nothing
     optional: frozenset[str] = frozenset()
+    needs_llm: bool = False
+    """Whether nothing comes of it without an llm."""
     contract: Contract | None = None
     """The inputs that it receives and the outputs that it gives, where it says so."""
     remarks: Callable[[], Iterable[str]] = tuple
@@ -94,13 +97,18 @@ def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _noth
     """The same target, given up after so many seconds; what `why` knows of the reason is added to the message."""
 
     async def timed(inputs: Record, context: Context) -> Output:
+        start = perf_counter()
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                return await call(inputs, context)
+                output = await call(inputs, context)
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise CallError("timeout", f"no answer within {timeout_s:g} s{why(context)}") from None
+        else:
+            # Users' code may block, or go on when it is told to stop: then it answers, but too late.
+            if perf_counter() - start <= timeout_s and not limit.expired():
+                return output
+        raise CallError("timeout", f"no answer within {timeout_s:g} s{why(context)}") from None
 
     return timed
 

@@ -11,7 +11,8 @@ import click
 
 from evalloom.cli import app
 from evalloom.cli.run import RunCommand, asked_of
-from evalloom.cli.run_options import engine_options, refuse_conflicts
+from evalloom.cli.run_options import engine_options, parted, refuse_conflicts
+from evalloom.errors import usage_error
 from evalloom.reports import hop_results
 from evalloom.workbench.hop import find_task
 from evalloom.workbench.resume import Resume
@@ -28,17 +29,19 @@ class _Command(click.Command):
 
 def joined(args: list[str]) -> list[str]:
     """The same arguments, with all that stands behind `--profiles` as one, parted by commas."""
-    if "--profiles" not in args:
+    place = next((at for at, arg in enumerate(args) if arg.split("=")[0] == "--profiles"), None)
+    if place is None:
         return args
-    start = args.index("--profiles") + 1
-    names = [*takewhile(lambda arg: not arg.startswith("-"), args[start:])]
-    return [*args[:start], ",".join(names), *joined(args[start + len(names) :])] if names else args
+    flag, _, first = args[place].partition("=")
+    names = [*takewhile(lambda arg: not arg.startswith("-"), args[place + 1 :])]
+    rest = joined(args[place + 1 + len(names) :])
+    return [*args[:place], flag, ",".join([*filter(None, [first]), *names]), *rest] if first or names else args
 
 
 @click.command(TOOL, cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--task", required=True, help="Task folder with Hoplet/Hop.py and TestCases/, or module:function.")
 @click.option("--data", default="", metavar="FILE", help="The cases; by default the only file of cases in TestCases/.")
-@click.option("--workers", type=int, default=5, show_default=True, metavar="N", help="Runs at once.")
+@click.option("--workers", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Runs at once.")
 @click.option("--profiles", multiple=True, metavar="P…", help="Profiles, parted by spaces or commas; by default all.")
 @click.option("--settings", "config", default="", metavar="FILE", help="By default the task's settings.yaml.")
 @click.option("--out", default="", metavar="FILE", help="The result file; by default a new one in TestCases/.")
@@ -59,17 +62,18 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
     found = find_task(task, data, config, out)
     flags |= {"concurrency": flags["workers"], "repeat": None, "variants": (), "watch": False}
     flags |= {"config": found.config, "target": found.target, "dialect": "hop", "mapping": "", "encoding": ""}
+    if flags["profiles"] and not any(map(parted, flags["profiles"])):
+        raise usage_error("bad_option", "--profiles: expected names of profiles, got none")
     flags["profiles"] = flags["profiles"] or found.profiles()
     refuse_conflicts((data,), flags)
-    run = RunCommand(asked_of((str(found.data),), flags), flags["as_json"], [(found.results, hop_results)])
+    run = RunCommand(
+        asked_of((str(found.data),), flags),
+        flags["as_json"],
+        more=lambda batch: [(found.results(batch), hop_results)],
+        next_step=lambda batch: f"Next: evalloom stats {shlex.quote(found.results(batch).as_posix())}",
+    )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    if flags["dry_run"]:
-        return run.look_ahead(resume)
-    code = run.once(resume)
-    if not flags["as_json"]:
-        click.echo(f"The results: {found.results.as_posix()}")
-        click.echo(f"Next: evalloom stats {shlex.quote(found.results.parent.as_posix())}")
-    return code
+    return run.look_ahead(resume) if flags["dry_run"] else run.once(resume)
 
 
 def main() -> None:

@@ -65,6 +65,7 @@ def evaluate(
         why = "--tags, --filter and --limit leave none" if is_choice else "there is none in the dataset"
         raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
     live.total = cases * len(plan.profiles) * plan.options.repeat
+    live.tally.order = [profile.name for profile in plan.profiles]
     return run_loop(_evaluate(plan, live, resume, warn))
 
 
@@ -175,7 +176,7 @@ def _voice(llms: Llms, name: str) -> Llm:
 
 
 async def _nobody(request: Request) -> Response:
-    raise CallError("no_llm", "the target asks an llm, and the profile names none. Name one with --profile")
+    raise CallError("no_llm", "the target asks an llm, and the profile names none. Name one in the settings")
 
 
 def _llm_options(plan: Plan) -> LlmOptions:

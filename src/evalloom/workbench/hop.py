@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,9 +20,9 @@ from evalloom.operators.observer import FILE_NAME as OBSERVER
 from evalloom.operators.session import HopSession
 from evalloom.operators.tracer import Tracer
 from evalloom.run import Traced
+from evalloom.workbench.lint import SETTINGS
 
-SETTINGS = ("settings.yaml", settings.FILE_NAME)
-_WRITTEN = re.compile(r"_results_\d{8}-\d{6}$")
+_WRITTEN = re.compile(r"_results_\d{8}-\d{6}-\w+$")
 
 
 class HopTask(Struct, frozen=True):
@@ -32,7 +31,14 @@ class HopTask(Struct, frozen=True):
     target: Record
     data: Path
     config: str
-    results: Path
+    out: Path | None
+    folder: Path
+    """Where a result file goes that nobody gave a name."""
+
+    def results(self, batch: str) -> Path:
+        """The result file of a batch: the same one when the batch is gone on with."""
+        stem = "stdin" if self.data.name == "-" else _WRITTEN.sub("", self.data.name.split(".")[0])
+        return self.out or self.folder / f"{stem}_results_{batch}.jsonl"
 
     def profiles(self) -> list[str]:
         """All profiles of the settings, which is what a run without a choice means (HOP-4)."""
@@ -42,15 +48,23 @@ class HopTask(Struct, frozen=True):
 def find_task(task: str, data: str = "", config: str = "", out: str = "") -> HopTask:
     """The task in a folder, or around `module:function`; what is not named is looked for where HOP keeps it."""
     folder = Path(task) if Path(task).is_dir() else None
+    if folder is None and not Path(task.rpartition(":")[0]).name:
+        message = f"--task {task}: expected a task folder or module:function, and there is no such folder"
+        raise usage_error("task_missing", message)
     file = find_data(folder, data)
-    results = Path(out) if out else results_beside(file if folder is None else folder / "TestCases" / file.name)
-    observed = results.parent if folder is None else folder / "TestCases"
-    target: Record = {"hoplet": task, "observer": str(observed / OBSERVER)}
-    return HopTask(target, file, config or find_settings(folder), results)
+    beside = file.parent if folder is None else folder / "TestCases"
+    named = Path(out) if out and not Path(out).is_dir() else None
+    if named is not None and (named.suffix != ".jsonl" or named.resolve() == (beside / OBSERVER).resolve()):
+        message = f"--out {out}: expected a folder, or a file name ending in .jsonl that is not the observer's log"
+        raise usage_error("bad_option", message)
+    target: Record = {"hoplet": task, "observer": str(beside / OBSERVER)}
+    return HopTask(target, file, config or find_settings(folder), named, Path(out) if out and not named else beside)
 
 
 def find_data(task: Path | None, data: str) -> Path:
     """The cases: the file that is named, from the working folder or from `TestCases/`, or the only one there."""
+    if Path(data).name == OBSERVER:
+        raise usage_error("no_dataset", f"--data {data}: is the observer's log, and no file of cases")
     if task is None:
         if not data:
             raise usage_error("no_dataset", "--data: name the cases; only a task folder has TestCases/ to look in")
@@ -59,36 +73,40 @@ def find_data(task: Path | None, data: str) -> Path:
     if data:
         beside = folder / data
         return beside if not Path(data).exists() and beside.is_file() else Path(data)
-    found = [file for file in sorted(folder.glob("*.jsonl")) if file.name != OBSERVER and not _holds_results(file)]
+    files = [file for file in sorted(folder.glob("*.jsonl")) if file.name != OBSERVER]
+    found = [file for file in files if _holds_cases(file)]
     if len(found) == 1:
         return found[0]
     has = f"got {', '.join(file.name for file in found)}" if found else "found none"
-    raise usage_error("no_dataset", f"{folder.as_posix()}: expected one file of cases, {has}. Name it with --data")
+    results = f"; {', '.join(file.name for file in files[:5])} can be run again" if files and not found else ""
+    message = f"{folder.as_posix()}: expected one file of cases, {has}{results}. Name it with --data"
+    raise usage_error("no_dataset", message)
 
 
-def _holds_results(file: Path) -> bool:
-    return any(is_meta(record) or is_result(record) for record in Dataset(source_of(file), "hop").raw_sample)
-
-
-def results_beside(data: Path) -> Path:
-    """A new file for results in the folder of the cases; the results of results do not pile up in its name."""
-    stem = "stdin" if data.name == "-" else _WRITTEN.sub("", data.name.split(".")[0])
-    return data.with_name(f"{stem}_results_{datetime.now():%Y%m%d-%H%M%S}.jsonl")
+def _holds_cases(file: Path) -> bool:
+    """Whether there is an object in a file, and none of the first ones is a result."""
+    sample = Dataset(source_of(file), "hop").raw_sample if file.is_file() else []
+    return bool(sample) and not any(is_meta(record) or is_result(record) for record in sample)
 
 
 def find_settings(task: Path | None) -> str:
-    """The settings of a task: in its folder, in those around it up to the working folder, or in the working folder."""
-    for folder in _around(task):
+    """The settings of a task: in its folder, in the nearest one around it, or in the working folder."""
+    for folder in (*_around(task), Path()) if task else (Path(),):
         for name in SETTINGS:
             if (folder / name).is_file():
                 return str(folder / name)
     return ""
 
 
-def _around(task: Path | None) -> list[Path]:
-    here = Path().resolve()
-    between = [folder for folder in task.resolve().parents if folder.is_relative_to(here)] if task else []
-    return [*filter(None, [task]), *between, Path()]
+def _around(task: Path) -> Iterator[Path]:
+    """The folder of a task and those around it, up to that of the repository or of the user."""
+    yield task
+    inner = task.resolve()
+    for folder in inner.parents:
+        if (inner / ".git").exists() or inner == Path.home():
+            return
+        yield folder
+        inner = folder
 
 
 @asynccontextmanager
@@ -102,6 +120,8 @@ async def open_session(profile: str = "", config: str | Path = "") -> AsyncItera
         run, verify = (
             Traced(llms.get(name), name, chosen.params, 0, trace) for name in (chosen.run, chosen.verify or chosen.run)
         )
-        yield HopSession(run, verify, Tracer(trace))
+        session = HopSession(run, verify, Tracer(trace))
+        yield session
+        session.close()
     finally:
         await llms.close()

@@ -104,7 +104,8 @@ from evalloom.hop import HopSession
 
 async def sentiment_hop(session: HopSession, input_data: dict):
     status, is_positive = await session.hop_judge("Is this text positive?", input_data["text"])
-    return status, {"is_positive": is_positive}
+    # Anything but OK has no answer to fill the contract with; on FAIL the value is the reason.
+    return status, {"is_positive": is_positive} if status == "OK" else is_positive
 """,
         "answers.yaml": """\
 # The first rule whose text stands in the prompt answers; `default` answers when there is none.

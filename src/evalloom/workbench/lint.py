@@ -27,7 +27,9 @@ from evalloom.validate import validate
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
 _SKIPPED_FOLDERS = ("node_modules", "__pycache__")
 _REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
-_SKIPPED_FILES = ("evalloom.yaml", "settings.yaml", "observer.jsonl", "package.json", "package-lock.json")
+SETTINGS = ("settings.yaml", settings.FILE_NAME)
+"""The names that settings have; the first is what HOP calls them."""
+_SKIPPED_FILES = (*SETTINGS, "observer.jsonl", "package.json", "package-lock.json")
 
 
 class LintOptions(Struct, frozen=True):
@@ -79,7 +81,7 @@ def find_sources(paths: Iterable[str], encoding: str = "") -> Iterator[tuple[Sou
             yield source_of(given, encoding), False
             continue
         found, files = False, sorted(path.rglob("*"))
-        parts = {part for file in files if file.name == settings.FILE_NAME for part in _parts_of(file)}
+        parts = {part for file in files if file.name in SETTINGS for part in _parts_of(file)}
         for file in files:
             source = source_of(file, encoding)
             if source.suffix not in _SUFFIXES or file in parts:
@@ -123,7 +125,8 @@ def _is_data(file: Path) -> bool:
 def _lint_one(source: Source, options: LintOptions) -> Checked:
     dataset = Dataset(source, options.dialect, options.mapping)
     rules = options.rules
-    if dataset.dialect.name == "hop" and rules.contract is None and (metainfo := _metainfo_beside(source)):
+    is_open = dataset.dialect.name == "hop" and rules.contract is None and not rules.has_no_contract
+    if is_open and (metainfo := _metainfo_beside(source)):
         rules = msgspec.structs.replace(rules, contract=read_contract(str(metainfo)))
     return validate(dataset, rules, options.hints, _deep(source, options) if options.deep else ())
 

@@ -6,6 +6,7 @@ import atexit
 import platform
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -157,14 +158,19 @@ class Plan(Struct, frozen=True):
         same_case = dataset.dialect.same_case
         if same_case is None:
             return rows
-        seen: set[str] = set()
+        seen: Counter[tuple[str, str]] = Counter()
+        most: Counter[str] = Counter()
 
         def is_new(one: Chosen) -> bool:
-            case = same_case(one.case.raw)
-            stands = _digest(case) if case else ""
-            is_known = stands in seen
-            seen.update([stands] if stands else [])
-            return not is_known
+            """Whether no other profile had this case, or this repetition of it, before."""
+            case, run = same_case(one.case.raw)
+            if not case:
+                return True
+            case = _digest(case)
+            seen[case, run] += 1
+            is_more = seen[case, run] > most[case]
+            most[case] += is_more
+            return is_more
 
         return filter(is_new, rows)
 

@@ -79,10 +79,10 @@ def _plan(asked: Asked, known: Settings) -> Plan:
 
 
 def _reading(reading: Reading, target: BuiltTarget) -> Reading:
-    """How datasets are read: held against the contract that the target declares."""
-    if target.contract is None or reading.rules.contract is not None:
+    """How datasets are read: held against the contract that a hoplet declares, and against no other."""
+    if target.kind != "hoplet" or reading.rules.contract is not None:
         return reading
-    rules = msgspec.structs.replace(reading.rules, contract=target.contract)
+    rules = msgspec.structs.replace(reading.rules, contract=target.contract, has_no_contract=target.contract is None)
     return msgspec.structs.replace(reading, rules=rules)
 
 
@@ -132,7 +132,7 @@ def _profiles(known: Settings, options: RunSettings, target: BuiltTarget) -> tup
     if options.profiles:
         found = [settings.profile(known, name) for name in dict.fromkeys(options.profiles)]
         return tuple(found)
-    if target.kind != "prompt" and not known.profiles and not known.llms:
+    if not target.needs_llm and not known.profiles and not known.llms:
         return (Profile("default"),)
     return (settings.first_profile(known),)
 
