@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalloom.analyse import hop_copy
+from evalloom.analyse import hop_copy, hop_parts
 from evalloom.analyse.hop_copy import Copy
 from evalloom.analyse.hop_rows import RESULT, row_of
 from evalloom.analyse.hop_store import DataStore
@@ -147,7 +147,7 @@ def test_the_copy_says_what_python_says_of_every_row(files: list[list[Any]]) -> 
         wanted: Counter[str] = Counter()
         for number, lines in enumerate(files):
             write(folder / f"{number}.jsonl", *lines)
-            for _, record in hop_copy.read_records(folder / f"{number}.jsonl"):
+            for _, record in hop_parts.read_records(folder / f"{number}.jsonl"):
                 if isinstance(record, dict) and (row := row_of(record))["kind"] == RESULT:
                     wanted[shown(row)] += 1
         assert Counter(copied(folder)) == wanted
@@ -194,15 +194,16 @@ def test_only_what_changed_is_copied_again(tmp_path: Path, monkeypatch: pytest.M
     assert kept == after
 
 
-@pytest.mark.parametrize("harm", ["index", "part", "format", "answers"])
+@pytest.mark.parametrize("harm", ["index", "part", "format", "cube"])
 def test_a_damaged_copy_is_made_again(tmp_path: Path, harm: str) -> None:
     write(tmp_path / "a.jsonl", flat(1), flat(2))
     first = DataStore(tmp_path).get_stats()
+    DataStore(tmp_path).query_results()
     place = tmp_path / ".evalloom/hop-store"
-    harmed = place / ("answers.json" if harm == "answers" else "index.json")
+    harmed = place / ("cube.json" if harm == "cube" else "index.json")
     if harm == "part":
         harmed = next(place.glob("*.parquet"))
-        (place / "answers.json").unlink()
+        (place / "cube.json").unlink()
     harmed.write_text('{"format": 0, "parts": []}' if harm == "format" else "PAR1 rubbish")
     assert DataStore(tmp_path).get_stats() == first
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalloom.analyse.hop_copy import Copy, Index, Part
+from evalloom.analyse.hop_copy import Copy
 from evalloom.analyse.hop_lines import Spot, read_back
+from evalloom.analyse.hop_parts import Index, Part
 from evalloom.analyse.hop_query import SHOWN, row_shown
 from evalloom.analyse.hop_rows import FLAT, path_pattern, quoted
 from evalloom.analyse.hop_table import Table

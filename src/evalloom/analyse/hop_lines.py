@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from evalloom.analyse.hop_copy import Index, read_records
+from evalloom.analyse.hop_parts import Index, read_records
 from evalloom.analyse.hop_rows import expected_of
 from evalloom.dialects.hop import inputs_of, normalize_audit
 from evalloom.model import Record

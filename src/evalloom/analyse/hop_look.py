@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -43,17 +44,18 @@ def _is_cut(path: Path) -> bool:
 
 
 class Look(Struct, frozen=True):
-    """What some lines of a file tell: the field names, and the fastest way that may do."""
+    """What some lines of a file tell: the field names, the fastest way that may do, and some values of each field."""
 
     names: Names
     way: str
+    values: dict[str, list[Any]] = {}
 
 
 def look(path: Path, way: str) -> Look:
     """Reads some lines of a file. `way` is the one that did before, where the file is known."""
     if way == EXACT or _is_cut(path):
         return Look(Names(), EXACT)
-    fields: dict[str, None] = {}
+    fields: dict[str, list[Any]] = {}
     expected: Record = {}
     for record in _sample(path):
         audit = normalize_audit(record)
@@ -61,10 +63,11 @@ def look(path: Path, way: str) -> Look:
         if is_view_row(record) or None in expected.values():
             way = ANY
         if audit is not None and isinstance(audit["result"], dict):
-            fields.update(dict.fromkeys(audit["result"]))
+            for name, value in audit["result"].items():
+                fields.setdefault(name, []).append(value)
         elif audit is not None and audit["result"] is not None:
             return Look(Names(), EXACT)
-    return Look(selectable(fields, expected), way)
+    return Look(selectable(fields, expected), way, fields)
 
 
 def contract_names(folder: Path) -> Names:

@@ -28,7 +28,8 @@ COLUMNS = {
     "src": "INTEGER",
     "line": "BIGINT",
     "kind": "UTINYINT",
-    "id": "VARCHAR",
+    "id": "BIGINT",
+    "id_text": "VARCHAR",
     "tag": "VARCHAR",
     "difficulty": "VARCHAR",
     "profile": "VARCHAR",
@@ -65,12 +66,14 @@ def row_of(record: Record) -> Record:
     if audit is None:
         return {"kind": META if is_meta(record) else INPUT}
     case, result, stats = audit["case"], audit["result"], audit["stats"]
+    identity = case.get("id")
     expected = expected_of(case)
     completed = _has_completed(record, audit)
     outcome = stats.get("hop_status")
     return {
         "kind": RESULT,
-        "id": None if case.get("id") is None else json_text(case["id"]),
+        "id": identity if _is_number_of_64_bits(identity) else None,
+        "id_text": None if identity is None or _is_number_of_64_bits(identity) else json_text(identity),
         "tag": _text(case.get("tag")),
         "difficulty": _text(case.get("difficulty")),
         "profile": _text(audit["profile"]),
@@ -83,6 +86,10 @@ def row_of(record: Record) -> Record:
         "fields": {name: json_text(value) for name, value in result.items()} if isinstance(result, dict) else {},
         "expected": {name: json_text(value) for name, value in expected.items()},
     }
+
+
+def _is_number_of_64_bits(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def expected_of(case: Record) -> Record:
@@ -161,7 +168,9 @@ def select_rows(files: Iterable[Path], names: Names, way: str) -> str:
     failed, fine = OUTCOMES.index("FAIL"), OUTCOMES.index("OK")
     # Each level is worked out once; what is taken apart inside a CASE would be taken apart in every branch.
     return f"""
-        SELECT src::INTEGER AS src, kind::UTINYINT AS kind, id, nullif(tag, '') AS tag,
+        SELECT src::INTEGER AS src, kind::UTINYINT AS kind,
+            CASE WHEN {_is_fraction("identity")} THEN NULL ELSE TRY_CAST(identity AS BIGINT) END AS id,
+            CASE WHEN id IS NULL THEN identity END AS id_text, nullif(tag, '') AS tag,
             nullif(difficulty, '') AS difficulty, nullif(profile, '') AS profile, completed,
             (CASE told {outcomes} ELSE CASE WHEN completed THEN {fine} ELSE {failed} END END)::UTINYINT AS outcome,
             CASE WHEN retries <= '9~' THEN TRY_CAST(retries AS DOUBLE) END AS retry_count,
@@ -191,7 +200,7 @@ def _read_flat(files: Iterable[Path], names: Names) -> str:
     declared = ", ".join(f"{quoted(name)}: '{kind}'" for name, kind in columns.items())
     texts = "".join(f'"{EXPECTED}{name}"::VARCHAR AS e{number}, ' for number, name in enumerate(names.expected))
     return f"""
-        SELECT file_index AS src, id::VARCHAR AS id, tag, difficulty, profile, hop_result AS packed, {texts}
+        SELECT file_index AS src, id::VARCHAR AS identity, tag, difficulty, profile, hop_result AS packed, {texts}
             hop_stats.hop_status AS told, hop_stats.retry_count::VARCHAR AS retries, hop_stats.error AS error,
             CASE WHEN _type = 'meta' THEN {META} WHEN hop_result IS NULL AND hop_stats IS NULL THEN {INPUT}
                  ELSE {RESULT} END AS kind,
@@ -215,7 +224,7 @@ def _read_any(files: Iterable[Path], names: Names) -> str:
     texts = "".join(f"(own[{number + 4}])::VARCHAR AS e{number}, " for number in range(len(names.expected)))
     error = f"CASE WHEN view THEN {_as_text('t_error')} ELSE {_as_text('s_error')} END"
     return f"""
-        SELECT src, nullif((own[1])::VARCHAR, 'null') AS id, {_as_text("(own[2])::VARCHAR")} AS tag,
+        SELECT src, nullif((own[1])::VARCHAR, 'null') AS identity, {_as_text("(own[2])::VARCHAR")} AS tag,
             {_as_text("(own[3])::VARCHAR")} AS difficulty, {_as_text("t_profile")} AS profile,
             CASE WHEN view THEN {_as_text("t_result")} ELSE {_as_text("t_hop_result")} END AS packed, {texts}
             {_as_text("s_hop_status")} AS told, s_retry_count AS retries, {error} AS error,

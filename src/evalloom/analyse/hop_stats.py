@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from math import fsum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import floor, fsum
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analyse.hop_rows import OUTCOMES
@@ -33,58 +33,116 @@ _HEAD = ("total", "completed", "judged", "correct", "retries", "with_count", "re
 
 def stats(connection: DuckDBPyConnection, table: Table, profile: str | None, by: Sequence[str]) -> Record:
     """The figures of all results, or of one profile, and of each group."""
-    for name in by:
-        if name not in GROUPS:
-            hint = did_you_mean(str(name), GROUPS) or f". Known are {', '.join(GROUPS)}"
-            raise usage_error("unknown_group", f"by: cannot group by {name!r}{hint}")
+    gathering = Gathering(table.names.fields, by)
     where, given = table.where_profile(profile)
     source = f"(SELECT * FROM ({table.query}) WHERE {where})"
-    every = _Sums(table.names.fields)
-    groups: dict[str, dict[str, _Sums]] = {name: {} for name in by}
-
-    def sums_of(keys: Sequence[str | None]) -> list[_Sums]:
-        """The sums that a row of these keys adds to."""
-        found = [every]
-        for key, (name, nameless) in zip(keys, GROUPS.items(), strict=True):
-            if name in groups:
-                group, key = groups[name], nameless if key is None else key
-                if key not in group:
-                    group[key] = _Sums(table.names.fields)
-                found.append(group[key])
-        return found
-
-    for row in connection.execute(_counting(source), given).fetchall():
-        for sums in sums_of(row[:3]):
-            sums.add(row[3:])
-    few = set()
+    for *keys, completed, correct, outcome, retry_count, count in connection.execute(
+        _counting(source), given
+    ).fetchall():
+        gathering.add_head(keys, (completed, correct, outcome, retry_count), count)
+    many = []
     for name in table.names.fields:
         connection.execute(_values(table, source, name), given)
         for row in connection.execute(_FIELD_FIGURES).fetchall():
-            for sums in sums_of(row[:3]):
-                sums.fields[name].add(row[3:])
+            gathering.add_figures(row[:3], name, row[3:])
         [(different,)] = connection.execute(_DIFFERENT_TEXTS).fetchall()
-        if different <= FEW_VALUES:
-            few.add(name)
-            for *keys, text, count in connection.execute(_TEXTS).fetchall():
-                for sums in sums_of(keys):
-                    sums.fields[name].values[text] += count
-    for name in [name for name in table.names.expected if name in every.fields and every.fields[name].is_ordinal]:
+        if different > FEW_VALUES:
+            many.append(name)
+            continue
+        for *keys, text, count in connection.execute(_TEXTS).fetchall():
+            gathering.add_text(keys, name, text, count)
+    for name in [name for name in table.names.expected if gathering.is_ordinal(name)]:
         pairs = connection.execute(_pairs(table, source, name), given).fetchall()
-        if all(_is_ordinal(expected) and _is_ordinal(actual) for *_, expected, actual, _ in pairs):
-            for *keys, expected, actual, count in pairs:
-                for sums in sums_of(keys):
-                    sums.fields[name].pairs[expected, actual] += count
-    return every.figures(few) | {
-        f"by_{name}": {key: found[key].figures(few) for key in sorted(found)} for name, found in groups.items()
-    }
+        gathering.add_pairs(name, [(keys, expected, actual, count) for *keys, expected, actual, count in pairs])
+    return {"files": table.files(), **gathering.figures(gathering.few(many))}
+
+
+class Gathering:
+    """Adds up what was counted, for all results and for each group that is asked for."""
+
+    def __init__(self, fields: Iterable[str], by: Sequence[str]) -> None:
+        for name in by:
+            if name not in GROUPS:
+                hint = did_you_mean(str(name), GROUPS) or f". Known are {', '.join(GROUPS)}"
+                raise usage_error("unknown_group", f"by: cannot group by {name!r}{hint}")
+        self._names = list(fields)
+        self._every = _Sums(self._names)
+        self._groups: dict[str, dict[str, _Sums]] = {name: {} for name in by}
+
+    def _of(self, keys: Sequence[str | None]) -> Iterator[_Sums]:
+        """The sums that results of this tag, difficulty and profile add to."""
+        yield self._every
+        for key, (name, nameless) in zip(keys, GROUPS.items(), strict=True):
+            if name in self._groups:
+                group, key = self._groups[name], nameless if key is None else key
+                if key not in group:
+                    group[key] = _Sums(self._names)
+                yield group[key]
+
+    def add_head(self, keys: Sequence[str | None], kind: Sequence[Any], count: int) -> None:
+        """Adds results of one kind: whether they completed and are correct, their outcome and their retries."""
+        for sums in self._of(keys):
+            sums.add(kind, count)
+
+    def add_figures(self, keys: Sequence[str | None], name: str, row: Sequence[Any]) -> None:
+        """Adds what SQL reckoned of a field."""
+        for sums in self._of(keys):
+            sums.fields[name].add(row)
+
+    def add_value(self, keys: Sequence[str | None], name: str, text: str, count: int) -> None:
+        """Adds one value of a field, as JSON text."""
+        row = _figures_of(text, count)
+        is_string = text.startswith('"')
+        for sums in self._of(keys):
+            sums.fields[name].add(row)
+            if is_string:
+                sums.fields[name].values[text] += count
+
+    def add_text(self, keys: Sequence[str | None], name: str, text: str, count: int) -> None:
+        for sums in self._of(keys):
+            sums.fields[name].values[text] += count
+
+    def add_pairs(self, name: str, pairs: Sequence[tuple[Sequence[str | None], float, float, int]]) -> None:
+        """Adds expected and given scores of a field, if that is what they are."""
+        is_score = all(_is_ordinal(expected) and _is_ordinal(actual) for _, expected, actual, _ in pairs)
+        for keys, expected, actual, count in pairs if is_score and self.is_ordinal(name) else ():
+            for sums in self._of(keys):
+                sums.fields[name].pairs[expected, actual] += count
+
+    def is_ordinal(self, name: str) -> bool:
+        return name in self._every.fields and self._every.fields[name].is_ordinal
+
+    def few(self, many: Iterable[str]) -> set[str]:
+        """The fields of which every text is told, since there are few."""
+        fields = self._every.fields
+        return {name for name in fields if name not in many and len(fields[name].values) <= FEW_VALUES}
+
+    def figures(self, few: set[str]) -> Record:
+        return self._every.figures(few) | {
+            f"by_{name}": {key: found[key].figures(few) for key in sorted(found)}
+            for name, found in self._groups.items()
+        }
+
+
+def _figures_of(text: str, count: int) -> tuple[Any, ...]:
+    """What `_FIELD_FIGURES` says, of one value; a list may stand there as `[` and its length."""
+    number = float(text) if text[0] in "-0123456789" else None
+    kind = "number" if number is not None else _KINDS.get(text[0], "boolean")
+    items = 0
+    if kind == "array":
+        items = len(json.loads(text)) if text.endswith("]") else int(text[1:])
+    types = [count if kind == name else 0 for name in _TYPES]
+    total = None if number is None else number * count
+    is_whole = number is None or number == floor(number)
+    return (count, *types, total, number, number, is_whole, count if text == "true" else 0, items * count)
+
+
+_KINDS = {'"': "string", "[": "array", "{": "object"}
 
 
 def _counting(source: str) -> str:
-    """The head figures for each combination of the groups."""
-    return f"""SELECT tag, difficulty, profile, count(*), count(*) FILTER (completed),
-            count(*) FILTER (completed AND correct IS NOT NULL), count(*) FILTER (completed AND correct),
-            coalesce(sum(retry_count), 0), count(retry_count), count(*) FILTER (retry_count > 0),
-            {", ".join(f"count(*) FILTER (outcome_code = {number})" for number in range(len(OUTCOMES)))}
+    """How many results there are of each kind; there are few kinds."""
+    return f"""SELECT tag, difficulty, profile, completed, correct, outcome, retry_count, count(*)
         FROM {source} GROUP BY ALL"""
 
 
@@ -116,11 +174,12 @@ _TEXTS = "SELECT tag, difficulty, profile, text, n FROM field WHERE type = 'stri
 
 def _pairs(table: Table, source: str, name: str) -> str:
     expected, actual = (
-        f"CASE WHEN {text} >= '-' AND {text} < ':' THEN TRY_CAST({text} AS DOUBLE) END"
-        for text in (table.expected(name), table.field(name))
+        f"CASE WHEN {text} >= '-' AND {text} < ':' THEN TRY_CAST({text} AS DOUBLE) END" for text in ("e", "f")
     )
-    return f"""SELECT tag, difficulty, profile, {expected} AS expected, {actual} AS actual, count(*) FROM {source}
-        WHERE completed AND expected IS NOT NULL AND actual IS NOT NULL GROUP BY ALL"""
+    return f"""SELECT tag, difficulty, profile, {expected} AS expected, {actual} AS actual, sum(n)::BIGINT
+        FROM (SELECT tag, difficulty, profile, {table.expected(name)} AS e, {table.field(name)} AS f, count(*) AS n
+            FROM {source} WHERE completed AND e IS NOT NULL AND f IS NOT NULL GROUP BY ALL)
+        WHERE expected IS NOT NULL AND actual IS NOT NULL GROUP BY ALL"""
 
 
 class _Field:
@@ -181,9 +240,15 @@ class _Sums:
         self.head: dict[str, float] = dict.fromkeys(_HEAD, 0)
         self.fields = {name: _Field() for name in fields}
 
-    def add(self, row: Sequence[Any]) -> None:
-        for name, value in zip(_HEAD, row, strict=True):
-            self.head[name] += value
+    def add(self, kind: Sequence[Any], count: int) -> None:
+        completed, correct, outcome, retry_count = kind
+        is_judged = completed and correct is not None
+        added = {"total": 1, "completed": completed, "judged": is_judged, "correct": is_judged and correct}
+        added[outcome] = 1
+        if retry_count is not None:
+            added |= {"retries": retry_count, "with_count": 1, "retried": retry_count > 0}
+        for name, value in added.items():
+            self.head[name] += value * count
 
     def figures(self, few: set[str]) -> Record:
         head = {name: int(self.head[name]) for name in _HEAD}

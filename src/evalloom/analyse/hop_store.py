@@ -5,18 +5,17 @@ The JSONL files are the truth (HOP-15). Questions go to a derived copy that foll
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
+from evalloom.analyse import hop_cube
 from evalloom.analyse.hop_compare import compare
-from evalloom.analyse.hop_copy import OBSERVER, Copy, Index
+from evalloom.analyse.hop_copy import Copy
+from evalloom.analyse.hop_cube import Cube
+from evalloom.analyse.hop_parts import OBSERVER, Index
 from evalloom.analyse.hop_perf import NO_RUNS, perf_summary
 from evalloom.analyse.hop_query import query_results
 from evalloom.analyse.hop_stats import DEFAULT_BANDS, GROUPS, Bands, agreement, stats
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _Answer = TypeVar("_Answer")
-_ANSWERS = "answers.json"
 
 
 class DataStore:
@@ -73,14 +71,18 @@ class DataStore:
 
     def get_stats(self, profile: str | None = None, by: Sequence[str] = tuple(GROUPS)) -> Record:
         """Completion, correctness, outcomes, retries and every field, of all results and by group (HOP-16)."""
-        index = self._copy.refresh()
-        key = msgspec.json.encode([self._only, profile, list(by)]).decode()
-        answers = _Answers(self._copy.place / _ANSWERS, index)
-        if key not in answers.known:
-            found = self._ask(lambda connection, table: stats(connection, table, profile, by), index)
-            answers.keep(key, found)
-            return found
-        return answers.known[key]
+        cube = self._cube()
+        if cube is not None and (profile is None or not cube.many):
+            return cube.stats(profile, by)
+        return self._ask(lambda connection, table: stats(connection, table, profile, by))
+
+    def _cube(self) -> Cube | None:
+        """All results by kind; none where one file is asked about, or where the copy has to tell."""
+        if self._only:
+            return None
+        stamps = self._copy.stamps()
+        found = hop_cube.load(self._copy, stamps)
+        return found if found is not None or self._copy.exists() else hop_cube.make(self._copy, stamps)
 
     def get_perf_summary(self, profile: str | None = None) -> Record:
         """Seconds of the observed runs, and a row for each operator (HOP-18); of one profile where its runs say so."""
@@ -115,12 +117,12 @@ class DataStore:
         """Expected against given scores: the confusion matrix by bands and the rates of agreement (HOP-17)."""
         return self._ask(lambda connection, table: agreement(connection, table, field, bands, profile))
 
-    def _ask(self, question: Callable[[DuckDBPyConnection, Table], _Answer], index: Index | None = None) -> _Answer:
+    def _ask(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
         """Asks a question; when the copy was damaged, or replaced by another process meanwhile, once more."""
         import duckdb
 
         try:
-            return self._ask_once(question, index or self._copy.refresh())
+            return self._ask_once(question, self._copy.refresh())
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException):
             self._copy.forget()
             return self._ask_once(question, self._copy.refresh())
@@ -128,22 +130,3 @@ class DataStore:
     def _ask_once(self, question: Callable[[DuckDBPyConnection, Table], _Answer], index: Index) -> _Answer:
         with self._copy.connection() as connection:
             return question(connection, Table(index, self._copy.place, self._only))
-
-
-class _Answers:
-    """Figures that were worked out before, good for as long as no file changes."""
-
-    def __init__(self, path: Path, index: Index) -> None:
-        self._path = path
-        self._digest = index.digest
-        self.known: dict[str, Record] = {}
-        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            kept = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-            if kept.get("of") == self._digest and isinstance(kept.get("answers"), dict):
-                self.known = kept["answers"]
-
-    def keep(self, key: str, answer: Record) -> None:
-        temporary = self._path.with_name(f"answers.{secrets.token_hex(4)}.tmp")
-        with suppress(OSError):
-            temporary.write_bytes(msgspec.json.encode({"of": self._digest, "answers": {**self.known, key: answer}}))
-            os.replace(temporary, self._path)

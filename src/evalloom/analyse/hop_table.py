@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalloom.analyse.hop_copy import Index
+from evalloom.analyse.hop_parts import Index
 from evalloom.analyse.hop_rows import OUTCOMES, RESULT, Names, path_pattern, quoted
 from evalloom.errors import EvalloomError, did_you_mean, usage_error
 
 NO_PROFILE, NO_TAG, NO_DIFFICULTY = "no profile", "no tag", "no difficulty"
-_OWN = ("id", "tag", "difficulty", "profile", "completed", "retry_count", "error", "correct")
+_OWN = ("tag", "difficulty", "profile", "completed", "retry_count", "error", "correct")
 
 
 class Table:
@@ -36,8 +36,8 @@ class Table:
                 "row",
                 "part",
                 "outcome",
-                "outcome_code",
                 "case_key",
+                "id",
                 *_OWN,
                 *self._field_columns(),
             ]
@@ -50,6 +50,10 @@ class Table:
     def expected(self, name: str) -> str:
         return f"e{self.names.expected.index(name)}" if name in self.names.expected else "NULL::VARCHAR"
 
+    def files(self) -> int:
+        """How many of the files have results in them."""
+        return sum(1 for source in self._sources if source.results)
+
     def profiles(self) -> list[str]:
         """The profiles of all results, those without one under "no profile"."""
         found = {NO_PROFILE if one is None else one for source in self._sources for one in source.profiles}
@@ -60,7 +64,7 @@ class Table:
         if profile is None:
             return "true", []
         if profile not in self.profiles():
-            raise _unknown_profile(profile, self.profiles())
+            raise unknown_profile(profile, self.profiles())
         return ("profile IS NULL OR profile = ?", [profile]) if profile == NO_PROFILE else ("profile = ?", [profile])
 
     def _field_columns(self) -> list[str]:
@@ -79,7 +83,7 @@ class Table:
             "file_row_number AS row",
             f"{number} AS part",
             f"[{outcomes}][outcome + 1] AS outcome",
-            "outcome AS outcome_code",
+            "coalesce(id::VARCHAR, id_text) AS id",
             "case_key" if part.exact else "NULL::VARCHAR AS case_key",
             *_OWN,
             *_renamed(part.names.fields, self.names.fields, "f"),
@@ -96,7 +100,8 @@ def _renamed(of_part: list[str], of_table: list[str], letter: str) -> list[str]:
     return [f"{at.get(name, 'NULL::VARCHAR')} AS {letter}{number}" for number, name in enumerate(of_table)]
 
 
-def _unknown_profile(profile: str, known: list[str]) -> EvalloomError:
+def unknown_profile(profile: str, known: list[str]) -> EvalloomError:
+    """The error for a profile that no result has."""
     there = f"The results have {', '.join(map(repr, known))}" if known else "There are no results"
     hint = did_you_mean(profile, known)
     return usage_error("unknown_profile_in_store", f"profile: no result has {profile!r}{hint or '. ' + there}")

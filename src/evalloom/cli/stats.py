@@ -69,7 +69,7 @@ def _asked(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         page = store.query_results(limit=flags["rows"], sort_by=flags["sort"], filters=filters)
         return page, row_lines(page)
     stats = store.get_stats(profile, by=groups) | {"performance": store.get_perf_summary(profile)}
-    return stats, stats_lines(stats, groups, sum(1 for file in store.list_files() if file["rows"]))
+    return stats, stats_lines(stats, groups)
 
 
 _SHOWS = {"files": "--files", "compare": "--compare", "field": "--agreement", "rows": "--rows"}

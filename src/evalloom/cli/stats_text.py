@@ -15,14 +15,14 @@ _FLIPPED = 10
 _ERROR_WIDTH = 60
 
 
-def stats_lines(stats: Record, groups: list[str], files: int) -> Iterator[Line]:
+def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
     """Everything there is to say about the results of a folder."""
     if not stats["total"]:
         yield "No result yet: 'batchhoptest --task …' writes some.", ""
         return
     yield from table_lines(["", *_HEAD], [["all", *_figures(stats)]])
     outcomes = ", ".join(f"{name} {number}" for name, number in stats["outcomes"].items() if number)
-    yield f"{tell(files, 'file')}; outcomes: {printable(outcomes)}", "dim"
+    yield f"{tell(stats['files'], 'file')}; outcomes: {printable(outcomes)}", "dim"
     for group in groups:
         rows = sorted(stats[f"by_{group}"].items(), key=_weakness)
         yield "", ""
