@@ -50,7 +50,17 @@ def test_without_a_verify_llm_the_run_llm_verifies(llm: MakeLlm) -> None:
 
 
 @pytest.mark.req("HOP-9")
-@pytest.mark.parametrize("given", [{}, {"task": None}, {"task": "  "}, {"task": "x", "return_format": 5}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"task": None},
+        {"task": "  "},
+        {"task": "x", "return_format": 5},
+        {"task": "x", "return_format": {"score": "integr"}},
+        {"task": "x", "verifier": "reverse_verify"},
+    ],
+)
 def test_wrong_arguments_are_a_failure_and_no_exception(llm: MakeLlm, given: dict[str, Any]) -> None:
     run = llm("42")
     session = HopSession(run)

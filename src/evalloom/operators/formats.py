@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from evalloom.contract import TYPE_WORDS
+from evalloom.errors import did_you_mean
 from evalloom.model import Record, show_path
 from evalloom.operators.reading import (
     NO,
@@ -210,6 +211,8 @@ def type_of(told: Any) -> Any:
 
 def _member(told: Any) -> Any:
     word = _word(told) if isinstance(told, str) else None
+    if isinstance(told, str) and word is None and (meant := did_you_mean(told, TYPE_WORDS, cutoff=0.85)):
+        raise ValueError(_unfit(told, f"it looks like the name of a type{meant}"))
     return NotRequired[word[0]] if word and word[1] else type_of(told)
 
 

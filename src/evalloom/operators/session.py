@@ -208,6 +208,8 @@ class HopSession:
     async def _attempts(
         self, question: _Question, verifier: Verifier | None, tries: list[Record]
     ) -> tuple[Outcome, Any]:
+        if verifier is not None and not callable(verifier):
+            raise TypeError(f"verifier: expected a function such as reverse_verify, or None, got {quoted(verifier)}")
         messages = question.messages
         while True:
             response = await self._ask(self._run, question.request(messages))
