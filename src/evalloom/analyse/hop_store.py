@@ -47,6 +47,11 @@ class DataStore:
         self._warn = warn
         self._copy = Copy(self.folder, warn)
 
+    @property
+    def is_one_file(self) -> bool:
+        """Whether this is about one file and not about all of a folder."""
+        return bool(self._only)
+
     def list_files(self) -> list[Record]:
         """The result and case files, each with what is in it; not the observer's log."""
         found = []

@@ -68,7 +68,10 @@ def _asked(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         filters = dict(map(_condition, flags["where"])) | ({"profile": profile} if profile else {})
         page = store.query_results(limit=flags["rows"], sort_by=flags["sort"], filters=filters)
         return page, row_lines(page)
-    stats = store.get_stats(profile, by=groups) | {"performance": store.get_perf_summary(profile)}
+    stats = store.get_stats(profile, by=groups)
+    if not store.is_one_file:
+        # The observer does not tell which run went into which file.
+        stats |= {"performance": store.get_perf_summary(profile)}
     return stats, stats_lines(stats, groups)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from evalloom.analyse.hop_perf import NO_RUNS
 from evalloom.cli.run_text import Line, seconds, short, table_lines
 from evalloom.model import Record
 from evalloom.reports.lint import printable, tell
@@ -24,13 +25,15 @@ def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
     outcomes = ", ".join(f"{name} {number}" for name, number in stats["outcomes"].items() if number)
     yield f"{tell(stats['files'], 'file')}; outcomes: {printable(outcomes)}", "dim"
     for group in groups:
+        if list(stats[f"by_{group}"]) == [f"no {group}"]:
+            continue
         rows = sorted(stats[f"by_{group}"].items(), key=_weakness)
         yield "", ""
         yield from table_lines([group, *_HEAD], [[name, *_figures(one)] for name, one in rows])
     if stats["fields"]:
         yield "", ""
         yield from table_lines(["field", "filled", "what it holds"], [*map(_field_row, stats["fields"].items())])
-    yield from performance_lines(stats["performance"])
+    yield from performance_lines(stats.get("performance", NO_RUNS))
 
 
 _HEAD = ["results", "completed", "correct", "95 % interval", "retries"]
