@@ -169,6 +169,10 @@ def test_equal_and_corrected_cases_stay_what_they_are(task: Path) -> None:
     write(task / "own.jsonl", first, second, {**rows[0], "expected_answer": "Lutetia"}, *rows[1:])
     run(task, "--task", ".", "--data", "own.jsonl", "--out", "again.jsonl")
     assert len(read(task / "again.jsonl")) == 10 and read(task / "again.jsonl")[2]["expected_answer"] == "Lutetia"
+    # Of two files put together, equal ids are other cases where the inputs differ.
+    write(task / "own.jsonl", rows[0], {**rows[4], "question": "Spain?"})
+    run(task, "--task", ".", "--data", "own.jsonl", "--profiles", "first", "--out", "again.jsonl")
+    assert [row["question"] for row in read(task / "again.jsonl")[1:]] == ["France?", "Spain?"]
 
 
 @pytest.mark.req("HOP-3", "HOP-7")

@@ -263,13 +263,11 @@ _OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
 def same_case(record: Record) -> tuple[str, str]:
     """What stands for the case of a flat result row, and the profile that it ran under (HOP-3).
 
-    The id where there is one: someone may have corrected an expectation under one profile only.
+    Its id and its inputs: someone may have corrected an expectation under one profile only.
     """
     if is_view_row(record) or not is_result(record):
         return "", ""
-    case = identity({name: value for name, value in record.items() if name not in RESULT_FIELDS})
-    own = case if case is not None else {name: value for name, value in record.items() if name not in RESULT_FIELDS}
-    return json.dumps(own, sort_keys=True), f"{record.get('profile')}"
+    return json.dumps([record.get("id"), inputs_of(record)], sort_keys=True), f"{record.get('profile')}"
 
 
 def fit(case: Case, contract: Contract) -> Case:
