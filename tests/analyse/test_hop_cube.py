@@ -108,6 +108,16 @@ def test_a_field_that_appears_late_is_not_lost(tmp_path: Path) -> None:
     assert (stats["fields"]["late"]["count"], stats["judged"], stats["correct"]) == (1, 1, 1)
 
 
+@pytest.mark.req("HOP-17")
+@pytest.mark.parametrize(
+    "odd", [flat(2, score=5.0), flat(2, score="n/a"), {**flat(2, score=0), "hop_stats": {"status": "ERROR"}}]
+)
+def test_scores_are_found_whatever_stands_beside_them(odd: Record, tmp_path: Path) -> None:
+    write(tmp_path, [{**flat(1, score=4), "expected_score": 5}, {**odd, "expected_score": 5}])
+    assert DataStore(tmp_path).get_stats() == by_copy(tmp_path)
+    assert DataStore(tmp_path).get_stats()["fields"]["score"]["agreement"]["n"] >= 1
+
+
 def test_a_change_makes_it_anew(tmp_path: Path) -> None:
     for count in (1, 2, 3):
         write(tmp_path, [flat(n) for n in range(count)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,85 @@ def test_profiles_without_a_shared_case(tmp_path: Path) -> None:
     assert (found["cases"], found["difference"], found["interval"], found["p_value"]) == (0, None, None, None)
     with pytest.raises(EvalloomError, match="unknown_profile_in_store"):
         store.compare("a", "c")
+
+
+def flat_row(number: int, given: Any, profile: str = "p", **more: Any) -> dict[str, Any]:
+    told = {"hop_result": json.dumps(given), "hop_stats": {"status": "OK"}, "profile": profile}
+    return {"id": number, "tag": "t", "q": f"q{number}", **more, **told}
+
+
+def put(path: Path, *rows: Any) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    os.utime(path, ns=(1, 1_700_000_000_000_000_000))
+
+
+@pytest.mark.req("HOP-14", "HOP-16")
+@pytest.mark.parametrize("odd", [{"hop_result": None}, {"hop_stats": None}, {"hop_result": None, "hop_stats": None}])
+def test_a_result_without_a_value_is_a_result(odd: dict[str, Any], tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", {"id": 1, "tag": "a", "profile": "p", **odd})
+    put(tmp_path / "b.jsonl", flat_row(1, {"s": 1}))
+    store = DataStore(tmp_path)
+    assert store.get_stats()["total"] == store.query_results()["total"] == store.get_stats()["total"] == 2
+
+
+@pytest.mark.req("HOP-19")
+def test_rows_of_one_line_are_not_mixed_up(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps([flat_row(n, {"s": n}) for n in range(3)]))
+    rows = DataStore(tmp_path).query_results()["rows"]
+    assert [(row["id"], row["result"]) for row in rows] == [(n, {"s": n}) for n in range(3)]
+
+
+@pytest.mark.req("HOP-19")
+def test_a_number_that_is_none_hides_no_other_row(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", flat_row(0, {"s": 0}), flat_row(1, {"s": 1}, x=float("nan")), flat_row(2, {"s": 2}))
+    rows = DataStore(tmp_path).query_results()["rows"]
+    assert [row["result"] for row in rows] == [{"s": 0}, {"s": 1}, {"s": 2}]
+
+
+@pytest.mark.req("HOP-20")
+def test_the_newest_file_counts_however_new_it_is(tmp_path: Path) -> None:
+    put(tmp_path / "b.jsonl", flat_row(1, 1, expected_output=1), flat_row(1, 1, "q", expected_output=1))
+    for ahead in (0, 3600):
+        late = tmp_path / "a.jsonl"
+        late.write_text(json.dumps(flat_row(1, 2, "q", expected_output=1)) + "\n")
+        os.utime(late, (time.time() + ahead, time.time() + ahead))
+        assert [DataStore(tmp_path).compare("p", "q")["worsened"] for _ in range(4)] == [1] * 4
+
+
+@pytest.mark.req("HOP-20")
+def test_a_case_is_its_id_and_its_inputs_however_they_are_written(tmp_path: Path) -> None:
+    turned = dict(reversed(flat_row(1, {"s": 2}, "q", x=1e22, expected_s=2).items()))
+    put(tmp_path / "a.jsonl", flat_row(1, {"s": 1}, x=1e22, expected_s=1), flat_row(2, {"s": 1}))
+    put(tmp_path / "b.jsonl", turned, flat_row(2, {"s": 1}, "q"), flat_row(3, "plain", "q"))
+    found = DataStore(tmp_path).compare("p", "q")
+    assert (found["cases"], found["only_a"], found["only_b"]) == (2, 0, 1)
+
+
+@pytest.mark.req("HOP-19")
+@pytest.mark.parametrize("page", [{"offset": "0; DROP"}, {"limit": -1}, {"offset": 10**30}, {"limit": True}])
+def test_a_page_is_two_whole_numbers(page: dict[str, Any], tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", flat_row(1, 1))
+    for ask in (DataStore(tmp_path).query_results, lambda **page: DataStore(tmp_path).compare("p", "p", **page)):
+        with pytest.raises(EvalloomError, match="expected a whole number from 0 on"):
+            ask(**page)
+
+
+@pytest.mark.req("HOP-15")
+def test_whatever_is_damaged_is_made_again(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", *(flat_row(n, {"s": n}, p) for n in range(50) for p in "pq"))
+    first = DataStore(tmp_path).compare("p", "q")
+    for path in (tmp_path / ".evalloom/hop-store").glob("*.parquet"):
+        kept = path.read_bytes()
+        path.write_bytes(kept[: len(kept) // 2] + b"\xff" * 40 + kept[len(kept) // 2 + 40 :])
+        assert DataStore(tmp_path).compare("p", "q") == first
+        path.write_bytes(b"")
+        assert DataStore(tmp_path).compare("p", "q") == first
+
+
+def test_a_line_nested_too_deep_is_no_stumbling_block(tmp_path: Path) -> None:
+    deep = "[" * 1100 + "]" * 1100
+    put(tmp_path / "a.jsonl", flat_row(1, {"s": 1}))
+    with (tmp_path / "a.jsonl").open("a") as stream:
+        stream.write(json.dumps(flat_row(2, {"s": 2}))[:-1] + f', "x": {deep}}}\n')
+    store = DataStore(tmp_path)
+    assert store.get_stats()["total"] >= 1 and store.query_results()["rows"][0]["result"] == {"s": 1}

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
-from evalloom.analyse.hop_look import Look, contract_names, expected_names, joined, occurrences, selectable
+from evalloom.analyse.hop_look import (
+    Look,
+    contract_names,
+    expected_names,
+    joined,
+    may_hide_results,
+    occurrences,
+    selectable,
+)
 from evalloom.analyse.hop_parts import FORMAT, Part, Source, Stamp, read_records
 from evalloom.analyse.hop_rows import (
     COLUMNS,
@@ -38,7 +46,6 @@ if TYPE_CHECKING:
     from evalloom.analyse.hop_copy import Copy
 
 _SHOWN_LINES = 20
-_OWN_MARKS = (b'"hop_result"', b'"hop_stats"')
 
 
 class Builder:
@@ -105,7 +112,7 @@ class Builder:
         for number, source in enumerate(part.sources):
             first, results, metas, inputs, profiles, nameless, odd, known = seen.get(number, (0, 0, 0, 0, [], 0, 0, 0))
             lost = known != expected[source.name]
-            hidden = part.way == FLAT and inputs and self._has_marks(source.name, results)
+            hidden = part.way == FLAT and inputs and may_hide_results(self._copy.folder / source.name, results > 0)
             sources.append(
                 structs.replace(
                     source,
@@ -118,10 +125,6 @@ class Builder:
                 )
             )
         return structs.replace(part, sources=sources)
-
-    def _has_marks(self, name: str, results: int) -> bool:
-        """Whether rows that look like inputs may be results whose value is null, which a declared column hides."""
-        return results > 0 or any(occurrences(self._copy.folder / name, mark) for mark in _OWN_MARKS)
 
     def _all_names(self, group: list[str], way: str) -> Names:
         """Every field name in files, from all of their lines."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analyse.hop_copy import Copy
-from evalloom.analyse.hop_lines import Spot, read_back
+from evalloom.analyse.hop_lines import Spot, lines_of, read_back
 from evalloom.analyse.hop_parts import Index, Part
-from evalloom.analyse.hop_query import SHOWN, row_shown
-from evalloom.analyse.hop_rows import FLAT, path_pattern, quoted
+from evalloom.analyse.hop_query import SHOWN, checked_page, row_shown
+from evalloom.analyse.hop_rows import case_key, path_pattern, quoted
 from evalloom.analyse.hop_table import Table
 from evalloom.analyse.statistics import mcnemar, paired_interval
-from evalloom.dialects.hop import RESULT_FIELDS
 from evalloom.model import Record
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def compare(
     connection: DuckDBPyConnection, copy: Copy, table: Table, profiles: tuple[str, str], page: tuple[int, int]
 ) -> Record:
     """What became of the cases that ran under both profiles; `flipped` and `rows` hold at most a page of them."""
+    page = checked_page(page)
     repeated = _make_sides(connection, copy, table, profiles)
     counts = connection.execute(_COUNTING).fetchall()[0]
     cases, judged, better, worse, *per_side = (int(count or 0) for count in counts)
@@ -78,8 +79,8 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
         f"SELECT {number} AS part, file_row_number AS row, case_key AS found FROM read_parquet({path})"
         for number, path in enumerate(_keys(connection, copy, part) for part in table.index.parts)
     )
-    ages = {source.name: source.stamp.mtime_ns for source in table.index.sources()}
-    newest = sorted(ages, key=lambda name: (abs(ages[name]), name))
+    ages = {source.name: _age(copy.folder / source.name) for source in table.index.sources()}
+    newest = sorted(ages, key=lambda name: (ages[name], name))
     sides = []
     given: list[str] = []
     for side, profile in zip("ab", profiles, strict=True):
@@ -104,9 +105,11 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
     return int(repeated)
 
 
-_IS_VIEW = (
-    """json_type(json, '$.input') = 'OBJECT' AND (json_exists(json, '$.result') OR json_exists(json, '$.error'))"""
-)
+def _age(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
@@ -115,13 +118,18 @@ def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
         return quoted(path_pattern(copy.place / part.name))
     path = copy.place / part.name.replace(".parquet", ".keys.parquet")
     if not path.is_file():
-        files = ", ".join(quoted(path_pattern(copy.folder / source.name)) for source in part.sources)
-        without = ", ".join(f'"{name}": null' for name in RESULT_FIELDS)
-        flat = f"json_merge_patch(json, '{{{without}}}')"
-        view = f"CASE WHEN {_IS_VIEW} THEN json_extract(json, '$.input') ELSE {flat} END"
-        query = f"""SELECT md5(({flat if part.way == FLAT else view})::VARCHAR) AS case_key
-            FROM read_ndjson_objects([{files}])"""
-        copy.write_beside(connection, query, path.name)
+        plain = copy.place / f"{path.name}.{secrets.token_hex(4)}.tmp"
+        try:
+            with plain.open("wb") as stream:
+                for source in part.sources:
+                    for _, record in lines_of(copy.folder / source.name):
+                        key = case_key(record) if record is not None else ""
+                        stream.write(b'{"case_key":"%b"}\n' % key.encode())
+            columns = "format = 'newline_delimited', columns = {case_key: 'VARCHAR'}"
+            query = f"SELECT nullif(case_key, '') AS case_key FROM read_json({quoted(path_pattern(plain))}, {columns})"
+            copy.write_beside(connection, query, path.name)
+        finally:
+            plain.unlink(missing_ok=True)
     return quoted(path_pattern(path))
 
 

@@ -69,9 +69,11 @@ class Copy:
         return index
 
     def forget(self) -> None:
-        """Lets go of an index that speaks of parts which are gone or damaged."""
-        with suppress(OSError):
-            (self.place / "index.json").unlink(missing_ok=True)
+        """Lets go of a copy that is damaged: nothing in it is the only one of its kind."""
+        for path in self.place.glob("*"):
+            if path.suffix in (".json", ".parquet"):
+                with suppress(OSError):
+                    path.unlink()
 
     @contextmanager
     def connection(self) -> Iterator[DuckDBPyConnection]:

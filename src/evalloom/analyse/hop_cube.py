@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analyse.hop_copy import Copy
-from evalloom.analyse.hop_look import Look, contract_names, joined, look, occurrences
+from evalloom.analyse.hop_look import Look, contract_names, joined, look, may_hide_results, occurrences
 from evalloom.analyse.hop_parts import Stamp
 from evalloom.analyse.hop_rows import FLAT, INPUT, OUTCOMES, RESULT, Names, json_text, select_rows
 from evalloom.analyse.hop_stats import FEW_VALUES, Gathering
@@ -98,7 +98,7 @@ def make(copy: Copy, stamps: dict[str, Stamp]) -> Cube | None:
         # Beside the counting, which leaves the interpreter alone.
         expected = beside.submit(lambda: [occurrences(copy.folder / name) for name in stamps])
         rows = _counted(connection, [copy.folder / name for name in stamps], names, many, sets)
-        if rows is None or not _is_exact(rows, expected.result()):
+        if rows is None or not _is_exact(rows, expected.result(), [copy.folder / name for name in stamps]):
             return None
     cube = _cube(rows, stamps, names, many, sets)
     _keep(copy, cube)
@@ -124,7 +124,9 @@ def _has_many_texts(values: list[Any]) -> bool:
 
 
 def _may_be_score(values: list[Any]) -> bool:
-    return all(type(value) is int and 1 <= value <= 5 for value in values if value is not None)
+    """Whether nothing that was seen speaks against whole numbers from 1 to 5."""
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return all(1 <= value <= 5 and value == int(value) for value in numbers)
 
 
 class _Set(NamedTuple):
@@ -187,7 +189,7 @@ def _value(number: int, is_many: bool) -> str:
     return f"CASE WHEN completed AND {field} <> 'null' THEN {short if is_many else field} END AS v{number}"
 
 
-def _is_exact(rows: list[tuple[Any, ...]], expected: list[int]) -> bool:
+def _is_exact(rows: list[tuple[Any, ...]], expected: list[int], files: list[Path]) -> bool:
     """Whether every row was one that SQL can tell, and no expectation was missed."""
     known = [0] * len(expected)
     kinds: dict[int, set[int]] = {}
@@ -196,8 +198,9 @@ def _is_exact(rows: list[tuple[Any, ...]], expected: list[int]) -> bool:
         kinds.setdefault(src, set()).add(kind)
         if odd:
             return False
-    # Among results, a row that looks like a case may be a result whose value is null.
-    return known == expected and not any({RESULT, INPUT} <= found for found in kinds.values())
+    # A row that looks like a case may be a result whose value is null, which a declared column hides.
+    hidden = (src for src, found in kinds.items() if INPUT in found)
+    return known == expected and not any(may_hide_results(files[src], RESULT in kinds[src]) for src in hidden)
 
 
 def _cube(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from evalloom.model import Record
 
 
 class Spot(NamedTuple):
-    """Where a result stands: its file, and there its line, or its row in the part where the line is not known."""
+    """Where a result stands: its file, and its row among all rows of the part."""
 
     file: str
     part: int
@@ -29,39 +31,49 @@ def read_back(folder: Path, index: Index, spots: Iterable[Spot]) -> dict[Spot, R
     found: dict[Spot, Record] = {}
     for (file, part), wanted in groupby(sorted(spots, key=lambda spot: spot[:3]), key=lambda spot: spot[:2]):
         source = next(one for one in index.parts[part].sources if one.name == file)
-        if index.parts[part].exact:
-            found |= _by_line(folder / file, {spot.line: spot for spot in wanted})
-        else:
-            found |= _by_number(folder / file, {spot.row - source.first: spot for spot in wanted})
+        read = _exact if index.parts[part].exact else _plain
+        found |= read(folder / file, {spot.row - source.first: spot for spot in wanted})
     return found
 
 
-def _by_line(path: Path, wanted: dict[int | None, Spot]) -> dict[Spot, Record]:
-    found = {}
-    for line, record in read_records(path):
-        if line in wanted and isinstance(record, dict):
-            found[wanted.pop(line)] = {"line": line, "record": record}
-            if not wanted:
-                break
-    return found
+def _exact(path: Path, wanted: dict[int, Spot]) -> dict[Spot, Record]:
+    """The n-th objects of a file, several of which may stand in one line."""
+    objects = ((line, record) for line, record in read_records(path) if isinstance(record, dict))
+    return _chosen(objects, wanted)
 
 
-def _by_number(path: Path, wanted: dict[int, Spot]) -> dict[Spot, Record]:
-    """The n-th lines that are not blank, which is how DuckDB counted them."""
-    found: dict[Spot, Record] = {}
-    number, last = -1, max(wanted)
+def _plain(path: Path, wanted: dict[int, Spot]) -> dict[Spot, Record]:
+    with suppress(FileNotFoundError):
+        return _chosen(lines_of(path), wanted)
+    return {}
+
+
+def _chosen(records: Iterable[tuple[int, Record | None]], wanted: dict[int, Spot]) -> dict[Spot, Record]:
+    return {
+        wanted[number]: {"line": line, "record": record}
+        for number, (line, record) in enumerate(islice(records, max(wanted) + 1))
+        if number in wanted and record is not None
+    }
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, Record | None]]:
+    """The lines that are not blank, which is how DuckDB counts rows; None for what is no object."""
+    with path.open("rb") as stream:
+        for line, text in enumerate(stream, 1):
+            if not text.isspace():
+                yield line, _decoded(text)
+
+
+def _decoded(text: bytes) -> Record | None:
     try:
-        with path.open("rb") as stream:
-            for line, text in enumerate(stream, 1):
-                number += not text.isspace()
-                if number in wanted and not text.isspace():
-                    found[wanted[number]] = {"line": line, "record": msgspec.json.decode(text, type=dict)}
-                if number >= last:
-                    break
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        # The file changed since it was copied; the next question sees it as it is.
-        pass
-    return found
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            # Python writes NaN, and DuckDB reads it.
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+    return found if isinstance(found, dict) else None
 
 
 def told(found: Record | None) -> Record:

@@ -102,12 +102,14 @@ def stamps_of(folder: Path) -> dict[str, Stamp]:
             for entry in os.scandir(folder)
             if entry.name.endswith(".jsonl") and entry.name[0] != "." and entry.name != OBSERVER and entry.is_file()
         ]
+        found = {entry.name: entry.stat() for entry in sorted(entries, key=lambda entry: entry.name)}
     except OSError as fault:
         reason = (fault.strerror or str(fault)).lower()
         raise EvalloomError("results_unreadable", f"{folder.as_posix()}: cannot be read: {reason}", 2) from None
-    found = {entry.name: entry.stat() for entry in sorted(entries, key=lambda entry: entry.name)}
-    fresh = time.time_ns() - _SETTLED_NS
-    return {
-        name: Stamp(stat.st_size, stat.st_mtime_ns if stat.st_mtime_ns < fresh else -secrets.randbits(62))
-        for name, stat in found.items()
-    }
+    now = time.time_ns()
+    return {name: Stamp(stat.st_size, _settled(stat.st_mtime_ns, now)) for name, stat in found.items()}
+
+
+def _settled(mtime_ns: int, now: int) -> int:
+    """When a file was last written; what is of this very moment is like nothing before."""
+    return -secrets.randbits(62) if abs(now - mtime_ns) < _SETTLED_NS else mtime_ns

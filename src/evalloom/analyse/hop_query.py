@@ -35,7 +35,7 @@ def query_results(
     """`{total, rows}`: how many results pass the filters, and those of one page `(offset, limit)`."""
     conditions, given = _conditions(table, filters)
     order = _order(table, sort_by)
-    offset, limit = (_count(name, value) for name, value in zip(("offset", "limit"), page, strict=True))
+    offset, limit = checked_page(page)
     source = f"FROM ({table.query}) WHERE {conditions}"
     [(total,)] = connection.execute(f"SELECT count(*) {source}", given).fetchall()
     rows = connection.execute(
@@ -67,10 +67,12 @@ def decoded(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def _count(name: str, value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise usage_error("bad_page", f"{name}: expected a whole number from 0 on, got {quote(value)}")
-    return int(value)
+def checked_page(page: tuple[Any, Any]) -> tuple[int, int]:
+    """An offset and a limit that can stand in a query."""
+    for name, value in zip(("offset", "limit"), page, strict=True):
+        if type(value) is not int or not 0 <= value < 2**60:
+            raise usage_error("bad_page", f"{name}: expected a whole number from 0 on, got {quote(value)}")
+    return page
 
 
 def _order(table: Table, sort_by: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import orjson
 from msgspec import Struct
 
-from evalloom.dialects.hop import is_meta, is_view_row, normalize_audit, where_of
+from evalloom.dialects.hop import inputs_of, is_meta, is_view_row, normalize_audit, normalize_input, where_of
 from evalloom.matchers import Seen, by_kind
 from evalloom.matchers.matcher import number_of
 from evalloom.matchers.where import Missing, find
@@ -82,7 +82,7 @@ def row_of(record: Record) -> Record:
         "retry_count": number_of(stats.get("retry_count")),
         "error": _text(audit["error"]),
         "correct": all(_holds(name, value, result) for name, value in expected.items()) if expected else None,
-        "case_key": md5(orjson_text(case)).hexdigest(),
+        "case_key": case_key(record),
         "fields": {name: json_text(value) for name, value in result.items()} if isinstance(result, dict) else {},
         "expected": {name: json_text(value) for name, value in expected.items()},
     }
@@ -90,6 +90,16 @@ def row_of(record: Record) -> Record:
 
 def _is_number_of_64_bits(value: Any) -> bool:
     return type(value) is int and -(2**63) <= value < 2**63
+
+
+def case_key(record: Record) -> str:
+    """What stands for the case of a row: its id and its inputs, in whatever order they are written."""
+    case = [normalize_input(record).get("id"), inputs_of(record)]
+    try:
+        text = orjson.dumps(case, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        text = json.dumps(case, sort_keys=True).encode()
+    return md5(text).hexdigest()
 
 
 def expected_of(case: Record) -> Record:

@@ -5,6 +5,7 @@ The JSONL files are the truth (HOP-15). Questions go to a derived copy that foll
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _Answer = TypeVar("_Answer")
+_ATTEMPTS = 4
 
 
 class DataStore:
@@ -76,6 +78,7 @@ class DataStore:
 
     def get_stats(self, profile: str | None = None, by: Sequence[str] = tuple(GROUPS)) -> Record:
         """Completion, correctness, outcomes, retries and every field, of all results and by group (HOP-16)."""
+        by = [by] if isinstance(by, str) else by
         cube = self._cube()
         if cube is not None and (profile is None or not cube.many):
             return cube.stats(profile, by)
@@ -123,14 +126,19 @@ class DataStore:
         return self._ask(lambda connection, table: agreement(connection, table, field, bands, profile))
 
     def _ask(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
-        """Asks a question; when the copy was damaged, or replaced by another process meanwhile, once more."""
+        """Asks a question; again when another process replaced the copy meanwhile, and once more with a new copy."""
         import duckdb
 
-        try:
-            return self._ask_once(question, self._copy.refresh())
-        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException):
-            self._copy.forget()
-            return self._ask_once(question, self._copy.refresh())
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._ask_once(question, self._copy.refresh())
+            except (duckdb.Error, FileNotFoundError):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                if attempt == _ATTEMPTS - 2:
+                    self._copy.forget()
+                time.sleep(0.05 * attempt)
+        raise AssertionError("the last attempt returns or raises")
 
     def _ask_once(self, question: Callable[[DuckDBPyConnection, Table], _Answer], index: Index) -> _Answer:
         with self._copy.connection() as connection:

@@ -65,7 +65,10 @@ def _asked(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         agreement = store.get_agreement(flags["field"], profile=profile, **bands)
         return agreement, agreement_lines(flags["field"], agreement)
     if flags["rows"] is not None:
-        filters = dict(map(_condition, flags["where"])) | ({"profile": profile} if profile else {})
+        filters: dict[str, Any] = {}
+        for name, value in map(_condition, flags["where"]):
+            filters.setdefault(name, []).append(value)
+        filters |= {"profile": profile} if profile else {}
         page = store.query_results(limit=flags["rows"], sort_by=flags["sort"], filters=filters)
         return page, row_lines(page)
     stats = store.get_stats(profile, by=groups)
@@ -127,6 +130,10 @@ def _bands(text: str) -> dict[str, tuple[float, float]]:
         except ValueError:
             raise usage_error("bad_option", f"--bands: expected such as BAD=1-2,MID=3, got {part!r}") from None
     ranges = sorted(bands.values())
+    if len(ranges) < len(parted(text)) or not all(low <= high for low, high in ranges):
+        raise usage_error(
+            "bad_option", f"--bands {text}: expected names that differ, each from a lower to a higher score"
+        )
     if any(high >= low for (_, high), (low, _) in pairwise(ranges)):
         raise usage_error("bad_option", f"--bands {text}: expected bands of which no score lies in two")
     return bands

@@ -155,7 +155,8 @@ def agreement_lines(field: str, found: Record) -> Iterator[Line]:
     )
     yield (
         f"exact {_rate(found['exact'])}, ±1 {_rate(found['within_one'])}, "
-        f"in another band {_rate(found['cross_band_rate'])}",
+        f"in another band {_rate(found['cross_band_rate'])}"
+        + (f"; {found['outside']} outside all bands" if found["outside"] else ""),
         "",
     )
 
