@@ -182,3 +182,11 @@ def test_page_names_every_flag(page: str, name: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     missing = [flag for flag in sorted(flags(commands()[name])) if flag.startswith("--") and flag not in text]
     assert [flag for flag in missing if flag != "--help"] == []
+
+
+def test_a_session_by_hand_answers_as_the_page_says(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    page = (ROOT / "docs/hop.md").read_text(encoding="utf-8")
+    (tmp_path / "try_it.py").write_text(next(block[2] for block in BLOCK.finditer(page) if "open_session(" in block[2]))
+    code, shown = run("python try_it.py", tmp_path)
+    assert code == 0 and shown.startswith("('OK', True)\n[{'step': 1, 'op': 'hop_judge'")

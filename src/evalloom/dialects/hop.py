@@ -51,7 +51,7 @@ def inputs_of(record: Record, contract: Contract | None = None) -> Record:
     case = normalize_input(record)
     if contract is not None:
         return {name: case[name] for name in contract.inputs if name in case}
-    return {name: value for name, value in case.items() if name not in OWN_FIELDS and not name.startswith("expected_")}
+    return {name: value for name, value in case.items() if name not in _OWN and not name.startswith("expected_")}
 
 
 def normalize_audit(record: Record) -> Record | None:
