@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from evalloom.errors import BudgetSpent, CallError
-from evalloom.model import Outcome, Request, Response
-from evalloom.operators import (
+from evalloom.hop import (
     Attempt,
     HopSession,
     Tracer,
@@ -20,6 +19,7 @@ from evalloom.operators import (
     reverse_verify,
     tool_use_verifier,
 )
+from evalloom.model import Outcome, Request, Response
 
 MakeLlm = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from evalloom.operators import HopletObserver, Tracer
+from evalloom.hop import HopletObserver, Tracer
 
 
 @pytest.mark.req("HOP-12")

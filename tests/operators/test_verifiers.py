@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.errors import BudgetSpent, CallError
-from evalloom.model import Request, Response
-from evalloom.operators import (
+from evalloom.hop import (
     Attempt,
     HopSession,
     Verified,
@@ -21,6 +20,7 @@ from evalloom.operators import (
     reverse_verify,
     tool_use_verifier,
 )
+from evalloom.model import Request, Response
 from evalloom.operators.formats import format_of
 from evalloom.operators.tools import tools_of
 from evalloom.operators.verifiers import agreement, verified_by

@@ -220,7 +220,11 @@ def keep_examples(folder: Path) -> Path:
         raise usage_error("file_exists", message)
     try:
         # pip compiles what it installs, so the package's copy has a __pycache__; who ran an example has records there.
-        copytree(find_examples(), target, ignore=ignore_patterns("__pycache__", ".evalloom"))
+        copytree(
+            find_examples(),
+            target,
+            ignore=ignore_patterns("__pycache__", ".evalloom", "*_results_*.jsonl", "observer.jsonl"),
+        )
     except OSError as fault:
         reason = (fault.strerror or str(fault)).lower()
         raise EvalloomError("cannot_write", f"{target.as_posix()}: cannot be written: {reason}") from None
