@@ -25,15 +25,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--req", metavar="ID", help="run only the tests of this requirement, e.g. HOP-3")
 
 
-# These start a process for almost every test, or go over whole shelves.
+# These start a process or a database for almost every test, or go over whole shelves.
 HERE = Path(__file__).parent
 SLOW_PLACES = ("cli", "conformance", "faults", "tools", "workbench")
-SLOW_FILES = ("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py")
+SLOW_FILES = (
+    *("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py"),
+    *("test_hop_copy.py", "test_hop_cube.py", "test_hop_stats.py", "test_hop_store.py"),
+)
+SLOW = {*SLOW_PLACES, *SLOW_FILES}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0] in SLOW_PLACES + SLOW_FILES:
+        parts = item.path.relative_to(HERE).parts if item.path.is_relative_to(HERE) else ("",)
+        if parts[0] in SLOW or parts[-1] in SLOW:
             item.add_marker(pytest.mark.slow)
     wanted = config.getoption("--req")
     if wanted is None:
