@@ -233,7 +233,7 @@ def test_a_killed_process_leaves_a_usable_copy(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", *(flat(at) for at in range(500)))
     code = (
         "import os, sys; from pathlib import Path; from evalloom.analyse.hop_copy import Copy;"
-        "Copy._write_index = lambda self, index: os.kill(os.getpid(), 9); Copy(Path(sys.argv[1]), print).refresh()"
+        "Copy.put = lambda self, name, value: os.kill(os.getpid(), 9); Copy(Path(sys.argv[1]), print).refresh()"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == -9
     assert DataStore(tmp_path).get_stats()["total"] == 500

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from evalloom.analyse.hop_build import Builder
 from evalloom.analyse.hop_look import Look, look
@@ -34,7 +35,7 @@ _MEMORY = "2GB"
 
 
 class Copy:
-    """The copy of one folder. `refresh` makes it agree with the files; nothing else writes to it."""
+    """The copy of one folder, which `refresh` makes agree with the files. Every file in it is written whole."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.folder = folder
@@ -100,6 +101,12 @@ class Copy:
         finally:
             temporary.unlink(missing_ok=True)
 
+    def put(self, name: str, value: Struct) -> None:
+        """Writes a JSON file of the copy, whole or not at all."""
+        temporary = self.place / f"{name}.{secrets.token_hex(4)}.tmp"
+        temporary.write_bytes(msgspec.json.encode(value))
+        os.replace(temporary, self.place / name)
+
     def _tell(self, name: str, line: int, reason: str) -> None:
         if (name, line, reason) not in self._told:
             self._told.add((name, line, reason))
@@ -163,14 +170,9 @@ class Copy:
             waiting = sorted({*left, *_going(looks, EXACT)})
             made += [builder.exact(group) for group in _grouped(waiting, stamps, _SLOW_PART)]
         index = Index(FORMAT, kept + made)
-        self._write_index(index)
+        self.put("index.json", index)
         self._clean(old, index)
         return index
-
-    def _write_index(self, index: Index) -> None:
-        temporary = self.place / f"index.{secrets.token_hex(4)}.tmp"
-        temporary.write_bytes(msgspec.json.encode(index))
-        os.replace(temporary, self.place / "index.json")
 
     def _clean(self, old: Index, new: Index) -> None:
         """Removes parts that were replaced, and what killed processes left behind.

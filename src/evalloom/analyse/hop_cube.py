@@ -6,8 +6,6 @@ flat wrapper, and fields with many different numbers, are left to the copy.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -101,7 +99,9 @@ def make(copy: Copy, stamps: dict[str, Stamp]) -> Cube | None:
         if rows is None or not _is_exact(rows, expected.result(), [copy.folder / name for name in stamps]):
             return None
     cube = _cube(rows, stamps, names, many, sets)
-    _keep(copy, cube)
+    with suppress(OSError):
+        # Without room for it, it is made again the next time.
+        copy.put(FILE, cube)
     return cube
 
 
@@ -237,10 +237,3 @@ def _listed(counts: dict[str, Counter[tuple[Any, ...]]]) -> dict[str, list[Count
     return {
         name: [(*key[:3], list(key[3:]), count) for key, count in counted.items()] for name, counted in counts.items()
     }
-
-
-def _keep(copy: Copy, cube: Cube) -> None:
-    temporary = copy.place / f"cube.{secrets.token_hex(4)}.tmp"
-    with suppress(OSError):
-        temporary.write_bytes(msgspec.json.encode(cube))
-        os.replace(temporary, copy.place / FILE)

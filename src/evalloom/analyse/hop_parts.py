@@ -6,7 +6,6 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 
 from msgspec import Struct
@@ -75,10 +74,6 @@ class Index(Struct, frozen=True):
 
     format: int = FORMAT
     parts: list[Part] = []
-
-    @property
-    def digest(self) -> str:
-        return sha256(" ".join(part.name for part in self.parts).encode()).hexdigest()[:20]
 
     def sources(self) -> list[Source]:
         return sorted((one for part in self.parts for one in part.counted()), key=lambda source: source.name)

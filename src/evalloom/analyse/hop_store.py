@@ -16,7 +16,7 @@ from evalloom.analyse import hop_cube
 from evalloom.analyse.hop_compare import compare
 from evalloom.analyse.hop_copy import Copy
 from evalloom.analyse.hop_cube import Cube
-from evalloom.analyse.hop_parts import OBSERVER, Index
+from evalloom.analyse.hop_parts import OBSERVER
 from evalloom.analyse.hop_perf import NO_RUNS, perf_summary
 from evalloom.analyse.hop_query import query_results
 from evalloom.analyse.hop_stats import DEFAULT_BANDS, GROUPS, Bands, agreement, stats
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _Answer = TypeVar("_Answer")
-_ATTEMPTS = 4
+_PAUSES = (0.0, 0.05, 0.1)
+"""Seconds to wait before a question is put again."""
 
 
 class DataStore:
@@ -129,17 +130,15 @@ class DataStore:
         """Asks a question; again when another process replaced the copy meanwhile, and once more with a new copy."""
         import duckdb
 
-        for attempt in range(_ATTEMPTS):
+        for pause in _PAUSES:
             try:
-                return self._ask_once(question, self._copy.refresh())
+                return self._ask_once(question)
             except (duckdb.Error, FileNotFoundError):
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                if attempt == _ATTEMPTS - 2:
-                    self._copy.forget()
-                time.sleep(0.05 * attempt)
-        raise AssertionError("the last attempt returns or raises")
+                time.sleep(pause)
+        self._copy.forget()
+        return self._ask_once(question)
 
-    def _ask_once(self, question: Callable[[DuckDBPyConnection, Table], _Answer], index: Index) -> _Answer:
+    def _ask_once(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
+        index = self._copy.refresh()
         with self._copy.connection() as connection:
             return question(connection, Table(index, self._copy.place, self._only))
