@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, structs
@@ -189,6 +189,8 @@ class Profile(Struct, frozen=True):
     run: str = ""
     verify: str = ""
     params: Record = {}
+    variant: str = ""
+    """The variant of the target that is run under it, where the target has some."""
 
 
 class Output(Struct, frozen=True, omit_defaults=True):
@@ -210,6 +212,8 @@ class Context(Struct, frozen=True):
     verify: Llm
     trace: list[Record]
     repeat: int = 0
+    apart: Callable[[list[Record]], Context] | None = None
+    """Gives this context with another list for the trace, for a target that is made of several."""
 
 
 class Target(Protocol):
@@ -229,6 +233,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     outcome: Outcome = "OK"
     output: Output = Output()
     error: str = ""
+    skipped: str = ""
+    """Why it was not to be run: its conditions do not hold."""
+    blocked: str = ""
+    """Why it could not be run: a case that it depends on did not pass."""
     started_at: str = ""
     duration_s: float = 0.0
     usage: Usage = NO_USAGE
@@ -264,6 +272,8 @@ class Verdict(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     mismatches: list[Mismatch] = []
     weight: float = 1.0
+    follows: str = ""
+    """The step that went wrong before, of which this is a consequence."""
 
 
 class Scored(Struct, frozen=True, omit_defaults=True):
@@ -276,6 +286,8 @@ class Scored(Struct, frozen=True, omit_defaults=True):
     usage: Usage = NO_USAGE
     scoring: str = ""
     """A digest of what the verdicts depend on beside the dataset: the user's own checks, thresholds, the judge."""
+    step: str = ""
+    """The first step that went wrong."""
 
 
 class DatasetFacts(Struct, frozen=True):

@@ -35,7 +35,12 @@ class Runner:
             return run_of(job, outcome="FAIL", error=job.fault)
         trace: list[Record] = []
         run_llm, verify_llm = self._traced(job, trace)
-        context = Context(job.case, job.profile, run_llm, verify_llm, trace, job.repeat)
+
+        def context_with(trace: list[Record]) -> Context:
+            asked = run_llm.apart(trace), verify_llm.apart(trace)
+            return Context(job.case, job.profile, *asked, trace, job.repeat, context_with)
+
+        context = Context(job.case, job.profile, run_llm, verify_llm, trace, job.repeat, context_with)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         start = perf_counter()
         output, error = Output(outcome="FAIL"), ""
@@ -107,12 +112,19 @@ class Traced:
 
     async def __call__(self, request: Request) -> Response:
         """Asks, and takes down what was asked and answered."""
+        return await self._ask(request, self._trace)
+
+    def apart(self, trace: list[Record]) -> Llm:
+        """The same, taken down elsewhere; what it takes still counts here."""
+        return lambda request: self._ask(request, trace)
+
+    async def _ask(self, request: Request, trace: list[Record]) -> Response:
         start = perf_counter()
         params = {**request.params, **self._params} if self._params else request.params
         # A target may go on writing to its list of messages; this is what it was when it was sent.
         sent = Request(request.messages.copy(), params, request.answer, request.tools, self._repeat, request.pinned)
         entry: Record = {"type": "llm", "llm": self._name, "request": sent}
-        self._trace.append(entry)
+        trace.append(entry)
         try:
             response = await self._llm(sent)
         except CallError as fault:

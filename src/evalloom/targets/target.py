@@ -32,6 +32,8 @@ class TargetOptions(Struct, frozen=True):
     environ: Mapping[str, str] | None = None
     secrets: tuple[str, ...] = ()
     """What a target that writes files of its own must hide in them."""
+    allow_code: bool = False
+    """Whether code inside a pipeline or a dataset may run, in the sandbox."""
 
     @property
     def environment(self) -> Mapping[str, str]:
