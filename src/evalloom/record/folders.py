@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
@@ -43,7 +44,8 @@ def find(name: str, folder: Path = FOLDER) -> Path:
         if newest is None:
             raise usage_error("no_batch", f"{folder.as_posix()}: there is no batch yet. 'evalloom run' makes one")
         return newest[0]
-    if (Path(name) / MANIFEST).is_file():
+    # Not Path.is_file, which raises for a name that is too long for a file.
+    if os.path.isfile(Path(name) / MANIFEST):
         return Path(name)
     there = sorted(path.name for path in folder.iterdir() if (path / MANIFEST).is_file()) if folder.is_dir() else []
     meant = [id for id in there if id == name] or [id for id in there if id.startswith(name) and _ID.fullmatch(name)]

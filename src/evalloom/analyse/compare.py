@@ -1,0 +1,211 @@
+"""Two sets of results on the same cases: what was gained and lost, how bad that is, and how sure (PIPE-17)."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from typing import Literal
+
+from msgspec import Struct
+
+from evalloom.analyse.compare_figures import Figures, Grade, Medians, Sums, corrected, medians, worst
+from evalloom.model import Status
+
+CRITICAL_TAG = "critical"
+"""A case with this tag must not be lost."""
+
+Kind = Literal["gained", "lost", "same", "new", "gone", "not comparable"]
+KINDS: tuple[Kind, ...] = ("gained", "lost", "same", "new", "gone", "not comparable")
+
+
+class CaseResult(Struct, frozen=True, gc=False):
+    """What became of one case under one profile, all its repeats together.
+
+    `share` is that of the repeats that passed among those that passed, failed or met an error; absent without any.
+    """
+
+    case_id: str
+    occurrence: int
+    status: Status
+    share: float | None
+    score: float | None = None
+    tags: tuple[str, ...] = ()
+    digest: str = ""
+    latency_s: float | None = None
+    tokens: float = 0.0
+    cost: float = 0.0
+    reason: str = ""
+
+
+class Change(Struct, frozen=True, gc=False):
+    """One case that is not the same on both sides, or of which there is something else to say."""
+
+    case_id: str
+    occurrence: int
+    change: Kind
+    severity: Grade
+    before: Status | None
+    now: Status | None
+    share_before: float | None
+    share: float | None
+    score_before: float | None
+    score: float | None
+    is_edited: bool
+    """Whether the case itself is another than it was: its inputs, or what is expected of it."""
+    tags: tuple[str, ...]
+    reason: str
+
+
+class Comparison(Struct, frozen=True):
+    """One profile against another one, or against itself as it was. `counts` has every kind of change."""
+
+    profile: str
+    base_profile: str
+    figures: Figures
+    tags: list[Figures]
+    counts: dict[Kind, int]
+    edited: int
+    changes: list[Change]
+    """Every case but those that are the same in all respects."""
+    severity: Grade
+    """The worst that happened: to a case, to the whole, or to a tag."""
+    is_regression: bool
+    latency_s: Medians | None
+    tokens: Medians | None
+    cost_before: float
+    cost: float
+
+
+class Comparing:
+    """Holds the results of before, takes those of now one by one, and says what they come to.
+
+    Memory grows by one result for each case of before, and by one change for each case that is not the same.
+    """
+
+    def __init__(self, profile: str, base_profile: str, allowed_drop: float = 0.0, by_tag: bool = False) -> None:
+        self._names = (profile, base_profile)
+        self._allowed_drop = allowed_drop
+        self._by_tag = by_tag
+        self._before: dict[tuple[str, int], CaseResult] = {}
+        self._whole = Sums()
+        self._tags: dict[str, Sums] = {}
+        self._counts: Counter[Kind] = Counter(dict.fromkeys(KINDS, 0))
+        self._changes: list[Change] = []
+        self._latencies = array("d"), array("d")
+        self._tokens = array("d"), array("d")
+        self._costs = [0.0, 0.0]
+
+    def add_before(self, result: CaseResult) -> None:
+        """Takes a result of before; all of them come before those of now."""
+        self._before[result.case_id, result.occurrence] = result
+
+    def add(self, now: CaseResult) -> None:
+        """Takes a result of now."""
+        before = self._before.pop((now.case_id, now.occurrence), None)
+        if before is None:
+            self._note("new", "", None, now)
+            return
+        if before.share is None or now.share is None:
+            self._note("not comparable", _lost_sight_of(before, now), before, now)
+            return
+        self._count(before, now, before.share, now.share)
+        if now.share > before.share:
+            self._note("gained", "", before, now)
+        elif now.share < before.share:
+            self._note("lost", _severity(before, now), before, now)
+        else:
+            self._note("same", self._fall_of_score(before, now), before, now)
+
+    def result(self) -> Comparison:
+        """What it comes to; nothing can be added afterwards."""
+        for before in self._before.values():
+            self._note("gone", "", before, None)
+        self._before.clear()
+        figures = self._whole.figures("", self._allowed_drop)
+        tags = corrected([sums.figures(tag, self._allowed_drop) for tag, sums in sorted(self._tags.items())])
+        drop = worst([figures.regression, *(one.regression for one in tags)])
+        case = worst([one.severity for one in self._changes])
+        return Comparison(
+            *self._names,
+            figures=figures,
+            tags=tags,
+            counts=dict(self._counts),
+            edited=sum(one.is_edited for one in self._changes),
+            changes=self._changes,
+            severity=worst([drop, case]),
+            is_regression=bool(drop) or case == "critical",
+            latency_s=medians(*self._latencies),
+            tokens=medians(*self._tokens),
+            cost_before=round(self._costs[0], 8),
+            cost=round(self._costs[1], 8),
+        )
+
+    def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
+        self._whole.add(base_share, share)
+        for tag in dict.fromkeys(now.tags) if self._by_tag else ():
+            self._tags.setdefault(tag, Sums()).add(base_share, share)
+        if before.latency_s is not None and now.latency_s is not None:
+            self._latencies[0].append(before.latency_s)
+            self._latencies[1].append(now.latency_s)
+        if before.tokens or now.tokens:
+            self._tokens[0].append(before.tokens)
+            self._tokens[1].append(now.tokens)
+        self._costs[0] += before.cost
+        self._costs[1] += now.cost
+
+    def _fall_of_score(self, before: CaseResult, now: CaseResult) -> Grade:
+        """How bad it is that a case which passes as often as before does so with a lower score."""
+        if before.status != now.status:
+            # Both did not pass. To answer wrongly is less bad than not to answer.
+            return "minor" if now.status == "error" else ""
+        if before.score is None or now.score is None:
+            return ""
+        return "minor" if round(before.score - now.score, 9) > self._allowed_drop else ""
+
+    def _note(self, kind: Kind, severity: Grade, before: CaseResult | None, now: CaseResult | None) -> None:
+        self._counts[kind] += 1
+        is_edited = before is not None and now is not None and bool(before.digest) and before.digest != now.digest
+        if kind == "same" and not severity and not is_edited:
+            return
+        either = now or before
+        assert either is not None
+        self._changes.append(
+            Change(
+                either.case_id,
+                either.occurrence,
+                kind,
+                severity,
+                before.status if before else None,
+                now.status if now else None,
+                before.share if before else None,
+                now.share if now else None,
+                before.score if before else None,
+                now.score if now else None,
+                is_edited,
+                either.tags,
+                now.reason if now else "",
+            )
+        )
+
+
+def _severity(before: CaseResult, now: CaseResult) -> Grade:
+    """How bad it is that a case passes less often than before."""
+    if before.status != "passed":
+        return "minor"
+    if _is_critical(before, now):
+        return "critical"
+    if now.share:
+        return "minor"  # some of its repeats still pass
+    return "critical" if now.status == "error" else "major"
+
+
+def _lost_sight_of(before: CaseResult, now: CaseResult) -> Grade:
+    """How bad it is that a case has no result to compare: only when it passed, and cannot even be run now."""
+    if before.status != "passed" or now.status != "blocked":
+        return ""
+    return "critical" if _is_critical(before, now) else "major"
+
+
+def _is_critical(before: CaseResult, now: CaseResult) -> bool:
+    # Also when the tag was taken away since: that must not hide a loss.
+    return CRITICAL_TAG in now.tags or CRITICAL_TAG in before.tags

@@ -1,0 +1,227 @@
+"""What `evalloom compare` prints: the verdict first, then what it rests on, then what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from shlex import quote as quote_word
+from typing import Any
+
+from evalloom.analyse.compare import Change, Comparison, Kind
+from evalloom.analyse.compare_figures import FEWEST_FLIPS, GRADES, Figures, Medians
+from evalloom.cli.run_text import Line, seconds, short, table_lines
+from evalloom.record import Baseline
+from evalloom.reports.lint import printable, tell
+from evalloom.workbench.compare import Compared
+
+_SHOWN = 20
+_TAGS = 50
+_NAMED = 5
+"""How many cases are named where only their ids are told."""
+_STYLES = {"": "", "minor": "yellow", "major": "red", "critical": "bold red"}
+
+
+def compared_lines(compared: Compared) -> Iterator[Line]:
+    """Everything there is to say about a comparison."""
+    for one in compared.comparisons:
+        yield _verdict(one, compared)
+        yield _certainty(one.figures), ""
+    yield "", ""
+    yield from _table(compared.comparisons)
+    for one in compared.comparisons:
+        of = f" · {printable(one.profile)}" if len(compared.comparisons) > 1 else ""
+        yield from _tag_lines(one, of)
+        yield "", ""
+        yield from _worse_lines(one, of)
+        yield from _apart_lines(one, of)
+        yield from _spent_lines(one, of)
+    if compared.differences:
+        yield "What else is not the same:", "bold"
+        for difference in compared.differences:
+            yield f"  {short(difference.text, 200)}", ""
+    yield _next(compared), ""
+
+
+def _verdict(one: Comparison, compared: Compared) -> Line:
+    figures, name = one.figures, printable(one.profile or "the batch")
+    against = compared.baseline if one.profile == one.base_profile else one.base_profile
+    if figures.difference is None:
+        return f"NOTHING TO COMPARE: no case of {name} has a result on both sides", "yellow"
+    rates = f"{figures.rate:.1%} of {tell(figures.cases, 'case')}, {printable(against)} {figures.base_rate:.1%}"
+    what = f"{name} passes {rates}"
+    if not one.is_regression:
+        return f"NO REGRESSION: {what}", "bold green"
+    return f"REGRESSION ({one.severity}): {what}; {_because(one, compared.allowed_drop)}", "bold red"
+
+
+def _because(one: Comparison, allowed_drop: float) -> str:
+    reasons = []
+    if one.figures.regression:
+        reasons.append(f"the allowed drop is {_points(allowed_drop)}")
+    tags = [figures.name for figures in one.tags if figures.regression]
+    if tags:
+        reasons.append(f"{tell(len(tags), 'tag')} fell: {', '.join(map(printable, tags[:_NAMED]))}")
+    critical = sum(change.severity == "critical" for change in one.changes)
+    if critical:
+        reasons.append(f"{tell(critical, 'case')} of critical severity")
+    return ", ".join(reasons)
+
+
+def _certainty(figures: Figures) -> str:
+    """The verdict of the statistics, in words."""
+    if figures.difference is None:
+        return ""
+    cells = _cells(figures)
+    found = f"  Difference {cells[3]} points, 95 % interval {cells[4]}, p = {cells[5]}: {figures.judgement}."
+    if figures.judgement != "no difference shown":
+        return found
+    alike = f"{FEWEST_FLIPS} cases that turn the same way"
+    if figures.cases < FEWEST_FLIPS:
+        return f"{found} So few can never show one: it takes {alike}."
+    return f"{found} The least that could show is {alike}, {_points(FEWEST_FLIPS / figures.cases)}."
+
+
+def _header(*names: str) -> list[str]:
+    return [*names, "cases", "base rate", "rate", "difference", "95 % interval", "p", "gained", "lost"]
+
+
+def _table(comparisons: list[Comparison]) -> Iterator[Line]:
+    if all(one.profile == one.base_profile for one in comparisons):
+        yield from table_lines(_header("profile"), [[one.profile or "-", *_cells(one.figures)] for one in comparisons])
+        return
+    rows = [[one.profile or "-", one.base_profile or "-", *_cells(one.figures)] for one in comparisons]
+    yield from table_lines(_header("profile", "base"), rows)
+
+
+def _cells(figures: Figures) -> list[str]:
+    if figures.difference is None or figures.low is None or figures.high is None:
+        return [str(figures.cases), "-", "-", "-", "-", "-", "0", "0"]
+    return [
+        str(figures.cases),
+        f"{figures.base_rate:.1%}",
+        f"{figures.rate:.1%}",
+        _signed(figures.difference),
+        f"{_signed(figures.low)} to {_signed(figures.high)}",
+        f"{figures.p_value:.2g}",
+        str(figures.gained),
+        str(figures.lost),
+    ]
+
+
+def _tag_lines(one: Comparison, of: str) -> Iterator[Line]:
+    if not one.tags:
+        return
+    yield "", ""
+    # What fell most stands first, since that is where there is something to do.
+    tags = sorted(one.tags, key=lambda tag: (tag.difference or 0.0, tag.name))
+    rows = [[tag.name, *_cells(tag), tag.judgement, tag.regression or "-"] for tag in tags]
+    yield from table_lines([*_header(f"tag{of}"), "judgement", "regression"], rows[:_TAGS])
+    if len(tags) > _TAGS:
+        yield f"… and {len(tags) - _TAGS:,} more; --json has them", "dim"
+    if len(tags) > 1:
+        yield f"{len(tags):,} tags are {len(tags):,} comparisons: p is corrected for that (Holm).", "dim"
+
+
+def _worse_lines(one: Comparison, of: str) -> Iterator[Line]:
+    worse = sorted((change for change in one.changes if change.severity), key=lambda it: -GRADES.index(it.severity))
+    if worse:
+        yield f"Worse{of}:", "bold"
+    for change in worse[:_SHOWN]:
+        edited = " (the case was edited)" if change.is_edited else ""
+        yield f"  {change.severity:<8}  {_name(change)}: {_turn(change)}{edited}", _STYLES[change.severity]
+        if change.reason:
+            yield f"            {short(change.reason)}", "dim"
+    if len(worse) > _SHOWN:
+        yield f"  … and {len(worse) - _SHOWN:,} more; --json has them", "dim"
+
+
+def _turn(change: Change) -> str:
+    """What a case was, and what it is now."""
+    shares = (change.share_before, change.share)
+    if any(share not in (None, 0.0, 1.0) for share in shares):
+        return " → ".join("-" if share is None else f"{share:.0%} of its repeats passed" for share in shares)
+    if change.before != change.now or change.score is None or change.score_before is None:
+        return f"{change.before} → {change.now}"
+    return f"{change.now} as before, score {change.score_before:.3g} → {change.score:.3g}"
+
+
+def _apart_lines(one: Comparison, of: str) -> Iterator[Line]:
+    """The cases that are not worse, but of which one should know: by kind, with the first few ids."""
+    kinds: dict[Kind, str] = {
+        "gained": "gained",
+        "new": "new",
+        "gone": "only in the baseline",
+        "not comparable": "not comparable (skipped, blocked or unscored)",
+    }
+    lines = [
+        _naming(text, one.counts[kind], (change for change in one.changes if change.change == kind))
+        for kind, text in kinds.items()
+        if one.counts[kind]
+    ]
+    if one.edited:
+        changes = (change for change in one.changes if change.is_edited)
+        lines.append(_naming("edited since, and compared all the same", one.edited, changes))
+    if lines:
+        yield f"Also{of}:", "bold"
+    for line in lines:
+        yield f"  {line}", ""
+
+
+def _naming(what: str, number: int, changes: Iterator[Change]) -> str:
+    named = ", ".join(_name(change) for change in islice(changes, _NAMED))
+    return f"{tell(number, 'case')} {what}: {named}" + (f" … and {number - _NAMED:,} more" if number > _NAMED else "")
+
+
+def _spent_lines(one: Comparison, of: str) -> Iterator[Line]:
+    parts = []
+    if one.latency_s is not None:
+        parts.append(f"latency {_medians(one.latency_s, seconds)}")
+    if one.tokens is not None:
+        parts.append(f"tokens {_medians(one.tokens, lambda number: f'{number:.4g}')}")
+    if parts:
+        yield f"Median of a case{of}: {'; '.join(parts)}", "dim"
+    if one.cost or one.cost_before:
+        yield f"Cost of the cases compared{of}: {one.cost_before:.4g} → {one.cost:.4g}", "dim"
+
+
+def _medians(found: Medians, shown: Callable[[float], str]) -> str:
+    sign = "-" if found.change < 0 else "+"
+    return f"{shown(found.base)} → {shown(found.now)} (change {sign}{shown(abs(found.change))})"
+
+
+def _next(compared: Compared) -> str:
+    worse = [change for one in compared.comparisons for change in one.changes if change.severity]
+    if worse:
+        first = max(worse, key=lambda change: GRADES.index(change.severity))
+        return f"Next: evalloom batches show {printable(compared.batch)} --case {quote_word(printable(first.case_id))}"
+    return f"Next: evalloom baseline save NAME {printable(compared.batch)} keeps this batch as a baseline"
+
+
+def _name(change: Change) -> str:
+    return printable(change.case_id) + (f" (occurrence {change.occurrence})" if change.occurrence > 1 else "")
+
+
+def _signed(share: float) -> str:
+    """A difference in points; one that is there is never shown as none."""
+    points = 100 * share
+    return f"{points:+.1f}" if not points or abs(points) >= 0.05 else f"{points:+.1g}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.3g} points"
+
+
+def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
+    """What a baseline was made of."""
+    batch = head.batch
+    yield f"baseline  {printable(head.name)}   {printable(file.as_posix())}", "bold"
+    yield f"saved     {printable(head.saved_at)}, of the batch {printable(batch.id)}", ""
+    yield f"target    {printable(batch.target)}", ""
+    yield f"datasets  {printable(', '.join(f'{one.path} ({one.dialect})' for one in batch.datasets))}", ""
+    named = [f"{one.name} ({batch.models.get(one.run) or one.run or 'no llm'})" for one in batch.profiles]
+    yield f"profiles  {printable(', '.join(named))}", ""
+    rate: Any = batch.summary.get("pass_rate")
+    shown = f"{rate:.1%} passed" if isinstance(rate, float) else "none of them counted"
+    yield f"runs      {head.runs:,}, {shown}", ""
+    yield f"Next: evalloom compare latest --baseline {printable(head.name)}", ""

@@ -1,0 +1,325 @@
+"""`evalloom baseline` and `evalloom compare`: keeps what a batch came to, and holds another batch against it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.analyse.compare import CaseResult, Comparing, Comparison
+from evalloom.analyse.compare_config import Difference, differences
+from evalloom.analyse.compare_figures import Grade, worst
+from evalloom.analyse.tally import Tally
+from evalloom.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.model import Batch, Profile, Run, Scored, Status, quote
+from evalloom.record import (
+    BASELINES,
+    FOLDER,
+    Baseline,
+    Kept,
+    baselines,
+    batches,
+    checked_name,
+    find,
+    find_baseline,
+    has_baseline,
+    is_in_use,
+    kept_runs,
+    manifest,
+    read_baseline,
+    save_baseline,
+)
+from evalloom.record.baselines import MOST
+from evalloom.reports.lint import printable
+from evalloom.run import encoded
+from evalloom.workbench.plan import now as time_now
+from evalloom.workbench.results import stored_runs
+
+PREFERRED = "baseline"
+"""The profile or variant that others are compared with when a batch is compared within itself."""
+_DIGEST_BYTES = 8
+_COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
+Warn = Callable[[str], None]
+
+
+class Compare(Struct, frozen=True):
+    """What is to be compared. Without a baseline, the profiles of the batch with one another."""
+
+    batch: str
+    baseline: str = ""
+    profile: str = ""
+    baseline_profile: str = ""
+    allowed_drop: float = 0.0
+    by_tag: bool = False
+    home: Path = Path()
+    """The folder whose `.evalloom` holds the batches and baselines."""
+
+
+class Compared(Struct, frozen=True):
+    """What came of it: the object that `--json` prints."""
+
+    batch: str
+    baseline: str
+    """The name of the baseline, or the id of the batch that stands for one."""
+    allowed_drop: float
+    is_regression: bool
+    severity: Grade
+    comparisons: list[Comparison]
+    differences: list[Difference]
+
+
+class _Side(Struct, frozen=True):
+    """One of the two that are compared."""
+
+    name: str
+    batch: Batch
+    runs: Callable[[], Iterator[Kept]]
+
+
+def keep(name: str, batch: str, force: bool, warn: Warn, home: Path = Path()) -> Path:
+    """Saves what a batch came to under a name; `force` replaces a baseline, and takes an unfinished batch."""
+    if has_baseline(checked_name(name), home / BASELINES) and not force:
+        raise usage_error("baseline_exists", f"there is a baseline {name!r} already. Replace it with --force")
+    path = find(batch, home / FOLDER)
+    if is_in_use(path):
+        message = f"{path.as_posix()}: another process is writing this batch. Wait for it, or stop it"
+        raise EvalloomError("batch_in_use", message)
+    facts = manifest(path)
+    if not facts.finished_at and not force:
+        hint = "Go on with 'evalloom run … --resume', or keep what is there with --force"
+        raise usage_error("unfinished_batch", f"{path.as_posix()}: the batch is unfinished. {hint}")
+    tally = Tally()
+    for run, scored in stored_runs(path):
+        tally.add(run, scored)
+    summary = tally.summary(facts.id, path.as_posix())
+    if summary.pass_rate is None:
+        warn(f"{path.name}: no run passed, failed or met an error, so nothing can be compared with it")
+    # Of the options only what bears on a comparison: the file is to differ only where results do.
+    options = {name: value for name, value in facts.options.items() if name == "repeat"}
+    facts = msgspec.structs.replace(facts, options=options, summary=msgspec.to_builtins(summary))
+    head = Baseline(name=name, saved_at=time_now(), runs=summary.total, batch=facts)
+    return save_baseline(head, runs_of(path), home / BASELINES)
+
+
+def compare(asked: Compare, warn: Warn) -> Compared:
+    """Holds a batch against a baseline, another batch, or its own profiles against one of them."""
+    now = _batch_side(find(asked.batch, asked.home / FOLDER), with_reasons=True)
+    base = _base_side(asked.baseline, asked.home) if asked.baseline else now
+    for side in [now] if base is now else [base, now]:
+        if not side.batch.finished_at:
+            warn(f"{printable(side.name)}: the batch is unfinished; only what is there is compared")
+    pairs = _pairs(asked, now.batch, base.batch)
+    comparisons = _compared(pairs, asked, now, base)
+    if not any(one.figures.cases for one in comparisons):
+        raise usage_error("nothing_to_compare", printable(_why_nothing(now, base, comparisons)))
+    return Compared(
+        now.batch.id,
+        base.name,
+        asked.allowed_drop,
+        any(one.is_regression for one in comparisons),
+        worst([one.severity for one in comparisons]),
+        comparisons,
+        differences(base.batch, now.batch, pairs),
+    )
+
+
+def _compared(pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _Side) -> list[Comparison]:
+    comparing = [Comparing(*pair, asked.allowed_drop, asked.by_tag) for pair in pairs]
+    for profile, result in _results(base.runs()):
+        for one, (_, name) in zip(comparing, pairs, strict=True):
+            if name == profile:
+                one.add_before(result)
+    for profile, result in _results(now.runs()):
+        for one, (name, _) in zip(comparing, pairs, strict=True):
+            if name == profile:
+                one.add(result)
+    return [one.result() for one in comparing]
+
+
+def _why_nothing(now: _Side, base: _Side, comparisons: list[Comparison]) -> str:
+    counts: Counter[str] = sum((Counter(one.counts) for one in comparisons), Counter())
+    found = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "no run"
+    return f"no case of {now.name} can be compared with {base.name}: {found}. Both need runs that were scored"
+
+
+# Which sides, and which of their profiles
+
+
+def _batch_side(path: Path, with_reasons: bool = False) -> _Side:
+    batch = manifest(path)
+    return _Side(batch.id, batch, lambda: runs_of(path, with_reasons))
+
+
+def _base_side(name: str, home: Path) -> _Side:
+    """What `--baseline` names: a baseline, the file of one, or a batch."""
+    folder = home / BASELINES
+    file = find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
+    if os.path.isfile(file):
+        head = read_baseline(file)
+        return _Side(head.name, head.batch, lambda: kept_runs(file))
+    try:
+        return _batch_side(find(name, home / FOLDER))
+    except EvalloomError as fault:
+        if fault.code != "no_batch":
+            raise
+    known = [head.name for _, head in baselines(folder)] + [batch.id for _, batch in batches(home / FOLDER)]
+    hint = did_you_mean(name, known) or ". 'evalloom baseline list' and 'evalloom batches list' show what there is"
+    raise usage_error("no_baseline", f"--baseline: there is no baseline or batch {quote(name)}{hint}")
+
+
+def _pairs(asked: Compare, now: Batch, base: Batch) -> list[tuple[str, str]]:
+    """The names of the profiles that are compared: now, and before."""
+    for flag, name, batch in (
+        ("--profile", asked.profile, now),
+        ("--baseline-profile", asked.baseline_profile, base),
+    ):
+        known = [one.name for one in _profiles(batch)]
+        if name and name not in known:
+            hint = did_you_mean(name, known) or f". It has {', '.join(known)}"
+            message = f"{flag}: {batch.id} has no profile {quote(name)}{hint}"
+            raise usage_error("unknown_profile_in_batch", printable(message))
+    pairs = _pairs_between(asked, now, base) if asked.baseline else _pairs_within(asked, now)
+    if not pairs:
+        raise usage_error("nothing_to_compare", printable(_why_no_pair(asked, now, base)))
+    return pairs
+
+
+def _pairs_between(asked: Compare, now: Batch, base: Batch) -> list[tuple[str, str]]:
+    names = [asked.profile] if asked.profile else [one.name for one in _profiles(now)]
+    base_names = [asked.baseline_profile] if asked.baseline_profile else [one.name for one in _profiles(base)]
+    if asked.baseline_profile or len(names) == len(base_names) == 1:
+        return [(name, base_names[0]) for name in names]
+    return [(name, name) for name in names if name in base_names]
+
+
+def _pairs_within(asked: Compare, batch: Batch) -> list[tuple[str, str]]:
+    """Every other profile with the one that it is to be better than."""
+    profiles = _profiles(batch)
+    named = [one for one in profiles if one.name == asked.baseline_profile]
+    base = [*named, *(one for one in profiles if PREFERRED in (one.name, one.variant)), *profiles][0]
+    pairs = [(one.name, (base if named else _twin(one, base, profiles)).name) for one in profiles]
+    return [(name, other) for name, other in pairs if name != other and asked.profile in ("", name)]
+
+
+def _twin(profile: Profile, base: Profile, profiles: list[Profile]) -> Profile:
+    """What a profile is compared with: of variants, the one of the same llms that is the base variant."""
+    if not any(one.variant for one in profiles):
+        return base
+    twins = [
+        one
+        for one in profiles
+        if one.variant == base.variant
+        and (one.run, one.verify, one.params) == (profile.run, profile.verify, profile.params)
+    ]
+    return twins[0] if twins else base
+
+
+def _profiles(batch: Batch) -> list[Profile]:
+    return batch.profiles or [Profile("")]
+
+
+def _why_no_pair(asked: Compare, now: Batch, base: Batch) -> str:
+    if not asked.baseline and asked.profile and len(now.profiles) > 1:
+        return f"{asked.profile} is what the others are compared with. Name another one: --baseline-profile P"
+    if not asked.baseline:
+        return (
+            f"{now.id} has one profile, so there is nothing to compare it with. Name a baseline or another batch: "
+            "--baseline NAME ('evalloom baseline save NAME' makes one)"
+        )
+    sides = [", ".join(one.name for one in _profiles(batch)) for batch in (now, base)]
+    return (
+        f"no profile is in both: {sides[0]} now, {sides[1]} in {asked.baseline}. "
+        "Say which two belong together: --profile P --baseline-profile P"
+    )
+
+
+# Runs of a batch as a baseline keeps them, and as they are compared
+
+
+def runs_of(path: Path, with_reasons: bool = False) -> Iterator[Kept]:
+    """What every run of a batch came to, by profile, case and repeat."""
+    seen: Counter[str] = Counter()
+    profile, number = "", 0
+    for run, scored in stored_runs(path):
+        if run.profile != profile:
+            seen.clear()
+            profile, number = run.profile, 0
+        # The same id at another place of the dataset is another case.
+        if run.number != number or run.case_id not in seen:
+            seen[run.case_id] += 1
+            number = run.number
+        yield _kept(run, scored, seen[run.case_id], with_reasons)
+
+
+def _kept(run: Run, scored: Scored, occurrence: int, with_reason: bool) -> Kept:
+    is_answered = not run.error and scored.status not in ("skipped", "blocked") and not run.usage.cached
+    return Kept(
+        run.case_id,
+        scored.status,
+        run.profile,
+        occurrence,
+        run.repeat,
+        scored.score,
+        run.tags,
+        tuple((one.name, one.status, one.score) for one in scored.verdicts),
+        round(run.latency_s, 6) if is_answered else None,
+        min(max(run.usage.tokens, 0), MOST),
+        run.usage.cost or None,
+        blake2b(encoded([run.case_id, run.raw]), digest_size=_DIGEST_BYTES).hexdigest(),
+        _reason(run, scored) if with_reason else "",
+    )
+
+
+def _reason(run: Run, scored: Scored) -> str:
+    """Why a run did not pass: its error, or the first check that did not hold."""
+    if scored.status == "passed":
+        return ""
+    faults = (f"{one.name}: {one.reason}" for one in scored.verdicts if one.status not in ("passed", "skipped"))
+    return run.error or run.blocked or run.skipped or next(faults, "")
+
+
+def _results(runs: Iterator[Kept]) -> Iterator[tuple[str, CaseResult]]:
+    """One result for all repeats of a case, with the profile."""
+    for (profile, _, _), repeats in groupby(runs, lambda run: (run.profile, run.case_id, run.occurrence)):
+        yield profile, _result(list(repeats))
+
+
+def _result(runs: list[Kept]) -> CaseResult:
+    first = runs[0]
+    counted = [run.status for run in runs if run.status in _COUNTED]
+    passed = counted.count("passed")
+    scores = [run.score for run in runs if run.score is not None]
+    latencies = [run.latency_s for run in runs if run.latency_s is not None]
+    return CaseResult(
+        first.case_id,
+        first.occurrence,
+        _status([run.status for run in runs], counted, passed),
+        passed / len(counted) if counted else None,
+        _mean(scores) if scores else None,
+        first.tags,
+        first.digest,
+        _mean(latencies) if latencies else None,
+        _mean([run.tokens for run in runs]),
+        sum(run.cost or 0.0 for run in runs),
+        next((run.reason for run in runs if run.status != "passed"), ""),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    # Not `fsum`, which raises where a file that somebody edited holds numbers beyond all measure.
+    return sum(values) / len(values)
+
+
+def _status(statuses: list[Status], counted: list[Status], passed: int) -> Status:
+    """What the repeats of a case come to: passed when all did, an error when none did and one met one."""
+    if not counted:
+        return "blocked" if "blocked" in statuses else statuses[0]
+    if passed == len(counted):
+        return "passed"
+    return "error" if not passed and "error" in counted else "failed"

@@ -1,0 +1,164 @@
+"""`evalloom baseline` and `evalloom compare`: what is typed, what is told, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.req("PIPE-17")
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(in_process: Call) -> Call:
+    """In a folder with a prompt; the echo answers with the question."""
+    Path("prompt.md").write_text("{{q}}", encoding="utf-8")
+    return in_process
+
+
+def ran(call: Call, answers: str, *more: str, prompt: str = "prompt.md") -> str:
+    """A batch in which case 0, 1, … is answered by these letters; `y` is right."""
+    rows = [
+        {
+            "id": f"c{number}",
+            "tags": ["even"] if number % 2 == 0 else ["odd", "critical"],
+            "q": letter,
+            "expected_output": "y",
+        }
+        for number, letter in enumerate(answers)
+    ]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    profiles = more or ("--profile", "echo")
+    done = call("run", "cases.jsonl", "--target", f"prompt:{prompt}", *profiles, "--json")
+    return str(json.loads(done.out)["batch"])
+
+
+def test_save_list_show_and_rm(call: Call) -> None:
+    assert "There is no baseline yet: 'evalloom baseline save NAME' makes one." in call("baseline", "list").out
+    id = ran(call, "yyn")
+    done = call("baseline", "save", "good")
+    assert (done.code, done.err) == (0, "") and "saved .evalloom/baselines/good.jsonl" in done.out
+    listed = call("baseline", "list").out
+    assert "good" in listed and id in listed and "66.7%" in listed
+    assert json.loads(call("baseline", "list", "--json").out)["batch"]["id"] == id
+    assert "runs      3, 66.7% passed" in call("baseline", "show", "good").out
+    assert json.loads(call("baseline", "show", "good", "--json").out)["runs"] == 3
+    assert "removed .evalloom/baselines/good.jsonl" in call("baseline", "rm", "good").out
+    assert call("baseline", "show", "good").code == 2
+
+
+def test_save_takes_a_batch_and_replaces_by_force(call: Call) -> None:
+    first, _ = ran(call, "y"), ran(call, "yy")
+    assert call("baseline", "save", "good", first).code == 0
+    done = call("baseline", "save", "good")
+    assert done.code == 2 and "[baseline_exists]" in done.err
+    assert call("baseline", "save", "good", "--force").code == 0
+    assert json.loads(call("baseline", "show", "good", "--json").out)["runs"] == 2
+    assert call("baseline", "save", "../good").code == 2 and call("baseline", "save", "x", "none").code == 2
+
+
+def test_no_regression(call: Call) -> None:
+    ran(call, "yyny")
+    call("baseline", "save", "good")
+    done = call("compare", "latest", "--baseline", "good")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("NO REGRESSION: echo passes 75.0% of 4 cases, good 75.0%\n")
+    assert "no difference shown. So few can never show one: it takes 6 cases that turn the same way." in done.out
+
+
+def test_a_regression_is_told_with_its_cases_and_what_differs(call: Call) -> None:
+    ran(call, "y" * 8)
+    call("baseline", "save", "good")
+    id = ran(call, "ynyyyyyyz")
+    done = call("compare", "latest", "--baseline", "good", "--by", "tag")
+    assert done.code == 1 and done.out.startswith("REGRESSION (critical): echo passes 87.5% of 8 cases, good 100.0%; ")
+    assert "the allowed drop is 0 points, 2 tags fell: critical, odd, 1 case of critical severity" in done.out
+    assert (
+        "  critical  c1: passed → failed (the case was edited)\n            structural: expected 'y', got 'n'"
+        in done.out
+    )
+    assert "3 tags are 3 comparisons: p is corrected for that (Holm)." in done.out
+    assert "1 case new: c8" in done.out and "the dataset changed: cases.jsonl" in done.out
+    assert done.out.endswith(f"Next: evalloom batches show {id} --case c1\n")
+
+
+@pytest.mark.parametrize(("drop", "code"), [("0", 1), ("0.12", 1), ("0.125", 0), ("1", 0)])
+def test_a_drop_may_be_allowed(call: Call, drop: str, code: int) -> None:
+    ran(call, "y" * 8)
+    call("baseline", "save", "good")
+    ran(call, "nyyyyyyy")
+    assert call("compare", "latest", "--baseline", "good", "--allowed-drop", drop).code == code
+
+
+def test_json_has_everything(call: Call) -> None:
+    before, now = ran(call, "y" * 8), ran(call, "nnnnnnny")
+    found = json.loads(call("compare", now, "--baseline", before, "--by", "tag", "--json").out)
+    assert (found["batch"], found["baseline"], found["is_regression"], found["severity"]) == (
+        now,
+        before,
+        True,
+        "critical",
+    )
+    [comparison] = found["comparisons"]
+    assert comparison["figures"]["judgement"] == "worse" and comparison["figures"]["p_value"] == pytest.approx(2 / 2**7)
+    assert [tag["name"] for tag in comparison["tags"]] == ["critical", "even", "odd"]
+    assert len(comparison["changes"]) == comparison["counts"]["lost"] == 7
+    assert found["differences"][0]["what"] == "datasets"
+
+
+def test_profiles_of_one_batch_are_compared(call: Call) -> None:
+    Path("other.yaml").write_text("rules:\n  - {match: {contains: n}, answer: y}\n  - {answer: y}\n", encoding="utf-8")
+    ran(call, "nnnnnnny", "--profile", "echo", "--profile", "scripted:other.yaml")
+    done = call("compare", "latest")
+    assert done.code == 0 and done.out.startswith(
+        "NO REGRESSION: scripted:other.yaml passes 100.0% of 8 cases, echo 12.5%"
+    )
+    assert "p = 0.016: better." in done.out and "7 cases gained: c0, c1, c2, c3, c4 … and 2 more" in done.out
+    assert call("compare", "latest", "--baseline-profile", "scripted:other.yaml").code == 1
+    assert call("compare", "latest", "--baseline-profile", "none").code == 2
+
+
+def test_many_losses_are_cut(call: Call) -> None:
+    ran(call, "y" * 30)
+    call("baseline", "save", "good")
+    ran(call, "n" * 30)
+    out = call("compare", "latest", "--baseline", "good").out
+    assert out.count(": passed → failed") == 20 and "… and 10 more; --json has them" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("latest",), 2, "[nothing_to_compare]"),
+        (("latest", "--baseline", "goo"), 2, "Did you mean 'good'? [no_baseline]"),
+        (("latest", "--baseline", "torn"), 3, "torn.jsonl:1: is no baseline that can be read"),
+        (("latest", "--baseline", "good", "--allowed-drop", "2"), 2, "2.0 is not in the range"),
+        (("latest", "--baseline", "good", "--by", "day"), 2, "'day' is not 'tag'"),
+        (("latest", "--baseline", "prompt.md"), 3, "prompt.md:1: is no baseline"),
+        (("latest", "--baseline", "../good"), 2, "[no_baseline]"),
+        (("none", "--baseline", "good"), 2, "[no_batch]"),
+    ],
+)
+def test_wrong_usage_and_damage(call: Call, arguments: tuple[str, ...], code: int, told: str) -> None:
+    ran(call, "y")
+    call("baseline", "save", "good")
+    Path(".evalloom/baselines/torn.jsonl").write_text('{"format":1,"na', encoding="utf-8")
+    done = call("compare", *arguments)
+    assert (done.code, done.out) == (code, "") and told in done.err
+    assert "Traceback" not in done.err and "internal_error" not in done.err
+
+
+def test_a_hostile_baseline_drives_no_terminal(call: Call) -> None:
+    ran(call, "y")
+    call("baseline", "save", "good")
+    file = Path(".evalloom/baselines/good.jsonl")
+    file.write_text(file.read_text().replace("prompt:prompt.md", r"\u001b[2Jx").replace('"c0"', r'"\u001b[2Jy"'))
+    shown = call("compare", "latest", "--baseline", "good")
+    assert shown.code == 2 and "\x1b" not in shown.out + shown.err
+    ran(call, "yy")
+    assert "\x1b" not in "".join(call("baseline", *words).out for words in (("list",), ("show", "good")))
