@@ -120,6 +120,29 @@ def test_the_index_gives_the_last_line_of_a_key(tmp_path: Path) -> None:
     assert RunIndex(tmp_path).get("z") is None
 
 
+def blocked(key: str) -> Scored:
+    return Scored(key, "blocked")
+
+
+def test_what_was_blocked_is_run_again_with_the_errors(tmp_path: Path) -> None:
+    write(tmp_path, ok("a", blocked="b"), blocked("a"), ok("b", error="no"), ok("c", skipped="c"), ok("d"))
+    assert finished(tmp_path) == {"a", "b", "c", "d"}
+    assert finished(tmp_path, with_errors=False) == {"c", "d"}
+    # Whether a case is still to be skipped, or still blocked, is not for another batch to say.
+    index = RunIndex(tmp_path)
+    assert [key for key in "abcd" if index.get(key)] == ["b", "d"]
+
+
+def test_the_verdict_of_a_run_that_was_blocked_is_none_of_the_next(tmp_path: Path) -> None:
+    write(
+        tmp_path, ok("a", blocked="b"), blocked("a"), ok("a"), ok("b", blocked="x"), blocked("b"), ok("b", error="no")
+    )
+    assert keys(tmp_path) == [("a", None), ("b", None)]
+    assert [scored for _, scored in in_order(tmp_path, [])] == [None, None]
+    write(tmp_path, passed("a"), ok("c", blocked="x"), blocked("c"))
+    assert keys(tmp_path) == [("a", "passed"), ("b", None), ("c", "blocked")]
+
+
 @pytest.mark.parametrize("version", ["2", "99", '"1"', "null"])
 def test_a_batch_of_a_newer_version_is_refused(tmp_path: Path, version: str) -> None:
     (tmp_path / "batch.json").write_text(f'{{"format": {version}, "something": "new"}}', encoding="utf-8")

@@ -108,9 +108,10 @@ class Dataset:
             if isinstance(item, Problem):
                 yield item
             elif self.dialect.is_case(item.value):
-                number += 1
-                case = self.dialect.to_case(item.value, self.origin(item))
-                yield case if case.id else _with_id(case, str(number))
+                for record in self.dialect.multiplied(item.value):
+                    number += 1
+                    case = self.dialect.to_case(record, self.origin(item))
+                    yield case if case.id else _with_id(case, str(number))
 
     def origin(self, row: Row, path: Path = ()) -> Origin:
         """Where a row, or a field in it, stands."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -24,6 +24,10 @@ class Rules(Struct, frozen=True):
     has_no_contract: bool = False
     """Whether it is known that there is none, so that it is not to be looked for either."""
     steps: frozenset[str] | None = None
+    takes: Mapping[str, frozenset[str] | None] | None = None
+    """By step, the keys that may stand in its step_inputs; any key where a step is absent or has None."""
+    inputs: frozenset[str] = frozenset()
+    """The inputs that the pipeline cannot do without."""
 
 
 class Written(Struct, frozen=True):
@@ -59,7 +63,10 @@ class Dialect(Struct, frozen=True):
     findings: Callable[[Record, Rules], Iterable[Remark]]
     to_case: Callable[[Record, Origin], Case]
     are_clean: Callable[[list[Record], Rules], bool] = lambda records, rules: False
-    """A quick yes for records with nothing to remark; "no" only means that `findings` has to look at each."""
+    """A quick yes for records with nothing to remark; "no" only means that `findings` has to look at each.
+
+    A record that multiplies, or that needs others, never is.
+    """
     identity: Callable[[Record], str | int | None] = lambda record: None
     """What must be unique in a file; None when the record has no usable id."""
     write: Callable[[Case, int], Written] | None = None
@@ -71,6 +78,10 @@ class Dialect(Struct, frozen=True):
     """Whether a record is a case at all (a meta line is not)."""
     same_case: Callable[[Record], tuple[str, str]] | None = None
     """What stands for the case of a row and for the run of it, where rows may be runs of one case; empty otherwise."""
+    multiply: Callable[[Record], Iterable[Record]] | None = None
+    """The records that one record stands for, made one after the other: they may be many and large."""
+    needs: Callable[[Record], tuple[str, ...]] | None = None
+    """The ids of the cases in the same file that a record depends on."""
     fit: Callable[[Case, Contract], Case] | None = None
     """A case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None
@@ -83,6 +94,10 @@ class Dialect(Struct, frozen=True):
     ids_increase: bool = False
     as_array: bool = False
     """Whether the format's own files are one JSON array instead of one object per line."""
+
+    def multiplied(self, record: Record) -> Iterable[Record]:
+        """The records that one record stands for: most often itself alone."""
+        return (record,) if self.multiply is None else self.multiply(record)
 
 
 def no_findings(record: Record, rules: Rules) -> Iterator[Remark]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from evalloom.dialects import pipeline_beyond as beyond
+from evalloom.dialects import pipeline_parameters as parameters
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
 from evalloom.errors import did_you_mean
@@ -35,9 +37,10 @@ DEFAULTS: Record = {
     "intermediate_expectations": {},
     "evaluation_config": {},
 }
-_NO_INPUT = ("id", "tags", "description", "metadata")
+_NO_INPUT = ("id", "tags", "description", "metadata", *beyond.FIELDS)
+_BEYOND = frozenset(beyond.FIELDS)
 _EMPTY: Record = {}
-_NEVER_INPUT = re.compile(r"depends_on$|expected(_|$)")
+_NEVER_INPUT = re.compile(r"expected(_|$)")
 """Fields that nobody means as an input, though the format does not name them."""
 _ID_CHARACTERS = re.compile(r"[\w-]+")
 _CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -115,12 +118,17 @@ def identity(record: Record) -> str | None:
     return found if isinstance(found, str) and found.strip() else None
 
 
-def _is_clean(record: Record, rules: Rules) -> bool:
+def multiply(record: Record) -> Iterable[Record]:
+    """The records that a record with `parameters` stands for; any other stands for itself."""
+    return parameters.multiply(record, identity(record)) if "parameters" in record else (record,)
+
+
+def _is_clean(record: Record) -> bool:
     """Whether every field of a record that is there is of its type, and nothing about it is worth a remark."""
     found, tags, get = record.get("id"), record.get("tags"), record.get
     config, items, intermediate = get("evaluation_config"), get("batch_items"), get("intermediate_expectations")
     return (
-        rules.steps is None
+        _BEYOND.isdisjoint(record)
         and not ("expected_output" in record and ("expected" in record or "expected_outputs" in record))
         and type(found) is str
         and _ID_CHARACTERS.fullmatch(found) is not None
@@ -141,12 +149,22 @@ def _is_clean(record: Record, rules: Rules) -> bool:
 
 
 def are_clean(records: list[Record], rules: Rules) -> bool:
-    return all(_is_clean(record, rules) for record in records)
+    has_pipeline = rules.steps is not None or rules.takes is not None or rules.inputs
+    return not has_pipeline and all(map(_is_clean, records))
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Every error and warning of PIPE-4 that one record can show by itself."""
     yield from _id_findings(record)
+    if "parameters" not in record:
+        yield from _record_findings(record, rules)
+        return
+    yield from parameters.faults(record)
+    # Filled in, a text may turn out to be of the right type or of a wrong one; what holds for all is said once.
+    yield from dict.fromkeys(remark for one in multiply(record) for remark in _record_findings(one, rules))
+
+
+def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _conflicts(record)
     case = canonical(record)
     tags = case.get("tags")
@@ -162,8 +180,11 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _step_inputs_findings(case.get("step_inputs"))
     yield from _batch_findings(case)
     yield from _config_findings(case)
+    yield from beyond.beyond_findings(case)
     if rules.steps is not None:
         yield from _unknown_steps(case, rules.steps)
+    yield from _unused_inputs(case, rules.takes or {})
+    yield from _missing_inputs(case, rules.inputs)
 
 
 def _id_findings(record: Record) -> Iterator[Remark]:
@@ -260,6 +281,30 @@ def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
                 yield warning("unknown_step", (field, step), message)
 
 
+def _unused_inputs(case: Record, takes: Mapping[str, frozenset[str] | None]) -> Iterator[Remark]:
+    """Keys of step_inputs that their step does nothing with (PIPE-8)."""
+    for step, given in _typed(case.get("step_inputs"), {}).items():
+        known = takes.get(step)
+        if known is None or not isinstance(given, dict):
+            continue
+        for key in (key for key in given if key not in known):
+            hint = did_you_mean(key, sorted(known))
+            message = f"step_inputs.{step}.{key}: the step takes no such input, and it is not passed{hint}"
+            yield warning("unused_step_input", ("step_inputs", step, key), message)
+
+
+def _missing_inputs(case: Record, required: frozenset[str]) -> Iterator[Remark]:
+    """Inputs of the pipeline that the case gives nowhere: neither for the whole, nor for a step, nor by its items."""
+    if not required or case.get("batch_items"):
+        return
+    inputs = _typed(case.get("inputs"), {})
+    by_step = [given for given in _typed(case.get("step_inputs"), {}).values() if isinstance(given, dict)]
+    for name in sorted(required - inputs.keys()):
+        if not any(name in given for given in by_step):
+            message = f"inputs.{name}: missing; the pipeline needs it{did_you_mean(name, inputs)}"
+            yield error("missing_input", ("inputs",), message)
+
+
 def _got(value: object) -> str:
     if value == []:
         return "an empty list"
@@ -274,20 +319,20 @@ def to_case(record: Record, origin: Origin) -> Case:
     given = canonical(record)
     # A field of a wrong type has its finding already; here it counts as absent.
     found = {**given, **{name: _typed(given.get(name), default) for name, default in DEFAULTS.items()}}
-    needs = found.get("depends_on")
     checked = _evaluated(found)
+    limits = tuple(beyond.baseline_checks(found)) if "performance_baseline" in found else ()
     return Case(
         id=str(found["id"]),
         inputs=found["inputs"],
-        checks=tuple(_checks(found, checked)),
+        checks=(*_checks(found, checked), *limits),
         tags=tuple(tag for tag in found["tags"] if isinstance(tag, str)),
-        needs=tuple(
-            need for need in ([needs] if isinstance(needs, str) else _typed(needs, [])) if isinstance(need, str)
-        ),
+        needs=beyond.needs_of(found) if "depends_on" in found else (),
         meta={
             name: value
             for name, value in found.items()
-            if name not in ("id", "tags", "inputs", *checked) and (name not in DEFAULTS or value != DEFAULTS[name])
+            if name not in ("id", "tags", "inputs", *checked)
+            and (name not in DEFAULTS or value != DEFAULTS[name])
+            and not (limits and name == "performance_baseline")
         },
         raw=record,
         origin=origin,
@@ -348,6 +393,8 @@ def write(case: Case, number: int) -> Written:
             expected.setdefault("intermediate_expectations", {})[check.where.removeprefix("steps.")] = check.expected
         elif check.kind == "structural" and check.where == "aggregation":
             expected["expected_aggregation"] = check.expected
+        elif limit := beyond.limit_of(check):
+            expected.setdefault("performance_baseline", {})[limit] = check.expected
         elif (field := _prefix_field(check, text)) and field not in expected.setdefault("expected_outputs", {}):
             expected["expected_outputs"][field] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
         else:
@@ -373,6 +420,7 @@ def _prefix_field(check: Check, text: Any) -> str:
 def schema() -> Record:
     anything: Record = {"type": "object"}
     switch = {"type": "boolean"}
+    texts = {"type": ["string", "array", "null"], "items": {"type": "string"}}
     return json_schema(
         "Pipeline test case (v2.0)",
         {
@@ -395,6 +443,23 @@ def schema() -> Record:
                     "ignore_fields": {"type": "array", "items": {"type": "string"}},
                 },
             },
+            "performance_baseline": {
+                "type": "object",
+                "properties": {name: {"type": "number", "minimum": 0} for name in beyond.LIMITS},
+                "description": "What the run may take at most",
+            },
+            "depends_on": {**texts, "description": "The ids of cases that must not have failed before this one runs"},
+            "conditions": {
+                **texts,
+                "description": f"Expressions over {', '.join(beyond.CONDITION_NAMES)}; the case runs when all hold",
+            },
+            "parameters": {
+                "anyOf": [
+                    {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}, "minProperties": 1},
+                    {"type": "array", "items": {"type": "object", "minProperties": 1}, "minItems": 1},
+                ],
+                "description": "Values for {name} in the other fields; one case for each of them",
+            },
         },
         ("id",),
     )
@@ -411,4 +476,6 @@ DIALECT = Dialect(
     write=write,
     canonical=canonical,
     schema=schema,
+    multiply=multiply,
+    needs=beyond.needs_of,
 )

@@ -34,6 +34,8 @@ class _Mark(msgspec.Struct):
 
     key: str
     error: str = ""
+    skipped: str = ""
+    blocked: str = ""
 
 
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -69,7 +71,7 @@ def finished(path: Path, with_errors: bool = True) -> set[str]:
     keys = set()
     # Read whole: a damaged run must not pass for one that is there.
     for _, run in _structs(path / RUNS, Run, None):
-        if with_errors or not run.error:
+        if with_errors or not (run.error or run.blocked):
             keys.add(run.key)
         else:
             keys.discard(run.key)
@@ -85,7 +87,14 @@ def pairs(path: Path, damage: list[Damage] | None = None) -> Iterator[tuple[Run,
         # Both files are written in about the same order, so little has to be kept in between.
         while not run.error and run.key not in early and (found := next(verdicts, None)) is not None:
             early[found.key] = found
-        yield run, early.pop(run.key, None)
+        scored = early.pop(run.key, None)
+        yield run, scored if scored is not None and _is_of(scored, run) else None
+
+
+def _is_of(scored: Scored, run: Run) -> bool:
+    """Whether verdicts are of this run, and not of one that was blocked, in whose place it was made."""
+    is_blocked, is_skipped = scored.status == "blocked", scored.status == "skipped"
+    return not run.error and is_blocked is bool(run.blocked) and is_skipped is bool(run.skipped)
 
 
 def _last_of_each(path: Path, type: type[Line], damage: list[Damage] | None) -> Iterator[Line]:
@@ -155,14 +164,17 @@ def _line_start(stream: BinaryIO, at: int) -> int:
 
 
 class RunIndex:
-    """The runs of a batch by key: where the last line of each stands, read when it is asked for."""
+    """The runs of a batch by key: where the last line of each stands, read when it is asked for.
+
+    Those that were skipped or blocked are not among them: whether that still holds costs nothing to find out.
+    """
 
     def __init__(self, path: Path, with_errors: bool = True) -> None:
         self._file = path / RUNS
         self._places: dict[str, int] = {}
         for at, mark in _placed(self._file, _Mark):
             self._places[mark.key] = at
-            if mark.error and not with_errors:
+            if (mark.error and not with_errors) or mark.skipped or mark.blocked:
                 del self._places[mark.key]
 
     def get(self, key: str) -> Run | None:
@@ -197,8 +209,8 @@ def in_order(path: Path, profiles: list[str]) -> Iterator[tuple[Run, Scored | No
             run = _line_at(run_lines, place[-1], run_decoder)
             if run is None:
                 continue
-            is_scored = not run.error and key in verdicts
-            yield run, _line_at(verdict_lines, verdicts[key], scored_decoder) if is_scored else None
+            scored = _line_at(verdict_lines, verdicts[key], scored_decoder) if key in verdicts else None
+            yield run, scored if scored is not None and _is_of(scored, run) else None
 
 
 def _line_at(stream: BinaryIO, at: int, decoder: msgspec.json.Decoder[Line]) -> Line | None:

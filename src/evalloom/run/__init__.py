@@ -1,7 +1,26 @@
 """Cases and a target -> runs."""
 
+from evalloom.run.conditions import Conditions
 from evalloom.run.jobs import Chosen, Job, Jobs, Keys, encoded, run_of
+from evalloom.run.needs import NO_NEEDS, Held, Needs, collect_needs
 from evalloom.run.one import Runner, Traced, Voices
 from evalloom.run.schedule import Slots, execute
 
-__all__ = ["Chosen", "Job", "Jobs", "Keys", "Runner", "Slots", "Traced", "Voices", "encoded", "execute", "run_of"]
+__all__ = [
+    "NO_NEEDS",
+    "Chosen",
+    "Conditions",
+    "Held",
+    "Job",
+    "Jobs",
+    "Keys",
+    "Needs",
+    "Runner",
+    "Slots",
+    "Traced",
+    "Voices",
+    "collect_needs",
+    "encoded",
+    "execute",
+    "run_of",
+]

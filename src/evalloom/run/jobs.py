@@ -12,8 +12,11 @@ import orjson
 from msgspec import Struct
 
 from evalloom.model import Case, Profile, Record, Run
+from evalloom.run.conditions import Conditions
 
 KEY_BYTES = 12
+_BESIDE = ("step_inputs", "batch_items")
+"""What a case may send into a pipeline beside its inputs."""
 
 
 class Chosen(NamedTuple):
@@ -34,6 +37,10 @@ class Job(Struct, frozen=True, gc=False):
     number: int
     dialect: str = ""
     fault: str = ""
+    skipped: str = ""
+    """Why it is not to be run."""
+    blocked: str = ""
+    """Why it cannot be run."""
 
 
 class Keys:
@@ -48,7 +55,10 @@ class Keys:
 
     def of(self, profile: str, case: Case, occurrence: int, repeat: int) -> str:
         digest = self._bases[profile].copy()
-        digest.update(encoded([case.id, occurrence, repeat, case.inputs]))
+        given = [case.id, occurrence, repeat, case.inputs]
+        if case.meta:
+            given += [{name: case.meta[name]} for name in _BESIDE if name in case.meta]
+        digest.update(encoded(given))
         return digest.hexdigest()
 
 
@@ -70,6 +80,7 @@ class Jobs(Struct):
     done: Collection[str] = ()
     only: Collection[str] | None = None
     """The keys to look at; all of them when none are named."""
+    conditions: Conditions = Conditions()
     total: int = 0
     there: int = 0
 
@@ -78,6 +89,7 @@ class Jobs(Struct):
         for number, (case, dialect, fault) in enumerate(self.cases, 1):
             seen[case.id] += 1
             for profile in self.profiles:
+                skipped = "" if fault else self.conditions.why_not(case, profile, dialect)
                 for repeat in range(self.repeats):
                     key = self.keys.of(profile.name, case, seen[case.id], repeat)
                     if self.only is not None and key not in self.only:
@@ -86,7 +98,7 @@ class Jobs(Struct):
                     if key in self.done:
                         self.there += 1
                     else:
-                        yield Job(key, case, profile, repeat, number, dialect, fault)
+                        yield Job(key, case, profile, repeat, number, dialect, fault, skipped)
 
 
 def run_of(job: Job, **more: object) -> Run:

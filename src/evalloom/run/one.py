@@ -33,6 +33,8 @@ class Runner:
         """The run of a job. A failing target is data; only BudgetSpent and our own bugs are raised."""
         if job.fault:
             return run_of(job, outcome="FAIL", error=job.fault)
+        if job.skipped or job.blocked:
+            return run_of(job, skipped=job.skipped, blocked=job.blocked)
         trace: list[Record] = []
         run_llm, verify_llm = self._traced(job, trace)
 

@@ -10,6 +10,7 @@ from evalloom.errors import BudgetSpent
 from evalloom.http import Sleep, sleeping
 from evalloom.model import Run
 from evalloom.run.jobs import Job
+from evalloom.run.needs import Held
 
 _SLEEPERS = 8
 """How many runs may sleep before a retry without holding a slot, per slot: memory must stay bounded."""
@@ -78,14 +79,15 @@ class Slots:
 
 
 async def execute(
-    jobs: Iterable[Job], run: Callable[[Job], Awaitable[Run]], slots: Slots, stop: asyncio.Event
+    jobs: Iterable[Job] | Held, run: Callable[[Job], Awaitable[Run]], slots: Slots, stop: asyncio.Event
 ) -> AsyncGenerator[tuple[Job, Run]]:
     """The runs of the jobs as they end. A run keeps its slot until whoever asked for it has dealt with it.
 
+    Jobs that are held back take no slot; whoever settles their needs wakes us through `slots.wake`.
     When `stop` is set nothing new begins, and what is in flight is given up: it is not counted, so it can be resumed.
     When the budget is spent, what is in flight may end as it can, and then BudgetSpent is raised.
     """
-    waiting = iter(jobs)
+    queue = jobs if isinstance(jobs, Held) else Held(jobs)
     tasks: dict[asyncio.Task[Run], Job] = {}
     ended: deque[asyncio.Task[Run]] = deque()
     spent: BudgetSpent | None = None
@@ -101,12 +103,12 @@ async def execute(
     watcher = asyncio.create_task(_pass_on(stop, slots.wake))
     try:
         while not stop.is_set():
-            while slots.is_free and spent is None and (job := next(waiting, None)) is not None:
+            while slots.is_free and spent is None and (job := queue.take()) is not None:
                 task = asyncio.ensure_future(in_slot(job))
                 slots.active += 1
                 tasks[task] = job
                 task.add_done_callback(on_end)
-            if not tasks:
+            if not tasks and (spent is not None or not queue.is_waiting):
                 break
             if not ended:
                 slots.wake.clear()

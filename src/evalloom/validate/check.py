@@ -16,7 +16,8 @@ from evalloom.dialects.mapping import proposals
 from evalloom.model import Checked, Finding, Origin, Severity, quote
 from evalloom.validate import parallel
 from evalloom.validate.keys import Keys
-from evalloom.validate.tally import Block, Checker, Kept
+from evalloom.validate.needs import dependency_findings, moved
+from evalloom.validate.tally import Block, Checker, Dependent, Kept
 
 _BLOCK_ROWS = 20_000
 _FILE_NAME = re.compile(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
@@ -58,7 +59,7 @@ def validate(
 
 
 class _Total:
-    """The blocks of a file put together, with what must hold over all of them: ids and pairs."""
+    """The blocks of a file put together, with what must hold over all of them: ids, pairs and dependencies."""
 
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
@@ -66,6 +67,8 @@ class _Total:
         self._ids = Keys()
         self._pairs = Keys()
         self._sides = bytearray()
+        self._dependents: list[Dependent] = []
+        self._bases: set[str] = set()
         self.lines = 0
         self.cases = 0
         self.findings: list[Finding] = []
@@ -90,6 +93,8 @@ class _Total:
         self._ids.extend(block.ids, self.lines)
         self._pairs.extend(block.pairs, self.lines)
         self._sides += block.sides
+        self._dependents += moved(block.dependents, self.lines)
+        self._bases.update(block.bases)
         self.lines += block.lines
 
     def add_finding(self, finding: Finding) -> None:
@@ -105,6 +110,8 @@ class _Total:
             for finding in self._ids_that_fall():
                 self.add_finding(finding)
         for finding in self._unpaired():
+            self.add_finding(finding)
+        for finding in dependency_findings(self._checker.file, self._dependents, self._bases, self._ids):
             self.add_finding(finding)
 
     def _duplicate_ids(self) -> Iterator[Finding]:

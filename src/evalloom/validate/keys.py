@@ -33,6 +33,19 @@ class Keys:
             self._hashes.extend(keys.hashes)
             self._lines.extend(array("I", map(offset.__add__, keys.lines)) if offset else keys.lines)
 
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def among(self, texts: set[str]) -> set[str]:
+        """Those of the texts that are keys."""
+        wanted = {hash(text): text for text in texts}
+        return {wanted[key] for key in self._hashes if key in wanted}
+
+    def texts(self) -> Iterator[Any]:
+        """All keys, as they were written."""
+        for packed in self._packed:
+            yield from orjson.loads(packed)
+
     def key(self, index: int) -> Any:
         block = bisect_right(self._starts, index) - 1
         if self._unpacked[0] != block:

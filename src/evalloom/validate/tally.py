@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import orjson
 from msgspec import Struct
@@ -28,6 +29,16 @@ class KeyColumn(Struct, frozen=True):
     packed: bytes
 
 
+class Dependent(NamedTuple):
+    """A case that depends on others, and where it stands; `base` is its id before parameters were filled in."""
+
+    line: int
+    column: int
+    id: str
+    base: str
+    needs: tuple[str, ...]
+
+
 class Block(Struct, frozen=True):
     """What one stretch of a file had in it."""
 
@@ -38,6 +49,9 @@ class Block(Struct, frozen=True):
     ids: KeyColumn
     pairs: KeyColumn
     sides: bytes
+    dependents: list[Dependent]
+    bases: set[str]
+    """The ids of records that stand for several cases."""
 
 
 class Kept:
@@ -107,11 +121,23 @@ class _Tally:
         self._pairs: list[str] = []
         self._pair_lines = array("I")
         self._sides = bytearray()
+        self._dependents: list[Dependent] = []
+        self._bases: set[str] = set()
 
     def block(self) -> Block:
         ids = _key_column(self._ids, self._id_lines)
         pairs = _key_column(self._pairs, self._pair_lines)
-        return Block(0, self._cases, self._findings, self._counts, ids, pairs, bytes(self._sides))
+        return Block(
+            0,
+            self._cases,
+            self._findings,
+            self._counts,
+            ids,
+            pairs,
+            bytes(self._sides),
+            self._dependents,
+            self._bases,
+        )
 
     def add_lines(self, lines: Lines) -> None:
         """Many plain lines: a few dozen at once when they are clean, else row by row."""
@@ -133,7 +159,20 @@ class _Tally:
             self._counts[remark.code, remark.severity] += 1
             if self._kept.has_room(remark.code):
                 self._findings.append(self._checker.finding(remark, row))
-        self._count([record], range(row.line, row.line + 1))
+        for one in self._dialect.multiplied(record):
+            self._count([one], range(row.line, row.line + 1))
+            self._note_needs(one, row)
+
+    def _note_needs(self, record: Record, row: Row) -> None:
+        """Takes down who waits for whom; whether that can be is seen when the whole file is known."""
+        needs = self._dialect.needs(record) if self._dialect.needs is not None else ()
+        if record is row.value and not needs:
+            return
+        id, base = (str(self._dialect.identity(one) or "") for one in (record, row.value))
+        if record is not row.value:
+            self._bases.add(base)
+        if needs:
+            self._dependents.append(Dependent(row.line, row.column, id, base, needs))
 
     def add_problem(self, problem: Problem) -> None:
         self._counts[problem.code, problem.severity] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,26 +85,31 @@ def _paths(dataset: Cases) -> tuple[str, ...]:
 def _given(dataset: Cases) -> tuple[Case, ...]:
     if isinstance(dataset, str | Path | Dataset):
         return ()
-    cases = tuple(_case(one, number) for number, one in enumerate(dataset, 1))
+    cases = tuple(case for number, one in enumerate(dataset, 1) for case in _cases(one, number))
     if not cases:
         raise usage_error("no_dataset", "evaluate: expected a file or cases, got no case at all")
     return cases
 
 
-def _case(given: Case | Record, number: int) -> Case:
-    """A case as the batch keeps it: whole in its `raw`, so that it can be scored again without the program."""
+def _cases(given: Case | Record, number: int) -> Iterator[Case]:
+    """The cases of one thing that was given; a record with parameters stands for several."""
     if isinstance(given, dict):
         # Without an id a record would be a replay row, and what it expects an input of it.
         is_expecting = any(isinstance(name, str) and name.startswith("expected") for name in given)
         record = {"id": str(number), **given} if is_expecting else given
-        case = recognise(record)[0].to_case(record, Origin("<python>", number))
+        dialect = recognise(record)[0]
+        for one in dialect.multiplied(record):
+            yield _whole(dialect.to_case(one, Origin("<python>", number)), number)
     elif isinstance(given, Case):
-        case = given
+        yield _whole(given, number)
     else:
         message = f"evaluate: expected a file or cases, got {type_name(given)} as case {number}"
         raise usage_error("no_dataset", message)
-    id = case.id or str(number)
-    bare = msgspec.structs.replace(case, id=id, raw={})
+
+
+def _whole(case: Case, number: int) -> Case:
+    """A case as the batch keeps it: whole in its `raw`, so that it can be scored again without the program."""
+    bare = msgspec.structs.replace(case, id=case.id or str(number), raw={})
     return msgspec.structs.replace(bare, raw=msgspec.to_builtins(_without_functions(bare)))
 
 

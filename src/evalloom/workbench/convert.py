@@ -66,12 +66,15 @@ def _records(dataset: Dataset, to: Dialect, conversion: Conversion) -> Iterator[
         else:
             remarks = dataset.dialect.findings(item.value, rules)
             conversion.faulty += any(remark.severity == "error" for remark in remarks)
-            yield _converted(dataset, item, to, conversion)
+            yield from _converted(dataset, item, to, conversion)
 
 
-def _converted(dataset: Dataset, row: Row, to: Dialect, conversion: Conversion) -> Record:
+def _converted(dataset: Dataset, row: Row, to: Dialect, conversion: Conversion) -> Iterator[Record]:
+    """A record as it is within its own format; in another, one for each case that it stands for."""
     if dataset.dialect is to or to.write is None:
-        return to.canonical(row.value)
-    written = to.write(dataset.dialect.to_case(row.value, dataset.origin(row)), conversion.written + 1)
-    conversion.lost.update(written.lost)
-    return written.record
+        yield to.canonical(row.value)
+        return
+    for record in dataset.dialect.multiplied(row.value):
+        written = to.write(dataset.dialect.to_case(record, dataset.origin(row)), conversion.written + 1)
+        conversion.lost.update(written.lost)
+        yield written.record

@@ -7,7 +7,7 @@ from msgspec import Struct
 from evalloom import settings
 from evalloom.llms import estimate_tokens
 from evalloom.model import Request, Response, Usage
-from evalloom.run import Jobs, Runner, Voices
+from evalloom.run import Runner, Voices
 from evalloom.settings import LlmSettings
 from evalloom.workbench.evaluate import refuse_invalid
 from evalloom.workbench.loop import run_loop
@@ -34,6 +34,8 @@ class Ahead(Struct, frozen=True):
     errors: int = 0
     """How many would end in an error before anything is sent: a prompt asks for what the case does not have."""
     first_error: str = ""
+    skipped: int = 0
+    """How many would not be run, by their conditions."""
 
 
 def look_ahead(plan: Plan, resume: Resume) -> Ahead:
@@ -44,12 +46,16 @@ def look_ahead(plan: Plan, resume: Resume) -> Ahead:
 
 async def _look_ahead(plan: Plan, resume: Resume) -> Ahead:
     path, done = look_back(plan, resume)
-    jobs = Jobs(plan.cases(), plan.profiles, plan.options.repeat, plan.keys(), done)
+    jobs = plan.jobs(done)
     # Only a prompt can be filled without doing anything; other targets may act.
     can_estimate = plan.target.kind == "prompt"
     meters = {profile.name: _Meter(plan, profile.run) for profile in plan.profiles if can_estimate}
     runner = Runner(plan.target.call, {name: Voices(meter, meter) for name, meter in meters.items()})
-    errors = [run.error for job in jobs if can_estimate and (run := await runner(job)).error]
+    errors, skipped = [], 0
+    for job in jobs:
+        skipped += bool(job.skipped)
+        if can_estimate and (run := await runner(job)).error:
+            errors.append(run.error)
     tokens_low, tokens_high, cost_low, cost_high = _totals(list(meters.values())) if can_estimate else [None] * 4
     return Ahead(
         plan.target.name,
@@ -64,6 +70,7 @@ async def _look_ahead(plan: Plan, resume: Resume) -> Ahead:
         cost_high,
         len(errors),
         errors[0] if errors else "",
+        skipped,
     )
 
 

@@ -17,7 +17,7 @@ from evalloom.llms import LlmOptions, Llms
 from evalloom.model import Llm, Request, Response, Run
 from evalloom.record import Damage, Log
 from evalloom.reports.lint import LintReport, tell
-from evalloom.run import Job, Jobs, Runner, Slots, Voices, execute
+from evalloom.run import Held, Job, Needs, Runner, Slots, Voices, execute
 from evalloom.settings import keys
 from evalloom.workbench.lint import LintOptions, lint_sources
 from evalloom.workbench.loop import run_loop, stopping
@@ -87,6 +87,7 @@ def doubts(plan: Plan, report: LintReport | None) -> Iterator[str]:
             others = checked.counts[code, "warning"] - 1
             more = f" (and {others:,} more of these: 'evalloom validate' shows them)" if others else ""
             yield f"{finding.origin}: {finding.message}{more} [{code}]"
+    yield from plan.target.doubts
     one = next(iter(plan.cases()), None)
     if one is None or plan.target.kind != "prompt" or one.fault:
         return
@@ -116,12 +117,17 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     try:
         # Whatever the llms lack is said before there is a batch.
         runner = Runner(plan.target.call, _voices(plan, llms))
+        needs = plan.needs()
+        for warning in _alone(needs):
+            warn(warning)
         whom = services(plan.known, llms, plan.judge, plan.allow_code, plan.functions)
         with open_log(plan, resume, secrets, warn) as (log, earlier):
-            scorer = Scorer(log, live.tally, whom, plan.scoring())
+            live.slots = Slots(plan.options.concurrency)
+            held = Held(plan.jobs(earlier.done), needs, live.slots.wake.set)
+            scorer = Scorer(log, live.tally, whom, plan.scoring(), held)
             try:
-                await _recount(plan, log, earlier, scorer, warn)
-                stopped = await _run_all(plan, live, log, earlier, scorer, earlier.or_else(runner))
+                await _recount(plan, log, earlier, scorer, held, warn)
+                stopped = await _run_all(plan, live, log, held, scorer, earlier.or_else(runner))
             except BudgetSpent as fault:
                 with suppress(BudgetSpent):
                     await scorer.finish()
@@ -139,24 +145,33 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     return Results(log.path, summary, live.tally, plan.known.gates, stopped)
 
 
-async def _recount(plan: Plan, log: Log, earlier: Earlier, scorer: Scorer, warn: Callable[[str], None]) -> None:
+def _alone(needs: Needs) -> Iterator[str]:
+    """Says so when cases run without others that they depend on."""
+    if left_out := needs.not_chosen():
+        are = f"and {len(left_out) - 1:,} more are" if len(left_out) > 1 else "is"
+        message = f"depends_on: {left_out[0]!r} {are} not among the cases of this run, and nobody waits for that"
+        yield f"{message} [dependency_not_chosen]"
+
+
+async def _recount(
+    plan: Plan, log: Log, earlier: Earlier, scorer: Scorer, held: Held, warn: Callable[[str], None]
+) -> None:
     """Counts the runs that are there already, and scores those whose verdicts are missing or no longer hold."""
     damage: list[Damage] = []
     for run, scored in earlier.pairs(damage):
+        held.expect(run)
         await scorer.recount(plan.with_checks(case_of(run)), run, scored)
     tell_damage(damage, log.path, warn)
 
 
 async def _run_all(
-    plan: Plan, live: Live, log: Log, earlier: Earlier, scorer: Scorer, run_one: Callable[[Job], Awaitable[Run]]
+    plan: Plan, live: Live, log: Log, held: Held, scorer: Scorer, run_one: Callable[[Job], Awaitable[Run]]
 ) -> str:
     """Runs every job, writes each run before it counts, and scores it. Gives the reason when it ended too soon."""
     live.already, live.running_since = live.done, perf_counter()
-    live.slots = Slots(plan.options.concurrency)
-    jobs = Jobs(plan.cases(), plan.profiles, plan.options.repeat, plan.keys(), earlier.done, plan.only)
     stop = asyncio.Event()
     with stopping(stop, plan.options.max_time) as why:
-        async with aclosing(execute(jobs, run_one, live.slots, stop)) as runs:
+        async with aclosing(execute(held, run_one, live.slots, stop)) as runs:
             async for job, run in runs:
                 log.append_run(run)
                 await scorer.take(job.case, run)

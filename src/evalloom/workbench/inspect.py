@@ -68,16 +68,18 @@ def inspect(dataset: Dataset) -> Contents:
         _count_fields(fields, item.value)
         if not dataset.dialect.is_case(item.value):
             continue
-        cases += 1
         sample = sample or item.value
         errors = (one for one in dataset.dialect.findings(item.value, _NO_RULES) if one.severity == "error")
         if (error := next(errors, None)) is not None:
+            cases += 1
             problems += 1
             first = first or str(Finding(error.code, "error", error.message, dataset.origin(item, error.path)))
             continue
-        case = dataset.dialect.to_case(item.value, dataset.origin(item))
-        tags.update(case.tags)
-        checks.update(check.kind for check in case.checks)
+        for record in dataset.dialect.multiplied(item.value):
+            cases += 1
+            case = dataset.dialect.to_case(record, dataset.origin(item))
+            tags.update(case.tags)
+            checks.update(check.kind for check in case.checks)
     sizes = {"smallest": smallest, "mean": total // records if records else 0, "largest": largest}
     return Contents(
         dataset.source.name,

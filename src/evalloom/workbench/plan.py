@@ -7,7 +7,8 @@ import platform
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
@@ -20,18 +21,20 @@ from msgspec import Struct
 import evalloom
 from evalloom import expressions, settings
 from evalloom.dialects.dataset import Dataset
-from evalloom.dialects.dialect import Rules
+from evalloom.dialects.dialect import Dialect, Rules
 from evalloom.dialects.mapping import Mapping
 from evalloom.errors import usage_error
-from evalloom.files.rows import Problem
-from evalloom.files.source import Source
+from evalloom.files.rows import Problem, Refused
+from evalloom.files.source import Source, read_chunks
 from evalloom.model import Batch, Case, Check, DatasetFacts, Origin, Profile, Record
 from evalloom.record import new_id
-from evalloom.run import Chosen, Keys, encoded
-from evalloom.settings import RunSettings, Settings
+from evalloom.run import NO_NEEDS, Chosen, Conditions, Jobs, Keys, Needs, collect_needs, encoded
+from evalloom.settings import RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget
 
 Functions = dict[str, Callable[..., Any]]
+_NEEDS_MARKS = (b"depends_on", rb"\u005", rb"\u006", rb"\u007")
+"""The field of dependencies as it stands in a file, and the beginnings of its characters when JSON escapes them."""
 
 
 class Reading(Struct, frozen=True):
@@ -89,12 +92,42 @@ class Plan(Struct, frozen=True):
     def profile_digests(self) -> dict[str, str]:
         """What makes each profile what it is: the llms behind it and their parameters, not how they are reached."""
         return {
-            profile.name: _digest([self._llm(name) for name in (profile.run, profile.verify)] + [profile.params])
+            profile.name: _digest(
+                [
+                    *(self._llm(name) for name in (profile.run, profile.verify)),
+                    profile.params,
+                    *([self.target.variants[profile.variant]] if profile.variant else []),
+                ]
+            )
             for profile in self.profiles
         }
 
     def keys(self) -> Keys:
         return Keys(self.target.digest, self.profile_digests())
+
+    def jobs(self, done: Collection[str] = ()) -> Jobs:
+        """Every run that is asked for, less those that are done."""
+        repeats = self.options.repeat
+        return Jobs(self.cases(), self.profiles, repeats, self.keys(), done, self.only, self._conditions())
+
+    def needs(self) -> Needs:
+        """Which cases wait for others. A dataset that nowhere names the field is not read for it."""
+        if not any(case.needs for case in self.given) and not any(map(_may_have_needs, self.datasets())):
+            return NO_NEEDS
+        return collect_needs(lambda: (one.case for one in self.cases()))
+
+    def _conditions(self) -> Conditions:
+        """What conditions are held against: of the environment, whatever is no secret by its name or value."""
+        secrets = settings.secrets(self.known)
+        return Conditions(
+            {
+                name: value
+                for name, value in settings.environment(self.known.folder).items()
+                if not keys.is_secret_name(name)
+                and not keys.looks_like_key(value)
+                and not any(secret in value for secret in secrets)
+            }
+        )
 
     def batch(self) -> Batch:
         """The manifest of a new batch."""
@@ -194,21 +227,17 @@ class Plan(Struct, frozen=True):
                     lost = Case(f"line {item.place.line}", {}, origin=origin)
                     yield Chosen(lost, dialect.name, f"{item.message} [{item.code}]")
             elif dialect.is_case(item.value):
-                number += 1
-                case = dialect.to_case(item.value, dataset.origin(item))
                 faults = [
                     f"{remark.message} [{remark.code}]"
                     for remark in dialect.findings(item.value, self.reading.rules)
                     if remark.severity == "error"
                 ]
-                identity = dialect.identity(item.value)
-                if identity is not None and identity in seen:
-                    faults.append(
-                        f"{dialect.id_field}: {identity!r} was there before; ids must be unique [duplicate_id]"
-                    )
-                seen.add(identity if identity is not None else "")
-                case = case if case.id else msgspec.structs.replace(case, id=str(number))
-                yield Chosen(case, dialect.name, "; ".join(faults))
+                for record in dialect.multiplied(item.value):
+                    number += 1
+                    case = dialect.to_case(record, dataset.origin(item))
+                    case = case if case.id else msgspec.structs.replace(case, id=str(number))
+                    repeated = _repeated_id(dialect, record, seen)
+                    yield Chosen(case, dialect.name, "; ".join(faults + repeated))
 
     def _choice(self) -> Callable[[Case], bool]:
         tags, text = frozenset(self.options.tags), self.options.filter
@@ -220,6 +249,34 @@ class Plan(Struct, frozen=True):
             return expression is None or expression.holds(names_of(case))
 
         return is_chosen
+
+
+def _repeated_id(dialect: Dialect, record: Record, seen: set[str | int]) -> list[str]:
+    """What is wrong with the id of a record where another had it before."""
+    identity = dialect.identity(record)
+    if identity is None:
+        return []
+    is_repeated = identity in seen
+    seen.add(identity)
+    message = f"{dialect.id_field}: {identity!r} was there before; ids must be unique [duplicate_id]"
+    return [message] if is_repeated else []
+
+
+def _may_have_needs(dataset: Dataset) -> bool:
+    """Whether the field of dependencies may stand anywhere in a dataset: a look at its bytes takes next to no time.
+
+    Under another name, or in YAML, which has many ways to write one, only the records tell.
+    """
+    if dataset.dialect.needs is None or dataset.mapping.names or dataset.layout == "yaml":
+        return dataset.dialect.needs is not None
+    before = b""
+    with suppress(Refused):
+        for chunk in read_chunks(dataset.source):
+            text = before + chunk
+            if any(mark in text for mark in _NEEDS_MARKS):
+                return True
+            before = chunk[-len(_NEEDS_MARKS[0]) :]
+    return False
 
 
 def scoring_digest(checks: tuple[Check, ...], *more: object) -> str:

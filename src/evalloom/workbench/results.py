@@ -10,6 +10,7 @@ from evalloom.analyse.gates import GateResult
 from evalloom.analyse.tally import NOTHING_EXPECTED, Summary, Tally
 from evalloom.model import Run, Scored
 from evalloom.record import in_order, manifest
+from evalloom.score import without_output
 
 
 class Results:
@@ -58,7 +59,8 @@ class Results:
 
 
 def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
-    """The runs of a batch by profile, case and repeat. One without verdicts is an error, or nobody scored it yet."""
+    """The runs of a batch by profile, case and repeat. One without verdicts gave nothing, or nobody scored it yet."""
     profiles = [profile.name for profile in manifest(path).profiles]
     for run, scored in in_order(path, profiles):
-        yield run, scored or Scored(run.key, "error" if run.error else "unscored")
+        gave_nothing = run.error or run.skipped or run.blocked
+        yield run, scored or (without_output(run) if gave_nothing else Scored(run.key, "unscored"))

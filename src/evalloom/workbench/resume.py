@@ -48,7 +48,7 @@ class Earlier(Struct, frozen=True):
             return run
 
         async def take_or_run(job: Job) -> Run:
-            found = taken.get(job.key)
+            found = None if job.skipped or job.blocked else taken.get(job.key)
             if found is None:
                 return await run(job)
             case = job.case

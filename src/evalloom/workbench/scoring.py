@@ -14,6 +14,7 @@ from evalloom.llms import Llms
 from evalloom.matchers import Services
 from evalloom.model import Case, Run, Scored
 from evalloom.record import Log, Rescoring
+from evalloom.run import Held
 from evalloom.score import grade_now, score
 from evalloom.settings import Settings
 
@@ -38,11 +39,15 @@ def services(
 class Scorer:
     """Scores runs as they come: at once where that takes no waiting, beside the other runs where it does."""
 
-    def __init__(self, log: Log | Rescoring, tally: Tally, services: Services, scoring: str = "") -> None:
+    def __init__(
+        self, log: Log | Rescoring, tally: Tally, services: Services, scoring: str = "", held: Held | None = None
+    ) -> None:
+        """`held` are the jobs that may wait for what is scored here."""
         self._log = log
         self._tally = tally
         self._services = services
         self._scoring = scoring
+        self._held = held or Held(())
         self._waiting: dict[asyncio.Task[None], Run] = {}
         self._fault: BaseException | None = None
         # A judge that waits before it tries again must not lend out a slot that it does not have.
@@ -65,7 +70,7 @@ class Scorer:
     async def recount(self, case: Case, run: Run, scored: Scored | None) -> None:
         """Counts a run of a batch that is gone on with; a crash may have left it without verdicts."""
         if scored is not None:
-            self._tally.add(run, scored)
+            self._count(run, scored)
         else:
             await self.take(case, run)
 
@@ -90,8 +95,13 @@ class Scorer:
         if not task.cancelled() and (fault := task.exception()) is not None:
             # The budget is spent, the disk is full, or it is a bug of ours: whoever waits next is told.
             self._fault = self._fault or fault
+            self._held.give_up()
 
     def _keep(self, run: Run, scored: Scored) -> None:
         if not run.error:
             self._log.append_scored(msgspec.structs.replace(scored, scoring=self._scoring))
+        self._count(run, scored)
+
+    def _count(self, run: Run, scored: Scored) -> None:
         self._tally.add(run, scored)
+        self._held.settle(run, scored.status)

@@ -1,0 +1,45 @@
+"""Whether a case is to be run at all: what its conditions say about the profile, the environment and itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from evalloom.dialects.pipeline_beyond import compiled, texts_of
+from evalloom.errors import usage_error
+from evalloom.expressions import Expression, ExpressionError
+from evalloom.model import Case, Profile
+
+_DIALECTS = frozenset(("pipeline", ""))
+"""Where `conditions` means this: in pipeline testsets, and in cases from Python, which have no dialect."""
+
+
+class Conditions(Struct, frozen=True):
+    """Holds cases against their conditions (PIPE-15); `env` has no secrets in it."""
+
+    env: Mapping[str, str] = {}
+
+    def why_not(self, case: Case, profile: Profile, dialect: str) -> str:
+        """Why a case is not to be run under a profile; empty when it is."""
+        if not case.meta or "conditions" not in case.meta or dialect not in _DIALECTS:
+            return ""
+        names = {
+            "profile": profile.name,
+            "variant": profile.variant,
+            "tags": list(case.tags),
+            "id": case.id,
+            "env": self.env,
+            "inputs": case.inputs,
+        }
+        texts = texts_of(case.meta["conditions"])
+        failing = next((text for text in texts if not _expression(text, case).holds(names)), None)
+        return "" if failing is None else f"conditions: {failing} does not hold"
+
+
+def _expression(text: str, case: Case) -> Expression:
+    try:
+        return compiled(text)
+    except ExpressionError as fault:
+        # A file with such a condition is refused by the linter; cases from Python come without one.
+        raise usage_error("bad_conditions", f"case {case.id!r}: conditions: {text!r}: {fault}") from None
