@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.errors import CallError
+from evalloom.errors import CallError, EvalloomError
 from evalloom.targets.template import MISSING, Template, compile_json, follow
 
 JSON = st.recursive(
@@ -45,7 +45,19 @@ def test_holes_are_filled(text: str, filled: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"a": {"b": 1}}', '{{"a": 1}}', "{other}", "{ name }", "{0}", "{}", "{{}}", "{% if name %}", "{{#each}}", "}}{{"],
+    [
+        '{"a": {"b": 1}}',
+        '{{"a": 1}}',
+        "{other}",
+        "{ name }",
+        "{0}",
+        "{}",
+        "{{}}",
+        "{% if name",
+        "%} {%",
+        "{{#each}}",
+        "}}{{",
+    ],
 )
 def test_other_braces_are_left(text: str) -> None:
     template = Template(text)
@@ -109,3 +121,86 @@ def test_follow_a_path() -> None:
     assert follow(answer, ".choices[0].message.content") == "hi"
     assert follow(answer, ".choices[1]") is MISSING
     assert follow([[1]], "[0][0]") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("{% if a %}A: {{ a }}{% endif %}.", "A: x."),
+        ("{% if gone %}A: {{ gone }}{% endif %}.", "."),
+        ("{% if gone %}1{% elif n > 2 %}2{% elif a %}3{% else %}4{% endif %}", "2"),
+        ("{% if gone %}1{% elif n < 2 %}2{% else %}{a}{% endif %}", "x"),
+        ("{% if empty or gone.field %}1{% else %}{% if a == 'x' and not zero %}in{% endif %}out{% endif %}", "inout"),
+        ("{{a}}\n{% if a %}\nkept\n{% endif %}\nend", "x\n\nkept\n\nend"),
+        ("{{a}}\n  {%- if a -%}\n trimmed\n{%- endif -%} \nend", "xtrimmedend"),
+        ("{%if a%}1{%else%}2{%endif%} {% 5 {%-if(a)-%} 3 {%- endif %}", "1 {% 53"),
+        ("{%\n  if a\n  and n == 3\n%}yes{% endif %}", "yes"),
+        ("{{ tag }}", "{% if a %}"),
+    ],
+)
+def test_blocks_keep_one_branch(text: str, filled: str) -> None:
+    inputs = {"a": "x", "n": 3, "empty": "", "zero": 0, "tag": "{% if a %}"}
+    assert Template(text).render(inputs) == filled
+
+
+def test_what_only_a_branch_needs_is_optional() -> None:
+    template = Template("{{a}} {% if b.c or d %}{{e.f}} {{a}} {g}{% else %}{% if h %}{{i}}{% endif %}{% endif %}")
+    assert template.variables == {"a"}
+    assert template.optional == {"b", "d", "e", "g", "h", "i"}
+    assert Template("{% if a %}{{a}}{% endif %}").only_name == ""
+
+
+def test_a_name_that_is_missing_in_a_branch_counts_when_it_is_taken() -> None:
+    template = Template("{% if a %}{{b}}{% endif %}", "p.yaml")
+    assert template.render({}) == ""
+    with pytest.raises(CallError) as caught:
+        template.render({"a": 1})
+    assert str(caught.value) == "p.yaml: {{b}}: the case has no input 'b'; it has a [missing_variable]"
+
+
+def test_values_in_a_branch_are_written_by_the_rules_of_the_place() -> None:
+    template = Template("{% if a %}<{{a}}>{% endif %}", show=lambda value: f"[{value}]")
+    assert template.render({"a": 1}) == "<[1]>"
+    fill, variables = compile_json({"q": "{% if v %}{{v}}{% endif %}"}, "body")
+    assert (fill({"v": 1}), fill({}), variables) == ({"q": "1"}, {"q": ""}, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n{% for x in xs %}{% endfor %}", "line 2: {% for %} is not supported; only {% if %} blocks are"),
+        ("a {% %}", "line 1: {%  %} is not supported"),
+        ("{% if a %}\n{% if b %}{% endif %}", "line 1: {% if a %} has no {% endif %}"),
+        ("{% endif %}", "line 1: {% endif %} has no {% if %} before it"),
+        ("\n\n{% else %}", "line 3: {% else %} has no {% if %} before it"),
+        ("{% if a %}{% else %}{% elif b %}{% endif %}", "{% elif b %} stands after {% else %}"),
+        ("{% if a %}{% else b %}{% endif %}", "{% else b %} has a condition, and else takes none"),
+        ("{% if a is defined %}{% endif %}", "{% if a is defined %} has a condition that cannot be read: column 3"),
+        ("{% if %}{% endif %}", "{% if %} has a condition that cannot be read"),
+        ("{% if a %}" * 30 + "{% endif %}" * 30, "at most 20 levels"),
+    ],
+)
+def test_other_blocks_are_refused_with_their_line(text: str, message: str) -> None:
+    with pytest.raises(EvalloomError) as caught:
+        Template(text, "p.yaml")
+    assert str(caught.value).startswith("p.yaml: in the text, line ") and message in str(caught.value)
+    assert (caught.value.code, caught.value.exit_code) == ("bad_prompt", 2)
+
+
+def test_a_filter_is_refused_in_plain_words() -> None:
+    with pytest.raises(CallError) as caught:
+        Template("{{ name | upper }}", "p.md").render({"name": "x"})
+    assert "filters are not applied. Write {{name}}" in str(caught.value)
+
+
+TAGS = st.sampled_from(
+    ["{% if a %}", "{%- else -%}", "{% elif b == 1 %}", "{% endif %}", "{%", "%}", "{{a}}", " ", "x"]
+)
+
+
+@given(st.lists(TAGS, max_size=12))
+def test_any_blocks_are_filled_or_refused(pieces: list[str]) -> None:
+    try:
+        assert isinstance(Template("".join(pieces)).render({"a": 1}), str)
+    except EvalloomError as fault:
+        assert fault.code == "bad_prompt"

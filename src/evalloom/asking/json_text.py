@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 _DECODER = json.JSONDecoder()
-_FENCE = re.compile(r"```[^\S\n]*\w*[^\S\n]*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)```", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
 _LONG_NUMBER = re.compile(r"\d{19}")
 _TRIES = 200

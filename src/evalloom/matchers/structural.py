@@ -123,12 +123,12 @@ def _pattern_holds(prefix: str, rest: str, given: Any, trail: _Trail, found: Com
 def _numbers_agree(wanted: float, given: float, rules: Rules) -> bool:
     if wanted == given or (wanted != wanted and given != given):
         return True
-    if isinstance(wanted, int) and isinstance(given, int) and not rules.tolerance:
-        return False
+    is_rounded = isinstance(wanted, float) or isinstance(given, float)
     try:
-        if not rules.tolerance:
-            return math.isclose(wanted, given, rel_tol=rules.relative) if rules.relative else False
-        return within(wanted, given, rules.tolerance)
+        # A tolerance adds to what rounding allows, or a small one would refuse what none at all lets pass.
+        if is_rounded and rules.relative and math.isclose(wanted, given, rel_tol=rules.relative):
+            return True
+        return bool(rules.tolerance) and within(wanted, given, rules.tolerance)
     except OverflowError:
         return False
 
@@ -136,7 +136,7 @@ def _numbers_agree(wanted: float, given: float, rules: Rules) -> bool:
 def within(wanted: float, given: float, tolerance: float) -> bool:
     """Whether two numbers are at most the tolerance apart, as written: 1.1 is within 0.1 of 1.0."""
     apart = abs(wanted - given)
-    if not math.isclose(apart, tolerance, rel_tol=1e-6):
+    if isinstance(apart, int) or not math.isclose(apart, tolerance, rel_tol=1e-6):
         return apart <= tolerance
     # At the very edge binary fractions would decide by chance.
     return abs(Decimal(repr(wanted)) - Decimal(repr(given))) <= Decimal(repr(tolerance))

@@ -1,13 +1,18 @@
-"""Templates: `{{name}}`, `{{ a.b[0] }}` and `{name}` become the inputs of a case. One pass, and no code ever runs."""
+"""Templates: `{{name}}`, `{{ a.b[0] }}` and `{name}` become the inputs of a case. One pass, and no code ever runs.
+
+`{% if history %} … {% elif … %} … {% else %} … {% endif %}` keeps one of its branches; the conditions are ours.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from evalloom.errors import CallError, did_you_mean
+from evalloom import expressions
+from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.expressions import Expression, ExpressionError
 from evalloom.model import Record, quote
 from evalloom.targets.target import listed
 
@@ -15,6 +20,11 @@ from evalloom.targets.target import listed
 _HOLE = re.compile(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
 _ROOT = re.compile(r"[^.\[\]]+")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
+# A `{%` with no `%}` before the next one is plain text.
+_TAG = re.compile(r"\{%((?:(?!%\}|\{%).)*+)%\}", re.DOTALL)
+_TAG_WORDS = re.compile(r"(\w*)\s*(.*)", re.DOTALL)
+_KNOWN_TAGS = ("if", "elif", "else", "endif")
+_MOST_LEVELS = 20
 MISSING: Any = object()
 """What is not there, where None would be a value."""
 
@@ -31,18 +41,53 @@ class _Hole(NamedTuple):
     is_needed: bool
 
 
-class Template:
-    """A text with holes, cut once so that filling it takes about a microsecond."""
+class _Choice(NamedTuple):
+    """A place where the first branch stands whose condition holds; the condition None always holds."""
 
-    def __init__(self, text: str, name: str = "template", show: Callable[[Any], str] | None = None) -> None:
-        """`name` is what messages call it; `show` writes each value, for places such as a URL that have rules."""
+    at: int
+    branches: list[tuple[Expression | None, Template]]
+
+
+_Branches = list[tuple[Expression | None, "_Body"]]
+_Body = list["str | _Branches"]
+"""A template taken apart: texts, and the branches of each block between them."""
+
+
+class Template:
+    """A text with holes, cut once so that filling it takes about a microsecond.
+
+    Its `variables` must be there; the `optional` names stand in single braces, in a condition or in a branch.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        name: str = "template",
+        show: Callable[[Any], str] | None = None,
+        body: _Body | None = None,
+    ) -> None:
+        """`name` is what messages call it; `show` writes each value, for places such as a URL that have rules.
+
+        `body` is for branches, which have been taken apart already. Raises EvalloomError for a block that is no
+        `{% if %}`, or has no end.
+        """
         self.text = text
         self._name = name
         self._show = show or as_text
         self._is_plain = show is None
-        self._parts, self._holes = _cut(text)
+        self._parts: list[str] = []
+        self._holes: list[_Hole] = []
+        self._choices: list[_Choice] = []
+        for piece in _body(text, name) if body is None else body:
+            if isinstance(piece, str):
+                _cut(piece, self._parts, self._holes)
+            else:
+                branches = [(when, Template("", name, show, inner)) for when, inner in piece]
+                self._choices.append(_Choice(len(self._parts), branches))
+                self._parts.append("")
         self.variables = frozenset(_root(hole.name) for hole in self._holes if hole.is_needed)
-        self.optional = frozenset(hole.name for hole in self._holes if not hole.is_needed) - self.variables
+        optional = frozenset(hole.name for hole in self._holes if not hole.is_needed)
+        self.optional = optional.union(*map(_names, self._choices)) - self.variables
 
     def render(self, inputs: Record) -> str:
         """The text with the inputs in it; a value is never looked into again."""
@@ -50,6 +95,8 @@ class Template:
         for hole in self._holes:
             value = inputs.get(hole.name, MISSING)
             parts[hole.at] = value if type(value) is str and self._is_plain else self._fill(hole, value, inputs)
+        for choice in self._choices:
+            parts[choice.at] = _chosen(choice, inputs)
         return "".join(parts)
 
     @property
@@ -64,17 +111,108 @@ class Template:
         return self._show(find(hole.name, inputs, self._name) if value is MISSING else value)
 
 
-def _cut(text: str) -> tuple[list[str], list[_Hole]]:
-    """The pieces of a text, and which of them are holes."""
-    parts: list[str] = []
-    holes: list[_Hole] = []
+def _chosen(choice: _Choice, inputs: Record) -> str:
+    for when, branch in choice.branches:
+        if when is None or when.holds(inputs):
+            return branch.render(inputs)
+    return ""
+
+
+def _names(choice: _Choice) -> frozenset[str]:
+    """Every name that a block may ask for."""
+    conditions = [when.names for when, _ in choice.branches if when]
+    return frozenset[str]().union(*conditions, *(inner.variables | inner.optional for _, inner in choice.branches))
+
+
+def _cut(text: str, parts: list[str], holes: list[_Hole]) -> None:
+    """Adds the pieces of a text, and which of them are holes."""
     end = 0
     for match in _HOLE.finditer(text):
         parts += (text[end : match.start()], "")
         name, is_needed = match[1] or match[2], match[1] is not None
         holes.append(_Hole(len(parts) - 1, match[0], name.rstrip(), is_needed))
         end = match.end()
-    return [*parts, text[end:]], holes
+    parts.append(text[end:])
+
+
+class _Tag(NamedTuple):
+    """One `{% word rest %}`: the text before it ends at `left`, the text after it begins at `right`."""
+
+    start: int
+    left: int
+    right: int
+    word: str
+    rest: str
+
+    def __str__(self) -> str:
+        is_shown = self.rest and self.word in _KNOWN_TAGS
+        return f"{{% {self.word} {quote(self.rest)[1:-1]} %}}" if is_shown else f"{{% {self.word} %}}"
+
+
+def _tags(text: str) -> Iterator[_Tag]:
+    for match in _TAG.finditer(text):
+        start, end, inner = match.start(), match.end(), match[1]
+        left = len(text[:start].rstrip()) if inner.startswith("-") else start
+        right = len(text) - len(text[end:].lstrip()) if inner.endswith("-") else end
+        words = _TAG_WORDS.match(inner.removeprefix("-").removesuffix("-").strip())
+        yield _Tag(start, left, right, *(words.groups() if words else ("", "")))
+
+
+class _Open(NamedTuple):
+    """A block that has begun: its tag, the body it stands in, and its branches so far."""
+
+    tag: _Tag
+    outer: _Body
+    branches: _Branches
+
+
+def _body(text: str, name: str) -> _Body:
+    """The texts and blocks of a template. Raises EvalloomError, which says the line in the text."""
+    if "{%" not in text:
+        return [text]
+
+    def fault(tag: _Tag, message: str) -> EvalloomError:
+        line = text.count("\n", 0, tag.start) + 1
+        return usage_error("bad_prompt", f"{name}: in the text, line {line}: {tag} {message}")
+
+    body: _Body = []
+    opened: list[_Open] = []
+    start = 0
+    for tag in _tags(text):
+        body.append(text[start : tag.left])
+        start = tag.right
+        wrong = _misplaced(tag, opened)
+        if wrong:
+            raise fault(tag, wrong)
+        if tag.word == "endif":
+            body = opened.pop().outer
+            continue
+        try:
+            when = None if tag.word == "else" else expressions.compile(tag.rest)
+        except ExpressionError as refusal:
+            raise fault(tag, f"has a condition that cannot be read: {refusal}") from None
+        if tag.word == "if":
+            opened.append(_Open(tag, body, []))
+            body.append(opened[-1].branches)
+        body = []
+        opened[-1].branches.append((when, body))
+    if opened:
+        raise fault(opened[-1].tag, "has no {% endif %}")
+    return [*body, text[start:]]
+
+
+def _misplaced(tag: _Tag, opened: list[_Open]) -> str:
+    """Why a tag cannot stand where it does, or nothing."""
+    if tag.word not in _KNOWN_TAGS:
+        return "is not supported; only {% if %} blocks are"
+    if tag.word in ("else", "endif") and tag.rest:
+        return f"has a condition, and {tag.word} takes none"
+    if tag.word == "if":
+        return f"is nested too deep: at most {_MOST_LEVELS} levels are read" if len(opened) == _MOST_LEVELS else ""
+    if not opened:
+        return "has no {% if %} before it"
+    is_last = opened[-1].branches[-1][0] is None
+    return "stands after {% else %}" if is_last and tag.word != "endif" else ""
 
 
 def find(name: str, inputs: Record, where: str) -> Any:
@@ -82,6 +220,9 @@ def find(name: str, inputs: Record, where: str) -> Any:
     if name in inputs:
         return inputs[name]
     root = _root(name)
+    if root not in inputs and "|" in name:
+        message = f"{where}: {{{{{name}}}}}: filters are not applied. Write {{{{{name.partition('|')[0].strip()}}}}}"
+        raise CallError("missing_variable", f"{message}, and give the case the value as it shall stand there")
     if root not in inputs:
         lacks = f"the case has no input {quote(root)}; it has {listed(inputs)}{did_you_mean(root, inputs)}"
         raise CallError("missing_variable", f"{where}: {{{{{name}}}}}: {lacks}")
