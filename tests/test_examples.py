@@ -23,11 +23,12 @@ from evalloom.dialects.hop import normalize_audit
 from evalloom.files.rows import Row
 from evalloom.workbench import demo
 from evalloom.workbench.convert import convert
-from evalloom.workbench.lint import LintOptions, lint, steps_of
+from evalloom.workbench.lint import LintOptions, lint, with_pipeline
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 HOP = EXAMPLES / "hop/TestCases/hallucination_cases.jsonl"
 PIPELINE = EXAMPLES / "pipeline/testsets/review_sentiment_basic_v1.jsonl"
+REVIEWS = EXAMPLES / "pipeline/reviews/testsets"
 PROMPT_EVAL = EXAMPLES / "prompt-eval/test_cases.json"
 REPLAY = EXAMPLES / "replay/rows.jsonl"
 RAG = EXAMPLES / "rag/eval_cases.jsonl"
@@ -41,6 +42,10 @@ INTENDED = [
     (EXAMPLES / "hop/wrappers/flat_result.jsonl", "hop", 3, []),
     (EXAMPLES / "hop/wrappers/view_result.jsonl", "hop", 3, []),
     (PIPELINE, "pipeline", 12, ["batch_without_aggregation", "intermediate_not_evaluated"]),
+    (REVIEWS / "multi_step_sentiment_v2.jsonl", "pipeline", 2, []),
+    (REVIEWS / "customer_reviews_batch_v2.jsonl", "pipeline", 6, []),
+    (REVIEWS / "customer_feedback_full_v2.jsonl", "pipeline", 1, []),
+    (REVIEWS / "customer_feedback_code_v2.jsonl", "pipeline", 1, []),
     (PROMPT_EVAL, "prompt-eval", 14, []),
     (REPLAY, "replay", 12, []),
     (RAG, "rag", 24, []),
@@ -66,9 +71,10 @@ def test_file_is_recognised_and_sound(path: Path, dialect: str, fewest: int, cod
 
 
 def test_every_example_dataset_is_listed_here() -> None:
-    companions = {"project.json", "review_sentiment.yaml", "evalloom.yaml", "prompt.yaml"}
+    companions = {"project.json", "evalloom.yaml", "prompt.yaml"}
     companions |= {"answers.yaml", "judge.yaml", "careful.yaml", "hasty.yaml", "checker.yaml"}
     files = {path for path in EXAMPLES.rglob("*") if path.suffix in (".jsonl", ".json", ".csv", ".yaml")}
+    files -= {path for path in files if {"agents", "pipelines"} & {*path.parts}}
     assert files - {path for path, *_ in INTENDED} == {path for path in files if path.name in companions} | {FAULTY}
 
 
@@ -142,9 +148,10 @@ def test_hop_result_files_are_read_in_both_wrappers() -> None:
 
 
 def test_pipeline_steps_are_those_of_the_testset() -> None:
-    steps = steps_of(str(EXAMPLES / "pipeline/pipelines/review_sentiment.yaml"))
-    codes = {finding.code for finding in lint([str(PIPELINE)], LintOptions(rules=Rules(steps=steps))).findings()}
-    assert "analyze_batch" in steps and "unknown_step" not in codes
+    rules = with_pipeline(Rules(), str(EXAMPLES / "pipeline/pipelines/review_sentiment.yaml"))
+    codes = {finding.code for finding in lint([str(PIPELINE)], LintOptions(rules=rules)).findings()}
+    assert rules.steps and "analyze_batch" in rules.steps
+    assert codes == {"batch_without_aggregation", "intermediate_not_evaluated"}
     assert "unknown_step" in {finding.code for finding in check(PIPELINE, rules=Rules(steps=frozenset("x"))).findings}
 
 

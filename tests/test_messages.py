@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "messages.md"
 EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonFault", "finding", "_finding"), 0),
-    "InvalidData": 0,
+    **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_complain"), 0),
     "_at": 1,
 }
 

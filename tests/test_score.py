@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evalloom.dialects.promptfoo import DIALECT as PROMPTFOO
 from evalloom.errors import BudgetSpent
 from evalloom.matchers import Grade, Services
-from evalloom.model import Case, Check, Origin, Output, Request, Response, Run, Scored, Usage
+from evalloom.model import Case, Check, Origin, Output, Request, Response, Run, Scored, Status, Usage, Verdict
 from evalloom.score import grade_now, negated, score
 
 YES, NO, UNSURE = Check("contains", "y"), Check("contains", "n"), Check("meteor", "y")
@@ -152,3 +152,14 @@ def test_a_spent_budget_stops_scoring() -> None:
     case = Case("c", {}, (Check("judge", "a"), Check("judge", "b")))
     with pytest.raises(BudgetSpent):
         asyncio.run(score(case, Run("k", "c"), Services(judge)))
+
+
+@pytest.mark.req("PIPE-14", "PIPE-15")
+@pytest.mark.parametrize(
+    ("run", "status", "name"),
+    [(Run("k", "c", skipped="why"), "skipped", "conditions"), (Run("k", "c", blocked="why"), "blocked", "depends_on")],
+)
+def test_a_run_that_did_not_take_place_is_held_to_nothing(run: Run, status: Status, name: str) -> None:
+    case = Case("c", {}, (YES, Check("judge", "is it right")))
+    expected = Scored("k", status, verdicts=[Verdict(name, name, "", status, reason="why")])
+    assert grade_now(case, run, Services()) == expected == asyncio.run(score(case, run, Services()))

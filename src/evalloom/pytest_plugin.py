@@ -102,7 +102,7 @@ class CaseItem(pytest.Item):
             # pytest's short summary shows the first line, so the reason comes first.
             raise CaseFailed([*(line.strip() for line in reasons), head])
         if scored.status != "passed":
-            reasons = [verdict.reason for verdict in scored.verdicts if verdict.status == "unscored"]
+            reasons = [verdict.reason for verdict in scored.verdicts if verdict.status == scored.status]
             pytest.skip(f"{scored.status}: {'; '.join(reasons) or 'nothing is expected of it'}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

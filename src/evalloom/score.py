@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from evalloom.matchers import Grade, Seen, Services, by_kind, why_unknown
+from evalloom.matchers.blame import blamed
 from evalloom.matchers.matcher import number_of, show
 from evalloom.matchers.where import Missing, find
 from evalloom.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
@@ -28,10 +29,22 @@ class _Part(NamedTuple):
     weight: float
 
 
-def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
-    """The score of a run whose checks all answer at once; None where one of them must ask, which is for `score`."""
+def without_output(run: Run) -> Scored:
+    """The score of a run that gave nothing to check: it met an error, was skipped or was blocked."""
     if run.error:
         return Scored(run.key, "error")
+    if run.skipped:
+        reason = run.skipped.removeprefix("conditions: ")
+        verdict = Verdict("conditions", "conditions", "", "skipped", reason=reason)
+    else:
+        verdict = Verdict("depends_on", "depends_on", "", "blocked", reason=run.blocked)
+    return Scored(run.key, verdict.status, verdicts=[verdict])
+
+
+def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
+    """The score of a run whose checks all answer at once; None where one of them must ask, which is for `score`."""
+    if run.error or run.skipped or run.blocked:
+        return without_output(run)
     grades: list[Grade] = []
     for check in case.checks:
         grade = _grade(check, case, run)
@@ -43,8 +56,8 @@ def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
 
 async def score(case: Case, run: Run, services: Services) -> Scored:
     """The score of a run; its checks ask side by side."""
-    if run.error:
-        return Scored(run.key, "error")
+    if run.error or run.skipped or run.blocked:
+        return without_output(run)
     grades = [_grade(check, case, run) for check in case.checks]
     waiting = [
         asyncio.ensure_future(_ask(check, case, run, services))
@@ -114,11 +127,12 @@ def _scored(case: Case, run: Run, grades: list[Grade]) -> Scored:
     if any(check.options and not check.options.keys().isdisjoint(_SET) for check in checks):
         parts = _join_sets(checks, verdicts, parts)
     status, mean = _outcome(parts, number_of(case.meta.get("threshold")) if case.meta else None)
+    verdicts, step = blamed(run.trace, verdicts) if status == "failed" and run.output.steps else (verdicts, "")
     usage = NO_USAGE
     for grade in grades:
         if grade.usage is not NO_USAGE:
             usage += grade.usage
-    return Scored(run.key, status, mean, verdicts, usage)
+    return Scored(run.key, status, mean, verdicts, usage, step=step)
 
 
 def _verdict(check: Check, grade: Grade) -> Verdict:

@@ -38,7 +38,7 @@ def test_version_needs_no_library(evalloom: Evalloom) -> None:
     ("typed", "hint"),
     [
         ("validat", "Did you mean 'validate'?"),
-        ("zzz", "Commands: run, score, stats, batches, validate"),
+        ("zzz", "Commands: run, score, compare, baseline, batches, stats, pipeline, validate"),
         ("shcema", "Did you mean 'schema'?"),
     ],
 )

@@ -92,7 +92,7 @@ def test_several_reports_by_extension(evalloom: Evalloom, folder: Path) -> None:
         (["--dialect", "ragg"], 2, "got 'ragg'. Did you mean 'rag'? [unknown_dialect]"),
         (["--map", "query"], 2, "--map: expected new_name=name_in_file, got 'query' [bad_map]"),
         (["--root", "nowhere"], 3, "--root nowhere: there is no such folder [root_missing]"),
-        (["--pipeline", "nowhere.yaml"], 2, "[pipeline_unreadable]"),
+        (["--pipeline", "nowhere.yaml"], 2, "[pipeline_missing]"),
         (["--contract", "nowhere.md"], 2, "[contract_unreadable]"),
         (["-o", "good.jsonl/r.json"], 3, "[cannot_write]"),
     ],
@@ -205,7 +205,7 @@ def test_encoding(evalloom: Evalloom, folder: Path) -> None:
 
 
 def test_pipeline_tells_the_steps(evalloom: Evalloom, folder: Path) -> None:
-    (folder / "pipeline.yaml").write_text("id: p\nsteps:\n  - id: clean\n")
+    (folder / "pipeline.yaml").write_text("id: p\nsteps:\n  - {id: clean, prompt: x}\n")
     record = {"id": "a", "inputs": {"x": 1}, "step_inputs": {"claen": {"y": 2}}, "expected_outputs": {"output": "z"}}
     (folder / "set_basic_v1.jsonl").write_text(json.dumps(record))
     done = evalloom("validate", "set_basic_v1.jsonl", "--pipeline", "pipeline.yaml")

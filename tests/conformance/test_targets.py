@@ -44,6 +44,10 @@ def spec_of(kind: str, way: str, folder: Path, port: int = 9, edit: str = "") ->
         return {"http": f"http://127.0.0.1:{port}/{way}{edit}"}
     if kind == "command":
         return {"command": COMMANDS[way] + (f" '{edit}'" if edit else "")}
+    if kind == "pipeline":
+        (folder / "conforming.py").write_text(CODE + f"# {edit}\n")
+        (folder / "p.yaml").write_text(f"steps: [{{id: echoed, code_ref: 'conforming.py:{way}'}}]")
+        return {"pipeline": "p.yaml"}
     raise AssertionError(f"say here how a target of the new kind {kind!r} echoes, hangs and fails")
 
 
@@ -104,7 +108,8 @@ async def called(
 def value_of(kind: str, output: Output | CallError) -> Any:
     """What an echo gave back, as the inputs it came from."""
     assert isinstance(output, Output), output
-    return json.loads(output.value) if kind == "prompt" else output.value
+    value = output.value["echoed"] if kind == "pipeline" else output.value
+    return json.loads(value) if kind == "prompt" else value
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])

@@ -103,3 +103,14 @@ def test_tokens_are_about_one_per_chinese_character_and_a_quarter_of_others() ->
 @given(st.text(), st.text())
 def test_more_text_is_never_fewer_tokens(first: str, second: str) -> None:
     assert estimate_tokens(first) <= estimate_tokens(first + second) <= estimate_tokens(first) + estimate_tokens(second)
+
+
+def test_another_model_has_a_price_of_its_own() -> None:
+    others = {"large": Prices(20, 100)}
+    metered = Metered(scripted(), Budget(), Prices(2, 10), others)
+
+    def cost(model: str) -> Usage:
+        return asyncio.run(metered(Request(ASK.messages, {"model": model}))).usage
+
+    assert cost("large").cost == 0.07
+    assert cost("unheard of").unpriced == 1

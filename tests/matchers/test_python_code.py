@@ -11,6 +11,7 @@ import pytest
 from evalloom.errors import EvalloomError
 from evalloom.matchers import Grade, Seen, Services, by_kind, functions_of, parse_check
 from evalloom.model import Case, Check, Origin, Output
+from evalloom.sandbox import why_unavailable
 
 
 def ask(check: Check, value: Any = "x", services: Services | None = None, file: str = "") -> Grade:
@@ -69,6 +70,10 @@ def test_what_functions_may_answer(function: Any, passed: bool | None, score: fl
     assert (found.passed, found.score) == (passed, score)
 
 
+isolated = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+
+
+@isolated
 def test_code_of_a_data_file_runs_only_when_allowed(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WORD = 'x'\n")
     (tmp_path / "own_checks_a.py").write_text("from beside import WORD\ndef good(value):\n    return value == WORD\n")
@@ -80,11 +85,50 @@ def test_code_of_a_data_file_runs_only_when_allowed(tmp_path: Path) -> None:
     assert ask(check, services=Services(functions=functions_of([check], tmp_path))).passed
 
 
+OWN = """
+import sys, time
+def read(value): return open(value).read()
+def together(value): return "pytest" in sys.modules
+def about(value, case): return (value, case["id"], case["inputs"], case["tags"]) == ("x", "c", {"q": 1}, [])
+def half(value, *rest): return {"score": len(rest) / 2}
+def refuse(value): assert value == "y", "expected y"
+def odd(value): return {1: 2}
+def wait(value): time.sleep(600)
+async def later(value): return value == "x"
+"""
+
+
+@isolated
+@pytest.mark.req("PIPE-12")
+@pytest.mark.parametrize(
+    ("name", "value", "passed", "said"),
+    [
+        ("read", __file__, None, "PermissionError"),
+        ("together", "x", False, "gave false"),
+        ("about", "x", True, ""),
+        ("half", "x", True, ""),
+        ("later", "x", True, ""),
+        ("refuse", "x", False, "expected y (own.py:7)"),
+        ("odd", "x", None, "no JSON"),
+        ("wait", "x", None, "no answer within 0.3 s [code_timeout]; timeout_s sets"),
+        ("nope", "x", None, "there is no 'nope' in own"),
+    ],
+)
+def test_code_of_a_data_file_runs_in_the_sandbox(
+    name: str, value: Any, passed: bool | None, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    check = Check("python", f"own:{name}", options={"timeout_s": 0.3} if name == "wait" else {})
+    found = ask(check, value, Services(allow_code=True), f"{tmp_path.as_posix()}/cases.jsonl")
+    assert found.passed is passed and said in found.reason
+
+
 def test_code_inside_a_file_never_runs() -> None:
     found = ask(Check("python", "__import__('os').getpid() > 0"), services=Services(allow_code=True))
     assert found.passed is None and "module:function" in found.reason
 
 
+@isolated
 def test_functions_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "own_checks_b.py").write_text("raise RuntimeError('boom')\n")
     for name, said in (("own_checks_b:f", "boom"), ("own_checks_c:f", "cannot import"), ("json:nope", "there is no")):

@@ -14,8 +14,11 @@ from evalloom.errors import EvalloomError, did_you_mean
 COMMANDS = {
     "run": "Run cases against a target, score them, and keep a record.",
     "score": "Score a batch again, without running anything.",
-    "stats": "Say how the HOP results in a folder fared, and compare profiles.",
+    "compare": "Say whether a batch is better or worse than a baseline.",
+    "baseline": "Keep what a batch came to, to compare later ones with it.",
     "batches": "List, show and remove the batches that were run.",
+    "stats": "Say how the HOP results in a folder fared, and compare profiles.",
+    "pipeline": "Show how data goes through a pipeline, and what is wrong with it.",
     "validate": "Say what is wrong with test files, before a run is paid for.",
     "convert": "Write the cases of a file in another format.",
     "inspect": "Show what is in a file: dialect, cases, tags, fields, a sample.",

@@ -15,11 +15,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _SUFFIXES = " ".join(reporter.suffix for reporter in RUN_REPORTERS)
 _WHAT = (
     click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml."),
-    click.option("--target", default="", help="prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK"),
+    click.option(
+        "--target",
+        default="",
+        help="prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK, pipeline:FILE",
+    ),
     click.option("--profile", "profiles", multiple=True, metavar="P", help="A profile or llm; may be repeated."),
     click.option("-j", "--concurrency", type=int, metavar="N", help="Runs at once; 16 by default."),
     click.option("--repeat", type=int, metavar="N", help="Run each case N times."),
-    click.option("--variants", multiple=True, metavar="A,B", help="Variants of a pipeline."),
+    click.option("--variants", multiple=True, metavar="A,B", help="Variants of a pipeline, side by side."),
 )
 _HOW = (
     click.option("--limit", type=int, metavar="N", help="Only the first N cases."),
@@ -27,7 +31,7 @@ _HOW = (
     click.option("--filter", "filter", metavar="EXPR", help="Only cases for which this holds, e.g. 'len(text) < 80'."),
     click.option("--judge", default="", metavar="LLM", help="Who answers for judge checks."),
     click.option("--no-cache", is_flag=True, help="Ask again what was answered before at temperature 0."),
-    click.option("--allow-code", is_flag=True, help="Run code that data files name. Only for files you trust."),
+    click.option("--allow-code", is_flag=True, help="Run code of data files, in a sandbox."),
     click.option("--skip-invalid", is_flag=True, help="Run the cases without errors; count the others as error."),
     click.option("--resume", is_flag=True, help="Go on with the newest batch of this dataset, target and profiles."),
     click.option("--resume-from", default="", metavar="BATCH", help="Take over what still holds from this batch."),

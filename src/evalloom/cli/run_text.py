@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from evalloom.analyse.tally import STATUSES, Figures
-from evalloom.model import Mismatch, Run, Scored, Verdict
+from evalloom.model import Mismatch, Record, Run, Scored, Verdict
 from evalloom.reports.lint import printable, tell
 from evalloom.workbench.dry_run import Ahead
 from evalloom.workbench.results import Results
@@ -69,6 +69,8 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
     yield head, _STYLES.get(scored.status, "yellow")
     if run.error:
         yield f"    {short(run.error, _MESSAGE_WIDTH)}", ""
+    if scored.step:
+        yield f"    first went wrong at step {printable(repr(scored.step))}", "bold"
     for verdict in scored.verdicts:
         if verdict.status != "passed" or with_trace:
             yield from _verdict_lines(verdict)
@@ -83,16 +85,28 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
 
 def _trace_lines(run: Run) -> Iterator[Line]:
     for entry in run.trace:
-        yield f"    trace: {printable(str(entry.get('type')))}", "bold"
+        yield f"    trace: {printable(_entry_head(entry))}", "bold"
         text = json.dumps(entry, ensure_ascii=False, indent=2, default=str)
         for line in text.splitlines():
             yield f"      {printable(line)}", "dim"
 
 
+def _entry_head(entry: Record) -> str:
+    """What an entry of the trace is about; a step also says how it fared."""
+    if entry.get("type") != "step":
+        return str(entry.get("type"))
+    told = [str(entry.get("status")), *([seconds(entry["duration_s"])] if "duration_s" in entry else [])]
+    told += [tell(entry["items"], "item")] if "items" in entry else []
+    told += [f"{entry['failed_items']} failed"] if "failed_items" in entry else []
+    told += [tell(entry["tokens"], "token")] if "tokens" in entry else []
+    return f"step {entry['step']!r}: {', '.join(told)}"
+
+
 def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
     word = "" if verdict.status == "failed" else f" {verdict.status}"
     reason = short(verdict.reason)
-    yield f"    {printable(verdict.name)}{word}: {reason or 'as expected'}", ""
+    follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
+    yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason or 'as expected'}", ""
     for mismatch in verdict.mismatches[:3]:
         line = _mismatch(mismatch)
         # The reason of a check on the whole output says the same already.
@@ -183,6 +197,8 @@ def dry_run_lines(ahead: Ahead) -> Iterator[Line]:
     yield f"profiles  {printable(', '.join(ahead.profiles))}", ""
     there = f", {ahead.there} of them in {ahead.batch} already" if ahead.there else ""
     yield f"runs      {ahead.total}{there}; {ahead.to_run} to run", "bold"
+    if ahead.skipped:
+        yield f"skipped   {ahead.skipped} of them, by their conditions", ""
     if ahead.errors:
         yield f"errors    {ahead.errors} of them before anything is sent: {short(ahead.first_error)}", "red"
     if ahead.tokens_low is None:

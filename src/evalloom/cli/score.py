@@ -26,7 +26,7 @@ from evalloom.workbench.rescore import CASE, Rescore, rescore
 @click.option("--threshold", "thresholds", multiple=True, metavar="NAME=X", help="For a check, a kind, or 'case'.")
 @click.option("-j", "--concurrency", type=click.IntRange(1), default=16, show_default=True, help="Judgements at once.")
 @click.option("--no-cache", is_flag=True, help="Ask the judge again what it was asked before.")
-@click.option("--allow-code", is_flag=True, help="Run code that data files name. Only for files you trust.")
+@click.option("--allow-code", is_flag=True, help="Run code of data files, in a sandbox.")
 @click.option("-o", "--output", multiple=True, metavar="FILE", help="Also write the results: .json .jsonl .csv .xml")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def command(

@@ -13,7 +13,7 @@ from evalloom.dialects.mapping import parse_mapping
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
 from evalloom.settings import find_datasets
-from evalloom.workbench.lint import LintOptions, lint, steps_of
+from evalloom.workbench.lint import LintOptions, lint, with_pipeline
 
 
 @click.command("validate")
@@ -22,7 +22,7 @@ from evalloom.workbench.lint import LintOptions, lint, steps_of
 @click.option("--root", default=".", help="Folder that expected_sources are relative to.")
 @click.option("--check-sources-exist", is_flag=True, help="RAG: every expected source must exist under --root.")
 @click.option("--check-must-include-in-sources", is_flag=True, help="RAG: look for must_include in the sources.")
-@click.option("--pipeline", default="", metavar="FILE", help="Pipeline: check step ids against this pipeline.")
+@click.option("--pipeline", default="", metavar="FILE", help="Pipeline: check steps and inputs against this pipeline.")
 @click.option("--contract", default="", metavar="FILE", help="HOP: metainfo.md, YAML or FILE.py[:function].")
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 @click.option(
@@ -71,8 +71,8 @@ def command(
         check_sources_exist=check_sources_exist,
         check_must_include_in_sources=check_must_include_in_sources,
         contract=read_contract(contract) if contract else None,
-        steps=steps_of(pipeline) if pipeline else None,
     )
+    rules = with_pipeline(rules, pipeline) if pipeline else rules
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
     report = lint(paths or find_datasets(), options)
     if format_name == "text" and not as_json:

@@ -115,8 +115,11 @@ class Llms:
         # As a judge and as itself an llm is one and the same.
         if (llm.name, maker) not in self._answering:
             self._answering[llm.name, maker] = self._answer(llm, maker)
-        price = FREE if llm.protocol in OFFLINE else llm.price or self._known.prices.get(llm.model)
-        return Metered(self._answering[llm.name, maker], self.budget, price)
+        if llm.protocol in OFFLINE:
+            return Metered(self._answering[llm.name, maker], self.budget, FREE)
+        price = llm.price or self._known.prices.get(llm.model)
+        known = {**self._known.prices, **({llm.model: price} if price else {})}
+        return Metered(self._answering[llm.name, maker], self.budget, price, known)
 
     def _answer(self, llm: LlmSettings, maker: Maker) -> Llm:
         """Who really answers, within limits and tried again where that helps."""

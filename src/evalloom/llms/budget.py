@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -57,16 +58,22 @@ class Budget:
 class Metered:
     """An llm whose answers say what they cost, and that is not asked once the budget is spent."""
 
-    def __init__(self, llm: Llm, budget: Budget, price: Price | None = None) -> None:
+    def __init__(
+        self, llm: Llm, budget: Budget, price: Price | None = None, others: Mapping[str, Price] | None = None
+    ) -> None:
+        """`others` are the prices of the models that a request may name instead; None where they cost the same."""
         self._llm = llm
         self._budget = budget
         self._price = price
+        self._others = others
 
     async def __call__(self, request: Request) -> Response:
         """The answer with its cost. Calls that are in flight when a limit is reached are still paid for."""
         self._budget.check()
         response = await self._llm(request)
-        usage = priced(response.usage, self._price)
+        other = request.params.get("model")
+        price = self._price if other is None or self._others is None else self._others.get(other)
+        usage = priced(response.usage, price)
         self._budget.spend(usage)
         return msgspec.structs.replace(response, usage=usage)
 

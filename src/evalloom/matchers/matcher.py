@@ -43,7 +43,7 @@ class Services(Struct, frozen=True):
     """Whom a matcher may ask.
 
     `functions` are the Python functions that the user named in a trusted place (settings, Python), by that name. Code
-    that only a data file names is loaded when `allow_code` says so.
+    that only a data file names runs in the sandbox when `allow_code` says so.
     """
 
     judge: Llm | None = None

@@ -1,8 +1,9 @@
 """Checks that are Python functions of the user: `module:function`, called with the value and the case.
 
-Code that a data file names is not ours to run. A function runs when the user named it in a trusted place (the
-`functions` of the services), handed it over in Python (`options["function"]`: no file can hold a function), or said
-`--allow-code`. A text that is code itself is never run.
+Code that a data file names is not ours to run. A function runs in this process when the user named it in a trusted
+place (the `functions` of the services) or handed it over in Python (`options["function"]`: no file can hold a
+function). One that only a data file names runs when the user said `--allow-code`, in the sandbox, where it gets the
+case as a plain dict. A text that is code itself is never run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from evalloom.matchers.matcher import (
     threshold_of,
     unscored,
 )
-from evalloom.model import Case, Check
+from evalloom.model import Check
 from evalloom.threads import Threads
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
@@ -52,19 +53,15 @@ def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Fu
     return found
 
 
-@lru_cache(maxsize=256)
-def _looked_up(name: str, folder: Path) -> Function:
-    function: Function = find_function(name, folder)[0]
-    return function
-
-
 async def _python(check: Check, seen: Seen, services: Services) -> Grade:
-    function = _allowed(check, seen.case, services)
+    function = _allowed(check, services)
     if isinstance(function, Grade):
         return function
     limit = number_of(check.options.get("timeout_s", _TIMEOUT_S))
     if limit is None or limit <= 0:
         return bad_option("timeout_s", "a number of seconds", check.options["timeout_s"])
+    if function is None:
+        return await _grade_in_sandbox(check, seen, limit)
     try:
         async with asyncio.timeout(limit) as clock:
             answer = await _called(function, seen)
@@ -84,6 +81,25 @@ async def _python(check: Check, seen: Seen, services: Services) -> Grade:
     return _grade_of(answer, check)
 
 
+async def _grade_in_sandbox(check: Check, seen: Seen, limit: float) -> Grade:
+    """What a function says that only a data file names, looked up beside that file or among the installed packages."""
+    from evalloom.sandbox import Call, Code, Limits, run_code
+
+    case = seen.case
+    told = {"id": case.id, "inputs": case.inputs, "tags": case.tags, "meta": case.meta, "raw": case.raw}
+    code = Code(reference=check.expected, folder=Path(case.origin.file).parent)
+    try:
+        (done,) = await run_code(code, [Call(ordered=(seen.value, told))], Limits(cpu_s=limit, wall_s=limit))
+    except CallError as fault:
+        hint = "; timeout_s sets how long it may take" if fault.code == "code_timeout" else ""
+        return unscored(f"{_shown(check)}: {fault}{hint}")
+    if done.error.startswith("AssertionError"):
+        return failed(f"{_shown(check)}: {show(done.error.removeprefix('AssertionError').lstrip(': '), 200)}")
+    if done.error:
+        return unscored(f"{_shown(check)} raised {done.error}")
+    return _grade_of(done.value, check)
+
+
 async def _called(function: Function, seen: Seen) -> Any:
     """What a function answers; one that is not async runs in a thread, so as not to hold up the other runs."""
     value = copied(seen.value)
@@ -94,7 +110,8 @@ async def _called(function: Function, seen: Seen) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _allowed(check: Check, case: Case, services: Services) -> Function | Grade:
+def _allowed(check: Check, services: Services) -> Function | Grade | None:
+    """The function to call here; None for one that is called in the sandbox; or why there is none."""
     given = check.options.get("function")
     if callable(given):
         function: Function = given
@@ -110,10 +127,7 @@ def _allowed(check: Check, case: Case, services: Services) -> Function | Grade:
         return unscored(f"code inside a data file is not run: {show(name)}; name a function as module:function")
     if not services.allow_code:
         return unscored(f"{name}: code that a data file names is not run unless you say --allow-code")
-    try:
-        return _looked_up(name, Path(case.origin.file).parent)
-    except NoFunction as fault:
-        return unscored(str(fault))
+    return None
 
 
 def takes_case(function: Function) -> bool:

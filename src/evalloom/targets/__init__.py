@@ -7,7 +7,7 @@ from typing import Any
 
 from evalloom.errors import did_you_mean, usage_error
 from evalloom.model import Record, quote
-from evalloom.targets import command, endpoint, hoplet, prompt, python
+from evalloom.targets import command, endpoint, hoplet, pipeline, prompt, python
 from evalloom.targets.python import build_callable
 from evalloom.targets.target import (
     DEFAULTS,
@@ -18,7 +18,7 @@ from evalloom.targets.target import (
     check_keys,
 )
 
-TARGETS: tuple[Kind, ...] = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND, hoplet.KIND)
+TARGETS: tuple[Kind, ...] = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND, hoplet.KIND, pipeline.KIND)
 
 
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:

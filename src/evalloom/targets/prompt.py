@@ -6,11 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from evalloom.asking.marks import mostly_chinese
 from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.model import Context, Output, Record, Request, quote, type_name
+from evalloom.targets.answers import Parser, Unparsed, parse, read_parser
 from evalloom.targets.target import (
     BuiltTarget,
     Kind,
@@ -30,8 +34,14 @@ _DATA_SUFFIXES = (".yaml", ".yml", ".json")
 # A key may go by several names: prompt-lab writes system_prompt and user_template.
 _SYSTEM_KEYS = ("system", "system_prompt")
 _USER_KEYS = ("user", "template", "user_template", "prompt")
-_ABOUT_KEYS = ("name", "description", "version", "author", "notes", "tags", "id", "metadata", "created_at")
-_KEYS = (*_SYSTEM_KEYS, *_USER_KEYS, "messages", "defaults", "params", "json", "schema", "tools")
+ABOUT_KEYS = ("name", "description", "version", "author", "notes", "tags", "id", "metadata", "created_at")
+PARSER_KEYS = ("output_parser", "parser")
+PARAM_KEYS = ("model", "temperature", "max_tokens", "top_p", "seed", "stop", "frequency_penalty", "presence_penalty")
+"""Parameters of the llm that may stand in a prompt without `params` around them."""
+PROMPT_KEYS = (
+    *(*_SYSTEM_KEYS, *_USER_KEYS, "messages", "defaults", "params", "json", "schema", "tools"),
+    *(*PARSER_KEYS, *PARAM_KEYS),
+)
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
@@ -40,7 +50,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         raise bad_spec("template", "either prompt or template", "both")
     path = _path(spec, folder)
     where = path.name if path else "prompt"
-    content = _merged(_read(path) if path else _inline(spec), spec)
+    content = _merged(read_prompt(path) if path else _inline(spec), spec)
     prompt = Prompt(content, where)
     limit = time_limit(spec, options)
     shown = f"prompt:{spec['prompt']}" if path else "prompt"
@@ -62,41 +72,86 @@ KIND = Kind(
     "FILE",
     "a text with holes, sent to the llm of the profile",
     build,
-    ("template", "system", "params", "json", "schema", "tools", "defaults"),
+    ("template", "system", "params", "json", "schema", "tools", "defaults", "output_parser"),
 )
 
 
+_AGAIN = "Your answer could not be read: {fault}. Answer again, with nothing but what was asked for."
+_AGAIN_ZH = "你的回答无法读取：{fault}。请重新回答，只给出所要求的内容。"
+
+
 class Prompt:
-    """Messages to fill and send. What the profile sets wins over the parameters of the prompt."""
+    """Messages to fill and send, and how the answer is read. The parameters of the profile win over its own."""
 
     def __init__(self, content: Record, where: str) -> None:
         _check_keys(content, where)
         messages = _messages(content, where)
         self._fill, needed = _compile_all(messages, where)
-        self._defaults = _object(content, "defaults", where)
-        self._params = _object(content, "params", where)
+        self.defaults = _object(content, "defaults", where)
+        params = {name: content[name] for name in PARAM_KEYS if content.get(name) is not None}
+        self._params = {**params, **_object(content, "params", where)}
+        self._parser = _parser(content, where)
         self._answer = _answer(content, where)
         self._tools = _list(content, "tools", where)
-        self.variables = needed - self._defaults.keys()
-        self.optional = _optional(messages) - needed - self._defaults.keys()
-        self.digest = digest_of("prompt", messages, self._defaults, self._params, self._answer, self._tools)
+        self.names = needed | _optional(messages) | self.defaults.keys()
+        self.variables = needed - self.defaults.keys()
+        self.optional = _optional(messages) - needed - self.defaults.keys()
+        parser = [msgspec.to_builtins(self._parser)] if self._parser.kind != "text" else []
+        self.digest = digest_of("prompt", messages, self.defaults, self._params, self._answer, self._tools, *parser)
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
-        if self._defaults:
-            inputs = {**self._defaults, **inputs}
+        value, tool_calls = await self.ask(inputs, context)
+        return Output(value, {"tool_calls": tool_calls}) if tool_calls else Output(value)
+
+    async def ask(self, inputs: Record, context: Context, pinned: Record | None = None) -> tuple[Any, list[Record]]:
+        """What the answer says, and the tools that it calls. One that cannot be read is asked for again."""
+        request = self._request(inputs, context, pinned or {})
+        parser = self._parser
+        for left in range(parser.retries, -1, -1):
+            response = await context.llm(request)
+            if parser.kind == "text":
+                return response.text, response.tool_calls
+            try:
+                parsed = parse(parser, response.text)
+            except Unparsed as fault:
+                if not left:
+                    raise CallError("unreadable_answer", str(fault)) from None
+                context.trace.append({"type": "repair", "text": f"asked again: {fault}"})
+                request = _again(request, response.text, parser.fix_prompt, str(fault))
+            else:
+                if parsed.repair:
+                    context.trace.append({"type": "repair", "text": parsed.repair})
+                return parsed.value, response.tool_calls
+        raise AssertionError("an llm is asked at least once")
+
+    def _request(self, inputs: Record, context: Context, pinned: Record) -> Request:
+        if self.defaults:
+            inputs = {**self.defaults, **inputs}
         params = {**self._params, **context.profile.params} if self._params else context.profile.params
-        request = Request(self._fill(inputs), params, self._answer, self._tools, context.repeat)
-        response = await context.llm(request)
-        if response.tool_calls:
-            return Output(response.text, {"tool_calls": response.tool_calls})
-        return Output(response.text)
+        return Request(self._fill(inputs), params, self._answer, self._tools, context.repeat, pinned)
+
+
+def _again(request: Request, answer: str, written: str, fault: str) -> Request:
+    """The same question with the answer that could not be read, and what is wrong with it."""
+    told = f"{written}\n{fault}" if written else (_AGAIN_ZH if mostly_chinese(answer) else _AGAIN).format(fault=fault)
+    more = [{"role": "assistant", "content": answer}, {"role": "user", "content": told}]
+    return msgspec.structs.replace(request, messages=request.messages + more)
+
+
+def _parser(content: Record, where: str) -> Parser:
+    given = next((content[key] for key in PARSER_KEYS if content.get(key) is not None), None)
+    parser, faults = read_parser(given)
+    for key, fault in faults:
+        raise _bad(where, f"output_parser.{key}: {fault}")
+    return parser
 
 
 def _path(spec: Record, folder: Path) -> Path | None:
     """The file that a spec names; none where the prompt stands in the spec itself."""
     given = spec.get("prompt")
     # No file name has a line break or a hole in it.
-    if given is None or isinstance(given, dict | list) or (isinstance(given, str) and ("{{" in given or "\n" in given)):
+    is_text = isinstance(given, str) and any(mark in given for mark in ("{{", "{%", "\n"))
+    if given is None or isinstance(given, dict | list) or is_text:
         return None
     if not isinstance(given, str) or not given.strip():
         raise bad_spec("prompt", "a file or a text with {{holes}}", given)
@@ -124,10 +179,10 @@ def _merged(content: Record, spec: Record) -> Record:
     return {**{key: value for key, value in content.items() if key not in hidden}, **beside}
 
 
-def _read(path: Path) -> Record:
+def read_prompt(path: Path) -> Record:
     """What a prompt file says, as an object with `messages`, or `system` and `user`."""
     if path.suffix.lower() in _DATA_SUFFIXES:
-        return _read_fields(path)
+        return read_fields(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -137,7 +192,7 @@ def _read(path: Path) -> Record:
     return {"messages": _cut(text)}
 
 
-def _read_fields(path: Path) -> Record:
+def read_fields(path: Path) -> Record:
     """A YAML or JSON prompt: one object, or a list of messages."""
     rows = list(RowReader(source_of(path)))
     for row in rows:
@@ -259,9 +314,9 @@ def _answer(content: Record, where: str) -> Any:
 
 def _check_keys(content: Record, where: str) -> None:
     for key in content:
-        if key not in _KEYS and key not in _ABOUT_KEYS:
-            hint = did_you_mean(str(key), _KEYS)
-            raise _bad(where, f"{key}: a prompt has no such key; it has {', '.join(_KEYS)}{hint}")
+        if key not in PROMPT_KEYS and key not in ABOUT_KEYS:
+            hint = did_you_mean(str(key), PROMPT_KEYS)
+            raise _bad(where, f"{key}: a prompt has no such key; it has {', '.join(PROMPT_KEYS)}{hint}")
 
 
 def _one_of(keys: tuple[str, ...], content: Record, where: str) -> str:

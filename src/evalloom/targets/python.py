@@ -70,10 +70,14 @@ class PythonTarget:
     """Calls a function with the inputs that it takes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
         self._callee = Callee(function, as_output)
         self._parameters = parameters_of(function)
         self._contexts = self._parameters.annotated(Context)
         required = [name for name in self._parameters.required if name not in self._contexts]
+        self.required = frozenset(required)
+        self.names = frozenset(self._parameters.names) - {*self._contexts, "context"}
+        self.takes_any = self._parameters.takes_any or self._parameters.is_unknown
         self.variables = frozenset(required) if len(required) > 1 else frozenset[str]()
 
     async def __call__(self, inputs: Record, context: Context) -> Output:

@@ -70,6 +70,14 @@ class BuiltTarget(Struct, frozen=True):
     """The inputs that it receives and the outputs that it gives, where it says so."""
     remarks: Callable[[], Iterable[str]] = tuple
     """What there is to tell when the batch is over."""
+    doubts: tuple[str, ...] = ()
+    """What is worth a look before the batch begins."""
+    variants: Mapping[str, str] = {}
+    """The variants that it has, and a digest of each."""
+    steps: Mapping[str, frozenset[str] | None] | None = None
+    """Its steps, where it has some, and which inputs and options a case may give to each; None where any."""
+    dataset: Path | None = None
+    """The dataset that it is run with where none is named."""
 
     async def close(self) -> None:
         await self.closing()

@@ -27,7 +27,7 @@ from evalloom.reports.lint import in_line_order, printable, tell
 from evalloom.settings import FILE_NAME
 from evalloom.workbench.convert import Conversion, convert
 from evalloom.workbench.evaluate import evaluate
-from evalloom.workbench.lint import LintOptions, lint_sources, now, steps_of
+from evalloom.workbench.lint import LintOptions, lint_sources, now, with_pipeline
 from evalloom.workbench.prepare import Asked, prepare
 from evalloom.workbench.results import Results
 
@@ -79,6 +79,7 @@ SUITES = (
     Suite("first", passed=4, failed=1),
     Suite("hop", passed=39, failed=7, error=2),
     Suite("pipeline", passed=11, failed=1, unscored=1),
+    Suite("pipeline/reviews", passed=5, failed=1),
     Suite("prompt-eval", passed=13, failed=3, unscored=1),
     Suite("replay", passed=10, failed=2, unscored=2),
     Suite("rag", passed=20, failed=8),
@@ -104,6 +105,21 @@ EXAMPLES = (
         "pipeline/testsets/review_sentiment_basic_v1.jsonl",
         "pipeline",
         pipeline="pipeline/pipelines/review_sentiment.yaml",
+    ),
+    Example(
+        "pipeline/reviews/testsets/multi_step_sentiment_v2.jsonl",
+        "pipeline",
+        pipeline="pipeline/reviews/pipelines/multi_step_sentiment.yaml",
+    ),
+    Example(
+        "pipeline/reviews/testsets/customer_reviews_batch_v2.jsonl",
+        "pipeline",
+        pipeline="pipeline/reviews/pipelines/customer_reviews.yaml",
+    ),
+    Example(
+        "pipeline/reviews/testsets/customer_feedback_full_v2.jsonl",
+        "pipeline",
+        pipeline="pipeline/reviews/pipelines/customer_feedback.yaml",
     ),
     Example("prompt-eval/test_cases.json", "prompt-eval"),
     Example("replay/rows.jsonl", "replay"),
@@ -270,8 +286,8 @@ def _check(examples: Path, example: Example) -> Checked:
         root=examples / example.root,
         check_sources_exist=bool(example.root),
         check_must_include_in_sources=bool(example.root),
-        steps=steps_of(str(examples / example.pipeline)) if example.pipeline else None,
     )
+    rules = with_pipeline(rules, str(examples / example.pipeline)) if example.pipeline else rules
     source = Source(example.file, examples / example.file)
     return lint_sources([source], LintOptions(rules=rules)).checked[0]
 

@@ -123,7 +123,7 @@ default: {answer: true, reason: It sounds positive.}
 
 _PIPELINE = Suite(
     "testsets/greeting_basic_v1.jsonl",
-    "python:greeting:greet",
+    "pipeline:pipelines/greeting.yaml",
     {
         "testsets/greeting_basic_v1.jsonl": "// Lines that begin with // are comments. 以 // 开头的行是注释。\n"
         + _jsonl(
@@ -151,26 +151,48 @@ _PIPELINE = Suite(
                 },
             ]
         ),
-        "greeting.py": '''\
-"""What is tested: two steps, and a batch of names. Put your own in its place."""
+        "pipelines/greeting.yaml": """\
+# What is tested: a name is cleaned and greeted; a batch of names is greeted one by one, and counted. Put your own here.
+id: greeting
+inputs:
+  - {name: name, required: false}
+  - {name: tone, default: friendly}
 
-from evalloom.model import Context, Output, Request
+# A case has one name or a batch of them: an optional step is left out where the case has nothing for it.
+steps:
+  - id: clean_name
+    code_ref: "greeting:clean_name"
+    input_mapping: {name: name}
+    required: false
+
+  - id: greet
+    prompt: "Write a {tone} greeting for {name}."
+    input_mapping: {name: clean_name, tone: tone}
+    output_key: output
+    required: false
+
+  - id: greet_all
+    prompt: "Write a {tone} greeting for {name}."
+    input_mapping: {items: batch_items, tone: tone}
+    batch_mode: true
+    output_key: greetings
+    required: false
+
+  - id: count
+    type: batch_aggregator
+    aggregation_strategy: stats
+    input_mapping: {items: greetings}
+    required: false
+
+outputs: [output, greetings]
+""",
+        "pipelines/greeting.py": '''\
+"""The code steps of greeting.yaml."""
 
 
-async def greet(context: Context, name: str = "", tone: str = "friendly") -> Output:
-    """A greeting for one name; for a batch of names, their greetings and how many there are."""
-    items = context.case.meta.get("batch_items")
-    if items:
-        greetings = [await write(context, item["name"], tone) for item in items]
-        return Output({"greetings": greetings}, aggregation={"total_items": len(items)})
-    clean_name = name.strip().title()
-    return Output(await write(context, clean_name, tone), steps={"clean_name": clean_name})
-
-
-async def write(context: Context, name: str, tone: str) -> str:
-    prompt = f"Write a {tone} greeting for {name}."
-    response = await context.llm(Request([{"role": "user", "content": prompt}]))
-    return response.text
+def clean_name(name: str) -> str:
+    """A name without blanks around it, in title case."""
+    return name.strip().title()
 ''',
         "answers.yaml": """\
 # The first rule that fits the prompt answers; what its pattern found fills the template.

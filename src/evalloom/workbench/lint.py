@@ -17,11 +17,11 @@ from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import Mapping, parse_mapping
 from evalloom.dialects.rag import forget_sources
 from evalloom.errors import EvalloomError, usage_error
-from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES, RowReader
-from evalloom.files.rows import Row
+from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
 from evalloom.model import Checked, Finding, Origin
 from evalloom.reports.lint import LintReport
+from evalloom.targets.pipeline import PipelineTarget, sound, steps_taken
 from evalloom.validate import validate
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
@@ -164,17 +164,14 @@ def _as_info(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity="info")
 
 
-def steps_of(pipeline: str) -> frozenset[str]:
-    """The step ids of a pipeline file."""
-    rows = list(RowReader(source_of(pipeline)))
-    document = rows[0].value if rows and isinstance(rows[0], Row) else None
-    steps = document.get("steps") if isinstance(document, dict) else None
-    if not isinstance(steps, list):
-        reason = next(
-            (row.message for row in rows if not isinstance(row, Row)), "expected an object with a list 'steps'"
-        )
-        raise usage_error("pipeline_unreadable", f"--pipeline {pipeline}: {reason}")
-    return frozenset(str(step["id"]) for step in steps if isinstance(step, dict) and "id" in step)
+def with_pipeline(rules: Rules, file: str) -> Rules:
+    """Rules that also hold a testset against a pipeline; its functions are not loaded, so they may take anything."""
+    # Deferred: most files are checked without a pipeline.
+
+    found = sound(Path(file))
+    assert found.pipeline is not None
+    taken = steps_taken(PipelineTarget(found.flows, {}, may_run_code=False))
+    return msgspec.structs.replace(rules, steps=frozenset(taken), takes=taken, inputs=found.pipeline.required)
 
 
 def now() -> str:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from evalloom.dialects import pipeline as dialect
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
+from evalloom.dialects.pipeline_beyond import FIELDS as BEYOND
 from evalloom.errors import usage_error
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
@@ -174,7 +175,8 @@ class TestsetLoader:
 
 def _record(case: TestCase) -> Record:
     """The fields of a case as they stand, wrong types and all, so that they can be held against the format."""
-    return {
+    beyond = {name: value for name, value in case.raw_data.items() if name in BEYOND}
+    return beyond | {
         name: getattr(case, name)
         for name in dialect.FIELDS
         if getattr(case, name) != dialect.DEFAULTS[name] or name == "id"

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom import settings
+from evalloom import sandbox, settings
 from evalloom.analyse import gates
-from evalloom.errors import EvalloomError, usage_error
+from evalloom.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.files.source import Source
 from evalloom.llms import OFFLINE
 from evalloom.matchers import functions_of, parse_check
@@ -52,9 +52,7 @@ def _plan(asked: Asked, known: Settings) -> Plan:
     options = msgspec.structs.replace(known.run, **asked.options)
     _check_options(options, known)
     target = _target(asked, known, options)
-    if options.variants:
-        raise usage_error("no_variants", f"--variants: the target {target.name} has none; a pipeline may have")
-    profiles = _profiles(known, options, target)
+    profiles = _with_variants(_profiles(known, options, target), options.variants, target)
     judge = asked.judge or known.judge
     for name in [*(name for one in profiles for name in (one.run, one.verify)), judge, known.embeddings]:
         if name and not asked.replay:
@@ -66,7 +64,7 @@ def _plan(asked: Asked, known: Settings) -> Plan:
         profiles,
         known,
         options,
-        sources=() if asked.given else _sources(asked, known),
+        sources=() if asked.given else _sources(asked, known, target),
         given=asked.given,
         reading=_reading(asked.reading, target),
         checks=checks,
@@ -79,7 +77,12 @@ def _plan(asked: Asked, known: Settings) -> Plan:
 
 
 def _reading(reading: Reading, target: BuiltTarget) -> Reading:
-    """How datasets are read: held against the contract that a hoplet declares, and against no other."""
+    """How datasets are read: held against the contract that a hoplet declares, or the steps that a pipeline has."""
+    if target.steps is not None:
+        rules = msgspec.structs.replace(
+            reading.rules, steps=frozenset(target.steps), takes=target.steps, inputs=target.variables
+        )
+        return msgspec.structs.replace(reading, rules=rules)
     if target.kind != "hoplet" or reading.rules.contract is not None:
         return reading
     rules = msgspec.structs.replace(reading.rules, contract=target.contract, has_no_contract=target.contract is None)
@@ -114,7 +117,11 @@ def _check_options(options: RunSettings, known: Settings) -> None:
 
 
 def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
-    given = TargetOptions(options.timeout_s, settings.environment(known.folder), tuple(settings.secrets(known)))
+    if asked.allow_code:
+        refuse_without_sandbox()
+    given = TargetOptions(
+        options.timeout_s, settings.environment(known.folder), tuple(settings.secrets(known)), asked.allow_code
+    )
     if isinstance(asked.target, BuiltTarget):
         return asked.target
     if asked.target:
@@ -124,8 +131,14 @@ def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
         return build({**known.target, "timeout_s": options.timeout_s}, known.folder, given)
     if known.target:
         return build(known.target, known.folder, given)
-    message = "name what is tested: --target prompt:FILE, python:module:function, http:URL, command:… or hoplet:TASK"
-    raise usage_error("no_target", f"{message}, or 'target:' in {settings.FILE_NAME}")
+    forms = "prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK or pipeline:FILE"
+    raise usage_error("no_target", f"name what is tested: --target {forms}, or 'target:' in {settings.FILE_NAME}")
+
+
+def refuse_without_sandbox() -> None:
+    """Raises where a process cannot be isolated: code of data files runs isolated or not at all (PIPE-12)."""
+    if why := sandbox.why_unavailable():
+        raise EvalloomError("no_sandbox", f"--allow-code: code cannot be isolated here: {why}", exit_code=3)
 
 
 def _profiles(known: Settings, options: RunSettings, target: BuiltTarget) -> tuple[Profile, ...]:
@@ -137,8 +150,32 @@ def _profiles(known: Settings, options: RunSettings, target: BuiltTarget) -> tup
     return (settings.first_profile(known),)
 
 
-def _sources(asked: Asked, known: Settings) -> tuple[Source, ...]:
-    paths = list(asked.datasets) or known.datasets
+def _with_variants(profiles: tuple[Profile, ...], variants: list[str], target: BuiltTarget) -> tuple[Profile, ...]:
+    """Each profile once for every variant of the target; without variants, as they are."""
+    if variants and not target.variants:
+        raise usage_error("no_variants", f"--variants: the target {target.name} has none; a pipeline may have")
+    for name in variants:
+        if name not in target.variants:
+            hint = did_you_mean(name, target.variants) or f"; it has {', '.join(target.variants)}"
+            raise usage_error("no_variants", f"--variants: {target.name} has no variant {name!r}{hint}")
+    return (
+        tuple(
+            msgspec.structs.replace(profile, name=f"{profile.name}@{variant}", variant=variant)
+            for profile in profiles
+            for variant in dict.fromkeys(variants)
+        )
+        or profiles
+    )
+
+
+def _sources(asked: Asked, known: Settings, target: BuiltTarget) -> tuple[Source, ...]:
+    paths = list(asked.datasets) or _default_datasets(asked, known, target)
     if not paths:
         raise usage_error("no_dataset", f"name a dataset, or 'datasets:' in {settings.FILE_NAME}")
     return tuple(spooled(source) for source, _ in find_sources(paths, asked.reading.encoding))
+
+
+def _default_datasets(asked: Asked, known: Settings, target: BuiltTarget) -> list[str]:
+    """The datasets that the settings name, or the target; a target of the command line is asked first."""
+    own = [str(target.dataset)] if target.dataset else []
+    return own or known.datasets if asked.target else known.datasets or own

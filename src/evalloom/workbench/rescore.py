@@ -22,6 +22,7 @@ from evalloom.record import Damage, Rescoring, find, manifest, pairs
 from evalloom.settings import Settings
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.plan import now, scoring_digest
+from evalloom.workbench.prepare import refuse_without_sandbox
 from evalloom.workbench.results import Results
 from evalloom.workbench.resume import case_of, tell_damage
 from evalloom.workbench.scoring import Scorer, services
@@ -50,6 +51,8 @@ def rescore(asked: Rescore, warn: Callable[[str], None]) -> Results:
     judge = asked.judge or known.judge
     if judge:
         settings.key_of(settings.llm_of(known, judge))
+    if asked.allow_code:
+        refuse_without_sandbox()
     return run_loop(_rescore(asked, known, judge, warn))
 
 

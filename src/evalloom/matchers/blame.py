@@ -1,0 +1,59 @@
+"""Which step of a pipeline went wrong first, and which failures only follow from it."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from evalloom.model import Record, Verdict
+
+_OF_NO_STEP = ("latency", "tokens", "cost")
+
+
+def blamed(trace: list[Record], verdicts: list[Verdict]) -> tuple[list[Verdict], str]:
+    """The verdicts, those marked that follow from an earlier failure, and the first step that went wrong.
+
+    A step went wrong when a check on it failed, when it failed itself, or when an item of its batch did. A failed check
+    on an output is one on the step that makes it.
+    """
+    steps = {entry["step"]: entry for entry in trace if entry.get("type") == "step"}
+    blamable = [one.status == "failed" and one.kind not in _OF_NO_STEP for one in verdicts]
+    places = [_step_of(one.where, steps) if can else "" for one, can in zip(verdicts, blamable, strict=True)]
+    checked = {step for one, step in zip(verdicts, places, strict=True) if not one.where.startswith("output")}
+    broken = {step for step, entry in steps.items() if entry.get("status") == "failed" or entry.get("failed_items")}
+    order = {step: number for number, step in enumerate(steps)}
+    # What a step waits for has begun before it, so one pass finds all that stands before each.
+    before: dict[str, set[str]] = {}
+    for step, entry in steps.items():
+        before[step] = set(entry["needs"]).union(*(before.get(need, ()) for need in entry["needs"]))
+
+    def cause_of(verdict: Verdict, step: str) -> str:
+        earlier = (checked | broken) & before.get(step, set())
+        own = {step} & checked if verdict.where.startswith("output") else set()
+        return min((earlier | own) - {""}, key=order.__getitem__, default="")
+
+    marked = [
+        structs.replace(one, follows=cause) if step and (cause := cause_of(one, step)) else one
+        for one, step in zip(verdicts, places, strict=True)
+    ]
+    wrong = ({*places} | broken) - {""}
+    return marked, min(wrong, key=order.__getitem__, default="")
+
+
+def _step_of(where: str, steps: dict[str, Record]) -> str:
+    """The step whose output a check looks at; empty when it is none in particular."""
+    root, _, rest = where.partition(".")
+    if root == "steps":
+        return next((step for step in steps if _is_inside(rest, step)), "") or _maker(rest, steps)
+    if root.startswith("aggregation"):
+        return next((step for step in reversed(steps) if steps[step]["kind"] == "batch_aggregator"), "")
+    return _maker(rest or root, steps) if root == "output" else ""
+
+
+def _maker(path: str, steps: dict[str, Record]) -> str:
+    made = ((step, key) for step, entry in steps.items() for key in (*entry.get("outputs", ()), entry["output_key"]))
+    return next((step for step, key in made if _is_inside(path, key)), "")
+
+
+def _is_inside(path: str, name: str) -> bool:
+    """Whether a path is a name, or leads further into what it stands for."""
+    return path == name or (path.startswith(name) and path[len(name)] in ".[")

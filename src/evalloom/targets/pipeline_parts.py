@@ -1,0 +1,166 @@
+"""What a step does with its inputs: it asks a prompt, calls a function, runs code in the sandbox, or aggregates."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from evalloom import sandbox
+from evalloom.errors import CallError
+from evalloom.model import Context, Record, type_name
+from evalloom.targets.aggregate import aggregate, read_options, renamed
+from evalloom.targets.pipeline_file import AGGREGATOR_KEYS, STEP_KEYS, Step
+from evalloom.targets.pipeline_prompts import StepPrompt
+from evalloom.targets.python import PythonTarget
+
+_PINNED = ("temperature", "max_tokens", "top_p")
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "prompt": ("model", "model_override", *_PINNED),
+    "code_node": ("code", "language"),
+    "batch_aggregator": AGGREGATOR_KEYS,
+}
+_COMMON_OPTIONS = ("timeout", "required", "batch_size", "concurrent", "max_workers")
+_ENTRIES = ("process", "transform", "run", "main", "execute", "handler")
+_AGGREGATE = ("aggregate", *_ENTRIES)
+
+
+class Part(Protocol):
+    """What a step does. `takes` are the inputs that it knows; None when it takes any."""
+
+    takes: frozenset[str] | None
+
+    async def __call__(self, values: Record, context: Context) -> Any:
+        """The output of the step. Raises CallError."""
+
+
+def options_of(step: Step) -> tuple[str, ...]:
+    """The options that the step inputs of a case may set for this step (PIPE-8)."""
+    return (*_OPTIONS[step.kind], *_COMMON_OPTIONS)
+
+
+def checked_options(step: Step, options: Record) -> Record:
+    """Options that a case sets, each of its type."""
+    for key, value in options.items():
+        expected, is_good = STEP_KEYS.get(key, ("", lambda value: True))
+        if not is_good(value):
+            raise CallError("bad_step_option", f"step_inputs.{step.id}.{key}: expected {expected}, got {value!r}")
+    return options
+
+
+class PromptPart:
+    """Asks an llm."""
+
+    def __init__(self, asked: StepPrompt, step: Step) -> None:
+        self._prompt = asked.prompt
+        spec = step.spec
+        model = spec.get("model_override") or spec.get("model")
+        # A step's own choice of model holds whatever the profile says.
+        self._pinned = {**({"model": model} if model else {}), **{n: spec[n] for n in _PINNED if n in spec}}
+        self.takes: frozenset[str] | None = asked.prompt.names | step.mapping.keys()
+
+    async def __call__(self, values: Record, context: Context) -> Any:
+        value, _ = await self._prompt.ask(values, context, self._pinned)
+        return value
+
+
+def takes_anything(target: PythonTarget, step: Step) -> bool:
+    """Whether a function takes whatever goes into its step: by any name, or all of it as its one parameter."""
+    return target.takes_any or (len(target.required) == 1 and target.names.isdisjoint(step.mapping))
+
+
+class FunctionPart:
+    """Calls a function of the user's, named by `code_ref` in the pipeline."""
+
+    def __init__(self, target: PythonTarget, step: Step) -> None:
+        self._target = target
+        self.takes: frozenset[str] | None = None if takes_anything(target, step) else target.names
+
+    async def __call__(self, values: Record, context: Context) -> Any:
+        return (await self._target(values, context)).value
+
+
+class CodePart:
+    """Runs code that stands in a pipeline or a case, in the sandbox (PIPE-12)."""
+
+    takes: frozenset[str] | None = None
+
+    def __init__(self, step: Step) -> None:
+        language = step.spec.get("language", "python")
+        if language != "python":
+            raise CallError("bad_step_option", f"language: only Python code is run, got {language!r}")
+        self._code = sandbox.Code(text=step.spec["code"], entry=_ENTRIES)
+
+    async def __call__(self, values: Record, context: Context) -> Any:
+        [done] = await self.many([values], context)
+        if done.error:
+            raise CallError("code_failed", done.error)
+        return done.value
+
+    async def many(self, values: list[Record], context: Context) -> list[sandbox.Done]:
+        """The same for several, in one process."""
+        return await run_code(self._code, [sandbox.Call(one, one) for one in values], context)
+
+
+class AggregatePart:
+    """Puts the items of a list together (PIPE-9)."""
+
+    takes: frozenset[str] | None = frozenset({"items"})
+
+    def __init__(self, step: Step) -> None:
+        self._options, faults = read_options(step.spec)
+        if faults:
+            raise CallError("bad_aggregator", "; ".join(f"{key}: {fault}" for key, fault in faults))
+
+    @property
+    def runs_code(self) -> bool:
+        return self._options.strategy == "custom"
+
+    async def __call__(self, values: Record, context: Context) -> Any:
+        items = values.get("items")
+        items = [] if items is None else items
+        if not isinstance(items, list):
+            raise CallError("bad_items", f"items: expected a list to aggregate, got {type_name(items)}")
+        result = await self._custom(items, values, context) if self.runs_code else aggregate(items, self._options)
+        return renamed(result, self._options.output) if self._options.output else result
+
+    async def _custom(self, items: list[Any], values: Record, context: Context) -> Any:
+        if not items:
+            return {}
+        code = sandbox.Code(text=self._options.code, entry=_AGGREGATE)
+        [done] = await run_code(code, [sandbox.Call({**values, "items": items}, items)], context)
+        if done.error:
+            raise CallError("code_failed", done.error)
+        return done.value
+
+
+async def run_code(code: sandbox.Code, calls: list[sandbox.Call], context: Context) -> list[sandbox.Done]:
+    """Runs code in the sandbox; what it printed goes into the trace."""
+    done = await sandbox.run_code(code, calls)
+    printed = "".join(one.printed for one in done)
+    if printed:
+        context.trace.append({"type": "printed", "text": printed})
+    return done
+
+
+def part_of(step: Step, asked: StepPrompt | None, function: PythonTarget | None, may_run_code: bool) -> Part:
+    """What a step does, with the options that hold for it now. Raises CallError where they make no sense."""
+    if step.kind == "batch_aggregator":
+        part = AggregatePart(step)
+        _refuse_code(part.runs_code and not may_run_code)
+        return part
+    if "code" in step.spec:
+        _refuse_code(not may_run_code)
+        return CodePart(step)
+    if function is not None:
+        return FunctionPart(function, step)
+    if asked is None:
+        raise CallError("bad_step", "there is nothing to do")
+    return PromptPart(asked, step)
+
+
+class CodeRefused(CallError):
+    """Code in a data file that the user did not allow to run."""
+
+
+def _refuse_code(is_refused: bool) -> None:
+    if is_refused:
+        raise CodeRefused("code_not_allowed", "its code is not run unless you say --allow-code")

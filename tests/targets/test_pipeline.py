@@ -1,0 +1,454 @@
+"""Cases through pipelines: order, failures, batches, options of a case, custom code, and the trace (PIPE-7 … PIPE-12)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evalloom.dialects.pipeline import to_case
+from evalloom.errors import CallError
+from evalloom.model import Case, Context, Origin, Output, Profile, Record, Request, Response, Usage
+from evalloom.sandbox import why_unavailable
+from evalloom.targets import BuiltTarget, TargetOptions, build
+
+needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=f"no sandbox here: {why_unavailable()}")
+Answer = Callable[[str], str]
+
+
+def made(folder: Path, steps: str, code: str = "", more: str = "", allow_code: bool = False) -> BuiltTarget:
+    (folder / "own.py").write_text(code)
+    (folder / "p.yaml").write_text(f"id: p\nsteps:\n{steps}\n{more}")
+    return build({"pipeline": "p.yaml"}, folder, TargetOptions(allow_code=allow_code))
+
+
+def run(
+    target: BuiltTarget, record: Record, answer: Answer = str.upper, variant: str = ""
+) -> tuple[Output, list[Record]]:
+    """What a case gives, and its trace; the llm answers with what it is asked, in capitals."""
+    trace: list[Record] = []
+
+    async def llm(request: Request) -> Response:
+        trace.append({"type": "llm", "request": request})
+        return Response(answer(request.messages[-1]["content"]), usage=Usage(3, 2, calls=1))
+
+    async def go() -> Output:
+        try:
+            return await target.call(case.inputs, Context(case, Profile("p", variant=variant), llm, llm, trace))
+        finally:
+            await target.close()
+
+    case: Case = to_case({"id": "c", **record}, Origin("cases.jsonl", 1))
+    return asyncio.run(go()), trace
+
+
+def failing(target: BuiltTarget, record: Record) -> str:
+    with pytest.raises(CallError) as caught:
+        run(target, record)
+    return str(caught.value)
+
+
+def steps_in(trace: list[Record]) -> dict[str, Record]:
+    return {entry["step"]: entry for entry in trace if entry["type"] == "step"}
+
+
+# -- order --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("PIPE-6", "PIPE-7", "PIPE-8")
+def test_data_goes_from_step_to_step(tmp_path: Path) -> None:
+    target = made(
+        tmp_path,
+        """
+  - {id: clean, code_ref: "own:clean", input_mapping: {text: text}, output_key: cleaned}
+  - {id: ask, prompt: "{{word}} and {language}", input_mapping: {word: 'cleaned.words[0]'}, output_key: answer}
+""",
+        "async def clean(text): return {'words': text.split()}",
+        "inputs: [text, {name: language, default: en}]\noutputs: [answer]",
+    )
+    output, _ = run(target, {"inputs": {"text": "one two"}})
+    assert output.value == {"answer": "ONE AND EN"}
+    assert output.steps == {"clean": {"words": ["one", "two"]}, "ask": "ONE AND EN"}
+    assert target.needs_llm and target.variables == {"text"}
+
+
+@pytest.mark.req("PIPE-7")
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    needs=st.lists(st.sets(st.integers(0, 11), max_size=3), min_size=1, max_size=12),
+    broken=st.sets(st.integers(0, 11), max_size=3),
+)
+def test_every_step_runs_once_after_what_it_needs(needs: list[set[int]], broken: set[int], tmp_path: Path) -> None:
+    graph = [sorted(need for need in found if need < number) for number, found in enumerate(needs)]
+    order = list(range(len(graph)))[::-1]  # later steps first: the file's order decides nothing
+    steps = "".join(
+        f"  - {{id: s{n}, code_ref: 'own:step', required: false, depends_on: {[f's{m}' for m in graph[n]]},"
+        f" input_mapping: {{name: name{n}}}}}\n"
+        for n in order
+    )
+    code = f"def step(name):\n    if name in {broken!r}: raise ValueError(name)\n    return name"
+    target = made(tmp_path, steps, code)
+    output, trace = run(target, {"inputs": {f"name{n}": n for n in order}})
+    gone: set[int] = set()
+    for number, found in enumerate(graph):
+        if number in broken or gone & {*found}:
+            gone.add(number)
+    assert {*output.steps} == {f"s{n}" for n in order if n not in gone}
+    entries = [entry for entry in trace if entry["type"] == "step"]
+    started = [entry["step"] for entry in entries]
+    assert sorted(started) == sorted(f"s{n}" for n in order)
+    assert all(started.index(need) < started.index(entry["step"]) for entry in entries for need in entry["needs"])
+
+
+@pytest.mark.req("PIPE-7")
+def test_independent_steps_run_side_by_side(tmp_path: Path) -> None:
+    code = """
+import asyncio
+gate = None
+async def meet():
+    global gate
+    gate = gate or asyncio.Barrier(3)
+    return await asyncio.wait_for(gate.wait(), 20) * 0
+"""
+    steps = "".join(f"  - {{id: s{n}, code_ref: 'own:meet'}}\n" for n in range(3))
+    output, _ = run(made(tmp_path, steps, code), {})
+    assert output.value == {"s0": 0, "s1": 0, "s2": 0}
+
+
+@pytest.mark.req("PIPE-7")
+def test_two_hundred_steps(tmp_path: Path) -> None:
+    steps = "  - {id: s0, code_ref: 'own:first'}\n" + "".join(
+        f"  - {{id: s{n}, code_ref: 'own:add', input_mapping: {{a: s{n - 1}, b: s{n // 2}}}}}\n" for n in range(1, 200)
+    )
+    output, trace = run(made(tmp_path, steps, "def first(): return 1\ndef add(a, b): return (a + b) % 1009"), {})
+    expected = [1]
+    for number in range(1, 200):
+        expected.append((expected[number - 1] + expected[number // 2] if number // 2 < number else 0) % 1009)
+    assert output.steps["s199"] == expected[199] and len(steps_in(trace)) == 200
+
+
+@pytest.mark.req("PIPE-7")
+def test_a_failed_step_names_itself_or_leaves_out_what_needs_it(tmp_path: Path) -> None:
+    steps = """
+  - {id: one, code_ref: "own:broken", required: REQUIRED}
+  - {id: two, code_ref: "own:use", input_mapping: {a: one}}
+  - {id: three, code_ref: "own:use", input_mapping: {a: two}}
+  - {id: four, code_ref: "own:use", input_mapping: {a: text}}
+"""
+    code = "def broken(): raise ValueError('no luck')\ndef use(a): return a"
+    record = {"inputs": {"text": "x"}}
+    said = failing(made(tmp_path, steps.replace("REQUIRED", "true"), code), record)
+    assert said == "p.yaml: step 'one': ValueError: no luck [target_raised]"
+    output, trace = run(made(tmp_path, steps.replace("REQUIRED", "false"), code), record)
+    assert output.value == {"four": "x"}
+    found = steps_in(trace)
+    assert {step: entry["status"] for step, entry in found.items()} == {
+        "one": "failed", "two": "skipped", "three": "skipped", "four": "ok"
+    }  # fmt: skip
+    assert "no luck" in found["one"]["error"] and found["two"]["reason"] == "needs step 'one', which gave nothing"
+
+
+@pytest.mark.req("PIPE-7")
+def test_a_step_has_a_time_limit(tmp_path: Path) -> None:
+    code = "import asyncio\nasync def slow(): await asyncio.sleep(30)"
+    said = failing(made(tmp_path, "  - {id: one, code_ref: 'own:slow', timeout: 0.05}", code), {})
+    assert said == "p.yaml: step 'one': no answer within 0.05 s [timeout]"
+
+
+def test_a_required_input_that_is_not_there_is_told(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: ask, prompt: '{text}'}", more="inputs: [text]")
+    assert (
+        failing(target, {"inputs": {"txt": "x"}}) == "p.yaml: needs the input 'text'; the case has txt [missing_input]"
+    )
+
+
+def test_a_large_output_is_refused_by_name(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: big, code_ref: 'own:big', output_key: text}", "def big(): return 'x' * 5_000_000")
+    said = failing(target, {})
+    assert said.startswith("p.yaml: step 'big': output 'text': expected at most 4 MiB of JSON, got 4.8 MiB")
+    assert said.endswith("[output_too_large]")
+
+
+def test_an_optional_input_leaves_no_hole(tmp_path: Path) -> None:
+    steps = "  - {id: ask, prompt: 'a {history} b', input_mapping: {history: history}}"
+    target = made(tmp_path, steps, more="inputs: [{name: history, required: false}]")
+    assert run(target, {})[0].value == {"ask": "A  B"}
+
+
+# -- step inputs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("PIPE-8")
+def test_step_inputs_add_to_the_mapping_override_it_and_set_options(tmp_path: Path) -> None:
+    steps = """
+  - {id: show, code_ref: "own:show", input_mapping: {a: x}}
+  - {id: ask, prompt: "{a}{b}", input_mapping: {a: x}, model_override: small}
+"""
+    target = made(tmp_path, steps, "def show(a, b=0): return [a, b]", "inputs: [x]")
+    record = {
+        "inputs": {"x": 1},
+        "step_inputs": {
+            "show": {"b": 2, "unknown": 3},
+            "ask": {"a": "z", "b": "y", "model": "large", "temperature": 0.5},
+        },
+    }
+    output, trace = run(target, record)
+    assert output.value == {"show": [1, 2], "ask": "ZY"}
+    [asked] = [entry["request"] for entry in trace if entry["type"] == "llm"]
+    assert asked.pinned == {"model": "large", "temperature": 0.5}
+    assert target.steps is not None and "unknown" not in (target.steps["show"] or ())
+    assert target.steps["ask"] is not None and {"a", "b", "model", "batch_size"} <= target.steps["ask"]
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_name_that_is_an_input_of_the_step_is_no_option(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: say, prompt: 'in {language}: {timeout}'}")
+    assert run(target, {"step_inputs": {"say": {"language": "zh", "timeout": 5}}})[0].value == {"say": "IN ZH: 5"}
+
+
+def test_an_option_of_a_wrong_type_fails_the_case_by_name(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: say, prompt: 'x', batch_mode: true}")
+    said = failing(target, {"step_inputs": {"say": {"batch_size": 0}}, "batch_items": [{}]})
+    assert "step_inputs.say.batch_size: expected a whole number of 1 or more, got 0 [bad_step_option]" in said
+
+
+# -- batches ------------------------------------------------------------------------------------------
+
+BATCH = """
+  - {id: each, code_ref: "own:each", batch_mode: true, batch_size: 3, max_workers: 2, output_key: results}
+"""
+
+
+@pytest.mark.req("PIPE-8")
+@pytest.mark.parametrize("concurrent", [True, False])
+def test_items_run_on_their_own_in_order_and_a_failing_one_keeps_its_slot(concurrent: bool, tmp_path: Path) -> None:
+    code = """
+import asyncio, random
+async def each(name, factor=1):
+    await asyncio.sleep(random.random() / 100)
+    if name == 4: raise ValueError('four')
+    return name * factor
+"""
+    record = {
+        "batch_items": [{"name": n} for n in range(8)],
+        "step_inputs": {"each": {"factor": 10, "concurrent": concurrent}},
+    }
+    output, trace = run(made(tmp_path, BATCH, code), record)
+    error = {"error": "ValueError: four [target_raised]"}
+    assert output.steps["each"] == [0, 10, 20, 30, error, 50, 60, 70]
+    entry = steps_in(trace)["each"]
+    assert (entry["items"], entry["failed_items"], entry["status"]) == (8, 1, "ok")
+
+
+@pytest.mark.req("PIPE-8")
+def test_no_more_items_at_once_than_the_step_allows(tmp_path: Path) -> None:
+    code = """
+import asyncio
+now = most = 0
+async def each(name):
+    global now, most
+    now += 1
+    most = max(most, now)
+    await asyncio.sleep(0.001)
+    now -= 1
+    return most
+"""
+    output, _ = run(made(tmp_path, BATCH, code), {"batch_items": [{"name": n} for n in range(20)]})
+    assert max(output.steps["each"]) == 2
+
+
+@pytest.mark.req("PIPE-8")
+def test_several_lists_go_through_side_by_side(tmp_path: Path) -> None:
+    steps = """
+  - {id: ask, prompt: "{review}", batch_mode: true, input_mapping: {items: batch_items}, output_key: words}
+  - {id: join, code_ref: "own:join", batch_mode: true, input_mapping: {item: batch_items, word: words, tone: tone}}
+"""
+    target = made(tmp_path, steps, "def join(item, word, tone): return [item['stars'], word, tone]")
+    record = {"inputs": {"tone": "dry"}, "batch_items": [{"review": "a", "stars": 1}, {"review": "b", "stars": 2}]}
+    assert run(target, record)[0].value["join"] == [[1, "A", "dry"], [2, "B", "dry"]]
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_list_of_texts_fills_the_one_open_name(tmp_path: Path) -> None:
+    steps = """
+  - {id: cut, code_ref: "own:cut", input_mapping: {text: text}, output_key: parts}
+  - {id: ask, prompt: "{part}!", batch_mode: true, input_mapping: {items: parts}}
+"""
+    target = made(tmp_path, steps, "def cut(text): return text.split()", "inputs: [text]")
+    assert run(target, {"inputs": {"text": "a b c"}})[0].value["ask"] == ["A!", "B!", "C!"]
+
+
+def test_what_is_no_list_fails_by_name(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: ask, prompt: '{x}', batch_mode: true, input_mapping: {items: text}}")
+    said = failing(target, {"inputs": {"text": "abc"}})
+    assert said == "p.yaml: step 'ask': items: expected a list to go through, got a string [bad_items]"
+
+
+@pytest.mark.req("PIPE-8")
+def test_ten_thousand_items_keep_a_short_trace(tmp_path: Path) -> None:
+    steps = "  - {id: ask, prompt: '{n}', batch_mode: true, batch_size: 500, max_workers: 50, output_key: out}"
+    output, trace = run(made(tmp_path, steps), {"batch_items": [{"n": n} for n in range(10_000)]})
+    assert output.steps["ask"] == [str(n) for n in range(10_000)]
+    assert len(json.dumps(steps_in(trace)["ask"], default=str)) < 100_000
+
+
+# -- aggregation and code -----------------------------------------------------------------------------
+
+
+@pytest.mark.req("PIPE-9", "PIPE-11")
+def test_an_aggregator_makes_the_aggregation(tmp_path: Path) -> None:
+    steps = """
+  - id: total
+    type: batch_aggregator
+    aggregation_strategy: stats
+    fields: [rating]
+    input_mapping: {items: batch_items}
+    output: {average: fields.rating.mean, how_many: total_items}
+    output_key: figures
+"""
+    record: Record = {"batch_items": [{"rating": 5}, {"rating": 2}], "intermediate_expectations": {"figures": {}}}
+    record["evaluation_config"] = {"evaluate_intermediate": True}
+    output, _ = run(made(tmp_path, steps), record)
+    assert output.aggregation == {"average": 3.5, "how_many": 2}
+    assert output.steps == {"total": output.aggregation, "figures": output.aggregation}  # found by id and by key
+    asked = {**record, "step_inputs": {"total": {"strategy": "filter", "condition": "rating > 3", "output": {}}}}
+    assert run(made(tmp_path, steps), asked)[0].aggregation == [{"rating": 5}]
+
+
+CUSTOM = "  - {id: total, type: batch_aggregator, strategy: custom, code: 'def aggregate(items): return len(items)'}"
+
+
+@pytest.mark.req("PIPE-12")
+def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
+    target = made(tmp_path, CUSTOM)
+    said = failing(target, {"batch_items": [{}, {}]})
+    assert said == "p.yaml: step 'total': its code is not run unless you say --allow-code [code_not_allowed]"
+    assert list(target.remarks()) == [
+        "step 'total': its code was not run (once). Say --allow-code to run it in the sandbox"
+    ]
+
+
+@needs_sandbox
+@pytest.mark.req("PIPE-9", "PIPE-12")
+def test_code_runs_in_the_sandbox_when_allowed(tmp_path: Path) -> None:
+    target = made(tmp_path, CUSTOM, allow_code=True)
+    assert run(target, {"batch_items": [{}, {}]})[0].aggregation == 2
+    assert run(target, {"batch_items": []})[0].aggregation == {}
+    own = {"total": {"code": "def aggregate(items): return analyze(items)"}}
+    said = failing(target, {"batch_items": [{}], "step_inputs": own})
+    assert "step 'total': NameError: name 'analyze' is not defined (line 1) [code_failed]" in said
+
+
+@needs_sandbox
+@pytest.mark.req("PIPE-8", "PIPE-12")
+def test_code_goes_through_a_batch_and_prints_into_the_trace(tmp_path: Path) -> None:
+    steps = """
+  - id: each
+    type: code_node
+    batch_mode: true
+    code: |
+      def process(n):
+          print('saw', n)
+          return 10 // n
+"""
+    output, trace = run(made(tmp_path, steps, allow_code=True), {"batch_items": [{"n": 5}, {"n": 0}, {"n": 2}]})
+    two, fault, five = output.steps["each"]
+    assert (two, five) == (2, 5) and "ZeroDivisionError" in fault["error"]
+    assert steps_in(trace)["each"]["calls"][0]["text"] == "saw 5\nsaw 0\nsaw 2\n"
+
+
+@needs_sandbox
+@pytest.mark.req("PIPE-8", "PIPE-12")
+def test_an_item_whose_code_ends_the_process_keeps_its_slot(tmp_path: Path) -> None:
+    steps = """
+  - id: each
+    type: code_node
+    batch_mode: true
+    code: |
+      import os
+      def process(n):
+          return n or os._exit(1)
+"""
+    output, _ = run(made(tmp_path, steps, allow_code=True), {"batch_items": [{"n": 1}, {"n": 0}, {"n": 2}]})
+    one, fault, two = output.steps["each"]
+    assert (one, two) == (1, 2) and "[code_crashed]" in fault["error"]
+
+
+def test_code_in_another_language_is_refused(tmp_path: Path) -> None:
+    steps = "  - {id: js, type: code_node, code: 'x => x', language: javascript}"
+    assert "language: only Python code is run" in failing(made(tmp_path, steps, allow_code=True), {})
+
+
+# -- variants and trace -------------------------------------------------------------------------------
+
+
+@pytest.mark.req("PIPE-17")
+def test_a_variant_changes_steps(tmp_path: Path) -> None:
+    more = "variants: {loud: {overrides: {ask: {prompt: 'loud {x}', model_override: large}}}}"
+    target = made(tmp_path, "  - {id: ask, prompt: 'plain {x}'}", more=more)
+    assert {*target.variants} == {"baseline", "loud"}
+    assert target.variants["baseline"] == target.digest != target.variants["loud"]
+    assert run(target, {"inputs": {"x": "y"}})[0].value == {"ask": "PLAIN Y"}
+    assert run(target, {"inputs": {"x": "y"}}, variant="loud")[0].value == {"ask": "LOUD Y"}
+
+
+def test_the_digest_changes_with_what_counts(tmp_path: Path) -> None:
+    def digest(steps: str, code: str = "def f(): return 1", more: str = "") -> str:
+        return made(tmp_path, steps, code, more).digest
+
+    one = digest("  - {id: a, code_ref: 'own:f'}\n  - {id: b, prompt: 'x'}")
+    assert one == digest("  - {id: a, code_ref: 'own:f', description: d}\n  - {id: b, prompt: 'x'}", more="name: p")
+    others = {
+        digest("  - {id: a, code_ref: 'own:f'}\n  - {id: b, prompt: 'y'}"),
+        digest("  - {id: a, code_ref: 'own:f'}\n  - {id: b, prompt: 'x', model: m}"),
+        digest("  - {id: a, code_ref: 'own:f'}\n  - {id: b, prompt: 'x'}", "def f(): return 2"),
+        digest("  - {id: a, code_ref: 'own:f'}\n  - {id: b, prompt: 'x'}", more="outputs: [a]"),
+    }
+    assert len(others | {one}) == 5
+
+
+@pytest.mark.req("PIPE-6")
+def test_the_trace_tells_inputs_prompt_output_repairs_and_tokens(tmp_path: Path) -> None:
+    steps = "  - {id: ask, prompt: '{x}', output_parser: {type: json}}"
+    answers = iter(["no json", 'Here: ```json\n{"a": 1}\n```'])
+
+    async def llm(request: Request) -> Response:
+        return Response(next(answers), usage=Usage(3, 2, calls=1))
+
+    def apart(trace: list[Record]) -> Context:
+        async def traced(request: Request) -> Response:
+            trace.append({"type": "llm", "request": request, "response": (response := await llm(request))})
+            return response
+
+        return Context(case, Profile("p"), traced, traced, trace, 0, apart)
+
+    case = to_case({"id": "c", "inputs": {"x": "y"}}, Origin("f"))
+    trace: list[Record] = []
+    target = made(tmp_path, steps)
+
+    async def go() -> Output:
+        return await target.call(case.inputs, apart(trace))
+
+    assert asyncio.run(go()).value == {"ask": {"a": 1}}
+    [entry] = trace
+    assert (entry["inputs"], entry["output"], entry["tokens"], entry["llm_calls"]) == ({"x": "y"}, {"a": 1}, 10, 2)
+    assert [call["type"] for call in entry["calls"]] == ["llm", "repair", "llm", "repair"]
+    assert "asked again" in entry["repairs"][0] and entry["calls"][2]["request"].messages[-1]["role"] == "user"
+
+
+def test_a_default_testset_is_found_beside_the_project(tmp_path: Path) -> None:
+    (tmp_path / "testsets").mkdir()
+    (tmp_path / "testsets/t.jsonl").write_text("{}")
+    (tmp_path / "pipelines").mkdir()
+    target = made(tmp_path / "pipelines", "  - {id: ask, prompt: x}", more="default_testset: t.jsonl")
+    assert target.dataset is not None and target.dataset.resolve() == (tmp_path / "testsets/t.jsonl").resolve()
+
+
+def test_the_evaluation_target_is_the_plain_output(tmp_path: Path) -> None:
+    steps = "  - {id: a, prompt: 'one'}\n  - {id: b, prompt: 'two'}"
+    assert run(made(tmp_path, steps, more="evaluation_target: b"), {})[0].value["output"] == "TWO"
