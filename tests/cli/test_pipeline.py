@@ -153,6 +153,16 @@ def test_a_bad_pipeline_is_told_by_every_command(call: Call) -> None:
         assert done.code == 2 and said in done.out + done.err, command
 
 
+@pytest.mark.req("PIPE-6")
+def test_a_pipeline_among_test_files_is_checked_too(call: Call) -> None:
+    done = call("validate", "reviews")
+    assert done.code == 0 and "reviews/pipelines/customer_feedback.yaml: a pipeline, 0 errors, 0 warnings" in done.out
+    file = Path("reviews/pipelines/customer_feedback.yaml")
+    file.write_text(file.read_text("utf-8").replace("{dataset: dataset,", "{dataset: datset,"), encoding="utf-8")
+    done = call("validate", str(file))
+    assert done.code == 2 and f"{file}:63:20: step 'generate_report': input_mapping.dataset" in done.out
+
+
 @pytest.mark.req("PIPE-1", "PIPE-3", "PIPE-6")
 def test_the_cases_of_the_format_load_and_validate_as_they_stand(call: Call) -> None:
     done = call("validate", str(FORMAT), "--json")

@@ -83,6 +83,11 @@ class Dataset:
         return self._given is not None or self._expanded_by is not None
 
     @property
+    def is_pipeline(self) -> bool:
+        """Whether this is a pipeline and no dataset at all."""
+        return not self._is_dataset and _is_pipeline(self.sample[0])
+
+    @property
     def layout(self) -> str:
         return self._reader.layout
 

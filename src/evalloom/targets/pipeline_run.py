@@ -97,7 +97,8 @@ class Walk:
     def _checked(self, inputs: Record) -> Record:
         """The inputs with the defaults of the pipeline."""
         declared = self._flow.pipeline.inputs
-        missing = [one.name for one in declared if one.required and inputs.get(one.name) is None]
+        brought = {*inputs, *(name for given in self._given.values() for name in given)}
+        missing = [one.name for one in declared if one.required and one.name not in brought]
         if missing and not self._items:
             has = f"the case has {listed(inputs)}"
             raise CallError("missing_input", f"{self._flow.pipeline.path.name}: needs the input {missing[0]!r}; {has}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
 from evalloom.model import Checked, Finding, Origin
-from evalloom.reports.lint import LintReport
+from evalloom.reports.lint import PIPELINE_FILE, LintReport
 from evalloom.targets.pipeline import PipelineTarget, sound, steps_taken
 from evalloom.validate import validate
 
@@ -124,11 +125,25 @@ def _is_data(file: Path) -> bool:
 
 def _lint_one(source: Source, options: LintOptions) -> Checked:
     dataset = Dataset(source, options.dialect, options.mapping)
+    if dataset.is_pipeline and source.path is not None:
+        return _lint_pipeline(source.name, source.path)
     rules = options.rules
     is_open = dataset.dialect.name == "hop" and rules.contract is None and not rules.has_no_contract
     if is_open and (metainfo := _metainfo_beside(source)):
         rules = msgspec.structs.replace(rules, contract=read_contract(str(metainfo)))
     return validate(dataset, rules, options.hints, _deep(source, options) if options.deep else ())
+
+
+def _lint_pipeline(name: str, path: Path) -> Checked:
+    """What is wrong with a pipeline, its agents and prompts; its functions are not loaded."""
+    from evalloom.targets.pipeline import examine
+
+    findings = [
+        msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, file=name))
+        for one in examine(path).findings
+    ]
+    counts = Counter((one.code, one.severity) for one in findings)
+    return Checked(name, PIPELINE_FILE, "it has steps", len(path.read_bytes().splitlines()), 0, findings, dict(counts))
 
 
 def _deep(source: Source, options: LintOptions) -> Iterator[Finding]:
