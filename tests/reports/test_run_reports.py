@@ -154,7 +154,16 @@ def test_a_generator_is_refused() -> None:
 def test_a_line_of_jsonl_has_every_key() -> None:
     lines = [json.loads(line) for line in rendered(run_jsonl).splitlines()]
     assert [list(line) for line in lines] == [KEYS] * 4
-    assert list(lines[1]["verdicts"][2]) == ["name", "kind", "where", "status", "score", "reason", "mismatches"]
+    assert list(lines[1]["verdicts"][2]) == [
+        "name",
+        "kind",
+        "where",
+        "status",
+        "score",
+        "reason",
+        "follows",
+        "mismatches",
+    ]
     assert (lines[0]["tokens"], lines[0]["cost"], lines[0]["origin"]) == (200, 0.3, f"{FILE}:1")
     assert lines[0]["error"] is None and lines[0]["output"] == {"answer": '北京, "the capital"', "sure": 0.97}
     assert lines[2]["error"].startswith("no answer") and lines[2]["output"] is None
@@ -168,6 +177,7 @@ KEYS = [
     "status",
     "output",
     "error",
+    "first_wrong_step",
     "verdicts",
     "duration_s",
     "tokens",
@@ -206,7 +216,7 @@ def test_there_is_no_nan(value: Any) -> None:
 def test_csv_columns_of_checks() -> None:
     first, second, third, _ = table(rendered(run_csv))
     checks = ["names it", "equals", "equals #2", "judge"]
-    assert list(first)[14:] == [f"{name} {part}" for name in checks for part in ("status", "score")]
+    assert list(first)[15:] == [f"{name} {part}" for name in checks for part in ("status", "score")]
     assert (first["names it status"], first["names it score"], first["equals status"]) == ("passed", "1.0", "")
     assert (second["equals status"], second["equals #2 status"], second["judge score"]) == ("failed", "passed", "")
     assert second["reasons"] == "equals: 2 places differ\njudge: the judge's answer is no JSON"
@@ -236,7 +246,7 @@ def test_csv_reads_back(text: str) -> None:
     (only,) = table(rendered(run_csv, answered(text)))
     shown = f"'{text}" if text[:1] in tuple("=+-@\t\r＝＋－＠") else text
     assert (only["case_id"], only["output"], only["tags"]) == (shown, shown, shown)
-    assert list(only.values())[14:] == ["failed", "0.0"]
+    assert list(only.values())[15:] == ["failed", "0.0"]
 
 
 def test_junit_counts() -> None:

@@ -38,6 +38,7 @@ def row(run: Run, scored: Scored) -> Record:
         "status": scored.status,
         "output": None if run.error else run.output.value,
         "error": run.error or None,
+        "first_wrong_step": scored.step or None,
         "verdicts": [verdict_record(verdict) for verdict in scored.verdicts],
         "duration_s": run.duration_s,
         "tokens": tokens,
@@ -55,6 +56,7 @@ def verdict_record(verdict: Verdict) -> Record:
         "status": verdict.status,
         "score": verdict.score,
         "reason": verdict.reason,
+        "follows": verdict.follows or None,
         "mismatches": [
             {"path": mismatch.path, "expected": mismatch.expected, "actual": mismatch.actual}
             for mismatch in verdict.mismatches
@@ -86,7 +88,8 @@ def not_passed(scored: Scored) -> list[Verdict]:
 
 def reason(verdict: Verdict) -> str:
     """Which check it was, and what it said."""
-    return f"{label(verdict)}: {verdict.reason or verdict.status}"
+    follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
+    return f"{label(verdict)}{follows}: {verdict.reason or verdict.status}"
 
 
 def encode(value: Any) -> bytes:

@@ -155,6 +155,7 @@ class Walk:
             entry["status"] = "ok"
             return True
         finally:
+            entry.setdefault("status", "given up")
             entry["duration_s"] = round(perf_counter() - start, 6)
 
     async def _made(self, ready: Ready, entry: Record) -> Any:
@@ -187,7 +188,7 @@ class Walk:
                 part = ready.make(step)
             given = {key: value for key, value in given.items() if key not in options}
         if isinstance(part, CallError):
-            raise part
+            raise type(part)(part.code, part.message)
         if part.takes is not None and given:
             given = {key: value for key, value in given.items() if key in part.takes or key in step.mapping}
         return step, part, given
@@ -295,12 +296,9 @@ class Walk:
         outputs = self._outputs
         reached = {key: self._reach(source, is_needed=False) for key, source in self._flow.outputs.items()}
         value = {key: found for key, found in reached.items() if found is not MISSING}
-        target = self._flow.pipeline.evaluation_target
-        if target and "output" not in value:
-            step = self._flow.makers.get(target, target)
-            value |= (
-                {"output": value[target]} if target in value else {"output": outputs[step]} if step in outputs else {}
-            )
+        if (target := self._flow.pipeline.evaluation_target) and "output" not in value:
+            meant = {**outputs, **{key: outputs.get(id) for key, id in self._flow.makers.items()}, **value}
+            value |= {"output": meant[target]} if meant.get(target) is not None else {}
         totals = [outputs[one.wired.step.id] for one in self._steps if self._is_total(one.wired.step)]
         return Output(value, self._named_steps(), totals[-1] if totals else None)
 
@@ -309,11 +307,10 @@ class Walk:
 
     def _named_steps(self) -> Record:
         """The outputs by step id, and by the output keys that the case speaks of (PIPE-11)."""
-        asked = [
-            check.where.removeprefix("steps.") for check in self._context.case.checks if check.where[:6] == "steps."
-        ]
-        by_key = {key: self._flow.makers[key] for key in asked if key in self._flow.makers and key not in self._outputs}
-        return {**self._outputs, **{key: self._outputs[id] for key, id in by_key.items() if id in self._outputs}}
+        makers, outputs = self._flow.makers, self._outputs
+        asked = (check.where[6:] for check in self._context.case.checks if check.where.startswith("steps."))
+        by_key = {key: outputs[makers[key]] for key in asked if makers.get(key) in outputs}
+        return {**by_key, **outputs}
 
 
 class _Sum:
