@@ -291,3 +291,20 @@ def test_what_the_config_turns_off_is_kept_beside_the_checks() -> None:
     case = pipeline.to_case(record, Origin("f"))
     assert [(one.kind, one.expected) for one in case.checks] == [("contains", "x")]
     assert pipeline.write(case, 1).record == {**record, "tags": []}
+
+
+@pytest.mark.req("PIPE-4", "PIPE-11")
+def test_a_pattern_that_does_not_compile_is_found_wherever_it_stands() -> None:
+    record = {
+        "id": "a",
+        "inputs": {},
+        "expected_outputs": {"fine": "regex:a+", "bad": "regex:("},
+        "intermediate_expectations": {"step": {"deep": ["x", "regex:[a"]}},
+        "expected_aggregation": "regex:*",
+        "evaluation_config": {"evaluate_intermediate": True},
+    }
+    found = [remark for remark in pipeline.findings(record, Rules()) if remark.code == "bad_regex"]
+    assert [remark.path for remark in found] == [
+        ("expected_outputs", "bad"), ("intermediate_expectations", "step", "deep", 1), ("expected_aggregation",)
+    ]  # fmt: skip
+    assert not pipeline.are_clean([record], Rules())

@@ -283,6 +283,15 @@ def test_a_list_of_texts_fills_the_one_open_name(tmp_path: Path) -> None:
     assert run(target, {"inputs": {"text": "a b c"}})[0].value["ask"] == ["A!", "B!", "C!"]
 
 
+@pytest.mark.req("PIPE-8")
+def test_batch_items_are_spread_under_whatever_name(tmp_path: Path) -> None:
+    steps = "  - {id: ask, prompt: '{review} {stars}', batch_mode: true, input_mapping: {review: batch_items}}"
+    assert run(made(tmp_path, steps), {"batch_items": [{"review": "a", "stars": 3}]})[0].value["ask"] == ["A 3"]
+    steps = "  - {id: one, code_ref: 'own:one', batch_mode: true, input_mapping: {row: batch_items}}"
+    target = made(tmp_path, steps, "def one(row): return row['stars']")
+    assert run(target, {"batch_items": [{"review": "a", "stars": 3}]})[0].value["one"] == [3]
+
+
 def test_what_is_no_list_fails_by_name(tmp_path: Path) -> None:
     target = made(tmp_path, "  - {id: ask, prompt: '{x}', batch_mode: true, input_mapping: {items: text}}")
     said = failing(target, {"inputs": {"text": "abc"}})

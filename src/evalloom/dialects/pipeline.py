@@ -12,7 +12,7 @@ from evalloom.dialects import pipeline_parameters as parameters
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
 from evalloom.errors import did_you_mean
-from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, type_name, warning
 
 V2_FIELDS = (
     "inputs",
@@ -145,7 +145,20 @@ def _is_clean(record: Record) -> bool:
         and (intermediate is None or type(intermediate) is dict)
         and (not intermediate or (config is not None and config.get("evaluate_intermediate") is True))
         and ("inputs" in record or not _outside_inputs(record))
+        and not any(_has_pattern(record[name]) for name in record if _is_expectation(name))
     )
+
+
+def _is_expectation(name: str) -> bool:
+    return name[:8] == "expected" or name == "intermediate_expectations"
+
+
+def _has_pattern(value: Any) -> bool:
+    """Whether a text that begins with `regex:` stands anywhere in a value."""
+    if type(value) is str:
+        return value[:6] == "regex:"
+    inner = value.values() if type(value) is dict else value if type(value) is list else ()
+    return any(map(_has_pattern, inner))
 
 
 def are_clean(records: list[Record], rules: Rules) -> bool:
@@ -181,6 +194,8 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _batch_findings(case)
     yield from _config_findings(case)
     yield from beyond.beyond_findings(case)
+    for name in filter(_is_expectation, record):
+        yield from _pattern_findings(record[name], (name,))
     if rules.steps is not None:
         yield from _unknown_steps(case, rules.steps)
     yield from _unused_inputs(case, rules.takes or {})
@@ -303,6 +318,22 @@ def _missing_inputs(case: Record, required: frozenset[str]) -> Iterator[Remark]:
         if not any(name in given for given in by_step):
             message = f"inputs.{name}: missing; the pipeline needs it{did_you_mean(name, inputs)}"
             yield error("missing_input", ("inputs",), message)
+
+
+def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
+    """Texts behind `regex:` that are no regular expressions (PIPE-11)."""
+    if isinstance(value, str) and value.startswith("regex:"):
+        try:
+            re.compile(value[6:])
+        except (re.error, RecursionError, OverflowError, ValueError) as fault:
+            message = (
+                f"{show_path(path)}: expected a regular expression behind 'regex:', got {quote(value[6:])}: {fault}"
+            )
+            yield error("bad_regex", path, message)
+        return
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, one in inner:
+        yield from _pattern_findings(one, (*path, step))
 
 
 def _got(value: object) -> str:

@@ -14,15 +14,20 @@ _Each = Callable[[int, Record], Awaitable[Any]]
 _Chunk = Callable[[int, list[Record]], Awaitable[list[Any]]]
 
 
+_WHOLE = ("items", "item")
+"""The parameters that mean the items themselves."""
+
+
 def failed_item(message: str) -> Record:
     """What stands in the slot of an item that failed."""
     return {"error": message}
 
 
-def items_of(lists: dict[str, Any], shared: Record, open_name: str) -> Iterator[Record]:
-    """The inputs for each item. Several lists go side by side; `items` and `item` are spread over the parameters.
+def items_of(lists: dict[str, Any], shared: Record, spread: set[str], open_name: str) -> Iterator[Record]:
+    """The inputs for each item. Several lists go side by side; items of those in `spread` go in field by field.
 
-    An item that is no object goes in as `item`, and as the one name that nothing else fills.
+    The whole of such an item is `item`, and its parameter where it has no field of that name. An item that is no object
+    is also the one name that nothing else fills.
     """
     for name, values in lists.items():
         if not isinstance(values, list):
@@ -34,13 +39,13 @@ def items_of(lists: dict[str, Any], shared: Record, open_name: str) -> Iterator[
     for row in zip(*lists.values(), strict=True):
         values = dict(shared)
         for name, item in zip(lists, row, strict=True):
-            if name not in ("items", "item"):
+            if name not in spread:
                 values[name] = item
                 continue
-            values["item"] = item
+            values |= {"item": item} if name in _WHOLE else {name: item}
             if isinstance(item, dict):
-                values.update(item)
-            elif open_name:
+                values |= item
+            elif open_name and name in _WHOLE:
                 values[open_name] = item
         yield values
 

@@ -243,7 +243,9 @@ class Walk:
         lists, shared = self._lists(ready.wired, values)
         filled = {*shared, *lists}
         open_names = [name for name in part.takes or () if name not in filled]
-        inputs = list(items_of(lists, shared, open_names[0] if len(open_names) == 1 else ""))
+        sources = ready.wired.sources
+        spread = {name for name in lists if name in ("items", "item") or sources[name] == Source("items")}
+        inputs = list(items_of(lists, shared, spread, open_names[0] if len(open_names) == 1 else ""))
         entry |= {"inputs": clamped(shared), "items": len(inputs), "first_item": clamped(inputs[0]) if inputs else None}
         kept = _Kept(entry)
 
