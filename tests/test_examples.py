@@ -150,7 +150,7 @@ def test_hop_result_files_are_read_in_both_wrappers() -> None:
 def test_pipeline_steps_are_those_of_the_testset() -> None:
     rules = with_pipeline(Rules(), str(EXAMPLES / "pipeline/pipelines/review_sentiment.yaml"))
     codes = {finding.code for finding in lint([str(PIPELINE)], LintOptions(rules=rules)).findings()}
-    assert rules.steps and "analyze_batch" in rules.steps
+    assert rules.shape and "analyze_batch" in rules.shape.steps
     assert codes == {"batch_without_aggregation", "intermediate_not_evaluated"}
     assert "unknown_step" in {finding.code for finding in check(PIPELINE, rules=Rules(steps=frozenset("x"))).findings}
 

@@ -163,3 +163,23 @@ def test_a_run_that_did_not_take_place_is_held_to_nothing(run: Run, status: Stat
     case = Case("c", {}, (YES, Check("judge", "is it right")))
     expected = Scored("k", status, verdicts=[Verdict(name, name, "", status, reason="why")])
     assert grade_now(case, run, Services()) == expected == asyncio.run(score(case, run, Services()))
+
+
+STEP = {"type": "step", "step": "judge", "kind": "prompt", "output_key": "verdict", "needs": [], "outputs": ["verdict"]}
+
+
+@pytest.mark.req("PIPE-11")
+@pytest.mark.parametrize(
+    ("where", "passed"), [("steps.judge", True), ("steps.verdict", True), ("steps.verdict.a", None)]
+)
+def test_a_step_is_found_by_its_id_and_then_by_its_output_key(where: str, passed: bool | None) -> None:
+    run = Run("k", "c", output=Output(None, {"judge": {"a": 1}}), trace=[STEP])
+    expected = 1 if passed is None else {"a": 1}
+    found = grade_now(Case("c", {}, (Check("structural", expected, where),)), run, Services())
+    assert found is not None and found.status == "passed"
+
+
+def test_a_run_that_failed_in_a_step_names_it() -> None:
+    run = Run("k", "c", error="no answer", trace=[STEP, {**STEP, "step": "sum", "status": "failed"}])
+    found = grade_now(Case("c", {}), run, Services())
+    assert found is not None and (found.status, found.step) == ("error", "sum")

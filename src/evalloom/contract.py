@@ -57,6 +57,20 @@ class Field(Struct, frozen=True):
         return isinstance(value, _PYTHON_TYPES[self.type])
 
 
+class Shape(Struct, frozen=True):
+    """What a pipeline takes and gives, as far as its cases must fit it."""
+
+    steps: Mapping[str, frozenset[str] | None] = {}
+    """By step id and output key, what `step_inputs` may hold; None where anything may."""
+    inputs: frozenset[str] = frozenset()
+    """The inputs that a case must bring."""
+    batch_inputs: frozenset[str] = frozenset()
+    """Those of them that a case with batch items must bring too: its items may have the others."""
+    outputs: frozenset[str] = frozenset()
+    reads_items: bool = True
+    aggregates: bool = True
+
+
 class Contract(Struct, frozen=True):
     """Input and output fields by name. An empty `outputs` means that they are not declared."""
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from evalloom.matchers import Grade, Seen, Services, by_kind, why_unknown
-from evalloom.matchers.blame import blamed
+from evalloom.matchers.blame import blamed, broken_step, steps_in
 from evalloom.matchers.matcher import number_of, show
 from evalloom.matchers.where import Missing, find
 from evalloom.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
@@ -32,7 +32,7 @@ class _Part(NamedTuple):
 def without_output(run: Run) -> Scored:
     """The score of a run that gave nothing to check: it met an error, was skipped or was blocked."""
     if run.error:
-        return Scored(run.key, "error")
+        return Scored(run.key, "error", step=broken_step(run.trace) if run.trace else "")
     if run.skipped:
         reason = run.skipped.removeprefix("conditions: ")
         verdict = Verdict("conditions", "conditions", "", "skipped", reason=reason)
@@ -80,7 +80,7 @@ def _grade(check: Check, case: Case, run: Run) -> Grade | None:
     matcher = by_kind(check.kind)
     if matcher is None:
         return Grade(None, reason=why_unknown(check.kind))
-    value = find(check.where, run.output)
+    value = _look(check.where, run)
     if type(value) is Missing:
         return Grade(None if value.is_misplaced else False, reason=value.reason)
     if matcher.grade is None:
@@ -92,8 +92,19 @@ def _grade(check: Check, case: Case, run: Run) -> Grade | None:
 async def _ask(check: Check, case: Case, run: Run, services: Services) -> Grade:
     matcher = by_kind(check.kind)
     assert matcher is not None and matcher.ask is not None
-    seen = Seen(find(check.where, run.output), run.output, case, run.latency_s, run.usage)
+    seen = Seen(_look(check.where, run), run.output, case, run.latency_s, run.usage)
     return _turned(check, await matcher.ask(check, seen, services))
+
+
+def _look(where: str, run: Run) -> Any:
+    """What a check looks at; a step is found by its id, and then by its output key (PIPE-11)."""
+    found = find(where, run.output)
+    if type(found) is Missing and where.startswith("steps."):
+        for step, entry in steps_in(run.trace).items():
+            key, rest = entry["output_key"], where.removeprefix("steps.")
+            if step in run.output.steps and (rest == key or rest.startswith((f"{key}.", f"{key}["))):
+                return find(f"steps.{step}{rest[len(key) :]}", run.output)
+    return found
 
 
 def _turned(check: Check, grade: Grade) -> Grade:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context as Variables
 from contextvars import copy_context
@@ -25,7 +26,7 @@ class _Job(NamedTuple):
 
 
 class Threads:
-    """Runs blocking calls, each in a daemon thread. As many threads as calls in flight, and those that hang.
+    """Runs blocking calls, each in a daemon thread: as many as there are calls in flight, up to a limit.
 
     The pool of the standard library waits at exit for every thread, so one function that hangs would keep us from
     ending.
@@ -34,17 +35,23 @@ class Threads:
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[_Job | None]] = []
         self._count = 0
+        self._given_up = 0
+        """How many threads are at work on calls that nobody waits for any more."""
+        self._queue: deque[asyncio.Future[None]] = deque()
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """The result of a blocking call; what it raises is raised here. A cancelled call goes on unheard."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Any] = loop.create_future()
-        try:
-            jobs = self._idle.pop()
-        except IndexError:
-            jobs = self._start()
+        while not self._idle and self._count >= _MOST_THREADS:
+            await self._free(loop)
+        jobs = self._idle.pop() if self._idle else self._start()
         jobs.put(_Job(function, copy_context(), waiting, loop))
-        result, fault = await waiting
+        try:
+            result, fault = await waiting
+        except asyncio.CancelledError:
+            self._given_up += waiting.cancelled()
+            raise
         if fault is not None:
             raise fault
         return result
@@ -55,10 +62,21 @@ class Threads:
             self._idle.pop().put(None)
             self._count -= 1
 
-    def _start(self) -> SimpleQueue[_Job | None]:
-        if self._count >= _MOST_THREADS:
+    async def _free(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Waits until a thread is free, unless all of them hang."""
+        if self._given_up >= _MOST_THREADS:
             message = f"{_MOST_THREADS} calls of the function have not come back. Let it end before its time-out"
             raise CallError("target_hangs", message)
+        turn: asyncio.Future[None] = loop.create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._next()
+            raise
+
+    def _start(self) -> SimpleQueue[_Job | None]:
         jobs: SimpleQueue[_Job | None] = SimpleQueue()
         Thread(target=self._work, args=(jobs,), name="evalloom-call", daemon=True).start()
         self._count += 1
@@ -77,8 +95,19 @@ class Threads:
 
     def _finish(self, jobs: SimpleQueue[_Job | None], waiting: asyncio.Future[Any], outcome: Any) -> None:
         self._idle.append(jobs)
-        if not waiting.done():
+        if waiting.done():
+            self._given_up -= 1
+        else:
             waiting.set_result(outcome)
+        self._next()
+
+    def _next(self) -> None:
+        """Tells the first in the queue that a thread is free."""
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
 
 def _call(job: _Job) -> tuple[Any, BaseException | None]:

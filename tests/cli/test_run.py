@@ -303,7 +303,7 @@ def test_outputs_hold_every_run_in_order(run: Call) -> None:
         <= lines[1].keys()
     )
     verdict = lines[1]["verdicts"][0]
-    assert set(["name", "kind", "where", "status", "score", "reason", "mismatches"]) == verdict.keys()
+    assert set(["name", "kind", "where", "status", "score", "reason", "follows", "mismatches"]) == verdict.keys()
     assert verdict["mismatches"] == [{"path": "$", "expected": "Rome", "actual": "Milan"}]
     whole = json.loads(Path("out.json").read_text())
     assert whole["summary"]["total"] == 6 and "Milan" in json.dumps(whole)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evalloom.contract import Shape
 from evalloom.dialects import pipeline
 from evalloom.dialects.dialect import Rules
 from evalloom.model import Case, Check, Origin, Record
@@ -95,7 +96,7 @@ def test_none_of_these_fields_is_an_input_or_makes_a_record_v2(field: str) -> No
     assert not pipeline.is_v2(record) and not list(pipeline.findings(record, Rules()))
 
 
-TAKES = Rules(takes={"summarize": frozenset({"max_length", "model"}), "free": None})
+TAKES = Rules(shape=Shape({"summarize": frozenset({"max_length", "model"}), "free": None, "else": None}))
 
 
 @pytest.mark.req("PIPE-8")
@@ -111,7 +112,7 @@ def test_a_key_that_its_step_does_not_take_is_told() -> None:
 
 @pytest.mark.req("PIPE-8")
 def test_a_case_without_an_input_that_the_pipeline_needs_is_told() -> None:
-    rules = Rules(inputs=frozenset({"text", "texts"}))
+    rules = Rules(shape=Shape({"first": None}, frozenset({"text", "texts"})))
     assert remarks(rules) == [("missing_input", "error", ("inputs",))]
     assert message(rules) == "inputs.texts: missing; the pipeline needs it. Did you mean 'text'?"
     assert not remarks(rules, step_inputs={"first": {"texts": []}})
@@ -129,3 +130,31 @@ def test_the_schema_lists_every_field() -> None:
 def test_cases_in_memory_are_held_against_these_fields_too() -> None:
     case = TestCase.from_dict({"id": "a", "inputs": {}, "depends_on": 7, "conditions": "1 +"})
     assert [one.code for one in TestsetLoader.validate_testset([case])] == ["bad_depends_on", "bad_conditions"]
+
+
+SHAPE = Shape(
+    {"judge": None},
+    inputs=frozenset({"text", "tone"}),
+    batch_inputs=frozenset({"tone"}),
+    outputs=frozenset({"label", "figures"}),
+    reads_items=False,
+    aggregates=False,
+)
+
+
+@pytest.mark.req("PIPE-4", "PIPE-8")
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({"inputs": {"text": 1, "tone": None}, "expected_outputs": {"label": 1, "output": 2, "figures.mean": 3}}, []),
+        ({"inputs": {"text": 1, "tone": 2}, "expected_outputs": {"lable": 1}}, ["unknown_expected_output"]),
+        ({"inputs": {"tone": 2}}, ["missing_input"]),
+        (
+            {"inputs": {"tone": 2}, "batch_items": [{}], "expected_aggregation": 1},
+            ["unused_batch_items", "no_aggregator"],
+        ),
+        ({"inputs": {}, "batch_items": [{}]}, ["batch_without_aggregation", "missing_input", "unused_batch_items"]),
+    ],
+)
+def test_what_does_not_fit_the_pipeline_is_told(fields: Record, codes: list[str]) -> None:
+    assert [code for code, _, _ in remarks(Rules(shape=SHAPE), **fields)] == codes

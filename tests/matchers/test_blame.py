@@ -13,7 +13,8 @@ from evalloom.model import Record, Status, Verdict
 
 
 def step(name: str, *needs: str, **more: Any) -> Record:
-    return {"type": "step", "step": name, "kind": "prompt", "output_key": f"{name}_key", "needs": list(needs), **more}
+    made = {"kind": "prompt", "output_key": f"{name}_key", "outputs": [f"{name}_key"]}
+    return {"type": "step", "step": name, **made, "needs": list(needs), **more}
 
 
 def verdict(where: str, status: Status = "failed") -> Verdict:
@@ -28,13 +29,14 @@ CHAIN = [step("a"), step("b", "a"), step("c", "b", outputs=["label"]), step("tot
     ("failed", "first", "follows"),
     [
         (["steps.a"], "a", [""]),
-        (["output.c_key", "steps.b"], "b", ["b", ""]),
+        (["output.label", "steps.b"], "b", ["b", ""]),
         (["steps.a", "steps.b", "output.label", "aggregation.mean"], "a", ["", "a", "a", "a"]),
         (["steps.b.text[0]", "output.b_key"], "b", ["", "b"]),
         (["steps.b_key"], "b", [""]),
         (["output.label.deep"], "c", [""]),
         (["aggregation"], "total", [""]),
         (["output", "latency"], "", ["", ""]),
+        (["output.b_key", "output.label"], "b", ["", "b"]),
         (["steps.nobody"], "", [""]),
     ],
 )
@@ -51,9 +53,22 @@ def test_a_step_that_failed_itself_is_to_blame() -> None:
     assert blamed([step("a", failed_items=2), step("b", "a")], [verdict("steps.b")])[1] == "a"
 
 
+def test_a_broken_step_that_nothing_came_from_is_not_to_blame() -> None:
+    trace = [step("a", status="failed"), step("b")]
+    assert blamed(trace, [verdict("output.b_key")])[1] == "b"
+    assert blamed(trace, [verdict("output")])[1] == "a"
+
+
+def test_the_step_that_makes_an_output_is_meant_and_no_namesake() -> None:
+    trace = [step("draft", output_key="summary", outputs=[]), step("polish", "draft", outputs=["summary", "output"])]
+    assert blamed(trace, [verdict("output.summary")])[1] == "polish"
+    assert blamed(trace, [verdict("output")])[1] == "polish"
+
+
 def test_without_steps_nobody_is_to_blame() -> None:
     verdicts = [verdict("output.a")]
     assert blamed([{"type": "llm"}], verdicts) == (verdicts, "")
+    assert blamed([{"type": "step", "name": "somebody else's"}], verdicts) == (verdicts, "")
 
 
 @given(st.lists(st.sets(st.integers(0, 7)), min_size=1, max_size=8), st.sets(st.integers(0, 7), min_size=1))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.matchers import Grade, Seen, by_kind
-from evalloom.matchers.patterns import BadPattern, search
 from evalloom.model import Case, Check, Output
+from evalloom.patterns import BadPattern, search
 
 
 def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evalloom.errors import CallError
 from evalloom.model import Record
-from evalloom.targets.aggregate import STRATEGIES, Aggregation, aggregate, read_options, renamed
+from evalloom.targets.aggregate import STRATEGIES, Aggregation, FailedItem, aggregate, read_options, renamed
 
 REVIEWS: list[Any] = [
     {"id": "a", "rating": 5, "mood": "good", "scores": {"clarity": 0.5}, "kept": True},
@@ -19,7 +19,7 @@ REVIEWS: list[Any] = [
     {"id": "c", "rating": 4, "mood": "good", "scores": {}, "kept": False},
     {"id": "d", "rating": "3", "mood": "so so", "tags": ["x"]},
 ]
-FAILED = {"error": "no answer within 1 s"}
+FAILED = FailedItem("no answer within 1 s")
 FIGURES = {"count", "sum", "mean", "min", "max", "median", "stdev"}
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -201,8 +202,51 @@ def test_step_inputs_add_to_the_mapping_override_it_and_set_options(tmp_path: Pa
     assert output.value == {"show": [1, 2], "ask": "ZY"}
     [asked] = [entry["request"] for entry in trace if entry["type"] == "llm"]
     assert asked.pinned == {"model": "large", "temperature": 0.5}
-    assert target.steps is not None and "unknown" not in (target.steps["show"] or ())
-    assert target.steps["ask"] is not None and {"a", "b", "model", "batch_size"} <= target.steps["ask"]
+    assert target.shape is not None and "unknown" not in (target.shape.steps["show"] or ())
+    assert {"a", "b", "model", "batch_size"} <= (target.shape.steps["ask"] or frozenset())
+
+
+@pytest.mark.req("PIPE-8")
+@pytest.mark.parametrize(
+    "code", ["def f(**all): return all", "def f(x, required=True, **all): return {**all, 'r': required}"]
+)
+def test_a_language_is_an_option_of_code_only(code: str, tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: a, code_ref: 'own:f', input_mapping: {x: x}}", code)
+    output, _ = run(target, {"inputs": {"x": 1}, "step_inputs": {"a": {"language": "en"}}})
+    assert output.value["a"]["language"] == "en"
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_parameter_named_required_does_not_make_a_step_optional(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: a, code_ref: 'own:f', input_mapping: {x: x}}", "def f(x, required=True): 1 / 0")
+    assert "ZeroDivisionError" in failing(target, {"inputs": {"x": 1}, "step_inputs": {"a": {"required": False}}})
+
+
+@pytest.mark.req("PIPE-8")
+def test_step_inputs_may_stand_under_the_output_key(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: a, prompt: '{x}{y}', output_key: b}")
+    assert run(target, {"step_inputs": {"a": {"x": "1"}, "b": {"x": "2", "y": "3"}}})[0].value == {"b": "13"}
+
+
+@pytest.mark.req("PIPE-6")
+def test_a_mapped_name_that_nothing_gives_fails_the_case(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: a, prompt: '{x}', input_mapping: {x: claened.text}}")
+    assert "step 'a': input_mapping.x: there is no input 'claened'; the case has text" in failing(target, {"text": "t"})
+
+
+def test_a_default_may_be_null(tmp_path: Path) -> None:
+    target = made(
+        tmp_path,
+        "  - {id: a, code_ref: 'own:f', input_mapping: {x: x, y: y}}",
+        "def f(x, y=7): return [x, y]",
+        "inputs: [{name: x, default: null}, {name: y, required: false}]",
+    )
+    assert run(target, {})[0].value == {"a": [None, 7]}
+
+
+def test_a_long_chinese_prompt_is_no_file(tmp_path: Path) -> None:
+    text = "请你作为一名资深的客服，认真阅读下面的评论，判断顾客的情绪，只回答一个词。" * 5
+    assert run(made(tmp_path, f"  - {{id: a, prompt: '{text}'}}"), {})[0].value == {"a": text}
 
 
 @pytest.mark.req("PIPE-8")
@@ -292,6 +336,59 @@ def test_batch_items_are_spread_under_whatever_name(tmp_path: Path) -> None:
     assert run(target, {"batch_items": [{"review": "a", "stars": 3}]})[0].value["one"] == [3]
 
 
+@pytest.mark.req("PIPE-8")
+def test_an_aggregator_of_the_items_does_not_take_them_from_the_batch_step(tmp_path: Path) -> None:
+    steps = """
+  - {id: judge, prompt: "{review}", batch_mode: true}
+  - {id: total, type: batch_aggregator, strategy: stats, input_mapping: {items: batch_items}}
+"""
+    output, _ = run(made(tmp_path, steps), {"batch_items": [{"review": "a"}, {"review": "b"}]})
+    assert output.value["judge"] == ["A", "B"] and output.aggregation["total_items"] == 2
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_batch_of_which_nothing_came_has_failed(tmp_path: Path) -> None:
+    code = "def each(name): return 1 // name"
+    said = failing(made(tmp_path, BATCH, code), {"batch_items": [{"name": 0}, {"name": 0}]})
+    assert said.startswith("p.yaml: step 'each': all of its 2 items failed; the first: ZeroDivisionError")
+    target = made(tmp_path, BATCH, code)
+    run(target, {"batch_items": [{"name": 0}, {"name": 1}]})
+    [remark] = target.remarks()
+    assert remark.startswith("step 'each': 1 of 2 items failed, such as: ZeroDivisionError")
+
+
+def test_a_batch_step_without_a_list_fails(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: ask, prompt: '{x}', batch_mode: true}")
+    assert "there is no list to go through. Give the case batch_items" in failing(target, {"inputs": {"x": "a"}})
+    assert run(target, {"batch_items": []})[0].value == {"ask": []}
+
+
+def test_batch_items_do_not_stand_for_a_required_input(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: ask, prompt: '{x}', input_mapping: {x: text}}", more="inputs: [text]")
+    assert "needs the input 'text'" in failing(target, {"batch_items": [{"text": "a"}]})
+
+
+def test_a_function_without_any_input_says_so(tmp_path: Path) -> None:
+    target = made(
+        tmp_path, "  - {id: one, prompt: x}\n  - {id: two, code_ref: 'own:count'}", "def count(words): return 1"
+    )
+    assert "step 'two': its function needs 'words'; what goes in is none" in failing(target, {})
+
+
+def test_a_part_of_an_output_that_is_not_there_is_told(tmp_path: Path) -> None:
+    target = made(
+        tmp_path, "  - {id: a, code_ref: 'own:a'}", "def a(): return {'x': 1}", "outputs: [{key: y, source: a.y}]"
+    )
+    assert "p.yaml: outputs: y: step 'a' gave nothing at '.y'" in failing(target, {})
+
+
+def test_the_only_output_is_the_plain_one(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: ask, prompt: '{x}', output_key: answer}")
+    record = {"x": "a", "expected_output": "A"}
+    assert run(target, record)[0].value == {"answer": "A", "output": "A"}
+    assert run(target, {"x": "a", "expected_answer": "A"})[0].value == {"answer": "A"}
+
+
 def test_what_is_no_list_fails_by_name(tmp_path: Path) -> None:
     target = made(tmp_path, "  - {id: ask, prompt: '{x}', batch_mode: true, input_mapping: {items: text}}")
     said = failing(target, {"inputs": {"text": "abc"}})
@@ -304,6 +401,116 @@ def test_ten_thousand_items_keep_a_short_trace(tmp_path: Path) -> None:
     output, trace = run(made(tmp_path, steps), {"batch_items": [{"n": n} for n in range(10_000)]})
     assert output.steps["ask"] == [str(n) for n in range(10_000)]
     assert len(json.dumps(steps_in(trace)["ask"], default=str)) < 100_000
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_failed_item_goes_through_the_next_steps_as_it_is(tmp_path: Path) -> None:
+    steps = """
+  - {id: one, code_ref: "own:halve", batch_mode: true, output_key: halves}
+  - {id: two, prompt: "half is {half}", batch_mode: true, input_mapping: {items: halves}}
+  - {id: total, type: batch_aggregator, strategy: summary, input_mapping: {items: two}}
+"""
+    target = made(tmp_path, steps, "def halve(n):\n    assert n % 2 == 0, n\n    return {'half': n // 2}")
+    output, trace = run(target, {"batch_items": [{"n": 2}, {"n": 3}, {"n": 4}]})
+    first, fault, last = output.steps["two"]
+    assert (first, last) == ("HALF IS 1", "HALF IS 2") and "AssertionError: 3" in fault["error"]
+    assert len([entry for entry in trace if entry["type"] == "llm"]) == 2
+    assert (output.aggregation["total_items"], output.aggregation["failed_items"]) == (3, 1)
+
+
+@pytest.mark.req("PIPE-9")
+def test_items_that_only_look_like_failures_are_items(tmp_path: Path) -> None:
+    steps = "  - {id: total, type: batch_aggregator, strategy: group, group_by: error}"
+    output, _ = run(made(tmp_path, steps), {"batch_items": [{"error": "disk"}, {"error": "net"}]})
+    assert output.aggregation == {"disk": [{"error": "disk"}], "net": [{"error": "net"}]}
+
+
+@pytest.mark.req("PIPE-8")
+def test_an_item_that_is_no_object_is_the_one_parameter(tmp_path: Path) -> None:
+    steps = """
+  - {id: cut, code_ref: "own:cut", input_mapping: {text: text}, output_key: words}
+  - {id: each, code_ref: "own:loud", batch_mode: true, input_mapping: {items: words}}
+"""
+    target = made(
+        tmp_path, steps, "def cut(text): return text.split()\ndef loud(text): return text.upper()", "inputs: [text]"
+    )
+    assert run(target, {"inputs": {"text": "a b"}})[0].value["each"] == ["A", "B"]
+
+
+@pytest.mark.req("PIPE-8")
+def test_what_is_mapped_or_given_wins_over_the_fields_of_an_item(tmp_path: Path) -> None:
+    steps = """
+  - {id: up, prompt: "{text}", batch_mode: true, output_key: loud}
+  - {id: show, code_ref: "own:show", batch_mode: true, input_mapping: {text: loud, items: batch_items}}
+"""
+    target = made(tmp_path, steps, "def show(text, stars, mark='-'): return [text, stars, mark]")
+    record = {"batch_items": [{"text": "a", "stars": 1, "mark": "?"}], "step_inputs": {"show": {"mark": "!"}}}
+    assert run(target, record)[0].value["show"] == [["A", 1, "!"]]
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_field_of_each_item_may_be_mapped(tmp_path: Path) -> None:
+    steps = """
+  - {id: one, code_ref: "own:one", batch_mode: true, output_key: found}
+  - {id: two, prompt: "{word}", batch_mode: true, input_mapping: {word: found.word}}
+"""
+    target = made(tmp_path, steps, "def one(n): return {'word': 'w' * n}")
+    assert run(target, {"batch_items": [{"n": 1}, {"n": 2}]})[0].value["two"] == ["W", "WW"]
+
+
+def test_a_batch_may_be_given_by_the_step_inputs(tmp_path: Path) -> None:
+    target = made(tmp_path, "  - {id: ask, prompt: '{x}', batch_mode: true}")
+    assert run(target, {"step_inputs": {"ask": {"items": [{"x": "a"}, {"x": "b"}]}}})[0].value["ask"] == ["A", "B"]
+
+
+def test_a_batch_that_grows_too_large_ends_at_once(tmp_path: Path) -> None:
+    code = "made = 0\ndef each(name):\n    global made\n    made += 1\n    return 'x' * 3_000_000"
+    target = made(tmp_path, BATCH, code)
+    said = failing(target, {"batch_items": [{"name": n} for n in range(100)]})
+    assert "of all items together" in said and "[output_too_large]" in said
+    assert sys.modules["own"].made < 12
+
+
+def test_the_calls_of_late_failures_are_kept(tmp_path: Path) -> None:
+    steps = (
+        "  - {id: ask, prompt: '{n}', batch_mode: true, output_parser: {type: choice, choices: ['7'], max_retries: 0}}"
+    )
+    steps = steps.replace("['7']", str([str(n) for n in range(99)]))
+    trace: list[Record] = []
+
+    def apart(trace: list[Record]) -> Context:
+        async def traced(request: Request) -> Response:
+            trace.append({"type": "llm", "request": request})
+            return Response(request.messages[-1]["content"])
+
+        return Context(case, Profile("p"), traced, traced, trace, 0, apart)
+
+    case = to_case({"id": "c", "batch_items": [{"n": n} for n in range(100)]}, Origin("f"))
+    target = made(tmp_path, steps)
+
+    async def go() -> Output:
+        return await target.call(case.inputs, apart(trace))
+
+    asyncio.run(go())
+    assert trace[0]["calls"][-1]["item"] == 99 and trace[0]["failed_items"] == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time\nasync def slow(): time.sleep(0.3)",
+        "import asyncio\nasync def slow():\n    try: await asyncio.sleep(9)\n    except BaseException: return 1",
+    ],
+)
+def test_an_answer_that_comes_too_late_is_none(code: str, tmp_path: Path) -> None:
+    said = failing(made(tmp_path, "  - {id: one, code_ref: 'own:slow', timeout: 0.1}", code), {})
+    assert "no answer within 0.1 s [timeout]" in said
+
+
+def test_a_huge_number_fails_its_step_only(tmp_path: Path) -> None:
+    steps = "  - {id: big, code_ref: 'own:big', required: false}\n  - {id: ask, prompt: x}"
+    output, _ = run(made(tmp_path, steps, "def big(): return 10 ** 5000"), {})
+    assert output.value == {"ask": "X"}
 
 
 # -- aggregation and code -----------------------------------------------------------------------------
@@ -324,7 +531,7 @@ def test_an_aggregator_makes_the_aggregation(tmp_path: Path) -> None:
     record["evaluation_config"] = {"evaluate_intermediate": True}
     output, _ = run(made(tmp_path, steps), record)
     assert output.aggregation == {"average": 3.5, "how_many": 2}
-    assert output.steps == {"total": output.aggregation, "figures": output.aggregation}  # found by id and by key
+    assert output.steps == {"total": output.aggregation}
     asked = {**record, "step_inputs": {"total": {"strategy": "filter", "condition": "rating > 3", "output": {}}}}
     assert run(made(tmp_path, steps), asked)[0].aggregation == [{"rating": 5}]
 
@@ -337,9 +544,7 @@ def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
     target = made(tmp_path, CUSTOM)
     said = failing(target, {"batch_items": [{}, {}]})
     assert said == "p.yaml: step 'total': its code is not run unless you say --allow-code [code_not_allowed]"
-    assert list(target.remarks()) == [
-        "step 'total': its code was not run (once). Say --allow-code to run it in the sandbox"
-    ]
+    assert list(target.remarks()) == ["step 'total': its code was not run. Say --allow-code to run it in the sandbox"]
 
 
 @needs_sandbox
@@ -386,6 +591,39 @@ def test_an_item_whose_code_ends_the_process_keeps_its_slot(tmp_path: Path) -> N
     output, _ = run(made(tmp_path, steps, allow_code=True), {"batch_items": [{"n": 1}, {"n": 0}, {"n": 2}]})
     one, fault, two = output.steps["each"]
     assert (one, two) == (1, 2) and "[code_crashed]" in fault["error"]
+
+
+@needs_sandbox
+@pytest.mark.req("PIPE-12")
+def test_code_has_the_time_of_its_step_and_waiting_for_a_place_is_not_counted(tmp_path: Path) -> None:
+    steps = """
+  - id: nap
+    type: code_node
+    timeout: 1
+    code: |
+      import time
+      def process(s):
+          time.sleep(s)
+          return s
+"""
+    target = made(tmp_path, steps, allow_code=True)
+
+    async def all_at_once() -> list[Output]:
+        cases = [to_case({"id": f"c{n}", "inputs": {"s": 0.3}}, Origin("f")) for n in range(20)]
+        contexts = [Context(case, Profile("p"), nobody, nobody, []) for case in cases]
+        return await asyncio.gather(*(target.call(one.case.inputs, one) for one in contexts))
+
+    async def nobody(request: Request) -> Response:
+        raise AssertionError
+
+    assert all(output.value == {"nap": 0.3} for output in asyncio.run(all_at_once()))
+    assert "[code_timeout]" in failing(target, {"inputs": {"s": 9}})
+
+
+def test_code_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    target = made(tmp_path, CUSTOM, allow_code=True)
+    said = failing(target, {"batch_items": [{}], "step_inputs": {"total": {"code": 5}}})
+    assert "step_inputs.total.code: expected a string, got 5 [bad_step_option]" in said
 
 
 def test_code_in_another_language_is_refused(tmp_path: Path) -> None:

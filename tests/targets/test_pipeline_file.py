@@ -103,6 +103,38 @@ FAULTS = [
     ('    prompt: "Judge {cleaned}"\n', "", "bad_step", 9, "step 'judge'", "says nothing to do"),
     ("outputs:", "variants: {v: {overrides: {juge: {model: x}}}}\noutputs:", "bad_variant", 18, "'v'", "Did you mean"),
     ("inputs: [{name: text}", "inputs: [{nme: text}", "bad_pipeline", 2, "inputs[0]", "a name"),
+    (
+        "{cleaned: cleaned}",
+        "{cleaned: cleaned, clened: text}",
+        "unknown_parameter",
+        11,
+        "no hole {clened}",
+        "'cleaned'?",
+    ),
+    ("{name: text}", "{name: text, requierd: no}", "unknown_pipeline_key", 2, "inputs[0].requierd", "'required'?"),
+    ("label: Verdict", "sorce: verdict", "unknown_pipeline_key", 18, "outputs[0].sorce", "'source'?"),
+    ("outputs:", "variants: {v: {override: {}}}\noutputs:", "unknown_pipeline_key", 18, "variants.v", "'overrides'?"),
+    (
+        "outputs:",
+        "variants: {v: {overrides: {judge: {output_parser: null}}}}\noutputs:",
+        "bad_variant",
+        18,
+        "'v'",
+        "nothing",
+    ),
+    ("outputs:", "variants: {v: {overrides: {judge: v2}}}\noutputs:", "bad_pipeline", 18, "overrides.judge", "'v2'"),
+    (
+        "outputs:",
+        "baseline: {step: {}}\noutputs:",
+        "unknown_pipeline_key",
+        18,
+        "baseline.step",
+        "Did you mean 'steps'?",
+    ),
+    ("output_key: verdict", "output_key: verdict\n    temperature: hot", "bad_pipeline", 13, "temperature", "a number"),
+    ("output_key: verdict", "output_key: verdict\n    agent: x", "bad_step", 10, "step 'judge'", "Keep one of them"),
+    ("id: p\n", "id: p\ndefault_testset: gone.jsonl\n", "testset_missing", 2, "'gone.jsonl' is not there", "testsets"),
+    ("{text: text}", "{texts: text}", "unknown_parameter", 7, "step 'clean'", "Did you mean 'text'?"),
 ]
 
 

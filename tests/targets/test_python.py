@@ -142,7 +142,7 @@ def test_a_missing_argument_is_named(fault_of: FaultOf) -> None:
     target = build_callable(answer)
     assert target.variables == {"question", "tone"}
     assert str(fault_of(target, {"question": "x", "tonne": "y"})) == (
-        "answer() needs 'tone'; the inputs of the case are question, tonne. Did you mean 'tone'? [missing_argument]"
+        "answer() needs 'tone'; the inputs are question, tonne. Did you mean 'tone'? [missing_argument]"
     ).replace("'tone'?", "'tonne'?")
 
 

@@ -69,7 +69,7 @@ def test_a_missing_name_is_named_with_what_there_is() -> None:
     with pytest.raises(CallError) as caught:
         Template("Hi {{nmae}}", "prompt.md").render({"name": "x", "tone": "y"})
     assert str(caught.value) == (
-        "prompt.md: {{nmae}}: the case has no input 'nmae'; it has name, tone. Did you mean 'name'? [missing_variable]"
+        "prompt.md: {{nmae}}: there is no input 'nmae'; there are name, tone. Did you mean 'name'? [missing_variable]"
     )
 
 
@@ -155,7 +155,7 @@ def test_a_name_that_is_missing_in_a_branch_counts_when_it_is_taken() -> None:
     assert template.render({}) == ""
     with pytest.raises(CallError) as caught:
         template.render({"a": 1})
-    assert str(caught.value) == "p.yaml: {{b}}: the case has no input 'b'; it has a [missing_variable]"
+    assert str(caught.value) == "p.yaml: {{b}}: there is no input 'b'; there are a [missing_variable]"
 
 
 def test_values_in_a_branch_are_written_by_the_rules_of_the_place() -> None:

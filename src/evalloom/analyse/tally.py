@@ -184,8 +184,8 @@ class Tally:
         self._errors: _Kept = []
         self.counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
         self.spent = Spent()
-        self.unscored: dict[str, int] = {}
-        """Why runs were not scored, the first hundred reasons of them, and how often."""
+        self.reasons: dict[tuple[Status, str], int] = {}
+        """Why runs were skipped, blocked or not scored, the first hundred reasons of them, and how often."""
 
     def add(self, run: Run, scored: Scored) -> None:
         """Counts one run."""
@@ -204,13 +204,14 @@ class Tally:
             _keep(self._failed, run, scored)
         elif status == "error":
             _keep(self._errors, run, scored)
-        elif status == "unscored":
+        elif status != "passed":
             self._note(scored)
 
     def _note(self, scored: Scored) -> None:
-        reason = next((one.reason for one in scored.verdicts if one.status == "unscored"), NOTHING_EXPECTED)
-        if reason in self.unscored or len(self.unscored) < _MOST_REASONS:
-            self.unscored[reason] = self.unscored.get(reason, 0) + 1
+        reason = next((one.reason for one in scored.verdicts if one.status == scored.status), NOTHING_EXPECTED)
+        why = (scored.status, reason)
+        if why in self.reasons or len(self.reasons) < _MOST_REASONS:
+            self.reasons[why] = self.reasons.get(why, 0) + 1
 
     def group(self, profile: str | None = None, tag: str | None = None) -> Group:
         """The runs of one profile, with one tag, or both; all of them when neither is given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -13,7 +14,7 @@ import orjson
 _DECODER = json.JSONDecoder()
 _FENCE = re.compile(r"```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)```", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
-_LONG_NUMBER = re.compile(r"\d{19}")
+_LONG_NUMBER = re.compile(r"\d{19}|[eE]\+?\d{3}")
 _TRIES = 200
 """How many brackets are tried: a text of nothing but brackets would take time that grows with its square."""
 
@@ -23,7 +24,7 @@ NO_JSON: Any = object()
 def loads(text: str) -> Any:
     """The value of a text that is JSON as a whole, else `NO_JSON`."""
     try:
-        # orjson makes a float of an integer that 64 bits cannot hold.
+        # orjson makes a float of an integer that 64 bits cannot hold, and infinity of 1e999.
         return _loads_slowly(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
     except ValueError:
         return _loads_slowly(text)
@@ -35,9 +36,16 @@ def _loads_slowly(text: str) -> Any:
     if not text or text[0] not in '{["-0123456789tfn':
         return NO_JSON
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return NO_JSON
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large")
+    return value
 
 
 def _refuse(name: str) -> None:

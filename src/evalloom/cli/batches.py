@@ -11,11 +11,14 @@ import msgspec
 from evalloom.analyse.tally import STATUSES
 from evalloom.cli.run import warn
 from evalloom.cli.run_text import Line, print_lines, run_lines, table_lines
-from evalloom.errors import EvalloomError, usage_error
+from evalloom.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.model import Batch
 from evalloom.record import FOLDER, batches, find, is_in_use, manifest, remove
 from evalloom.reports.lint import printable, tell
 from evalloom.workbench.results import stored_runs
+
+_MOST_IDS = 1000
+"""Among how many case ids one is looked for that may have been meant."""
 
 
 @click.group("batches")
@@ -65,8 +68,11 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
     """Show the runs of a batch. BATCH is an id, the beginning of one, or 'latest'."""
     path = find(batch)
     found = shown = 0
+    ids: dict[str, None] = {}
     lines: list[Line] = [] if as_json else list(_facts(path, manifest(path)))
     for run, scored in stored_runs(path):
+        if case_id and len(ids) < _MOST_IDS and run.case_id != case_id:
+            ids[run.case_id] = None
         wanted = ((status, scored.status), (case_id, run.case_id), (profile, run.profile))
         if any(asked and asked != found for asked, found in wanted):
             continue
@@ -80,7 +86,9 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
             lines += run_lines(run, scored, with_trace=bool(case_id))
     if case_id and not found:
         under = f" under {profile!r}" if profile else ""
-        raise usage_error("no_run", f"there is no run of the case {case_id!r}{under} in {path.name}")
+        ended = f" that ended {status}" if status else ""
+        meant = did_you_mean(case_id, ids) or next((f". Did you mean {id!r}?" for id in ids if case_id in id), "")
+        raise usage_error("no_run", f"there is no run of the case {case_id!r}{under}{ended} in {path.name}{meant}")
     if found > shown and not as_json:
         lines.append((f"… and {found - shown} more; --limit shows more", "dim"))
     print_lines(lines)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from evalloom.analyse.tally import STATUSES, Figures
+from evalloom.matchers.structural import ABSENT
 from evalloom.model import Mismatch, Record, Run, Scored, Verdict
 from evalloom.reports.lint import printable, tell
 from evalloom.workbench.dry_run import Ahead
@@ -19,6 +20,7 @@ Line = tuple[str, str]
 """A line to print, and the style it has on a terminal."""
 
 _SHOWN = 5
+_SHOWN_MISMATCHES = 3
 _WIDTH = 100
 _MESSAGE_WIDTH = 400
 _STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
@@ -51,8 +53,8 @@ def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
         yield "", ""
     yield from _table(results)
     yield from _spent(summary)
-    for reason, number in list(results.unscored().items())[:_SHOWN]:
-        yield f"unscored {number}: {short(reason, _MESSAGE_WIDTH)}", "yellow"
+    for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
+        yield f"{status} {number}: {short(reason, _MESSAGE_WIDTH)}", "yellow"
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
@@ -70,13 +72,15 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
     if run.error:
         yield f"    {short(run.error, _MESSAGE_WIDTH)}", ""
     if scored.step:
-        yield f"    first went wrong at step {printable(repr(scored.step))}", "bold"
+        why = next((one["error"] for one in run.trace if one.get("step") == scored.step and "error" in one), "")
+        told = f": {short(why, _MESSAGE_WIDTH)}" if why else ""
+        yield f"    first went wrong at step {printable(repr(scored.step))}{told}", "bold"
     for verdict in scored.verdicts:
         if verdict.status != "passed" or with_trace:
-            yield from _verdict_lines(verdict)
+            yield from _verdict_lines(verdict, len(verdict.mismatches) if with_trace else _SHOWN_MISMATCHES)
     if scored.status == "failed" and scored.score is not None and all(v.status != "failed" for v in scored.verdicts):
         yield f"    the score of the case, {scored.score:.3g}, is below its threshold", ""
-    if not run.error:
+    if not (run.error or run.skipped or run.blocked):
         yield f"    output: {_value(run.output.value)}", "dim"
     if with_trace:
         yield f"    took {run.duration_s:.3f} s, {tell(run.usage.tokens, 'token')}", "dim"
@@ -102,23 +106,25 @@ def _entry_head(entry: Record) -> str:
     return f"step {entry['step']!r}: {', '.join(told)}"
 
 
-def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
+def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
     word = "" if verdict.status == "failed" else f" {verdict.status}"
-    reason = short(verdict.reason)
     follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
+    differ = len(verdict.mismatches)
+    reason = f"{differ} differences" if differ > 1 else short(verdict.reason)
     yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason or 'as expected'}", ""
-    for mismatch in verdict.mismatches[:3]:
-        line = _mismatch(mismatch)
-        # The reason of a check on the whole output says the same already.
-        if line.removeprefix("$: ") != reason:
-            yield f"      {line}", ""
-    if len(verdict.mismatches) > 3:
-        yield f"      … and {len(verdict.mismatches) - 3} more differences", "dim"
+    if differ > 1:
+        yield from ((f"      {_mismatch(mismatch)}", "") for mismatch in verdict.mismatches[:shown])
+    if differ > max(shown, 1):
+        yield f"      … and {differ - shown} more differences", "dim"
 
 
 def _mismatch(mismatch: Mismatch) -> str:
     where = f"{printable(mismatch.path)}: " if mismatch.path else ""
-    return f"{where}expected {_value(mismatch.expected)}, got {_value(mismatch.actual)}"
+    return f"{where}expected {_side(mismatch.expected)}, got {_side(mismatch.actual)}"
+
+
+def _side(value: Any) -> str:
+    return "nothing" if value == ABSENT else _value(value)
 
 
 def _table(results: Results) -> Iterator[Line]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
 from msgspec import Struct
 
-from evalloom.contract import Contract
+from evalloom.contract import Contract, Shape
 from evalloom.model import Case, Origin, Path, Record, Remark
 
 
@@ -24,10 +24,8 @@ class Rules(Struct, frozen=True):
     has_no_contract: bool = False
     """Whether it is known that there is none, so that it is not to be looked for either."""
     steps: frozenset[str] | None = None
-    takes: Mapping[str, frozenset[str] | None] | None = None
-    """By step, the keys that may stand in its step_inputs; any key where a step is absent or has None."""
-    inputs: frozenset[str] = frozenset()
-    """The inputs that the pipeline cannot do without."""
+    shape: Shape | None = None
+    """What the cases of a pipeline must fit."""
 
 
 class Written(Struct, frozen=True):

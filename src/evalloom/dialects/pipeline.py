@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from evalloom.contract import Shape
 from evalloom.dialects import pipeline_beyond as beyond
 from evalloom.dialects import pipeline_parameters as parameters
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
@@ -162,8 +163,7 @@ def _has_pattern(value: Any) -> bool:
 
 
 def are_clean(records: list[Record], rules: Rules) -> bool:
-    has_pipeline = rules.steps is not None or rules.takes is not None or rules.inputs
-    return not has_pipeline and all(map(_is_clean, records))
+    return rules.steps is None and rules.shape is None and all(map(_is_clean, records))
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -196,10 +196,11 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from beyond.beyond_findings(case)
     for name in filter(_is_expectation, record):
         yield from _pattern_findings(record[name], (name,))
-    if rules.steps is not None:
-        yield from _unknown_steps(case, rules.steps)
-    yield from _unused_inputs(case, rules.takes or {})
-    yield from _missing_inputs(case, rules.inputs)
+    steps = rules.steps if rules.shape is None else frozenset(rules.shape.steps)
+    if steps is not None:
+        yield from _unknown_steps(case, steps)
+    if rules.shape is not None:
+        yield from _misfits(case, rules.shape)
 
 
 def _id_findings(record: Record) -> Iterator[Remark]:
@@ -296,10 +297,27 @@ def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
                 yield warning("unknown_step", (field, step), message)
 
 
-def _unused_inputs(case: Record, takes: Mapping[str, frozenset[str] | None]) -> Iterator[Remark]:
+def _misfits(case: Record, shape: Shape) -> Iterator[Remark]:
+    """What does not fit the pipeline: nothing of it would be used, or ever hold."""
+    yield from _unused_inputs(case, shape)
+    yield from _missing_inputs(case, shape)
+    for key in _typed(case.get("expected_outputs"), {}) if shape.outputs else ():
+        if key != "output" and re.split(r"[.\[]", key)[0] not in shape.outputs and key not in shape.outputs:
+            hint = did_you_mean(key, sorted(shape.outputs)) or f"; it has {', '.join(sorted(shape.outputs))}"
+            message = f"expected_outputs.{key}: the pipeline has no output {key!r}{hint}"
+            yield warning("unknown_expected_output", ("expected_outputs", key), message)
+    if case.get("batch_items") and not shape.reads_items:
+        message = "batch_items: no step of the pipeline has batch_mode or reads batch_items, so they go nowhere"
+        yield warning("unused_batch_items", ("batch_items",), message)
+    if case.get("expected_aggregation") is not None and not shape.aggregates:
+        message = "expected_aggregation: the pipeline has no batch_aggregator, so this can never hold"
+        yield warning("no_aggregator", ("expected_aggregation",), message)
+
+
+def _unused_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
     """Keys of step_inputs that their step does nothing with (PIPE-8)."""
     for step, given in _typed(case.get("step_inputs"), {}).items():
-        known = takes.get(step)
+        known = shape.steps.get(step)
         if known is None or not isinstance(given, dict):
             continue
         for key in (key for key in given if key not in known):
@@ -308,13 +326,11 @@ def _unused_inputs(case: Record, takes: Mapping[str, frozenset[str] | None]) -> 
             yield warning("unused_step_input", ("step_inputs", step, key), message)
 
 
-def _missing_inputs(case: Record, required: frozenset[str]) -> Iterator[Remark]:
+def _missing_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
     """Inputs of the pipeline that the case gives nowhere: neither for the whole, nor for a step, nor by its items."""
-    if not required or case.get("batch_items"):
-        return
     inputs = _typed(case.get("inputs"), {})
     by_step = [given for given in _typed(case.get("step_inputs"), {}).values() if isinstance(given, dict)]
-    for name in sorted(required - inputs.keys()):
+    for name in sorted((shape.batch_inputs if case.get("batch_items") else shape.inputs) - inputs.keys()):
         if not any(name in given for given in by_step):
             message = f"inputs.{name}: missing; the pipeline needs it{did_you_mean(name, inputs)}"
             yield error("missing_input", ("inputs",), message)
@@ -340,8 +356,8 @@ def _got(value: object) -> str:
     if value == []:
         return "an empty list"
     if isinstance(value, list):
-        wrong = next((item for item in value if not isinstance(item, str)), None)
-        return f"a list with {type_name(wrong)} in it"
+        wrong = [item for item in value if not isinstance(item, str)]
+        return f"a list with {type_name(wrong[0])} in it" if wrong else "a list"
     return quote(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else type_name(value)
 
 

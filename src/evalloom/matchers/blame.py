@@ -7,6 +7,7 @@ from msgspec import structs
 from evalloom.model import Record, Verdict
 
 _OF_NO_STEP = ("latency", "tokens", "cost")
+_KEYS = {"step", "kind", "output_key", "needs", "outputs"}
 
 
 def blamed(trace: list[Record], verdicts: list[Verdict]) -> tuple[list[Verdict], str]:
@@ -15,7 +16,7 @@ def blamed(trace: list[Record], verdicts: list[Verdict]) -> tuple[list[Verdict],
     A step went wrong when a check on it failed, when it failed itself, or when an item of its batch did. A failed check
     on an output is one on the step that makes it.
     """
-    steps = {entry["step"]: entry for entry in trace if entry.get("type") == "step"}
+    steps = steps_in(trace)
     blamable = [one.status == "failed" and one.kind not in _OF_NO_STEP for one in verdicts]
     places = [_step_of(one.where, steps) if can else "" for one, can in zip(verdicts, blamable, strict=True)]
     checked = {step for one, step in zip(verdicts, places, strict=True) if not one.where.startswith("output")}
@@ -26,8 +27,11 @@ def blamed(trace: list[Record], verdicts: list[Verdict]) -> tuple[list[Verdict],
     for step, entry in steps.items():
         before[step] = set(entry["needs"]).union(*(before.get(need, ()) for need in entry["needs"]))
 
+    checked = {step for one, step in zip(verdicts, places, strict=True) if not one.where.startswith("output")}
+
     def cause_of(verdict: Verdict, step: str) -> str:
-        earlier = (checked | broken) & before.get(step, set())
+        """What failed before a step; and what failed in it, where the check is only on the output that it makes."""
+        earlier = ({*places} | broken) & before.get(step, set())
         own = {step} & checked if verdict.where.startswith("output") else set()
         return min((earlier | own) - {""}, key=order.__getitem__, default="")
 
@@ -35,8 +39,21 @@ def blamed(trace: list[Record], verdicts: list[Verdict]) -> tuple[list[Verdict],
         structs.replace(one, follows=cause) if step and (cause := cause_of(one, step)) else one
         for one, step in zip(verdicts, places, strict=True)
     ]
-    wrong = ({*places} | broken) - {""}
+    wrong = {*places} - {""}
+    # What broke elsewhere, and nobody looked at, is not why this failed.
+    wrong |= broken & set().union(*(before[step] for step in wrong)) if wrong else broken
     return marked, min(wrong, key=order.__getitem__, default="")
+
+
+def steps_in(trace: list[Record]) -> dict[str, Record]:
+    """The entries of a trace that are about the steps of a pipeline, by step id."""
+    return {entry["step"]: entry for entry in trace if entry.get("type") == "step" and entry.keys() >= _KEYS}
+
+
+def broken_step(trace: list[Record]) -> str:
+    """The step that a run came to its end at; empty when it was none."""
+    failed = [step for step, entry in steps_in(trace).items() if entry.get("status") == "failed"]
+    return failed[-1] if failed else ""
 
 
 def _step_of(where: str, steps: dict[str, Record]) -> str:
@@ -46,12 +63,12 @@ def _step_of(where: str, steps: dict[str, Record]) -> str:
         return next((step for step in steps if _is_inside(rest, step)), "") or _maker(rest, steps)
     if root.startswith("aggregation"):
         return next((step for step in reversed(steps) if steps[step]["kind"] == "batch_aggregator"), "")
-    return _maker(rest or root, steps) if root == "output" else ""
+    made = ((step, key) for step, entry in steps.items() for key in entry["outputs"])
+    return next((step for step, key in made if root == "output" and _is_inside(rest or root, key)), "")
 
 
 def _maker(path: str, steps: dict[str, Record]) -> str:
-    made = ((step, key) for step, entry in steps.items() for key in (*entry.get("outputs", ()), entry["output_key"]))
-    return next((step for step, key in made if _is_inside(path, key)), "")
+    return next((step for step, entry in steps.items() if _is_inside(path, entry["output_key"])), "")
 
 
 def _is_inside(path: str, name: str) -> bool:

@@ -104,7 +104,7 @@ def _outcome(run: Run, scored: Scored) -> str:
     verdicts = not_passed(scored)
     message = run.error or (reason(verdicts[0]) if verdicts else scored.status)
     opening = f"{element}{_attributes({'message': message, 'type': scored.status})}"
-    lines = [run.error] if run.error else []
+    lines = [run.error] if run.error else [f"first went wrong at step {scored.step!r}"] if scored.step else []
     body = "\n".join(lines + [line for verdict in verdicts for line in _explained(verdict)])
     return f"<{opening}>{body.translate(_IN_TEXT)}</{element}>" if body else f"<{opening}/>"
 

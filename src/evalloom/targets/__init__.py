@@ -72,6 +72,7 @@ def _forms() -> str:
 def _proposal(spec: str) -> str:
     """What somebody may have meant who wrote only a file name."""
     kind = {".py": "python", ".sh": "command"}.get(Path(spec).suffix, "prompt" if Path(spec).suffix else "")
+    kind = "pipeline" if kind == "prompt" and "pipeline" in spec else kind
     return f". Did you mean '{kind}:{spec}'?" if kind else ""
 
 

@@ -137,12 +137,14 @@ def aggregate(items: list[Any], options: Aggregation) -> Any:
     if strategy is None:
         expected = ", ".join(_STRATEGIES)
         raise _bad("strategy", f"expected one of {expected}, got {quote(options.strategy)}")
-    return strategy([item for item in items if not is_failed(item)], options, len(items))
+    return strategy([item for item in items if not isinstance(item, FailedItem)], options, len(items))
 
 
-def is_failed(item: Any) -> bool:
-    """Whether an item is the slot of one that failed."""
-    return isinstance(item, dict) and len(item) == 1 and isinstance(item.get("error"), str)
+class FailedItem(dict[str, Any]):
+    """What stands in the slot of an item of a batch that failed: `{"error": …}`, as nothing else that looks like it."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error=error)
 
 
 def _bad(key: str, message: str) -> CallError:

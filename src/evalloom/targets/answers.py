@@ -18,6 +18,7 @@ from msgspec import Struct
 from evalloom.asking.json_text import NO_JSON, loads
 from evalloom.errors import did_you_mean
 from evalloom.model import Record, quote, show_path, type_name
+from evalloom.patterns import BadPattern, find
 from evalloom.targets.broken_json import Broken, Reader
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ MAX_ANSWER = 1_000_000
 """How long an answer may be that is to be taken apart: no llm writes a longer one."""
 _MAX_SEARCHED = 100_000
 """How much of an answer a pattern is looked for in; the pattern is the author's, the text is not."""
+_SEARCH_S = 0.3
 _ALIASES = {
     **dict.fromkeys(("none", "str", "string", "raw"), "text"),
     **dict.fromkeys(("pydantic", "object", "dict", "json_schema"), "json"),
@@ -336,13 +338,15 @@ def _as_word(choice: str) -> str:
 
 def _parse_regex(parser: Parser, text: str) -> Parsed:
     """The named groups, the groups, or else all of the first place that fits."""
-    found = re.search(parser.pattern, text[:_MAX_SEARCHED])
+    try:
+        found = find(parser.pattern, text[:_MAX_SEARCHED], seconds=_SEARCH_S)
+    except BadPattern as fault:
+        raise Unparsed(str(fault)) from None
     if found is None:
         raise _unparsed(parser, text)
-    if found.groupdict():
-        return Parsed(found.groupdict())
-    groups = found.groups()
-    return Parsed(list(groups) if len(groups) > 1 else groups[0] if groups else found[0])
+    if found.named:
+        return Parsed(found.named)
+    return Parsed(list(found.groups) if len(found.groups) > 1 else found.groups[0] if found.groups else found.whole)
 
 
 # -- JSON ---------------------------------------------------------------------------------------------

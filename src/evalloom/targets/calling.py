@@ -85,7 +85,7 @@ class Parameters(Struct, frozen=True):
         return [given.pop(name) for name in by_position], given
 
     def _lacks(self, name: str, inputs: Record) -> str:
-        has = f"the inputs of the case are {listed(inputs)}{did_you_mean(name, inputs)}"
+        has = f"the inputs are {listed(inputs)}{did_you_mean(name, inputs)}"
         return f"{self.name}() needs {name!r}; {has}"
 
     def annotated(self, type: type) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,14 +11,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalloom.contract import Shape
 from evalloom.errors import CallError, did_you_mean, usage_error
 from evalloom.functions import NoFunction, find_function, sources_of
 from evalloom.model import Context, Finding, Output, Record, quote
 from evalloom.targets.pipeline_file import Faults, Pipeline, Step, place_in, read_pipeline
 from evalloom.targets.pipeline_flow import Flow, Wired, wire
-from evalloom.targets.pipeline_parts import CodeRefused, Part, options_of, part_of, takes_anything
+from evalloom.targets.pipeline_parts import Part, options_of, part_of, takes_anything
 from evalloom.targets.pipeline_prompts import agents_folder
-from evalloom.targets.pipeline_run import Assembled, Ready, Walk, head_of
+from evalloom.targets.pipeline_run import Assembled, Ready, Walk
+from evalloom.targets.pipeline_trace import head_of
 from evalloom.targets.python import PythonTarget
 from evalloom.targets.target import BuiltTarget, Kind, TargetOptions, digest_of, listed, text_in, time_limit, within
 
@@ -45,9 +48,11 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         needs_llm=any(wired.step.kind == "prompt" for flow in flows.values() for wired in flow.steps),
         remarks=target.remarks,
         variants={name: digest for name, digest in digests.items() if name},
-        steps=steps_taken(target),
+        shape=shape_of(target),
         dataset=_default_dataset(pipeline),
-        doubts=tuple(str(finding) for finding in found.findings if finding.severity == "warning"),
+        doubts=tuple(
+            f"{one.origin}: {one.message} [{one.code}]" for one in found.findings if one.severity == "warning"
+        ),
     )
 
 
@@ -71,12 +76,16 @@ class Examined(Struct, frozen=True):
 def examine(path: Path, with_functions: bool = False) -> Examined:
     """A pipeline file, its agents and prompts; with its functions only when asked, since that runs their modules."""
     if not path.is_file():
-        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        beside = [one.name for one in path.parent.iterdir() if one.is_file()] if path.parent.is_dir() else []
         hint = did_you_mean(path.name, beside)
         raise usage_error("pipeline_missing", f"pipeline: there is no file {quote(path.as_posix(), 200)}{hint}")
     pipeline, faults = read_pipeline(path)
     if pipeline is None:
         return Examined(None, {}, tuple(faults.findings))
+    if (places := _testset_places(pipeline)) and not any(place.is_file() for place in places):
+        looked = ", ".join(quote(place.as_posix(), 200) for place in places)
+        message = f"default_testset: {pipeline.default_testset!r} is not there; looked for {looked}"
+        faults.complain("testset_missing", ("default_testset",), message, "warning")
     flows = {name: wire(pipeline, faults, name) for name in ("", *pipeline.variants)}
     functions: dict[str, PythonTarget] = {}
     for name, flow in flows.items() if with_functions else ():
@@ -144,24 +153,23 @@ class PipelineTarget:
     def __init__(self, flows: dict[str, Flow], functions: dict[str, PythonTarget], may_run_code: bool) -> None:
         self._functions = functions
         self._may_run_code = may_run_code
-        self._refused: Counter[str] = Counter()
+        self._notes: Counter[str] = Counter()
         self.assembled = {name: self._assemble(flow) for name, flow in flows.items()}
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         assembled = self.assembled[context.profile.variant]
-        return await Walk(assembled, inputs, context, self._note_refused).go()
+        return await Walk(assembled, inputs, context, self._note).go()
 
     def remarks(self) -> Iterable[str]:
-        for step, times in self._refused.items():
-            cases = "once" if times == 1 else f"{times} times"
-            yield f"step {step!r}: its code was not run ({cases}). Say --allow-code to run it in the sandbox"
+        for note, times in self._notes.items():
+            yield note if times == 1 else f"{note} ({times} times)"
 
     async def close(self) -> None:
         for function in self._functions.values():
             await function.close()
 
-    def _note_refused(self, step: str) -> None:
-        self._refused[step] += 1
+    def _note(self, remark: str) -> None:
+        self._notes[remark] += 1
 
     def _assemble(self, flow: Flow) -> Assembled:
         numbers = {wired.step.id: number for number, wired in enumerate(flow.steps)}
@@ -184,7 +192,24 @@ class PipelineTarget:
         return Ready(wired, part, make, names, followers, head_of(wired, flow))
 
 
-def steps_taken(target: PipelineTarget) -> dict[str, frozenset[str] | None]:
+def shape_of(target: PipelineTarget) -> Shape:
+    """What the cases of a pipeline must fit, whichever variant they run under."""
+    flows = [one.flow for one in target.assembled.values()]
+    steps = [wired.step for flow in flows for wired in flow.steps]
+    named = {name for flow in flows for name in flow.unbatched_inputs}
+    required = flows[0].pipeline.required
+    return Shape(
+        steps=_steps_taken(target),
+        inputs=required,
+        batch_inputs=required & named,
+        outputs=frozenset(flows[0].outputs),
+        reads_items=any(step.batch_mode or step.kind == "batch_aggregator" for step in steps)
+        or any(source.kind == "items" for flow in flows for wired in flow.steps for source in wired.sources.values()),
+        aggregates=any(step.kind == "batch_aggregator" for step in steps),
+    )
+
+
+def _steps_taken(target: PipelineTarget) -> dict[str, frozenset[str] | None]:
     """What the step inputs of a case may hold, by step id and by output key; None where anything may."""
     taken: dict[str, frozenset[str] | None] = {}
     for assembled in target.assembled.values():
@@ -192,12 +217,12 @@ def steps_taken(target: PipelineTarget) -> dict[str, frozenset[str] | None]:
             step = ready.wired.step
             known = taken.get(step.id, frozenset[str]())
             own = None if isinstance(ready.part, CallError) else ready.part.takes
-            if isinstance(ready.part, CodeRefused) or own is None or known is None:
+            if own is None or known is None:
                 taken[step.id] = None
             else:
-                taken[step.id] = known | own | step.mapping.keys() | {*options_of(step)}
-            taken.setdefault(step.output_key, None)
-    return taken
+                taken[step.id] = known | own | step.mapping.keys() | {*options_of(step, {})}
+    steps = [one.wired.step for assembled in target.assembled.values() for one in assembled.steps]
+    return {**{step.output_key: taken[step.id] for step in steps}, **taken}
 
 
 def _digest(flow: Flow, functions: dict[str, PythonTarget]) -> str:
@@ -230,9 +255,11 @@ def _files(pipeline: Pipeline, flows: dict[str, Flow], functions: dict[str, Pyth
 
 def _default_dataset(pipeline: Pipeline) -> Path | None:
     """The testset that a pipeline names: beside it, or in the `testsets` folder of its project."""
-    name = pipeline.default_testset
-    folder = pipeline.path.parent
-    for path in (folder / name, folder / "testsets" / name, folder.parent / "testsets" / name) if name else ():
-        if path.is_file():
-            return path
-    return None
+    places = _testset_places(pipeline)
+    return next((path for path in places if path.is_file()), places[-1] if places else None)
+
+
+def _testset_places(pipeline: Pipeline) -> list[Path]:
+    name, folder = pipeline.default_testset, pipeline.path.parent
+    places = (folder / name, folder / "testsets" / name, folder.parent / "testsets" / name)
+    return [Path(os.path.normpath(place)) for place in places] if name else []

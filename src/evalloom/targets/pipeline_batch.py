@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from evalloom.errors import CallError
 from evalloom.model import Record, type_name
+from evalloom.targets.aggregate import FailedItem
 from evalloom.targets.pipeline_file import Step
 
-_Each = Callable[[int, Record], Awaitable[Any]]
-_Chunk = Callable[[int, list[Record]], Awaitable[list[Any]]]
-
-
-_WHOLE = ("items", "item")
+WHOLE = ("items", "item")
 """The parameters that mean the items themselves."""
+_Each = Callable[[int, Record], Awaitable[Any]]
+_Chunk = Callable[[int, list[tuple[int, Record]]], Awaitable[list[Any]]]
 
 
-def failed_item(message: str) -> Record:
-    """What stands in the slot of an item that failed."""
-    return {"error": message}
-
-
-def items_of(lists: dict[str, Any], shared: Record, spread: set[str], open_name: str) -> Iterator[Record]:
-    """The inputs for each item. Several lists go side by side; items of those in `spread` go in field by field.
-
-    The whole of such an item is `item`, and its parameter where it has no field of that name. An item that is no object
-    is also the one name that nothing else fills.
-    """
+def rows_of(lists: Record) -> Iterator[tuple[Any, ...]]:
+    """What goes through together, one from each list."""
     for name, values in lists.items():
         if not isinstance(values, list):
             raise CallError("bad_items", f"{name}: expected a list to go through, got {type_name(values)}")
@@ -36,39 +26,63 @@ def items_of(lists: dict[str, Any], shared: Record, spread: set[str], open_name:
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise CallError("bad_items", f"expected lists of one length, to go through them side by side; {told}")
-    for row in zip(*lists.values(), strict=True):
-        values = dict(shared)
-        for name, item in zip(lists, row, strict=True):
-            if name not in spread:
-                values[name] = item
-                continue
-            values |= {"item": item} if name in _WHOLE else {name: item}
-            if isinstance(item, dict):
-                values |= item
-            elif open_name and name in _WHOLE:
-                values[open_name] = item
-        yield values
+    return zip(*lists.values(), strict=True)
 
 
-async def run_each(inputs: list[Record], each: _Each, step: Step) -> list[Any]:
-    """Every item through `each`, which never raises for a failing one; so many side by side as the step allows."""
-    results: list[Any] = [None] * len(inputs)
-    for start in range(0, len(inputs), step.batch_size):
-        numbers = iter(range(start, min(start + step.batch_size, len(inputs))))
+def spread_of(named: Iterable[tuple[str, Any]], spread: set[str], required: frozenset[str], filled: set[str]) -> Record:
+    """The inputs that the items of one row bring. Items of the lists in `spread` go in field by field.
+
+    The whole of such an item is `item`; or its own parameter, where it has no field of that name. Where the step lacks
+    one name of all that it needs, the item is meant by it too.
+    """
+    fields: Record = {}
+    mapped: Record = {}
+    for name, item in named:
+        if name not in spread:
+            mapped[name] = item
+            continue
+        fields |= {("item" if name in WHOLE else name): item, **(item if isinstance(item, dict) else {})}
+        lacking = [needed for needed in required if needed not in fields and needed not in filled]
+        if len(lacking) == 1 and name in WHOLE:
+            fields[lacking[0]] = item
+    return {**fields, **mapped}
+
+
+async def run_each(inputs: list[Record | FailedItem], each: _Each, step: Step) -> list[Any]:
+    """Every item through `each`, which never raises for a failing one; so many side by side as the step allows.
+
+    What failed in a step before goes through as it is.
+    """
+    results: list[Any] = list(inputs)
+    waiting = [number for number, item in enumerate(inputs) if not isinstance(item, FailedItem)]
+    for start in range(0, len(waiting), step.batch_size):
+        chunk = waiting[start : start + step.batch_size]
+        numbers = iter(chunk)
 
         async def work(numbers: Iterator[int] = numbers) -> None:
             for number in numbers:
                 results[number] = await each(number, inputs[number])
 
-        side_by_side = min(step.max_workers, step.batch_size, len(inputs) - start) if step.concurrent else 1
+        side_by_side = min(step.max_workers, len(chunk)) if step.concurrent else 1
         if side_by_side == 1:
             await work()
         else:
-            await all_of(work() for _ in range(side_by_side))
+            await _all_of(work() for _ in range(side_by_side))
     return results
 
 
-async def all_of(calls: Iterator[Awaitable[Any]]) -> None:
+async def run_chunks(inputs: list[Record | FailedItem], run: _Chunk, step: Step) -> list[Any]:
+    """The same in whole chunks, for what is dear to start."""
+    results: list[Any] = list(inputs)
+    waiting = [(number, item) for number, item in enumerate(inputs) if not isinstance(item, FailedItem)]
+    for start in range(0, len(waiting), step.batch_size):
+        chunk = waiting[start : start + step.batch_size]
+        for (number, _), result in zip(chunk, await run(start, chunk), strict=True):
+            results[number] = result
+    return results
+
+
+async def _all_of(calls: Iterable[Awaitable[Any]]) -> None:
     """Waits for all; when one raises, the others are given up first."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
@@ -77,11 +91,3 @@ async def all_of(calls: Iterator[Awaitable[Any]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def run_chunks(inputs: list[Record], chunk: _Chunk, step: Step) -> list[Any]:
-    """The same in whole chunks, for what is dear to start."""
-    results: list[Any] = []
-    for start in range(0, len(inputs), step.batch_size):
-        results += await chunk(start, inputs[start : start + step.batch_size])
-    return results

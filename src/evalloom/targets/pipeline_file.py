@@ -59,8 +59,12 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return _is_number(value) and bool(value > 0)
 
 
 _TEXT: _Type = ("a string", lambda value: isinstance(value, str))
@@ -81,8 +85,9 @@ STEP_KEYS: dict[str, _Type] = {
     "output_key": _WORD,
     "model_override": _TEXT,
     "model": _TEXT,
-    "temperature": _ANYTHING,
-    "max_tokens": _ANYTHING,
+    "temperature": ("a number", _is_number),
+    "max_tokens": _COUNT,
+    "top_p": ("a number", _is_number),
     "required": _FLAG,
     "timeout": ("a number of seconds above 0", _is_time),
     "depends_on": _NAMES,
@@ -97,9 +102,9 @@ STEP_KEYS: dict[str, _Type] = {
     **dict.fromkeys(("system", "user", "template"), _TEXT),
     **dict.fromkeys(("messages", "defaults", "params", "json", "schema", "output_parser"), _ANYTHING),
     "code_ref": _WORD,
-    "code": _TEXT,
     "code_file": _WORD,
     **dict.fromkeys((*AGGREGATOR_KEYS, *_ABOUT), _ANYTHING),
+    "code": _TEXT,
     "language": _WORD,
 }
 
@@ -110,6 +115,7 @@ class Input(Struct, frozen=True):
     name: str
     required: bool = True
     default: Any = None
+    has_default: bool = False
 
 
 class Step(Struct, frozen=True):
@@ -161,6 +167,11 @@ class Pipeline(Struct, frozen=True):
     @property
     def input_names(self) -> frozenset[str]:
         return frozenset(one.name for one in self.inputs)
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """The inputs that are declared, and that a case need not bring."""
+        return self.input_names - self.required
 
     @property
     def required(self) -> frozenset[str]:
@@ -253,11 +264,23 @@ class _Reading:
             document=document,
         )
         for variant in pipeline.variants.values():
+            if variant.at[:1] == ("variants",) and not self._changes(variant):
+                message = f"variant {variant.name!r}: changes nothing, so its results would be those of the pipeline"
+                self._faults.complain("bad_variant", variant.at, message, "warning")
             for step_id in variant.overrides.keys() - {step.id for step in pipeline.steps}:
                 hint = did_you_mean(step_id, [step.id for step in pipeline.steps])
                 message = f"variant {variant.name!r}: the pipeline has no step {step_id!r}{hint}"
                 self._faults.complain("bad_variant", (*variant.at, step_id), message)
         return pipeline
+
+    def _changes(self, variant: Variant) -> bool:
+        """Whether a variant says anything else than the steps do."""
+        steps = {one.get("id"): one for one in self._document["steps"] if isinstance(one, dict)}
+        return any(
+            steps.get(step_id, {}).get(key) != value
+            for step_id, changed in variant.overrides.items()
+            for key, value in changed.items()
+        )
 
     def _text(self, key: str) -> str:
         value = self._document.get(key)
@@ -273,17 +296,25 @@ class _Reading:
             if not isinstance(written, dict) or not isinstance(written.get("name"), str):
                 self._wrong(where, f"inputs[{number}]", "a name, or an object with one", given)
                 continue
+            self._check_keys(written, where, f"inputs[{number}]", ("name", "required", "default", "type", *_ABOUT))
             required = written.get("required", True)
             if not isinstance(required, bool):
                 self._wrong((*where, "required"), f"inputs[{number}].required", "true or false", required)
-            yield Input(written["name"], required is True and "default" not in written, written.get("default"))
+            has_default = "default" in written
+            yield Input(written["name"], required is True and not has_default, written.get("default"), has_default)
 
     def _outputs(self) -> Iterator[Out]:
+        seen: set[str] = set()
         for number, given in enumerate(self._list("outputs")):
             written = given if isinstance(given, dict) else {"key": given}
             key = written.get("key", written.get("name"))
             source = written.get("source", key)
             if isinstance(key, str) and key and isinstance(source, str):
+                where = ("outputs", number)
+                self._check_keys(written, where, f"outputs[{number}]", ("key", "source", "type", *_ABOUT))
+                if key in seen:
+                    self._faults.complain("bad_pipeline", where, f"outputs[{number}]: {key!r} is there already")
+                seen.add(key)
                 yield Out(key, source)
             else:
                 self._wrong(("outputs", number), f"outputs[{number}]", "a key, or an object with one", given)
@@ -298,6 +329,7 @@ class _Reading:
     def _variants(self) -> Iterator[Variant]:
         baseline = self._document.get("baseline")
         if isinstance(baseline, dict):
+            self._check_keys(baseline, ("baseline",), "baseline", ("steps", *_ABOUT))
             yield from self._variant(BASELINE, baseline.get("steps") or {}, ("baseline", "steps"))
             if isinstance(name := baseline.get("name"), str) and name != BASELINE:
                 yield from self._variant(name, baseline.get("steps") or {}, ("baseline", "steps"))
@@ -312,14 +344,20 @@ class _Reading:
         for name, written in variants.items():
             given = written if isinstance(written, dict) else {}
             key = "overrides" if "overrides" in given or "steps" not in given else "steps"
-            if not isinstance(written, dict):
+            if isinstance(written, dict):
+                self._check_keys(given, ("variants", name), f"variants.{name}", ("overrides", "steps", *_ABOUT))
+            else:
                 self._wrong(("variants", name), f"variants.{name}", "an object with overrides", written)
             yield from self._variant(name, given.get(key) or {}, ("variants", name, key))
 
     def _variant(self, name: str, overrides: Any, at: Where) -> Iterator[Variant]:
-        if not isinstance(overrides, dict) or not all(isinstance(one, dict) for one in overrides.values()):
+        if not isinstance(overrides, dict):
             self._wrong(at, ".".join(map(str, at)), "an object of keys by step id", overrides)
             return
+        for step_id, changed in overrides.items():
+            if not isinstance(changed, dict):
+                self._wrong((*at, step_id), ".".join(map(str, (*at, step_id))), "an object of keys", changed)
+        overrides = {step_id: changed for step_id, changed in overrides.items() if isinstance(changed, dict)}
         for step_id, changed in overrides.items():
             for key in {"id", "output_key"} & changed.keys():
                 message = f"variant {name!r}: step {step_id!r}: {key}: cannot be changed by a variant"
@@ -401,7 +439,7 @@ class _Reading:
         if "strategy" in spec or "aggregation_strategy" in spec:
             return "batch_aggregator"
         if any(key in spec for key in PROMPT_KEYS):
-            return "prompt"
+            return self._with_its_keys(step_id, "prompt", spec, at)
         if any(key in spec for key in CODE_KEYS):
             return "code_node"
         if given is None:
@@ -410,6 +448,11 @@ class _Reading:
         return "prompt"
 
     def _with_its_keys(self, step_id: str, kind: StepKind, spec: Record, at: Callable[[str], Where]) -> StepKind:
+        rivals = [way for way in (("agent", "flow"), ("prompt", "prompt_file")) if any(key in spec for key in way)]
+        if kind == "prompt" and len(rivals) > 1:
+            self._faults.complain(
+                "bad_step", at("prompt"), f"step {step_id!r}: has an agent and a prompt. Keep one of them"
+            )
         wanted = {"prompt": PROMPT_KEYS, "code_node": CODE_KEYS}.get(kind, ())
         if wanted and not any(key in spec for key in wanted):
             message = f"step {step_id!r}: a step of type {kind} needs one of {', '.join(wanted)}"
@@ -428,6 +471,11 @@ class _Reading:
             self._faults.complain(
                 "bad_aggregator", at(key if key in spec else said), f"step {step_id!r}: {key}: {fault}"
             )
+
+    def _check_keys(self, written: Record, where: Where, shown: str, known: tuple[str, ...]) -> None:
+        for key in written:
+            if key not in known:
+                self._unknown_key((*where, key), f"{shown}.{key}", known)
 
     def _unknown_key(self, where: Where, shown: str, known: Any) -> None:
         message = f"{shown}: is not known and has no effect{did_you_mean(str(where[-1]), known)}"

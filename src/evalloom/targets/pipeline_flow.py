@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from evalloom.errors import did_you_mean
 from evalloom.model import Severity, quote
@@ -26,6 +26,8 @@ class Source(Struct, frozen=True):
     name: str = ""
     path: str = ""
     value: Any = None
+    is_each: bool = False
+    """Whether it is the list that another batch step made, of which a batch step takes one after the other."""
 
     def __str__(self) -> str:
         if self.kind == "constant":
@@ -59,6 +61,12 @@ class Flow(Struct, frozen=True):
     def by_id(self) -> dict[str, Wired]:
         return {wired.step.id: wired for wired in self.steps}
 
+    @property
+    def unbatched_inputs(self) -> frozenset[str]:
+        """The inputs that steps read as a whole: no item of a batch could bring them."""
+        mapped = [(wired, source) for wired in self.steps for source in wired.sources.values()]
+        return frozenset(one.name for wired, one in mapped if one.kind == "input" and not wired.step.batch_mode)
+
 
 def wire(pipeline: Pipeline, faults: Faults, variant: str = "") -> Flow:
     """The flow of a variant; whatever does not fit together is taken down."""
@@ -74,7 +82,9 @@ class _Wiring:
         self._ids = [step.id for step in self._steps]
         self._makers = self._find_makers()
         self._are_items_named = any(
-            isinstance(text, str) and _root_of(text) == ITEMS for step in self._steps for text in step.mapping.values()
+            isinstance(text, str) and _root_of(text) == ITEMS
+            for step in self._steps
+            for text in (step.mapping.values() if step.batch_mode else ())
         )
 
     def flow(self) -> Flow:
@@ -85,10 +95,11 @@ class _Wiring:
             sources = dict(self._sources(step, number))
             if step.kind == "batch_aggregator":
                 sources = self._items_of(step, number, sources)
-            is_fed = step.id == first_batch and not self._are_items_named and "items" not in sources
+            has_items = any(name in ("items", "item") or one.kind == "items" for name, one in sources.items())
+            is_fed = step.id == first_batch and not has_items and not (self._are_items_named and step.mapping)
             if prompt is not None:
                 sources |= self._implied(step, number, prompt, sources)
-                self._doubt_holes(step, number, prompt, sources, is_fed)
+                self._doubt_holes(step, prompt, sources)
             needs = self._needs(step, sources)
             wired.append(Wired(step, sources, needs, prompt, number == 0 and not step.mapping, is_fed))
         self._refuse_cycles(wired)
@@ -112,12 +123,29 @@ class _Wiring:
                 continue
             found = self._resolve(written, number)
             if found is not None:
-                yield param, found
+                yield param, self._marked(found, step)
+                self._doubt_undeclared(found, param, step)
                 continue
-            known = [*self._pipeline.input_names, *self._makers, *self._ids, ITEMS]
+            others = [*self._pipeline.input_names, *self._makers, *self._ids, ITEMS]
+            known = [name for name in dict.fromkeys(others) if name not in (step.id, step.output_key)]
             hint = did_you_mean(_root_of(written), known) or f"; there are {listed(known)}"
             message = f"input_mapping.{param}: no input and no step gives {written!r}{hint}"
             self._complain("unknown_source", step, "input_mapping", message)
+
+    def _marked(self, source: Source, step: Step) -> Source:
+        """A source that goes item by item through a batch step: the batch items, or what a batch step made."""
+        is_list = source.kind == "items" and not source.path
+        if source.kind == "step":
+            maker = next(one for one in self._steps if one.id == source.name)
+            is_list = maker.batch_mode and not source.path.startswith("[")
+        return structs.replace(source, is_each=True) if step.batch_mode and is_list else source
+
+    def _doubt_undeclared(self, source: Source, param: str, step: Step) -> None:
+        """Warns where a pipeline declares no inputs, and a name is nearly that of an output."""
+        hint = did_you_mean(source.name, self._makers, cutoff=0.8)
+        if source.kind == "input" and not self._pipeline.inputs and hint:
+            message = f"input_mapping.{param}: no step gives {source.name!r}, so it is an input of the case{hint}"
+            self._complain("unknown_source", step, "input_mapping", message, "warning")
 
     def _resolve(self, written: str, number: int) -> Source | None:
         """What a name in a mapping means: outputs of the steps before, inputs, then outputs of later steps."""
@@ -134,12 +162,14 @@ class _Wiring:
             return Source("input", text if text in inputs else root, path)
         if maker is not None and self._ids.index(maker) != number:
             return Source("step", maker, path)
-        if root in self._ids[:number] or root in self._ids[number + 1 :]:
-            return Source("step", root, path)
+        others = self._ids[:number] + self._ids[number + 1 :]
+        if text in others or root in others:
+            return Source("step", text if text in others else root, path)
         if root == ITEMS:
             return Source("items", path=path)
-        # A pipeline that declares no inputs takes whatever the cases have.
-        return None if inputs or not root else Source("input", root, path)
+        # A pipeline that declares no inputs takes whatever the cases have; a step's own output is none of that.
+        is_own = number < len(self._ids) and root in (self._ids[number], self._steps[number].output_key)
+        return None if inputs or not root or is_own else Source("input", root, path)
 
     def _resolve_in(self, root: str, rest: str) -> Source | None:
         name, path = _root_of(rest), rest[len(_root_of(rest)) :]
@@ -162,16 +192,19 @@ class _Wiring:
                 found[name] = Source("input", name)
         return found
 
-    def _doubt_holes(
-        self, step: Step, number: int, prompt: StepPrompt, sources: dict[str, Source], is_fed: bool
-    ) -> None:
-        """Warns about a hole that only the step inputs of a case could fill."""
-        if step.batch_mode or is_fed:
+    def _doubt_holes(self, step: Step, prompt: StepPrompt, sources: dict[str, Source]) -> None:
+        """Warns about a mapping without a hole in the prompt, and a hole that only a case itself could fill."""
+        names = prompt.prompt.names
+        for name in step.mapping:
+            if name not in names and not (step.batch_mode and name in ("items", "item")):
+                hint = did_you_mean(name, sorted(names))
+                message = f"input_mapping.{name}: the prompt has no hole {{{name}}}, so it is not used{hint}"
+                self._complain("unknown_parameter", step, "input_mapping", message, "warning")
+        if step.batch_mode:
             return  # items bring fields of their own
         for name in sorted((prompt.prompt.variables | prompt.prompt.optional) - sources.keys()):
-            message = (
-                f"the prompt names {name!r}, and no mapping, input or default gives it{did_you_mean(name, sources)}"
-            )
+            hint = did_you_mean(name, [*sources, *self._pipeline.input_names, *self._makers])
+            message = f"the prompt names {name!r}, and no mapping, input or default gives it{hint}"
             key = next((key for key in ("prompt", "flow", "agent") if key in step.spec), "id")
             self._complain("unfilled_name", step, key, message, "warning")
 

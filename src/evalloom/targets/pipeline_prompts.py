@@ -16,7 +16,7 @@ from evalloom.targets.prompt import ABOUT_KEYS, PROMPT_KEYS, Prompt, read_fields
 _LEVELS = 4
 """How many folders above a pipeline are looked through for its agents."""
 _ID = re.compile(r"\w[\w.-]*")
-_FILE = re.compile(r"[^\s{}]+\.(md|txt|yaml|yml|json|prompt|j2)")
+_FILE = re.compile(r"[^\s{}]{1,200}\.(md|txt|yaml|yml|json|prompt|j2)")
 _BESIDE = ("system", "user", "template", "messages", "defaults", "params", "json", "schema", "output_parser")
 """Keys of a prompt that may stand in the step itself."""
 
@@ -50,8 +50,20 @@ def agents_folder(folder: Path) -> Path | None:
     base = folder.resolve()
     for above in (base, *base.parents[: _LEVELS - 1]):
         if (above / "agents").is_dir():
-            return above / "agents"
+            return _shown(above / "agents")
     return None
+
+
+def _project(folder: Path) -> Path:
+    """The folder that holds everything of a pipeline: the one with `agents`, or else the one above the pipeline's."""
+    agents = agents_folder(folder)
+    return agents.resolve().parent if agents else folder.resolve().parent
+
+
+def _shown(path: Path) -> Path:
+    """A path as people read it: from the working folder, where it lies there."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _content(step: Step, folder: Path, complain: Complain) -> tuple[str, str, Record, tuple[Path, ...]] | None:
@@ -61,22 +73,26 @@ def _content(step: Step, folder: Path, complain: Complain) -> tuple[str, str, Re
         return _flow(step, folder, complain)
     file = spec.get("prompt_file")
     written = spec.get("prompt")
-    if file is None and isinstance(written, str) and (_FILE.fullmatch(written) or (folder / written[:200]).is_file()):
+    if file is None and isinstance(written, str) and _FILE.fullmatch(written):
         file = written
     if file is not None:
         key = "prompt_file" if "prompt_file" in spec else "prompt"
+        if not (folder / file).resolve().is_relative_to(_project(folder)):
+            message = f"{key}: {quote(file)} lies outside the project of the pipeline, and is not read"
+            complain("prompt_missing", key, message, "error")
+            return None
         return _from_file(key, folder / file, read_prompt, complain)
     if isinstance(written, dict):
-        return "prompt", f"step {step.id!r}", written, ()
+        return "prompt", "prompt", written, ()
     if isinstance(written, list):
-        return "prompt", f"step {step.id!r}", {"messages": written}, ()
+        return "prompt", "prompt", {"messages": written}, ()
     if written is not None and not isinstance(written, str):
         complain("bad_prompt", "prompt", f"prompt: expected a text or a file, got {type_name(written)}", "error")
         return None
     if "flow" in spec:
         complain("agent_missing", "flow", "flow: names a flow of an agent, and there is no 'agent'", "error")
         return None
-    return "prompt", f"step {step.id!r}", {} if written is None else {"user": written}, ()
+    return "prompt", "prompt", {} if written is None else {"user": written}, ()
 
 
 def _from_file(

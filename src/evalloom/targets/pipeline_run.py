@@ -8,26 +8,29 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec import Struct
 
 from evalloom.asking.json_text import NO_JSON, object_in
 from evalloom.errors import CallError
-from evalloom.model import NO_USAGE, Context, Output, Record, Response, Usage, quote
+from evalloom.model import Context, Output, Record, quote
 from evalloom.sandbox import Done
-from evalloom.targets.pipeline_batch import failed_item, items_of, run_chunks, run_each
+from evalloom.targets.aggregate import FailedItem
+from evalloom.targets.pipeline_batch import WHOLE, rows_of, run_chunks, run_each, spread_of
 from evalloom.targets.pipeline_file import Step, with_options
 from evalloom.targets.pipeline_flow import Flow, Source, Wired
-from evalloom.targets.pipeline_parts import CodePart, CodeRefused, Part, checked_options, options_of
-from evalloom.targets.target import CLAMP, listed
+from evalloom.targets.pipeline_parts import MAX_OUTPUT, CodePart, CodeRefused, Part, checked_options, options_of
+from evalloom.targets.pipeline_trace import (
+    MAX_BATCH_OUTPUT,
+    MAX_OUTPUTS,
+    StepEntry,
+    measured,
+    refuse_large,
+)
+from evalloom.targets.target import listed
 from evalloom.targets.template import MISSING, follow
 
-MAX_OUTPUT = 4 * 1024 * 1024
-"""How many bytes of JSON one output may have: a step's, or that of one item of a batch."""
-MAX_BATCH_OUTPUT = 16 * 1024 * 1024
-"""How many bytes all outputs of a batch may have together; a longer run could not be read back from the log."""
-_TRACED_ITEMS = 50
-"""Of how many items of a batch the calls are kept, and of how many that failed."""
+_PLAIN = ("structural", "equals", "contains", "regex")
+"""The checks that an expected output without a name may become."""
 
 
 class Ready(Struct, frozen=True):
@@ -54,21 +57,33 @@ class NotAsked(Exception):
     """A step that the pipeline can do without has nothing to do: the case brings no input for it."""
 
 
-class Walk:
-    """One case on its way. `on_refused_code` is told of each step whose code was not run."""
+class _Asked(Struct, frozen=True):
+    """A step as one case asks for it: with its options, and what goes in.
 
-    def __init__(
-        self, assembled: Assembled, inputs: Record, context: Context, on_refused_code: Callable[[str], None]
-    ) -> None:
+    Fields of a batch item take the place of `weak` inputs, which go in by their names only; `strong` ones are mapped,
+    or given by the case.
+    """
+
+    step: Step
+    part: Part
+    weak: Record
+    strong: Record
+
+
+class Walk:
+    """One case on its way; `note` is told what the user should hear of when the batch is over."""
+
+    def __init__(self, assembled: Assembled, inputs: Record, context: Context, note: Callable[[str], None]) -> None:
         self._steps = assembled.steps
         self._flow = assembled.flow
         self._context = context
-        self._on_refused_code = on_refused_code
+        self._note = note
         meta = context.case.meta
         self._given: Record = meta.get("step_inputs") or {}
         self._items: list[Any] | None = meta.get("batch_items")
         self._inputs = self._checked(inputs)
         self._outputs: Record = {}
+        self._size = 0
         self._waiting = [len(ready.wired.needs) for ready in self._steps]
         self._skipped: dict[int, str] = {}
 
@@ -99,10 +114,12 @@ class Walk:
         declared = self._flow.pipeline.inputs
         brought = {*inputs, *(name for given in self._given.values() for name in given)}
         missing = [one.name for one in declared if one.required and one.name not in brought]
-        if missing and not self._items:
+        if self._items:
+            missing = [name for name in missing if name in self._flow.unbatched_inputs]
+        if missing:
             has = f"the case has {listed(inputs)}"
             raise CallError("missing_input", f"{self._flow.pipeline.path.name}: needs the input {missing[0]!r}; {has}")
-        defaults = {one.name: one.default for one in declared if one.default is not None and one.name not in inputs}
+        defaults = {one.name: one.default for one in declared if one.has_default and one.name not in inputs}
         return {**defaults, **inputs} if defaults else inputs
 
     def _after(self, number: int, is_made: bool) -> list[int]:
@@ -118,15 +135,12 @@ class Walk:
                 if self._waiting[follower]:
                     continue
                 if follower in self._skipped:
-                    self._skip(follower)
+                    reason = f"needs step {self._skipped[follower]!r}, which gave nothing"
+                    StepEntry(self._steps[follower].head, self._context.trace).end("skipped", reason=reason)
                     ended.append((follower, False))
                 else:
                     free.append(follower)
         return free
-
-    def _skip(self, number: int) -> None:
-        reason = f"needs step {self._skipped[number]!r}, which gave nothing"
-        self._context.trace.append({**self._steps[number].head, "status": "skipped", "reason": reason})
 
     # -- one step -------------------------------------------------------------------------------------
 
@@ -134,99 +148,112 @@ class Walk:
         """Runs a step; whether something came of it. Raises CallError where the pipeline cannot do without."""
         ready = self._steps[number]
         step = ready.wired.step
-        entry = dict(ready.head)
-        self._context.trace.append(entry)
-        start = perf_counter()
+        entry = StepEntry(ready.head, self._context.trace)
+        is_required = step.required
+        status, told = "given up", {}
         try:
-            self._outputs[step.id] = await self._made(ready, entry)
+            asked = self._as_asked(ready)
+            is_required = asked.step.required
+            output = await (self._batch(ready.wired, asked, entry) if step.batch_mode else self._one(asked, entry))
+            shown, size = measured(output)
+            self._size += size
+            refuse_large(self._size, MAX_OUTPUTS, step, " of all steps together")
         except CallError as fault:
-            entry |= {"status": "failed", "error": str(fault)}
+            status, told = "failed", {"error": str(fault)}
             if isinstance(fault, CodeRefused):
-                self._on_refused_code(step.id)
-            # A case may set whether it can do without.
-            if self._given.get(step.id, {}).get("required", step.required) is not False:
+                self._note(f"step {step.id!r}: its code was not run. Say --allow-code to run it in the sandbox")
+            if is_required:
                 where = f"{self._flow.pipeline.path.name}: step {step.id!r}"
                 raise CallError(fault.code, f"{where}: {fault.message}") from None
             return False
         except NotAsked as fault:
-            entry |= {"status": "skipped", "reason": str(fault)}
+            status, told = "skipped", {"reason": str(fault)}
             return False
         else:
-            entry["status"] = "ok"
+            self._outputs[step.id] = output
+            status, told = "ok", {"output": shown}
             return True
         finally:
-            entry.setdefault("status", "given up")
-            entry["duration_s"] = round(perf_counter() - start, 6)
+            entry.end(status, **told)
 
-    async def _made(self, ready: Ready, entry: Record) -> Any:
-        step, part, extra = self._as_asked(ready)
-        values = self._values(ready, part, extra)
-        calls: list[Record] = []
-        entry["calls"] = calls
-        usage = _Sum()
-        if step.batch_mode:
-            output = await self._batch(ready, step, part, values, entry, usage)
-        else:
-            entry["inputs"] = clamped(values)
-            try:
-                output = await _timed(part(values, self._apart(calls)), step)
-            finally:
-                _note(entry, calls, usage)
-        entry["output"] = clamped(_fitting(output, step, MAX_BATCH_OUTPUT if step.batch_mode else MAX_OUTPUT))
+    async def _one(self, asked: _Asked, entry: StepEntry) -> Any:
+        values = {**asked.weak, **asked.strong}
+        calls = entry.begin(values)
+        output = await _timed(asked.part, values, self._apart(calls), asked.step)
+        refuse_large(measured(output)[1], MAX_OUTPUT, asked.step)
         return output
 
-    def _as_asked(self, ready: Ready) -> tuple[Step, Part, Record]:
-        """The step with the options that the case sets, what it does then, and the inputs that the case adds."""
+    def _as_asked(self, ready: Ready) -> _Asked:
+        """The step with the options that the case sets, what it does then, and what goes in."""
         step, part = ready.wired.step, ready.part
-        given = self._given.get(step.id) or {}
-        if given:
-            takes = part.takes if not isinstance(part, CallError) else None
-            named = {*step.mapping, *(takes or ())}
-            options = {key: given[key] for key in options_of(step) if key in given and key not in named}
-            if options:
-                step = with_options(step, checked_options(step, options))
-                part = ready.make(step)
-            given = {key: value for key, value in given.items() if key not in options}
+        given = self._given_to(step)
+        options = self._options(step, part, given)
+        if options:
+            step = with_options(step, checked_options(step, options))
+            part = ready.make(step)
         if isinstance(part, CallError):
             raise type(part)(part.code, part.message)
-        if part.takes is not None and given:
-            given = {key: value for key, value in given.items() if key in part.takes or key in step.mapping}
-        return step, part, given
-
-    def _values(self, ready: Ready, part: Part, extra: Record) -> Record:
-        wired = ready.wired
-        if wired.takes_inputs:
-            values = dict(self._inputs)
+        known = None if part.takes is None else {*part.takes, *step.mapping, *(WHOLE if step.batch_mode else ())}
+        extra = {key: value for key, value in given.items() if key not in options and (known is None or key in known)}
+        if ready.wired.takes_inputs:
+            weak = dict(self._inputs)
         else:
-            values = {name: self._inputs[name] for name in ready.input_names if name in self._inputs}
+            weak = {name: self._inputs[name] for name in ready.input_names if name in self._inputs}
+        return _Asked(step, part, weak, {**self._mapped(ready.wired, step, extra), **extra})
+
+    def _given_to(self, step: Step) -> Record:
+        """What the case gives to a step under its id; under its output key too, as expectations may be."""
+        if not self._given:
+            return {}
+        return {**self._given.get(step.output_key, {}), **self._given.get(step.id, {})}
+
+    def _options(self, step: Step, part: Part | CallError, given: Record) -> Record:
+        takes = part.takes if not isinstance(part, CallError) else None
+        named = {*step.mapping, *(takes or ())}
+        return {key: given[key] for key in options_of(step, given) if key in given and key not in named}
+
+    def _mapped(self, wired: Wired, step: Step, extra: Record) -> Record:
+        """What is mapped to the parameters of a step, but for what the case gives itself."""
+        values: Record = {}
         for name, source in wired.sources.items():
+            if name in extra:
+                continue
             found = self._reach(source)
             is_there = found is not MISSING and not (source.kind == "items" and found is None)
-            if not is_there and name in wired.step.mapping and name not in extra and not wired.step.required:
-                raise NotAsked(f"the case has no {source}")
-            if found is not MISSING:
+            if is_there:
                 values[name] = found
-            elif wired.prompt is not None and name in wired.step.mapping and name not in wired.prompt.prompt.defaults:
+            elif name not in step.mapping:
+                continue
+            elif not step.required:
+                raise NotAsked(f"the case has no {source}")
+            elif source.kind == "input" and source.name not in self._flow.pipeline.optional:
+                has = f"the case has {listed(self._inputs)}"
+                raise CallError("missing_input", f"input_mapping.{name}: there is no input {source.name!r}; {has}")
+            elif wired.prompt is not None and name not in wired.prompt.prompt.defaults:
                 values[name] = ""  # an optional input that the case does not have leaves its hole empty
-        return {**values, **extra} if extra else values
+        return values
 
-    def _reach(self, source: Source, is_needed: bool = True) -> Any:
+    def _reach(self, source: Source) -> Any:
+        """What a source gives in this case, or MISSING."""
         if source.kind == "constant":
             return source.value
         if source.kind == "inputs":
             return self._inputs
         if source.kind == "items":
             value: Any = self._items
-        elif source.kind == "input":
-            value = self._inputs.get(source.name, MISSING)
         else:
-            value = self._outputs.get(source.name, MISSING)
+            value = (self._inputs if source.kind == "input" else self._outputs).get(source.name, MISSING)
         if not source.path or value is MISSING:
             return value
+        if source.is_each and isinstance(value, list):
+            return [one if isinstance(one, FailedItem) else self._inside(one, source) for one in value]
+        return self._inside(value, source)
+
+    def _inside(self, value: Any, source: Source) -> Any:
         if isinstance(value, str) and (read := object_in(value)) is not NO_JSON:
             value = read
         found = follow(value, source.path)
-        if found is MISSING and source.kind == "step" and is_needed:
+        if found is MISSING and source.kind == "step":
             message = f"step {source.name!r} gave nothing at {source.path!r}: {quote(value, 200)}"
             raise CallError("missing_part", message)
         return found
@@ -237,192 +264,146 @@ class Walk:
 
     # -- many items -----------------------------------------------------------------------------------
 
-    async def _batch(
-        self, ready: Ready, step: Step, part: Part, values: Record, entry: Record, usage: _Sum
-    ) -> list[Any]:
-        lists, shared = self._lists(ready.wired, values)
-        filled = {*shared, *lists}
-        open_names = [name for name in part.takes or () if name not in filled]
-        sources = ready.wired.sources
-        spread = {name for name in lists if name in ("items", "item") or sources[name] == Source("items")}
-        inputs = list(items_of(lists, shared, spread, open_names[0] if len(open_names) == 1 else ""))
-        entry |= {"inputs": clamped(shared), "items": len(inputs), "first_item": clamped(inputs[0]) if inputs else None}
-        kept = _Kept(entry)
+    async def _batch(self, wired: Wired, asked: _Asked, entry: StepEntry) -> list[Any]:
+        step, part = asked.step, asked.part
+        inputs = self._item_inputs(wired, asked, entry)
+        size = 0
+
+        def fitted(result: Any) -> Any:
+            nonlocal size
+            size += measured(result)[1]
+            refuse_large(size, MAX_BATCH_OUTPUT, step, " of all items together")
+            return result
 
         async def each(number: int, item: Record) -> Any:
             calls: list[Record] = []
+            result: Any = FailedItem("given up")
             try:
-                return _fitting(await _timed(part(item, self._apart(calls)), step), step, MAX_OUTPUT)
+                result = await _timed(part, item, self._apart(calls), step)
+                refuse_large(measured(result)[1], MAX_OUTPUT, step)
             except CallError as fault:
-                kept.failed += 1
-                return failed_item(str(fault))
+                result = FailedItem(str(fault))
             finally:
-                kept.add(number, calls, usage)
+                entry.end_item(number, calls, isinstance(result, FailedItem))
+            return fitted(result)
 
-        async def chunk(start: int, some: list[Record]) -> list[Any]:
-            calls: list[Record] = []
+        async def chunk(start: int, some: list[tuple[int, Record]]) -> list[Any]:
             assert isinstance(part, CodePart)
-            try:
-                done = await _timed(part.many(some, self._apart(calls)), step)
-            except CallError:
-                # One of them used too much, or ended the process; the others are not to suffer for it.
-                done = [await _alone(part, one, self._apart(calls), step) for one in some]
-            kept.add(start, calls, usage)
-            kept.failed += sum(bool(one.error) for one in done)
-            return [failed_item(one.error) if one.error else one.value for one in done]
+            calls: list[Record] = []
+            done = await _in_one_process(part, [item for _, item in some], self._apart(calls))
+            entry.end_item(some[0][0], calls, has_failed=False)
+            for (number, _), one in zip(some, done, strict=True):
+                entry.end_item(number, [], bool(one.error))
+            return [fitted(FailedItem(one.error) if one.error else one.value) for one in done]
 
-        results = await (
-            run_chunks(inputs, chunk, step) if isinstance(part, CodePart) else run_each(inputs, each, step)
-        )
-        kept.close(usage)
+        if isinstance(part, CodePart):
+            results = await run_chunks(inputs, chunk, step)
+        else:
+            results = await run_each(inputs, each, step)
+        self._tell_failed(step, results, entry.failed_items)
         return results
 
-    def _lists(self, wired: Wired, values: Record) -> tuple[Record, Record]:
-        """What goes through item by item, and what is the same for every item."""
-        by_id = self._flow.by_id()
+    def _item_inputs(self, wired: Wired, asked: _Asked, entry: StepEntry) -> list[Any]:
+        """The inputs of each item, or the item itself where it failed in a step before."""
+        lists = self._lists(wired, asked.strong)
+        strong = {name: value for name, value in asked.strong.items() if name not in lists}
+        spread = {name for name in lists if name in WHOLE or wired.sources[name].kind == "items"}
+        inputs: list[Any] = []
+        for row in rows_of(lists):
+            if failed := next((one for one in row if isinstance(one, FailedItem)), None):
+                inputs.append(failed)
+                entry.failed_items += 1
+                continue
+            brought = spread_of(zip(lists, row, strict=True), spread, asked.part.needs, {*strong})
+            inputs.append({**asked.weak, **brought, **strong})
+        entry.begin_batch({**asked.weak, **strong}, inputs)
+        return inputs
+
+    def _lists(self, wired: Wired, strong: Record) -> Record:
+        """What goes through item by item."""
         lists = {
-            name: values[name]
-            for name, source in wired.sources.items()
-            if name in values and (name in ("items", "item") or _is_list_of(source, by_id))
+            name: value
+            for name, value in strong.items()
+            if name in WHOLE or (name in wired.sources and wired.sources[name].is_each)
         }
-        if wired.is_fed_items and self._items is not None and "items" not in lists and "item" not in lists:
-            lists["items"] = self._items
+        if not lists and wired.is_fed_items and self._items is not None:
+            lists = {"items": self._items}
+        lists = lists or {name: value for name, value in strong.items() if self._may_go_through(wired, name, value)}
         if not lists:
-            lists = {name: value for name, value in values.items() if isinstance(value, list) and name in wired.sources}
-        lists = {name: [] if found is None else found for name, found in lists.items()}
-        return lists or {"items": []}, {name: value for name, value in values.items() if name not in lists}
+            message = "there is no list to go through. Give the case batch_items, or map a list to 'items'"
+            raise CallError("bad_items", message)
+        return lists
+
+    def _may_go_through(self, wired: Wired, name: str, value: Any) -> bool:
+        """Whether a list that nobody calls items is to be gone through: one from elsewhere, no constant."""
+        return isinstance(value, list) and name in wired.sources and wired.sources[name].kind != "constant"
+
+    def _tell_failed(self, step: Step, results: list[Any], failed: int) -> None:
+        """A batch of which nothing came has failed; where some items did, the user hears of it at the end."""
+        if not failed:
+            return
+        first = next(one["error"] for one in results if isinstance(one, FailedItem))
+        if failed == len(results):
+            raise CallError("batch_failed", f"all of its {failed} items failed; the first: {first}")
+        self._note(f"step {step.id!r}: {failed} of {len(results)} items failed, such as: {first}")
 
     # -- the end --------------------------------------------------------------------------------------
 
     def _output(self) -> Output:
-        outputs = self._outputs
-        reached = {key: self._reach(source, is_needed=False) for key, source in self._flow.outputs.items()}
+        reached = {key: self._out(key, source) for key, source in self._flow.outputs.items()}
         value = {key: found for key, found in reached.items() if found is not MISSING}
-        if (target := self._flow.pipeline.evaluation_target) and "output" not in value:
-            meant = {**outputs, **{key: outputs.get(id) for key, id in self._flow.makers.items()}, **value}
-            value |= {"output": meant[target]} if meant.get(target) is not None else {}
-        totals = [outputs[one.wired.step.id] for one in self._steps if self._is_total(one.wired.step)]
-        return Output(value, self._named_steps(), totals[-1] if totals else None)
+        if "output" not in value and (plain := self._plain(value)) is not MISSING:
+            value["output"] = plain
+        steps = [ready.wired.step for ready in self._steps]
+        totals = [one.id for one in steps if one.kind == "batch_aggregator" and one.id in self._outputs]
+        return Output(value, self._outputs, self._outputs[totals[-1]] if totals else None)
 
-    def _is_total(self, step: Step) -> bool:
-        return step.kind == "batch_aggregator" and step.id in self._outputs
+    def _plain(self, value: Record) -> Any:
+        """What a plain `expected_output` means: the evaluation target, or the only output there is."""
+        target = self._flow.pipeline.evaluation_target
+        if target:
+            step = self._flow.makers.get(target, target)
+            return value.get(target, self._outputs.get(step, MISSING))
+        is_asked = any(check.where == "output" and check.kind in _PLAIN for check in self._context.case.checks)
+        return next(iter(value.values())) if is_asked and len(value) == 1 else MISSING
 
-    def _named_steps(self) -> Record:
-        """The outputs by step id, and by the output keys that the case speaks of (PIPE-11)."""
-        makers, outputs = self._flow.makers, self._outputs
-        asked = (check.where[6:] for check in self._context.case.checks if check.where.startswith("steps."))
-        by_key = {key: outputs[makers[key]] for key in asked if makers.get(key) in outputs}
-        return {**by_key, **outputs}
-
-
-class _Sum:
-    """What the calls of a step took."""
-
-    def __init__(self) -> None:
-        self.usage: Usage = NO_USAGE
-
-    def add(self, calls: list[Record]) -> None:
-        for call in calls:
-            if isinstance(response := call.get("response"), Response):
-                self.usage += response.usage
+    def _out(self, key: str, source: Source) -> Any:
+        try:
+            return self._reach(source)
+        except CallError as fault:
+            message = f"{self._flow.pipeline.path.name}: outputs: {key}: {fault.message}"
+            raise CallError(fault.code, message) from None
 
 
-class _Kept:
-    """Keeps the calls of the first items of a batch and of the first that failed: memory stays bounded."""
-
-    def __init__(self, entry: Record) -> None:
-        self._entry = entry
-        self._failed_kept = 0
-        self._repaired = 0
-        self.failed = 0
-
-    def add(self, number: int, calls: list[Record], usage: _Sum) -> None:
-        usage.add(calls)
-        self._repaired += any(call["type"] == "repair" for call in calls)
-        has_failed = any("error" in call or call["type"] == "traceback" for call in calls)
-        if number >= _TRACED_ITEMS and not (has_failed and self._failed_kept < _TRACED_ITEMS):
-            return
-        self._failed_kept += has_failed
-        self._entry["calls"] += [{**call, "item": number} for call in calls]
-
-    def close(self, usage: _Sum) -> None:
-        self._entry |= {"failed_items": self.failed} if self.failed else {}
-        self._entry |= {"repaired_items": self._repaired} if self._repaired else {}
-        self._entry |= {"tokens": usage.usage.tokens, "llm_calls": usage.usage.calls} if usage.usage.calls else {}
-
-
-def _note(entry: Record, calls: list[Record], usage: _Sum) -> None:
-    usage.add(calls)
-    if repairs := [call["text"] for call in calls if call["type"] == "repair"]:
-        entry["repairs"] = repairs
-    if usage.usage.calls:
-        entry |= {"tokens": usage.usage.tokens, "llm_calls": usage.usage.calls}
-
-
-def _is_list_of(source: Source, by_id: dict[str, Wired]) -> bool:
-    """Whether a source is the batch items, or what another batch step made of them."""
-    if source.path:
-        return False
-    return source.kind == "items" or (source.kind == "step" and by_id[source.name].step.batch_mode)
-
-
-def head_of(wired: Wired, flow: Flow) -> Record:
-    """What the trace says of a step whatever comes of it."""
-    step = wired.step
-    outputs = [key for key, source in flow.outputs.items() if source.kind == "step" and source.name == step.id]
-    return {
-        "type": "step",
-        "step": step.id,
-        "kind": step.kind,
-        "output_key": step.output_key,
-        "needs": list(wired.needs),
-        **({"outputs": outputs} if outputs and outputs != [step.output_key] else {}),
-    }
-
-
-async def _alone(part: CodePart, item: Record, context: Context, step: Step) -> Done:
+async def _in_one_process(part: CodePart, items: list[Record], context: Context) -> list[Done]:
     try:
-        return Done(await _timed(part(item, context), step))
+        return await part.many(items, context)
+    except CallError:
+        # One of them used too much, or ended the process; the others are not to suffer for it.
+        return [await _alone(part, item, context) for item in items]
+
+
+async def _alone(part: CodePart, item: Record, context: Context) -> Done:
+    try:
+        return Done(await part(item, context))
     except CallError as fault:
         return Done(error=str(fault))
 
 
-async def _timed(call: Any, step: Step) -> Any:
-    """Waits for a step, or for one item of a batch, no longer than the step allows."""
-    if step.timeout is None:
-        return await call
+async def _timed(part: Part, values: Record, context: Context, step: Step) -> Any:
+    """What a step, or one item of a batch, gives within the time that the step allows."""
+    # Code has its own clock, which does not run while it waits for a place in the sandbox.
+    if step.timeout is None or part.keeps_time:
+        return await part(values, context)
+    start = perf_counter()
     try:
         async with asyncio.timeout(step.timeout) as limit:
-            return await call
+            result = await part(values, context)
     except TimeoutError:
         if not limit.expired():
             raise
-        raise CallError("timeout", f"no answer within {step.timeout:g} s") from None
-
-
-def _fitting(output: Any, step: Step, most: int) -> Any:
-    size = len(output) if isinstance(output, str) else _size(output)
-    if size <= most // 4 or (size := _size(output)) <= most:
-        return output
-    told = f"output {step.output_key!r}: expected at most {most // 1024**2} MiB of JSON, got {size / 1024**2:.1f} MiB"
-    raise CallError("output_too_large", f"{told}. Give back less, or a path to a file")
-
-
-def _size(value: Any) -> int:
-    try:
-        return len(orjson.dumps(value))
-    except TypeError:
-        return len(str(value))
-
-
-def clamped(value: Any) -> Any:
-    """A value for the trace: itself when it is small, else the beginning of its JSON."""
-    if isinstance(value, str):
-        return value if len(value) <= CLAMP else f"{value[:CLAMP]}… ({len(value) - CLAMP} characters more)"
-    try:
-        text = orjson.dumps(value)
-    except TypeError:
-        return value
-    if len(text) <= CLAMP:
-        return value
-    return f"{text[:CLAMP].decode('utf-8', 'ignore')}… ({len(text) - CLAMP} bytes more)"
+    else:
+        # Users' code may block, or go on when it is told to stop: then it answers, but too late.
+        if perf_counter() - start <= step.timeout and not limit.expired():
+            return result
+    raise CallError("timeout", f"no answer within {step.timeout:g} s") from None

@@ -84,7 +84,9 @@ class PythonTarget:
         ours = dict.fromkeys(self._contexts, context)
         if "context" in self._parameters.names and "context" not in inputs:
             ours["context"] = context
-        return await self._callee(*self._parameters.bind(copied(inputs), ours), context)
+        args, named = self._parameters.bind(inputs, ours)
+        # Only what it gets: there may be much more that it does not take.
+        return await self._callee([copied(arg) for arg in args], copied(named), context)
 
     async def close(self) -> None:
         await self._callee.close()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from evalloom.contract import Contract
+from evalloom.contract import Contract, Shape
 from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
 from evalloom.model import Context, Output, Record, Target, quote, type_name
 
@@ -74,8 +74,8 @@ class BuiltTarget(Struct, frozen=True):
     """What is worth a look before the batch begins."""
     variants: Mapping[str, str] = {}
     """The variants that it has, and a digest of each."""
-    steps: Mapping[str, frozenset[str] | None] | None = None
-    """Its steps, where it has some, and which inputs and options a case may give to each; None where any."""
+    shape: Shape | None = None
+    """What its cases must fit, where it is a pipeline."""
     dataset: Path | None = None
     """The dataset that it is run with where none is named."""
 

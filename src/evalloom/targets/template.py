@@ -224,7 +224,7 @@ def find(name: str, inputs: Record, where: str) -> Any:
         message = f"{where}: {{{{{name}}}}}: filters are not applied. Write {{{{{name.partition('|')[0].strip()}}}}}"
         raise CallError("missing_variable", f"{message}, and give the case the value as it shall stand there")
     if root not in inputs:
-        lacks = f"the case has no input {quote(root)}; it has {listed(inputs)}{did_you_mean(root, inputs)}"
+        lacks = f"there is no input {quote(root)}; there are {listed(inputs)}{did_you_mean(root, inputs)}"
         raise CallError("missing_variable", f"{where}: {{{{{name}}}}}: {lacks}")
     found = follow(inputs[root], name[len(root) :])
     if found is MISSING:

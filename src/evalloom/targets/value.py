@@ -13,6 +13,8 @@ from evalloom.errors import CallError
 from evalloom.model import Outcome, Output, Path, quote, show_path, type_name
 
 _DEEPEST = 200
+_LONGEST_INTEGER = 10_000
+"""Python itself writes no integer of much more."""
 _OUTCOMES = get_args(Outcome)
 
 
@@ -46,7 +48,7 @@ def plain(value: Any, path: Path = ()) -> Any:
     if isinstance(value, str):
         return _text(value, path)
     if isinstance(value, int):
-        return int(value)
+        return _whole(int(value), path)
     if isinstance(value, float):
         return _number(float(value), path)
     if isinstance(value, list | tuple):
@@ -92,6 +94,12 @@ def _text(value: str, path: Path) -> str:
 def _number(value: float, path: Path) -> float:
     if not math.isfinite(value):
         raise _bad(path, f"expected a number that JSON has, got {value!r}. Return None instead")
+    return value
+
+
+def _whole(value: int, path: Path) -> int:
+    if value.bit_length() > _LONGEST_INTEGER:
+        raise _bad(path, f"expected an integer of at most {_LONGEST_INTEGER} bits, got one of {value.bit_length()}")
     return value
 
 

@@ -105,7 +105,11 @@ def refuse_invalid(plan: Plan) -> LintReport | None:
     report = lint_sources(plan.sources, options)
     if not report.passed:
         errors = tell(sum(one.count("error") for one in report.checked), "error")
-        others = ", or leave those cases out with --skip-invalid" if any(one.cases for one in report.checked) else ""
+        others = (
+            ", or run the others and count those as errors with --skip-invalid"
+            if any(one.cases for one in report.checked)
+            else ""
+        )
         message = f"{errors} in the data, so nothing was run. Mend what is listed above{others}"
         raise InvalidData("invalid_data", message, report)
     return report

@@ -22,7 +22,6 @@ from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
 from evalloom.model import Checked, Finding, Origin
 from evalloom.reports.lint import PIPELINE_FILE, LintReport
-from evalloom.targets.pipeline import PipelineTarget, sound, steps_taken
 from evalloom.validate import validate
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
@@ -182,11 +181,10 @@ def _as_info(finding: Finding) -> Finding:
 def with_pipeline(rules: Rules, file: str) -> Rules:
     """Rules that also hold a testset against a pipeline; its functions are not loaded, so they may take anything."""
     # Deferred: most files are checked without a pipeline.
+    from evalloom.targets.pipeline import PipelineTarget, shape_of, sound
 
-    found = sound(Path(file))
-    assert found.pipeline is not None
-    taken = steps_taken(PipelineTarget(found.flows, {}, may_run_code=False))
-    return msgspec.structs.replace(rules, steps=frozenset(taken), takes=taken, inputs=found.pipeline.required)
+    shape = shape_of(PipelineTarget(sound(Path(file)).flows, {}, may_run_code=False))
+    return msgspec.structs.replace(rules, shape=shape)
 
 
 def now() -> str:

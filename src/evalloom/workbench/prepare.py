@@ -78,11 +78,8 @@ def _plan(asked: Asked, known: Settings) -> Plan:
 
 def _reading(reading: Reading, target: BuiltTarget) -> Reading:
     """How datasets are read: held against the contract that a hoplet declares, or the steps that a pipeline has."""
-    if target.steps is not None:
-        rules = msgspec.structs.replace(
-            reading.rules, steps=frozenset(target.steps), takes=target.steps, inputs=target.variables
-        )
-        return msgspec.structs.replace(reading, rules=rules)
+    if target.shape is not None:
+        return msgspec.structs.replace(reading, rules=msgspec.structs.replace(reading.rules, shape=target.shape))
     if target.kind != "hoplet" or reading.rules.contract is not None:
         return reading
     rules = msgspec.structs.replace(reading.rules, contract=target.contract, has_no_contract=target.contract is None)
@@ -178,4 +175,5 @@ def _sources(asked: Asked, known: Settings, target: BuiltTarget) -> tuple[Source
 def _default_datasets(asked: Asked, known: Settings, target: BuiltTarget) -> list[str]:
     """The datasets that the settings name, or the target; a target of the command line is asked first."""
     own = [str(target.dataset)] if target.dataset else []
-    return own or known.datasets if asked.target else known.datasets or own
+    is_there = target.dataset is not None and target.dataset.is_file()
+    return own if asked.target and is_there else known.datasets or own

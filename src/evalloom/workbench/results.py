@@ -8,7 +8,7 @@ from pathlib import Path
 from evalloom.analyse import gates
 from evalloom.analyse.gates import GateResult
 from evalloom.analyse.tally import NOTHING_EXPECTED, Summary, Tally
-from evalloom.model import Run, Scored
+from evalloom.model import Run, Scored, Status
 from evalloom.record import in_order, manifest
 from evalloom.score import without_output
 
@@ -31,16 +31,20 @@ class Results:
         """Up to ten failures and errors to look at first."""
         return self._tally.worst()
 
+    def not_scored(self) -> dict[tuple[Status, str], int]:
+        """Why runs were skipped, blocked or not scored, and how many for each reason; the most frequent first."""
+        return dict(sorted(self._tally.reasons.items(), key=lambda item: -item[1]))
+
     def unscored(self) -> dict[str, int]:
         """Why runs were not scored, and how many for each reason; the most frequent first."""
-        return dict(sorted(self._tally.unscored.items(), key=lambda item: -item[1]))
+        return {reason: number for (status, reason), number in self.not_scored().items() if status == "unscored"}
 
     @property
     def could_not_score(self) -> bool:
         """Whether something was expected, and nothing of it could be scored: no judge, or no check that is known."""
         summary = self.summary
         counted = summary.passed + summary.failed + summary.error
-        return not counted and any(reason != NOTHING_EXPECTED for reason in self._tally.unscored)
+        return not counted and any(reason != NOTHING_EXPECTED for reason in self.unscored())
 
     @property
     def pass_rate(self) -> float | None:
