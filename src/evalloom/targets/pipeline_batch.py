@@ -14,7 +14,7 @@ from evalloom.targets.pipeline_file import Step
 WHOLE = ("items", "item")
 """The parameters that mean the items themselves."""
 _Each = Callable[[int, Record], Awaitable[Any]]
-_Chunk = Callable[[int, list[tuple[int, Record]]], Awaitable[list[Any]]]
+_Chunk = Callable[[list[tuple[int, Record]]], Awaitable[list[Any]]]
 
 
 def rows_of(lists: Record) -> Iterator[tuple[Any, ...]]:
@@ -77,7 +77,7 @@ async def run_chunks(inputs: list[Record | FailedItem], run: _Chunk, step: Step)
     waiting = [(number, item) for number, item in enumerate(inputs) if not isinstance(item, FailedItem)]
     for start in range(0, len(waiting), step.batch_size):
         chunk = waiting[start : start + step.batch_size]
-        for (number, _), result in zip(chunk, await run(start, chunk), strict=True):
+        for (number, _), result in zip(chunk, await run(chunk), strict=True):
             results[number] = result
     return results
 

@@ -156,6 +156,7 @@ class Walk:
             is_required = asked.step.required
             output = await (self._batch(ready.wired, asked, entry) if step.batch_mode else self._one(asked, entry))
             shown, size = measured(output)
+            refuse_large(size, MAX_BATCH_OUTPUT if step.batch_mode else MAX_OUTPUT, step)
             self._size += size
             refuse_large(self._size, MAX_OUTPUTS, step, " of all steps together")
         except CallError as fault:
@@ -179,9 +180,7 @@ class Walk:
     async def _one(self, asked: _Asked, entry: StepEntry) -> Any:
         values = {**asked.weak, **asked.strong}
         calls = entry.begin(values)
-        output = await _timed(asked.part, values, self._apart(calls), asked.step)
-        refuse_large(measured(output)[1], MAX_OUTPUT, asked.step)
-        return output
+        return await _timed(asked.part, values, self._apart(calls), asked.step)
 
     def _as_asked(self, ready: Ready) -> _Asked:
         """The step with the options that the case sets, what it does then, and what goes in."""
@@ -287,7 +286,7 @@ class Walk:
                 entry.end_item(number, calls, isinstance(result, FailedItem))
             return fitted(result)
 
-        async def chunk(start: int, some: list[tuple[int, Record]]) -> list[Any]:
+        async def chunk(some: list[tuple[int, Record]]) -> list[Any]:
             assert isinstance(part, CodePart)
             calls: list[Record] = []
             done = await _in_one_process(part, [item for _, item in some], self._apart(calls))
@@ -300,7 +299,9 @@ class Walk:
             results = await run_chunks(inputs, chunk, step)
         else:
             results = await run_each(inputs, each, step)
-        self._tell_failed(step, results, entry.failed_items)
+        # Those that failed in a step before were told there.
+        if entry.failed_items > sum(isinstance(one, FailedItem) for one in inputs):
+            self._tell_failed(step, results, entry.failed_items)
         return results
 
     def _item_inputs(self, wired: Wired, asked: _Asked, entry: StepEntry) -> list[Any]:
