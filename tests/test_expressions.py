@@ -1,5 +1,6 @@
 """Expressions: what they come to, what is refused and where, and that nothing gets out of them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -98,6 +99,15 @@ def test_holds(text: str) -> None:
 )
 def test_what_has_no_value_is_null(text: str) -> None:
     assert compile(text).value(CASE) is None
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)+$", "(?:a?){40}a{40}$"])
+def test_a_search_without_end_has_no_value(pattern: str) -> None:
+    expression = compile(f"matches(text, '{pattern}')")
+    assert expression.value({"text": "a" * 42 + "!"}) is None
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(expression.value, {"text": "a" * 42 + "!"}).result() is None
+    assert expression.value({"text": "a" * 80}) is True
 
 
 @pytest.mark.parametrize("text", ["'a' < 1", "1 > 'a'", "null < 1", "tags < tags", "true < 2", "1 in 'a1'", "1 in 5"])

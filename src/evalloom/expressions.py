@@ -1,7 +1,8 @@
 """The one expression language, for filters and conditions: `meta.difficulty == "hard" and len(text) > 20`.
 
 It has its own small parser and reaches nothing but JSON values, so there is nothing to escape to. Evaluating never
-raises: what has no value, such as a field that is not there or a division by zero, is null.
+raises: what has no value, such as a field that is not there, a division by zero or a search that had to be stopped,
+is null.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from evalloom import patterns
 from evalloom.errors import did_you_mean
 
 MAX_LENGTH = 2_000
@@ -20,6 +22,8 @@ MAX_NESTING = 50
 MAX_PATTERN = 200
 MAX_TEXT = 100_000
 """How much of a text `matches` looks at, and how long a text `+` can make."""
+SEARCH_S = 0.3
+"""How long `matches` may search; then it has no value."""
 
 _Names = Mapping[str, Any]
 _Node = Callable[[_Names], Any]
@@ -292,10 +296,10 @@ class _Parser:
             message = f"a regular expression may have {MAX_PATTERN} characters, got {len(pattern)}"
             raise ExpressionError(message, token.column)
         try:
-            search = re.compile(pattern).search
+            re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as fault:
             raise ExpressionError(f"is no regular expression: {fault}", token.column) from None
-        return lambda names: isinstance(text := node(names), str) and search(text[:MAX_TEXT]) is not None
+        return lambda names: isinstance(text := node(names), str) and _matches(text[:MAX_TEXT], pattern)
 
 
 def _number(token: _Token) -> int | float:
@@ -447,6 +451,13 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "/": _calculated(lambda left, right: left / right),
     "%": _calculated(lambda left, right: left % right),
 }
+
+
+def _matches(text: str, pattern: str) -> bool | None:
+    try:
+        return patterns.search(pattern, text, seconds=SEARCH_S)
+    except patterns.BadPattern:
+        return None
 
 
 def _length(value: Any) -> int | None:

@@ -86,7 +86,7 @@ def test_code_of_a_data_file_runs_only_when_allowed(tmp_path: Path) -> None:
 
 
 OWN = """
-import sys, time
+import resource, sys, time
 def read(value): return open(value).read()
 def together(value): return "pytest" in sys.modules
 def about(value, case): return (value, case["id"], case["inputs"], case["tags"]) == ("x", "c", {"q": 1}, [])
@@ -95,6 +95,8 @@ def refuse(value): assert value == "y", "expected y"
 def odd(value): return {1: 2}
 def wait(value): time.sleep(600)
 async def later(value): return value == "x"
+def allowed(value): return resource.getrlimit(resource.RLIMIT_CPU)[0] <= 61
+def talk(value): return {"pass": True, "reason": "z" * 3_000_000}
 """
 
 
@@ -121,6 +123,24 @@ def test_code_of_a_data_file_runs_in_the_sandbox(
     check = Check("python", f"own:{name}", options={"timeout_s": 0.3} if name == "wait" else {})
     found = ask(check, value, Services(allow_code=True), f"{tmp_path.as_posix()}/cases.jsonl")
     assert found.passed is passed and said in found.reason
+
+
+@isolated
+@pytest.mark.parametrize("wanted", [100_000, 1e300])
+def test_a_data_file_cannot_give_its_code_more_than_a_minute(wanted: float, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    check = Check("python", "own:allowed", options={"timeout_s": wanted})
+    assert ask(check, services=Services(allow_code=True), file=f"{tmp_path.as_posix()}/cases.jsonl").passed
+
+
+@isolated
+def test_long_reasons_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    trusted = ask(parse_check({"python": lambda value: Grade(True, 1, "z" * 5_000)}))
+    file = f"{tmp_path.as_posix()}/cases.jsonl"
+    foreign = ask(Check("python", "own:talk"), services=Services(allow_code=True), file=file)
+    assert trusted.passed and foreign.passed
+    assert trusted.reason == foreign.reason == "z" * 999 + "…"
 
 
 def test_code_inside_a_file_never_runs() -> None:

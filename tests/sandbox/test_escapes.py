@@ -189,6 +189,11 @@ FATAL = {
     "a forged line": ("os.write(3, b'{\"value\": 1, \"more\": 2}\\n'); os._exit(0)", SHORT, "code_crashed", "one line of JSON"),
     "a deep line": ("os.write(3, b'{\"value\": ' + b'[' * 240 + b']' * 240 + b'}\\n'); os._exit(0)", SHORT, "code_crashed", "JSON"),
     "a very deep line": ("os.write(3, b'[' * 100000 + b'\\n'); os._exit(0)", SHORT, "code_crashed", "JSON"),
+    "a forged line and a loop": ("os.write(3, b'{\"value\": 1}\\n')\nwhile True: pass", Limits(cpu_s=0.2), "code_timeout", "CPU time"),
+    "a forged line and a sleep": ("import time\nos.write(3, b'{\"value\": 1}\\n')\ntime.sleep(600)", Limits(wall_s=0.4), "code_timeout", "0.4 s"),
+    "a forged line and a crash": ("os.write(3, b'{\"value\": 1}\\n'); os._exit(3)", SHORT, "code_crashed", "exit code 3"),
+    "large files": ("import time\nfor name in 'abcdef': open(name, 'wb').write(b'x' * 2**20)\ntime.sleep(600)", Limits(scratch_bytes=5 * 2**20), "code_files", "more than 5 MiB"),
+    "many files": ("import time\nfor name in range(1001): open(str(name), 'w').close()\ntime.sleep(600)", SHORT, "code_files", "1,000 files"),
     "another greeting": ("os.write(3, b'{\"ready\": true}\\n'); os._exit(0)", SHORT, "code_crashed", "JSON"),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import uvloop
 from hypothesis import given, settings
@@ -125,6 +126,22 @@ def test_a_module_beside_the_dataset(tmp_path: Path) -> None:
         asyncio.run(run_code(Code(reference="link:f", folder=tmp_path), calls))
     with pytest.raises(CallError, match="no 'nope' in pack"):
         asyncio.run(run_code(Code(reference="pack:nope", folder=tmp_path), calls))
+
+
+def test_only_references_reach_installed_packages(tmp_path: Path) -> None:
+    where = str(Path(msgspec.__file__).parents[1])
+    body = "import sys\ndef f(where):\n    sys.path.append(where)\n    import msgspec\n    return msgspec.__name__\n"
+    assert run(body, Call({"where": where}))[0].error.startswith(("ModuleNotFoundError", "PermissionError"))
+    reads = "def f(where): return open(where + '/msgspec/__init__.py').read()"
+    assert "PermissionError" in run(reads, Call({"where": where}))[0].error
+    (tmp_path / "own.py").write_text(body)
+    done = asyncio.run(run_code(Code(reference="own:f", folder=tmp_path), [Call({"where": where})]))
+    assert done == [Done("msgspec")]
+
+
+def test_a_large_answer_comes_back_whole() -> None:
+    done = run("def f(x): return [[]] * 600_000")
+    assert len(done) == 1 and len(done[0].value) == 600_000
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])

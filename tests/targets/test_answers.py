@@ -179,6 +179,8 @@ def test_a_pattern_gives_its_groups() -> None:
     assert parse(Parser("regex", pattern=r"(?P<got>\d+) of (\d+)"), text).value == {"got": "7"}
     with pytest.raises(Unparsed, match="expected a text that fits the pattern"):
         parse(Parser("regex", pattern="x{3}"), text)
+    with pytest.raises(Unparsed, match="stopped"):
+        parse(Parser("regex", pattern=r"^(\w+ ?)+$"), "a" * 60 + "!")
 
 
 @pytest.mark.req("PIPE-6")

@@ -3,7 +3,7 @@
 Code that a data file names is not ours to run. A function runs in this process when the user named it in a trusted
 place (the `functions` of the services) or handed it over in Python (`options["function"]`: no file can hold a
 function). One that only a data file names runs when the user said `--allow-code`, in the sandbox, where it gets the
-case as a plain dict. A text that is code itself is never run.
+case as a plain dict and has a minute at most, whatever its file says. A text that is code itself is never run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from evalloom.errors import CallError, usage_error
 from evalloom.functions import NoFunction, copied, find_function
@@ -37,6 +39,9 @@ from evalloom.threads import Threads
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
 _TIMEOUT_S = 60
+_MOST_SANDBOXED_S = 60
+_REASON = 1_000
+"""How many characters of a reason are kept: it is written for each run."""
 # Not the pool of the standard library, which waits at exit for a function that hangs.
 _THREADS = Threads()
 
@@ -54,6 +59,13 @@ def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Fu
 
 
 async def _python(check: Check, seen: Seen, services: Services) -> Grade:
+    grade = await _judged(check, seen, services)
+    if len(grade.reason) <= _REASON:
+        return grade
+    return structs.replace(grade, reason=grade.reason[: _REASON - 1] + "…")
+
+
+async def _judged(check: Check, seen: Seen, services: Services) -> Grade:
     function = _allowed(check, services)
     if isinstance(function, Grade):
         return function
@@ -61,7 +73,7 @@ async def _python(check: Check, seen: Seen, services: Services) -> Grade:
     if limit is None or limit <= 0:
         return bad_option("timeout_s", "a number of seconds", check.options["timeout_s"])
     if function is None:
-        return await _grade_in_sandbox(check, seen, limit)
+        return await _grade_in_sandbox(check, seen, min(limit, _MOST_SANDBOXED_S))
     try:
         async with asyncio.timeout(limit) as clock:
             answer = await _called(function, seen)
@@ -91,7 +103,8 @@ async def _grade_in_sandbox(check: Check, seen: Seen, limit: float) -> Grade:
     try:
         (done,) = await run_code(code, [Call(ordered=(seen.value, told))], Limits(cpu_s=limit, wall_s=limit))
     except CallError as fault:
-        hint = "; timeout_s sets how long it may take" if fault.code == "code_timeout" else ""
+        most = f"; timeout_s sets how long it may take, {_MOST_SANDBOXED_S} s at most"
+        hint = most if fault.code == "code_timeout" else ""
         return unscored(f"{_shown(check)}: {fault}{hint}")
     if done.error.startswith("AssertionError"):
         return failed(f"{_shown(check)}: {show(done.error.removeprefix('AssertionError').lstrip(': '), 200)}")

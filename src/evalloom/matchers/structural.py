@@ -25,9 +25,9 @@ from evalloom.matchers.matcher import (
     unscored,
 )
 from evalloom.matchers.normalise import prepared
-from evalloom.matchers.patterns import BadPattern, search
 from evalloom.matchers.similarity import grade_meaning
 from evalloom.model import NO_USAGE, Check, Mismatch, Path, show_path
+from evalloom.patterns import BadPattern, search
 
 ABSENT = "<absent>"
 """What a mismatch shows on the side where nothing stands."""

@@ -130,7 +130,8 @@ def _set_limits(limits: dict[str, float]) -> None:
         (resource.RLIMIT_CPU, cpu + 1),
         (resource.RLIMIT_AS, int(limits["memory_bytes"])),
         (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
-        (resource.RLIMIT_NOFILE, 64),
+        # Few, because a deleted file takes up room as long as it is open.
+        (resource.RLIMIT_NOFILE, 16),
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_CORE, 0),
     ):

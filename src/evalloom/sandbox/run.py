@@ -7,6 +7,7 @@ the code's own results.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import platform
@@ -15,8 +16,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, cast
@@ -36,6 +37,11 @@ _DYING_S = 5.0
 _STARTING_S = 30.0
 _NO_MEMORY = 77
 """The exit code by which the process says so; it cannot be counted on to write a message then."""
+_LOOK_S = 0.1
+"""How often its scratch folder is looked into."""
+_MOST_FILES = 1_000
+_LARGE = 2**20
+"""From what size on answers are read in a thread."""
 _PRINTED = 8_000
 _MESSAGE = 600
 _LEVELS = 54
@@ -45,7 +51,7 @@ _ENVIRONMENT = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"
 
 
 class Limits(Struct, frozen=True):
-    """How much a process may use, for all of its calls together."""
+    """How much a process may use, for all of its calls together; `wall_s` counts from when it is shut in."""
 
     cpu_s: float = 10.0
     wall_s: float = 20.0
@@ -53,6 +59,8 @@ class Limits(Struct, frozen=True):
     output_bytes: int = 16 * 2**20
     file_bytes: int = 16 * 2**20
     """The size of each file that it writes."""
+    scratch_bytes: int = 64 * 2**20
+    """The size of all files in its scratch folder; it is looked into from time to time, so a little more may pass."""
 
 
 class Call(Struct, frozen=True):
@@ -105,7 +113,7 @@ async def run_code(code: Code, calls: Sequence[Call], limits: Limits = DEFAULT_L
     """The results of calls to one function, made one after another in one process, which has ended when this returns.
 
     Raises CallError when there is no result for all of them: code_error, code_timeout, code_memory, code_output,
-    code_crashed, or sandbox_failed when the code did not run because it could not be shut in.
+    code_files, code_crashed, or sandbox_failed when the code did not run because it could not be shut in.
     """
     if not calls:
         return []
@@ -118,11 +126,13 @@ async def run_code(code: Code, calls: Sequence[Call], limits: Limits = DEFAULT_L
         except OSError as fault:
             raise CallError("sandbox_failed", f"no folder for the code can be made: {fault}") from None
         try:
-            talk = await _run(_command(code, scratch, limits), scratch, request, limits)
+            ended = await _run(_command(code, scratch, limits), scratch, request, limits)
         finally:
             # In a thread, because code can leave a great many files; shielded, because it must be done.
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True))
-    return _results(talk, len(calls), limits)
+    if len(ended.given) < _LARGE:
+        return _results(ended, len(calls), limits)
+    return await asyncio.to_thread(_results, ended, len(calls), limits)
 
 
 @lru_cache(maxsize=1)
@@ -250,6 +260,7 @@ async def _run(command: list[str], scratch: Path, request: bytes, limits: Limits
         # The code's time begins when it is shut in: on a busy machine the start may take longer than the code is given.
         async with asyncio.timeout(_STARTING_S):
             await talk.started
+        _look_into(scratch, limits.scratch_bytes, talk.ended)
         async with asyncio.timeout(limits.wall_s):
             stopped = await talk.ended
     except TimeoutError:
@@ -308,6 +319,28 @@ def _feed(transport: asyncio.SubprocessTransport, request: bytes) -> None:
         stdin.close()
 
 
+def _look_into(scratch: Path, limit: int, ended: asyncio.Future[str]) -> None:
+    """Ends it, now or some time later, when it has filled its scratch folder: the system limits only single files."""
+    if ended.done():
+        return
+    if _is_full(scratch, limit):
+        ended.set_result("code_files")
+        return
+    asyncio.get_running_loop().call_later(_LOOK_S, _look_into, scratch, limit, ended)
+
+
+def _is_full(scratch: Path, limit: int) -> bool:
+    size = 0
+    # Only plain files can be made there. They may be gone again by now.
+    with suppress(OSError), os.scandir(scratch) as entries:
+        for number, entry in enumerate(entries, 1):
+            with suppress(FileNotFoundError):
+                size += entry.stat(follow_symlinks=False).st_size
+            if size > limit or number > _MOST_FILES:
+                return True
+    return False
+
+
 def _kill_group(pid: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
@@ -317,16 +350,32 @@ def _kill_group(pid: int) -> None:
 
 
 def _results(ended: _Ended, expected: int, limits: Limits) -> list[Done]:
-    """The results, where all of them are there; else why not."""
+    """The results, where all of them are there and the process came to its own end; else why not."""
     if why := _why_not_shut_in(ended):
         raise CallError("sandbox_failed", f"code cannot be isolated here: {why}")
+    if ended.stopped or ended.exit_code:
+        raise _why_ended(ended, limits)
     _, *lines, rest = ended.given.split(b"\n")
-    last = _decoded(lines[-1]) if lines else None
+    with _uncollected():
+        answers = [_decoded(line) for line in lines[: expected + 1]]
+    last = answers[-1] if answers else None
     if last is not None and last.bad_code:
         raise CallError("code_error", _shown(last.bad_code))
     if len(lines) != expected or rest:
         raise _why_ended(ended, limits)
-    return [_done(line) for line in lines]
+    return [_done(answer) for answer in answers]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for garbage: among millions of new lists that takes longer than to read them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _why_not_shut_in(ended: _Ended) -> str:
@@ -345,6 +394,9 @@ def _why_ended(ended: _Ended, limits: Limits) -> CallError:
     ended_by = -ended.exit_code
     if ended.stopped == "code_output":
         return CallError("code_output", f"the code gave back more than {limits.output_bytes / 2**20:g} MiB")
+    if ended.stopped == "code_files":
+        room = f"{limits.scratch_bytes / 2**20:g} MiB or {_MOST_FILES:,} files"
+        return CallError("code_files", f"the code wrote more than {room} into its scratch folder")
     if ended.stopped == "code_timeout":
         return CallError("code_timeout", f"the code gave no answer within {limits.wall_s:g} s")
     if ended_by in (signal.SIGPROF, signal.SIGXCPU):
@@ -361,8 +413,7 @@ def _how(ended: _Ended) -> str:
     return f"exit code {ended.exit_code}"
 
 
-def _done(line: bytes) -> Done:
-    answer = _decoded(line)
+def _done(answer: _Answer | None) -> Done:
     if answer is None or answer.ready or answer.refused or answer.bad_code:
         raise CallError("code_crashed", "what the code gave back is not one line of JSON for each call")
     error = _shown(answer.error)

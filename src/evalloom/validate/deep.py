@@ -21,6 +21,7 @@ from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
 from evalloom.files.rows import Row
 from evalloom.model import Case, Check, Finding, Origin, Path, quote, show_path
+from evalloom.patterns import BadPattern, search
 from evalloom.validate.alike import PREFIXED, Alike, leaves, same, texts_of
 
 
@@ -238,6 +239,7 @@ def _is_misspelt(one: str, two: str) -> bool:
 
 # -- checks that cannot fail ----------------------------------------------------------------------
 
+_PROBE_S = 0.1
 _PROBES = ("", "x", "\n", "0", "{}", "答案", " the quick\nbrown fox: 42%")
 _ANNOTATIONS = {"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "examples", "default"}
 _SCORED = ("similarity", "rouge", "bleu", "gleu", "meteor")
@@ -291,8 +293,8 @@ _ANY_CASE = ("icontains", "icontains_all", "icontains_any")
 @lru_cache(maxsize=4096)
 def _matches_all(pattern: str) -> bool:
     try:
-        return all(re.search(pattern, probe) for probe in _PROBES)
-    except (re.error, RecursionError, OverflowError):
+        return all(search(pattern, probe, seconds=_PROBE_S) for probe in _PROBES)
+    except BadPattern:
         return False
 
 
