@@ -57,6 +57,7 @@ def results(draw: st.DrawFn) -> list[CaseResult]:
 @given(results(), st.floats(0, 1), st.booleans())
 def test_nothing_is_worse_than_itself(cases: list[CaseResult], drop: float, by_tag: bool) -> None:
     found = compared(cases, cases, drop, by_tag)
+    assert found.is_comparable and not found.missing
     assert not found.is_regression and found.severity == "" and found.figures.difference in (0.0, None)
     assert found.counts["gained"] == found.counts["lost"] == found.counts["new"] == found.counts["gone"] == 0
     assert found.figures.judgement == "no difference shown"
@@ -100,6 +101,9 @@ def test_every_case_is_counted_once(before: list[CaseResult], now: list[CaseResu
         (case("a", "failed", share=0.5), case("a", "failed", tags=("critical",)), "lost", "minor"),
         (case("a", "passed"), case("a", "blocked"), "not comparable", "major"),
         (case("a", "passed", tags=("critical",)), case("a", "blocked"), "not comparable", "critical"),
+        (case("a", "passed", tags=("critical",)), case("a", "skipped"), "not comparable", "critical"),
+        (case("a", "passed"), case("a", "unscored", tags=("critical",)), "not comparable", "critical"),
+        (case("a", "failed", tags=("critical",)), case("a", "skipped"), "not comparable", ""),
         (case("a", "passed"), case("a", "unscored"), "not comparable", ""),
         (case("a", "passed"), case("a", "skipped"), "not comparable", ""),
         (case("a", "skipped"), case("a", "failed"), "not comparable", ""),
@@ -129,6 +133,40 @@ def test_cases_on_one_side_are_listed_and_change_no_rate() -> None:
         ("b", 2, "gone"),
     ]
     assert (found.figures.cases, found.figures.rate, found.is_regression) == (1, 1.0, False)
+
+
+def test_a_critical_case_that_is_gone_is_a_loss_unless_others_were_chosen() -> None:
+    before = [case("a", tags=("critical",)), case("b"), case("c"), case("d", "failed", tags=("critical",))]
+    found = compared(before, [case("b"), case("c")], drop=1)
+    assert found.is_regression and [(one.case_id, one.severity) for one in found.changes] == [
+        ("a", "critical"),
+        ("d", ""),
+    ]
+    chosen = Comparing("p", "p", is_choice=True)
+    for one in before:
+        chosen.add_before(one)
+    chosen.add(case("b"))
+    found = chosen.result()
+    assert (found.is_regression, found.is_comparable, found.missing, found.counted_before) == (False, True, 3, 4)
+
+
+@pytest.mark.parametrize("now", ["skipped", "unscored", "blocked", "gone"])
+def test_what_rests_on_less_than_half_of_what_passed_says_so(now: str) -> None:
+    before = [case(str(number)) for number in range(20)] + [case("x", "failed"), case("y", "skipped")]
+
+    def found(missing: int) -> Comparison:
+        kept = [one if int(one.case_id) >= missing else case(one.case_id, now) for one in before[:20]]
+        return compared(before, kept[missing if now == "gone" else 0 :] + before[20:])
+
+    assert (found(19).is_comparable, found(19).missing, found(19).counted_before) == (False, 19, 21)
+    assert found(10).is_comparable and not found(11).is_comparable and found(0).missing == 0
+
+
+def test_an_edited_case_is_counted_only_where_it_is_compared() -> None:
+    found = compared(
+        [case("a", digest="1"), case("b", digest="1")], [case("a", digest="2"), case("b", "skipped", digest="2")]
+    )
+    assert found.edited == 1 and [one.is_edited for one in found.changes] == [True, True]
 
 
 def test_an_edited_case_is_compared_and_marked() -> None:

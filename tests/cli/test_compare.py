@@ -69,6 +69,30 @@ def test_no_regression(call: Call) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("NO REGRESSION: echo passes 75.0% of 4 cases, good 75.0%\n")
     assert "no difference shown. So few can never show one: it takes 6 cases that turn the same way." in done.out
+    assert "Both sides are the batch 2" in done.out and "(change" not in done.out
+
+
+def test_cases_that_are_gone_are_told_in_the_verdict(call: Call) -> None:
+    ran(call, "y")
+    call("baseline", "save", "one")
+    ran(call, "yyyyyy")
+    call("baseline", "save", "good")
+    ran(call, "yyyy")
+    done = call("compare", "latest", "--baseline", "good")
+    assert done.code == 1 and done.out.startswith("REGRESSION (critical): echo passes 100.0% of 4 cases, good 100.0%; ")
+    assert "; 2 of 6 cases cannot be compared; 1 case of critical severity" in done.out
+    assert "critical  c5: passed → gone" in done.out
+    rows = Path("cases.jsonl").read_text().replace('"critical"', '"calm"').splitlines()
+    Path("cases.jsonl").write_text(rows[0], encoding="utf-8")
+    call("run", "cases.jsonl", "--target", "prompt:prompt.md", "--profile", "echo")
+    Path(".evalloom/baselines/good.jsonl").write_text(
+        Path(".evalloom/baselines/good.jsonl").read_text().replace('"critical"', '"calm"'), encoding="utf-8"
+    )
+    done = call("compare", "latest", "--baseline", "good")
+    assert done.code == 1 and done.out.startswith(
+        "NOT COMPARABLE: echo passes 100.0% of 1 case, good 100.0%; 5 of 6 cases"
+    )
+    assert call("compare", "latest", "--baseline", "one").code == 0
 
 
 def test_a_regression_is_told_with_its_cases_and_what_differs(call: Call) -> None:
@@ -138,6 +162,7 @@ def test_many_losses_are_cut(call: Call) -> None:
         (("latest", "--baseline", "goo"), 2, "Did you mean 'good'? [no_baseline]"),
         (("latest", "--baseline", "torn"), 3, "torn.jsonl:1: is no baseline that can be read"),
         (("latest", "--baseline", "good", "--allowed-drop", "2"), 2, "2.0 is not in the range"),
+        (("latest", "--baseline", "good", "--allowed-drop", "nan"), 2, "[bad_allowed_drop]"),
         (("latest", "--baseline", "good", "--by", "day"), 2, "'day' is not 'tag'"),
         (("latest", "--baseline", "prompt.md"), 3, "prompt.md:1: is no baseline"),
         (("latest", "--baseline", "../good"), 2, "[no_baseline]"),

@@ -117,8 +117,8 @@ def test_a_record_that_is_nested_too_deeply_is_told() -> None:
 
 
 def test_faults_that_only_show_when_filled_in_are_told_once() -> None:
-    record: Record = {"id": "t", "tags": ["{t}"], "inputs": {}, "parameters": {"t": ["a", 1, 2]}}
-    assert [remark.code for remark in pipeline.findings(record, Rules())] == ["bad_tags"]
+    record: Record = {"id": "t", "inputs": "{t}", "parameters": {"t": [{}, "same", "same"]}}
+    assert [remark.code for remark in pipeline.findings(record, Rules())] == ["bad_inputs"]
     good = {"id": "t", "inputs": {}, "evaluation_config": {"tolerance": "{x}"}, "parameters": {"x": [0.1]}}
     assert not list(pipeline.findings(good, Rules()))
 
@@ -152,3 +152,26 @@ def test_the_record_itself_keeps_its_parameters(more: Record) -> None:
     record = {"id": "a", "parameters": {"x": [1]}, "conditions": "true", "depends_on": "b", **more}
     written = TestCase.from_dict(record).to_dict()
     assert {**written, **record} == written and written.get("inputs", {}) == more.get("inputs", {})
+
+
+def test_a_tag_takes_the_text_of_a_value() -> None:
+    record: Record = {"id": "t", "tags": ["{n}", "x{n}", "y"], "inputs": {}, "parameters": {"n": [1, None]}}
+    assert [one["tags"] for one in pipeline.multiply(record)] == [["1", "x1", "y"], ["null", "xnull", "y"]]
+    assert not list(pipeline.findings(record, Rules()))
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "said"),
+    [
+        ("{v}" * 1000, {"v": ["short", "x" * 50_000]}, "at most 8 MB of text in a case, got 48 MB"),
+        ("{v}" * 1000, [{"v": "x" * 50_000}], "at most 8 MB of text in a case, got 48 MB"),
+        ("{v}" * 1000, {"v": [["x" * 50_000]]}, "at most 8 MB of text in a case, got 48 MB"),
+        ("x" * 30_000, {"v": list(range(10_000))}, "at most 256 MB of text in all cases of one record, got 286 MB"),
+        ("{v}", [{"v": "x" * 30_000}] * 10_000, "at most 256 MB of text in all cases of one record, got 287 MB"),
+    ],
+)
+def test_a_small_record_that_would_become_huge_is_refused(text: str, parameters: object, said: str) -> None:
+    record: Record = {"id": "t", "inputs": {"x": [text]}, "parameters": parameters}
+    (remark,) = pipeline.findings(record, Rules())
+    assert (remark.code, remark.path) == ("bad_parameters", ("parameters",)) and said in remark.message
+    assert list(pipeline.multiply(record)) == [record]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -116,7 +118,12 @@ RUN = '{"case_id":"a","status":"passed"}\n'
         ('{"format":"x"}\n', "bad_baseline", ":1:"),
         (HEAD.replace("1", "2", 1), "newer_baseline", "has format 2, and this evalloom reads up to 1. Upgrade"),
         (HEAD, "bad_baseline", "expected 1 runs, got 0, so lines were cut off or added. Save it again"),
-        (HEAD + RUN + RUN, "bad_baseline", "expected 1 runs, got 2"),
+        (HEAD + RUN + RUN.replace('"a"', '"b"'), "bad_baseline", "expected 1 runs, got 2"),
+        (HEAD + RUN + RUN, "bad_baseline", ":3: is no baseline that can be read: this run stands here twice: case 'a'"),
+        (HEAD + RUN.replace("}", ',"latency_s":-1}'), "bad_baseline", ":2:"),
+        (HEAD + RUN.replace("}", ',"cost":1e300}'), "bad_baseline", ":2:"),
+        (HEAD + RUN.replace("}", ',"score":-1e300}'), "bad_baseline", ":2:"),
+        (HEAD + RUN.replace("}", ',"tokens":-1}'), "bad_baseline", ":2:"),
         (HEAD + RUN[:20], "bad_baseline", ":2:"),
         (HEAD + RUN.replace("passed", "good"), "bad_baseline", "'good'"),
         (HEAD + RUN.replace('"a"', "1"), "bad_baseline", ":2:"),
@@ -159,3 +166,20 @@ def test_a_failing_save_leaves_the_old_one(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         save_baseline(read_baseline(file), (run for _ in "x" for run in breaking()), tmp_path)
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
+
+
+@given(st.permutations([(case, repeat) for case in "abc" for repeat in range(3)]))
+def test_repeats_come_together_in_whatever_order_they_stand(order: list[tuple[str, int]]) -> None:
+    with TemporaryDirectory() as folder:
+        found = list(
+            kept_runs(saved(Path(folder), runs=[Kept(case, "passed", repeat=repeat) for case, repeat in order]))
+        )
+    assert len(list(groupby(found, lambda run: run.case_id))) == 3 and len(found) == 9
+
+
+def test_a_baseline_that_was_cut_off_is_not_listed(tmp_path: Path) -> None:
+    file = saved(tmp_path)
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    warned: list[str] = []
+    assert list(baselines(tmp_path, warned.append)) == []
+    assert len(warned) == 1 and "expected 2 runs, got 1" in warned[0]

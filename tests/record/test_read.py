@@ -124,10 +124,10 @@ def blocked(key: str) -> Scored:
     return Scored(key, "blocked")
 
 
-def test_what_was_blocked_is_run_again_with_the_errors(tmp_path: Path) -> None:
+def test_what_was_skipped_or_blocked_is_looked_at_again(tmp_path: Path) -> None:
     write(tmp_path, ok("a", blocked="b"), blocked("a"), ok("b", error="no"), ok("c", skipped="c"), ok("d"))
-    assert finished(tmp_path) == {"a", "b", "c", "d"}
-    assert finished(tmp_path, with_errors=False) == {"c", "d"}
+    assert finished(tmp_path) == {"b", "d"}
+    assert finished(tmp_path, with_errors=False) == {"d"}
     # Whether a case is still to be skipped, or still blocked, is not for another batch to say.
     index = RunIndex(tmp_path)
     assert [key for key in "abcd" if index.get(key)] == ["b", "d"]
@@ -200,3 +200,15 @@ def test_a_batch_can_be_read_while_another_process_writes_it(tmp_path: Path) -> 
         seen = len(found)
         assert seen == 3000 or not is_over
     writer.communicate()
+
+
+def test_an_error_of_one_code_may_be_tried_again(tmp_path: Path) -> None:
+    write(tmp_path, ok("a", error="it is off [off]"), ok("b", error="off [else]"), ok("c"))
+    assert finished(tmp_path, not_with="off") == {"b", "c"}
+    index = RunIndex(tmp_path, not_with="off")
+    assert [key for key in "abc" if index.get(key)] == ["b", "c"]
+
+
+def test_the_repeats_of_a_case_stand_together_though_many_share_a_number(tmp_path: Path) -> None:
+    write(tmp_path, *(Run(f"{case}{repeat}", case, "p", repeat) for repeat in range(2) for case in "ba"))
+    assert [run.key for run, _ in in_order(tmp_path, ["p"])] == ["a0", "a1", "b0", "b1"]

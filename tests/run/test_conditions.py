@@ -61,3 +61,10 @@ def test_conditions_are_asked_for_each_profile_and_nothing_is_called() -> None:
 
     run = asyncio.run(Runner(never, {})(jobs[1]))
     assert (run.skipped, run.error) == ('conditions: profile != "q" does not hold', "")
+
+
+def test_what_is_null_is_named_with_the_reason() -> None:
+    assert why_not("inputs.m > 5") == "conditions: inputs.m > 5 does not hold (inputs.m is null)"
+    assert why_not("inputs.n > 5 and env.X.y") == "conditions: inputs.n > 5 and env.X.y does not hold (env.X.y is null)"
+    assert why_not('id == "env.X"') == 'conditions: id == "env.X" does not hold'
+    assert why_not("env.A or inputs.b").endswith("(env.A, inputs.b are null)")

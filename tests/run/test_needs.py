@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evalloom.errors import BudgetSpent
 from evalloom.model import Case, Origin, Profile, Run, Status
-from evalloom.run import Chosen, Held, Job, Jobs, Keys, Needs, Slots, collect_needs, execute, run_of
+from evalloom.run import Chosen, Held, Job, Jobs, Keys, Needs, Slots, collect_needs, execute, numbered, run_of
 
 pytestmark = pytest.mark.req("PIPE-14")
 PROFILE = Profile("p")
@@ -24,7 +24,11 @@ def cases_of(graph: Graph) -> list[Case]:
 
 def jobs_of(cases: list[Case], repeats: int = 1, profiles: tuple[Profile, ...] = (PROFILE,)) -> Iterator[Job]:
     keys = Keys("t", {profile.name: "" for profile in profiles})
-    return iter(Jobs([Chosen(case) for case in cases], profiles, repeats, keys))
+    return iter(Jobs(numbered(map(Chosen, cases)), profiles, repeats, keys))
+
+
+def needs_of(cases: list[Case]) -> Needs:
+    return collect_needs(lambda: numbered(map(Chosen, cases)))
 
 
 class Batch:
@@ -40,7 +44,7 @@ class Batch:
 
     async def run(self, cases: list[Case]) -> None:
         self.cases = {case.id: case for case in cases}
-        held = Held(jobs_of(cases), collect_needs(lambda: cases), self.slots.wake.set)
+        held = Held(jobs_of(cases), needs_of(cases), self.slots.wake.set)
         scoring = []
         async for job, run in execute(held, self.one, self.slots, asyncio.Event()):
             scoring.append(asyncio.create_task(self.score(held, job, run)))
@@ -114,7 +118,7 @@ def test_a_cycle_says_who_waits_for_whom() -> None:
 
 def test_the_order_of_the_file_is_kept_where_nobody_waits() -> None:
     cases = cases_of({"a": (), "b": ("d",), "c": ("b",), "d": (), "e": (), "f": ()})
-    held, begun = Held(jobs_of(cases), collect_needs(lambda: cases)), []
+    held, begun = Held(jobs_of(cases), needs_of(cases)), []
     while (job := held.take()) is not None:
         begun.append(job.case.id)
         held.settle(run_of(job), "passed")
@@ -140,7 +144,7 @@ def test_profiles_repeats_and_files_are_apart() -> None:
         return Case(id, {}, needs=needs, origin=Origin(file))
 
     cases = [case("a", "one"), case("b", "one", "a"), case("a", "two"), case("b", "two", "a")]
-    held = Held(jobs_of(cases, 2, (PROFILE, Profile("q"))), collect_needs(lambda: cases))
+    held = Held(jobs_of(cases, 2, (PROFILE, Profile("q"))), needs_of(cases))
     blocked = []
     while (job := held.take()) is not None:
         is_bad = job.case.id == "a" and (job.profile.name, job.repeat, job.case.origin.file) == ("q", 1, "two")
@@ -163,7 +167,7 @@ def test_profiles_repeats_and_files_are_apart() -> None:
 )
 def test_what_blocks_and_what_does_not(status: Status, reason: str) -> None:
     cases = cases_of({"a": (), "b": ("a",)})
-    held = Held(jobs_of(cases), collect_needs(lambda: cases))
+    held = Held(jobs_of(cases), needs_of(cases))
     first = held.take()
     assert first is not None and held.take() is None and held.is_waiting
     held.settle(run_of(first), status)
@@ -173,7 +177,7 @@ def test_what_blocks_and_what_does_not(status: Status, reason: str) -> None:
 
 def test_nobody_waits_for_a_case_that_is_not_chosen() -> None:
     cases = cases_of({"b": ("a",), "c": ("b",)})
-    needs = collect_needs(lambda: cases)
+    needs = needs_of(cases)
     batch = Batch(set(), 1)
     asyncio.run(batch.run(cases))
     assert needs.not_chosen() == ["a"] and batch.statuses == {"b": "passed", "c": "passed"}
@@ -182,14 +186,14 @@ def test_nobody_waits_for_a_case_that_is_not_chosen() -> None:
 def test_nobody_waits_for_a_run_that_is_left_out() -> None:
     """A case is among those of the batch, but its runs are not asked for."""
     cases = cases_of({"a": (), "b": ("a",), "c": ("b",)})
-    held = Held(jobs_of(cases[1:]), collect_needs(lambda: cases))
+    held = Held(jobs_of(cases[1:]), needs_of(cases))
     job = held.take()
     assert job is not None and (job.case.id, job.blocked) == ("b", "")
 
 
 def test_a_run_from_earlier_that_is_still_being_scored_is_waited_for() -> None:
     cases = cases_of({"a": (), "b": ("a",)})
-    held = Held(jobs_of(cases[1:]), collect_needs(lambda: cases))
+    held = Held(jobs_of(cases[1:]), needs_of(cases))
     earlier = Run("k", "a", "p")
     held.expect(earlier)
     assert held.take() is None and held.is_waiting
@@ -200,8 +204,8 @@ def test_a_run_from_earlier_that_is_still_being_scored_is_waited_for() -> None:
 
 def test_only_what_somebody_needs_is_kept() -> None:
     cases = cases_of({f"c{number}": () for number in range(100)} | {"x": ("c7",)})
-    assert collect_needs(lambda: cases) == Needs({("", "c7"): 1})
-    assert not collect_needs(lambda: cases[:50])
+    assert needs_of(cases) == Needs({("", "c7"): 1})
+    assert not needs_of(cases[:50])
 
 
 def test_not_all_jobs_are_read_ahead_while_one_is_waited_for() -> None:
@@ -214,7 +218,7 @@ def test_not_all_jobs_are_read_ahead_while_one_is_waited_for() -> None:
             read += 1
             yield job
 
-    held = Held(counted(), collect_needs(lambda: cases))
+    held = Held(counted(), needs_of(cases))
     first = held.take()
     assert first is not None and held.take() is None and read == 10_001
     held.settle(run_of(first), "passed")
@@ -225,7 +229,7 @@ def test_stopping_and_spending_end_it_while_others_wait() -> None:
     async def work(how: str) -> list[str]:
         cases = cases_of({"a": (), "b": ("a",)})
         slots, stop = Slots(2), asyncio.Event()
-        held = Held(jobs_of(cases), collect_needs(lambda: cases), slots.wake.set)
+        held = Held(jobs_of(cases), needs_of(cases), slots.wake.set)
 
         async def one(job: Job) -> Run:
             if how == "spent":
@@ -242,3 +246,23 @@ def test_stopping_and_spending_end_it_while_others_wait() -> None:
     assert asyncio.run(work("stop")) == ["a"] and asyncio.run(work("fault")) == ["a"]
     with pytest.raises(BudgetSpent):
         asyncio.run(work("spent"))
+
+
+def test_a_duplicate_neither_meets_nor_spoils_a_need() -> None:
+    first, second = Case("a", {}), Case("a", {"x": 1})
+    cases = list(
+        numbered([Chosen(first), Chosen(second, fault="twice", is_duplicate=True), Chosen(Case("b", {}, needs=("a",)))])
+    )
+    held = Held(Jobs(cases, (PROFILE,), 1, Keys("t", {"p": ""})), collect_needs(lambda: cases))
+    good, spare = held.take(), held.take()
+    assert good is not None and spare is not None and held.take() is None
+    held.settle(run_of(spare), "error")
+    assert held.take() is None
+    held.settle(run_of(good), "passed")
+    job = held.take()
+    assert job is not None and (job.case.id, job.blocked) == ("b", "")
+
+
+def test_a_faulty_case_waits_for_nobody() -> None:
+    cases = [Chosen(Case("b", {}, needs=("nobody",)), fault="depends_on: no such case")]
+    assert not collect_needs(lambda: cases)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from math import inf, nan
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalloom.analyse.compare import Change, Comparison
 from evalloom.errors import EvalloomError
 from evalloom.model import Batch, Profile, Run, Scored, Status, Usage, Verdict
 from evalloom.record import BASELINES, FOLDER, Log, kept_runs, read_baseline
@@ -211,13 +215,81 @@ def test_a_damaged_baseline_is_no_traceback(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.exit_code) == ("bad_baseline", 3)
 
 
-@settings(max_examples=20)
-@given(st.text("pfesbu"), st.floats(0, 1))
-def test_a_batch_is_no_regression_of_itself(statuses: str, drop: float) -> None:
+REPEATS = st.lists(st.sampled_from([P, F, E, "skipped", "blocked", "unscored"]), min_size=1, max_size=3)
+
+
+@settings(max_examples=30)
+@given(st.lists(REPEATS, max_size=6), st.floats(0, 1), st.randoms(), st.booleans())
+def test_a_batch_is_no_regression_of_itself(cases: list[Any], drop: float, chance: Random, is_numbered: bool) -> None:
+    """Also when the lines of the log and of the baseline stand in any order, and no case has a number."""
     with TemporaryDirectory() as folder:
         home = Path(folder)
-        a_batch(home, "b1", {"p": one(statuses + "p")})
-        keep("good", "b1", False, pytest.fail, home)
+        path = a_batch(home, "b1", {"p": {f"c{number}": found for number, found in enumerate([*cases, [P, F]])}})
+        file = keep("good", "b1", False, pytest.fail, home)
+        if not is_numbered:
+            runs = path / "runs.jsonl"
+            runs.write_text(re.sub(r'"number":\d+', '"number":0', runs.read_text()))
+        shuffle(path / "runs.jsonl", chance, 0)
+        shuffle(file, chance, 1)
         found = held(home, "b1", "good", allowed_drop=drop, by_tag=True)
-    assert not found.is_regression and found.severity == "" and found.differences == []
-    assert found.comparisons[0].figures.difference == 0.0
+    assert not found.is_bad and found.severity == "" and found.differences == [] and found.is_same_batch
+    [comparison] = found.comparisons
+    assert comparison.figures.difference == 0.0 and comparison.changes == unseen(comparison)
+    assert sum(comparison.counts.values()) == len(cases) + 1
+
+
+def unseen(comparison: Comparison) -> list[Change]:
+    """The cases that have no result on either side."""
+    return [change for change in comparison.changes if change.change == "not comparable" and not change.severity]
+
+
+def shuffle(file: Path, chance: Random, head: int) -> None:
+    """Puts the lines of a file in another order, all but the first so many."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    rest = lines[head:]
+    chance.shuffle(rest)
+    file.write_bytes(b"".join(lines[:head] + rest))
+
+
+def test_a_run_that_stands_twice_in_a_baseline_is_refused(tmp_path: Path) -> None:
+    a_batch(tmp_path, "b1", {"p": {"a": [P, F], "b": [P, P]}})
+    file = keep("good", "b1", False, pytest.fail, tmp_path)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:-1], lines[1]]))
+    with pytest.raises(EvalloomError, match="twice: case 'a', profile 'p', repeat 0") as caught:
+        held(tmp_path, "b1", "good")
+    assert caught.value.code == "bad_baseline"
+
+
+@pytest.mark.parametrize("drop", [nan, inf, -0.1, 1.1])
+def test_an_allowed_drop_is_a_share(tmp_path: Path, drop: float) -> None:
+    with pytest.raises(EvalloomError, match="--allowed-drop: expected a number from 0 to 1") as caught:
+        held(tmp_path, "b1", "good", allowed_drop=drop)
+    assert (caught.value.code, caught.value.exit_code) == ("bad_allowed_drop", 2)
+
+
+def test_a_profile_may_be_named_by_its_variant_where_it_is_the_only_one(tmp_path: Path) -> None:
+    variants = [Profile("x@v1", variant="v1"), Profile("x@v2", variant="v2"), Profile("y@v2", variant="v2")]
+    a_batch(tmp_path, "b1", {one_.name: one("p") for one_ in variants}, profiles=variants)
+    found = held(tmp_path, "b1", "b1", profile="x@v2", baseline_profile="v1").comparisons
+    assert [(one.profile, one.base_profile) for one in found] == [("x@v2", "x@v1")]
+    with pytest.raises(EvalloomError, match="no profile 'v2', and several of that variant: x@v2, y@v2"):
+        held(tmp_path, "b1", "b1", profile="v2")
+
+
+def test_a_choice_of_cases_is_held_against_the_whole(tmp_path: Path) -> None:
+    a_batch(tmp_path, "b1", {"p": one("pppp")})
+    a_batch(tmp_path, "b2", {"p": one("p")}, options={"tags": ["smoke"], "filter": "", "limit": None})
+    a_batch(tmp_path, "b3", {"p": one("p")}, options={"tags": [], "filter": "", "limit": None})
+    assert not held(tmp_path, "b2", "b1").is_bad
+    found = held(tmp_path, "b3", "b1")
+    assert (found.is_regression, found.is_comparable, found.is_bad, found.is_same_batch) == (False, False, True, False)
+
+
+def test_figures_beyond_measure_are_kept_within_what_can_be_read(tmp_path: Path) -> None:
+    log = Log(tmp_path / FOLDER / "b1", Batch("b1", "then", profiles=[Profile("p")], finished_at="later"))
+    log.append_run(Run("k", "a", "p", duration_s=1e300, usage=Usage(cost=1e308, calls=1)))
+    log.append_scored(Scored("k", "passed", -1e300))
+    log.close()
+    keep("good", "b1", False, pytest.fail, tmp_path)
+    assert not held(tmp_path, "b1", "good").is_bad

@@ -9,6 +9,7 @@ import pytest
 
 from evalloom.errors import EvalloomError
 from evalloom.record import Log, manifest, pairs
+from evalloom.sandbox import why_unavailable
 from evalloom.workbench.evaluate import evaluate
 from evalloom.workbench.prepare import Asked, prepare
 from evalloom.workbench.results import Results
@@ -218,3 +219,42 @@ def test_verdicts_of_another_way_of_scoring_are_made_again() -> None:
     assert (again.pass_rate, again.summary.total) == (0, 6)
     Path("evalloom.yaml").unlink()
     assert run(Resume(newest=True)).pass_rate == 1 and calls() == "abcdef"
+
+
+def test_a_choice_and_then_the_whole_run_every_case_once() -> None:
+    for number in (0, 1):
+        row = f'{{"id": "a", "tags": ["t{number}"], "q": "say {number}", "expected_output": "SAY {number}"}}'
+        Path(f"f{number}.jsonl").write_text(row, encoding="utf-8")
+
+    def both(resume: Resume, **options: Any) -> Results:
+        asked = Asked(("f0.jsonl", "f1.jsonl"), target="python:bot.py:answer", options=options)
+        return evaluate(prepare(asked), resume=resume, warn=print)
+
+    assert [run.number for run, _ in both(Resume(), tags=["t1"])] == [2]
+    again = both(Resume(newest=True))
+    assert [(run.number, run.tags) for run, _ in again] == [(1, ("t0",)), (2, ("t1",))]
+    assert (again.summary.total, again.summary.passed, calls()) == (2, 2, "01")
+
+
+CODE = """
+id: p
+inputs: [{name: q}]
+steps:
+  - {id: work, type: code_node, code: "def f(q): return q.upper()", input_mapping: {q: q}, output_key: output}
+outputs: [{key: output}]
+"""
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=f"no sandbox here: {why_unavailable()}")
+@pytest.mark.req("PIPE-12")
+def test_code_that_was_not_allowed_is_run_when_it_is() -> None:
+    Path("p.yaml").write_text(CODE, encoding="utf-8")
+
+    def coded(resume: Resume, allow_code: bool) -> Results:
+        asked = Asked(("cases.jsonl",), target="pipeline:p.yaml", allow_code=allow_code, options={"limit": 2})
+        return evaluate(prepare(asked), resume=resume, warn=lambda message: None)
+
+    first = coded(Resume(), False)
+    assert first.summary.error == 2 and coded(Resume(newest=True), False).summary.error == 2
+    again = coded(Resume(newest=True), True)
+    assert (again.path, again.summary.passed, again.summary.total) == (first.path, 2, 2)

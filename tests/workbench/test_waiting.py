@@ -207,7 +207,37 @@ def test_conditions_decide_for_each_profile(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["p", "night"] == "passed" and found["p", "secret"] == "skipped" and found["p", "after"] == "blocked"
     assert sorted(calls()) == ["a", "b", "b"] and results.summary.skipped == 3
     (reason,) = {scored.verdicts[0].reason for run, scored in results if run.case_id == "secret"}
-    assert reason == "exists(env.MY_TOKEN) does not hold"
+    assert reason == "exists(env.MY_TOKEN) does not hold (env.MY_TOKEN is null)"
+
+
+@pytest.mark.req("PIPE-15")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("DB_PASS", "x"), ("LOGIN_PWD", "x"), ("MY_CREDENTIALS", "x"), ("AUTH", "x"), ("SENTRY_DSN", "x"), ("COOKIES", "x"),
+     ("session", "x"), ("DATABASE", "postgres://me:sesame@host/db"), ("REDIS", "redis://:sesame@host")],
+)  # fmt: skip
+def test_conditions_cannot_ask_for_what_may_be_secret(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SITE", "https://host/@me")
+    write([{"id": "a", "q": "a", "conditions": f"env.{name}"}, {"id": "b", "q": "b", "conditions": "env.SITE"}])
+    assert statuses(run()) == {"a": "skipped", "b": "unscored"}
+
+
+@pytest.mark.req("PIPE-14", "PIPE-15")
+def test_what_was_skipped_is_looked_at_again_with_what_it_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    write(
+        [
+            {"id": "a", "q": "a", "expected": "A", "conditions": "env.STAGE"},
+            {"id": "b", "q": "b", "expected": "B", "depends_on": "a"},
+            {"id": "c", "q": "c", "expected": "C"},
+        ]
+    )
+    assert statuses(run()) == {"a": "skipped", "b": "blocked", "c": "passed"}
+    again = run(Resume(newest=True))
+    assert statuses(again) == {"a": "skipped", "b": "blocked", "c": "passed"} and calls() == ["c"]
+    monkeypatch.setenv("STAGE", "night")
+    again = run(Resume(newest=True))
+    assert set(statuses(again).values()) == {"passed"} and calls() == ["a", "b"] and again.summary.total == 3
 
 
 @pytest.mark.req("PIPE-15")
@@ -268,6 +298,29 @@ def test_a_record_with_faulty_parameters_is_one_error_where_faults_are_left_out(
     with pytest.raises(InvalidData):
         run()
     assert statuses(run(skip_invalid=True)) == {"a": "error", "b[x=1]": "unscored", "b[x=2]": "unscored"}
+
+
+@pytest.mark.req("PIPE-16")
+def test_only_those_cases_of_a_record_are_errors_that_are_faulty() -> None:
+    limits = {"max_latency_ms": "{m}"}
+    record = {"id": "a", "q": "a", "expected": "A", "performance_baseline": limits}
+    write([{**record, "parameters": {"m": [60_000, "fast"]}}])
+    assert statuses(run(skip_invalid=True)) == {"a[m=60000]": "passed", "a[m=fast]": "error"}
+
+
+@pytest.mark.req("PIPE-14")
+def test_where_faults_are_left_out_dependencies_look_at_what_is_sound() -> None:
+    write([CHAIN[1], {**CHAIN[1], "expected": "else"}, CHAIN[2], {**CHAIN[3], "depends_on": ["first", "frist"]}])
+    warned: list[str] = []
+    results = run(skip_invalid=True, warned=warned)
+    assert [(run.case_id, scored.status) for run, scored in results] == [
+        ("first", "passed"),
+        ("first", "error"),
+        ("middle", "passed"),
+        ("alone", "error"),
+    ]
+    errors = [run.error for run, _ in results if run.error]
+    assert "[duplicate_id]" in errors[0] and "has the id 'frist' [unknown_dependency]" in errors[1] and warned == []
 
 
 @pytest.mark.req("PIPE-14", "PIPE-16")

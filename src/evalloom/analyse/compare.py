@@ -16,6 +16,8 @@ CRITICAL_TAG = "critical"
 
 Kind = Literal["gained", "lost", "same", "new", "gone", "not comparable"]
 KINDS: tuple[Kind, ...] = ("gained", "lost", "same", "new", "gone", "not comparable")
+COMPARED: tuple[Kind, ...] = ("gained", "lost", "same")
+"""The cases that have a result on both sides."""
 
 
 class CaseResult(Struct, frozen=True, gc=False):
@@ -64,7 +66,14 @@ class Comparison(Struct, frozen=True):
     figures: Figures
     tags: list[Figures]
     counts: dict[Kind, int]
+    counted_before: int
+    """How many cases passed, failed or met an error before."""
+    missing: int
+    """How many of those have no such result now: gone, skipped, blocked or unscored."""
+    is_comparable: bool
+    """Whether at least half of the cases that passed before have a result now, or were left out on purpose."""
     edited: int
+    """How many of the cases compared are not what they were."""
     changes: list[Change]
     """Every case but those that are the same in all respects."""
     severity: Grade
@@ -82,15 +91,25 @@ class Comparing:
     Memory grows by one result for each case of before, and by one change for each case that is not the same.
     """
 
-    def __init__(self, profile: str, base_profile: str, allowed_drop: float = 0.0, by_tag: bool = False) -> None:
+    def __init__(
+        self,
+        profile: str,
+        base_profile: str,
+        allowed_drop: float = 0.0,
+        by_tag: bool = False,
+        is_choice: bool = False,
+    ) -> None:
+        """With `is_choice`, not all cases were to be run now, so that one that is gone is no loss."""
         self._names = (profile, base_profile)
         self._allowed_drop = allowed_drop
         self._by_tag = by_tag
+        self._is_choice = is_choice
         self._before: dict[tuple[str, int], CaseResult] = {}
         self._whole = Sums()
         self._tags: dict[str, Sums] = {}
         self._counts: Counter[Kind] = Counter(dict.fromkeys(KINDS, 0))
         self._changes: list[Change] = []
+        self._counted_before = self._passed_before = self._missing = self._missing_passed = 0
         self._latencies = array("d"), array("d")
         self._tokens = array("d"), array("d")
         self._costs = [0.0, 0.0]
@@ -98,6 +117,8 @@ class Comparing:
     def add_before(self, result: CaseResult) -> None:
         """Takes a result of before; all of them come before those of now."""
         self._before[result.case_id, result.occurrence] = result
+        self._counted_before += result.share is not None
+        self._passed_before += result.status == "passed"
 
     def add(self, now: CaseResult) -> None:
         """Takes a result of now."""
@@ -106,6 +127,8 @@ class Comparing:
             self._note("new", "", None, now)
             return
         if before.share is None or now.share is None:
+            if now.share is None:
+                self._miss(before, is_excused=False)
             self._note("not comparable", _lost_sight_of(before, now), before, now)
             return
         self._count(before, now, before.share, now.share)
@@ -119,7 +142,8 @@ class Comparing:
     def result(self) -> Comparison:
         """What it comes to; nothing can be added afterwards."""
         for before in self._before.values():
-            self._note("gone", "", before, None)
+            self._miss(before, self._is_choice)
+            self._note("gone", "" if self._is_choice else _lost_sight_of(before, None), before, None)
         self._before.clear()
         figures = self._whole.figures("", self._allowed_drop)
         tags = corrected([sums.figures(tag, self._allowed_drop) for tag, sums in sorted(self._tags.items())])
@@ -130,7 +154,10 @@ class Comparing:
             figures=figures,
             tags=tags,
             counts=dict(self._counts),
-            edited=sum(one.is_edited for one in self._changes),
+            counted_before=self._counted_before,
+            missing=self._missing,
+            is_comparable=2 * self._missing_passed <= self._passed_before,
+            edited=sum(one.is_edited and one.change in COMPARED for one in self._changes),
             changes=self._changes,
             severity=worst([drop, case]),
             is_regression=bool(drop) or case == "critical",
@@ -139,6 +166,11 @@ class Comparing:
             cost_before=round(self._costs[0], 8),
             cost=round(self._costs[1], 8),
         )
+
+    def _miss(self, before: CaseResult, is_excused: bool) -> None:
+        """Takes down that a case of before has no result now."""
+        self._missing += before.share is not None
+        self._missing_passed += before.status == "passed" and not is_excused
 
     def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
         self._whole.add(base_share, share)
@@ -199,13 +231,15 @@ def _severity(before: CaseResult, now: CaseResult) -> Grade:
     return "critical" if now.status == "error" else "major"
 
 
-def _lost_sight_of(before: CaseResult, now: CaseResult) -> Grade:
-    """How bad it is that a case has no result to compare: only when it passed, and cannot even be run now."""
-    if before.status != "passed" or now.status != "blocked":
+def _lost_sight_of(before: CaseResult, now: CaseResult | None) -> Grade:
+    """How bad it is that a case has no result to compare: only when it passed, and must pass or cannot be run now."""
+    if before.status != "passed":
         return ""
-    return "critical" if _is_critical(before, now) else "major"
+    if _is_critical(before, now):
+        return "critical"
+    return "major" if now is not None and now.status == "blocked" else ""
 
 
-def _is_critical(before: CaseResult, now: CaseResult) -> bool:
+def _is_critical(before: CaseResult, now: CaseResult | None) -> bool:
     # Also when the tag was taken away since: that must not hide a loss.
-    return CRITICAL_TAG in now.tags or CRITICAL_TAG in before.tags
+    return CRITICAL_TAG in before.tags or (now is not None and CRITICAL_TAG in now.tags)

@@ -39,7 +39,8 @@ def command(
     evalloom compare latest --baseline good --allowed-drop 0.02 --by tag
     evalloom compare latest                     is v2 better, after: evalloom run … --variants baseline,v2
 
-    Exit codes: 0 no regression, 1 a regression, 2 wrong usage or nothing to compare, 3 unreadable.
+    Exit codes: 0 no regression, 1 a regression, or too little left to tell, 2 wrong usage or nothing to compare,
+    3 unreadable.
     """
     asked = Compare(batch, baseline, profile, baseline_profile, allowed_drop, by == "tag")
     compared = compare(asked, warn)
@@ -47,4 +48,4 @@ def command(
         click.echo(msgspec.json.encode(compared))
     else:
         print_lines(compared_lines(compared))
-    return int(compared.is_regression)
+    return int(compared.is_bad)

@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote as quote_word
 from typing import Any
 
-from evalloom.analyse.compare import Change, Comparison, Kind
+from evalloom.analyse.compare import COMPARED, Change, Comparison, Kind
 from evalloom.analyse.compare_figures import FEWEST_FLIPS, GRADES, Figures, Medians
 from evalloom.cli.run_text import Line, seconds, short, table_lines
 from evalloom.record import Baseline
@@ -27,6 +27,11 @@ def compared_lines(compared: Compared) -> Iterator[Line]:
     for one in compared.comparisons:
         yield _verdict(one, compared)
         yield _certainty(one.figures), ""
+    if compared.is_same_batch:
+        yield (
+            f"  Both sides are the batch {printable(compared.batch)}: only what was run or scored again can differ.",
+            "",
+        )
     yield "", ""
     yield from _table(compared.comparisons)
     for one in compared.comparisons:
@@ -50,9 +55,13 @@ def _verdict(one: Comparison, compared: Compared) -> Line:
         return f"NOTHING TO COMPARE: no case of {name} has a result on both sides", "yellow"
     rates = f"{figures.rate:.1%} of {tell(figures.cases, 'case')}, {printable(against)} {figures.base_rate:.1%}"
     what = f"{name} passes {rates}"
-    if not one.is_regression:
-        return f"NO REGRESSION: {what}", "bold green"
-    return f"REGRESSION ({one.severity}): {what}; {_because(one, compared.allowed_drop)}", "bold red"
+    if one.missing:
+        what += f"; {one.missing:,} of {tell(one.counted_before, 'case')} cannot be compared"
+    if one.is_regression:
+        return f"REGRESSION ({one.severity}): {what}; {_because(one, compared.allowed_drop)}", "bold red"
+    if not one.is_comparable:
+        return f"NOT COMPARABLE: {what}; more than half of what passed has no result now", "bold red"
+    return f"NO REGRESSION: {what}", "bold green"
 
 
 def _because(one: Comparison, allowed_drop: float) -> str:
@@ -142,7 +151,7 @@ def _turn(change: Change) -> str:
     if any(share not in (None, 0.0, 1.0) for share in shares):
         return " → ".join("-" if share is None else f"{share:.0%} of its repeats passed" for share in shares)
     if change.before != change.now or change.score is None or change.score_before is None:
-        return f"{change.before} → {change.now}"
+        return f"{change.before} → {change.now or 'gone'}"
     return f"{change.now} as before, score {change.score_before:.3g} → {change.score:.3g}"
 
 
@@ -160,7 +169,7 @@ def _apart_lines(one: Comparison, of: str) -> Iterator[Line]:
         if one.counts[kind]
     ]
     if one.edited:
-        changes = (change for change in one.changes if change.is_edited)
+        changes = (change for change in one.changes if change.is_edited and change.change in COMPARED)
         lines.append(_naming("edited since, and compared all the same", one.edited, changes))
     if lines:
         yield f"Also{of}:", "bold"
@@ -186,15 +195,16 @@ def _spent_lines(one: Comparison, of: str) -> Iterator[Line]:
 
 
 def _medians(found: Medians, shown: Callable[[float], str]) -> str:
-    sign = "-" if found.change < 0 else "+"
-    return f"{shown(found.base)} → {shown(found.now)} (change {sign}{shown(abs(found.change))})"
+    return f"{shown(found.base)} → {shown(found.now)}"
 
 
 def _next(compared: Compared) -> str:
-    worse = [change for one in compared.comparisons for change in one.changes if change.severity]
+    worse = [change for one in compared.comparisons for change in one.changes if change.severity and change.now]
     if worse:
         first = max(worse, key=lambda change: GRADES.index(change.severity))
         return f"Next: evalloom batches show {printable(compared.batch)} --case {quote_word(printable(first.case_id))}"
+    if compared.is_bad:
+        return f"Next: evalloom batches show {printable(compared.batch)}"
     return f"Next: evalloom baseline save NAME {printable(compared.batch)} keeps this batch as a baseline"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
@@ -13,6 +14,9 @@ from evalloom.model import Record, Remark, error, type_name
 
 MOST_CASES = 10_000
 """So many cases may come of one record."""
+MOST_TEXT = 8 * 1024 * 1024
+MOST_TEXT_OF_ALL = 256 * 1024 * 1024
+"""So much text may stand in one case that is filled in, and in all the cases of one record together."""
 _LONGEST_VALUE = 40
 _NOT_FILLED = frozenset(("id", "parameters", "conditions"))
 """An id gets its values in brackets; an expression is no text to put values into, and has `inputs` to ask for."""
@@ -34,6 +38,18 @@ def multiply(record: Record, id: str | None) -> Iterator[Record]:
 def faults(record: Record) -> Iterator[Remark]:
     """What keeps the parameters of a record from being filled in."""
     parameters = record.get("parameters")
+    found = list(_shape_faults(parameters))
+    yield from found
+    if not parameters:
+        return
+    try:
+        _filled(record, {})
+        yield from () if found else _size_faults(record)
+    except RecursionError:
+        yield _fault((), "the record is nested too deeply to be filled in")
+
+
+def _shape_faults(parameters: Any) -> Iterator[Remark]:
     if isinstance(parameters, dict):
         yield from _product_faults(parameters)
     elif isinstance(parameters, list):
@@ -41,8 +57,6 @@ def faults(record: Record) -> Iterator[Remark]:
     elif parameters is not None:
         expected = "an object {name: [values]} or a list of objects"
         yield _fault((), f"expected {expected}, got {type_name(parameters)}")
-    if parameters and _is_too_deep(record):
-        yield _fault((), "the record is nested too deeply to be filled in")
 
 
 def _product_faults(parameters: Record) -> Iterator[Remark]:
@@ -69,17 +83,47 @@ def _list_faults(parameters: list[Any]) -> Iterator[Remark]:
             yield _fault((number,), f"expected an object of values by name, got {got}")
 
 
+def _size_faults(record: Record) -> Iterator[Remark]:
+    """Whether too much text would come of a record; found out before any of it is made."""
+    holes: Counter[str] = Counter()
+    plain = sum(_size(value, holes) for name, value in record.items() if name not in _NOT_FILLED)
+    largest, whole = _filled_sizes(record["parameters"], plain, holes)
+    if largest > MOST_TEXT:
+        yield _fault((), f"expected at most {MOST_TEXT >> 20} MB of text in a case, got {largest / 2**20:,.0f} MB")
+    elif whole > MOST_TEXT_OF_ALL:
+        expected = f"expected at most {MOST_TEXT_OF_ALL >> 20} MB of text in all cases of one record"
+        yield _fault((), f"{expected}, got {whole / 2**20:,.0f} MB")
+
+
+def _filled_sizes(parameters: Any, plain: int, holes: Counter[str]) -> tuple[int, int]:
+    """How large the largest case becomes, and all of them together."""
+
+    def size(name: str, value: Any) -> int:
+        text = len(_as_text(value))
+        return holes[name] * text + min(len(name), _LONGEST_VALUE) + min(text, _LONGEST_VALUE)
+
+    if isinstance(parameters, list):
+        sizes = [plain + sum(size(*item) for item in values.items()) for values in parameters]
+        return max(sizes), sum(sizes)
+    count = math.prod(map(len, parameters.values()))
+    by_name = [[size(name, value) for value in values] for name, values in parameters.items()]
+    # Each value of a name stands in an equal share of the cases.
+    return plain + sum(map(max, by_name)), count * plain + sum(sum(sizes) * count // len(sizes) for sizes in by_name)
+
+
+def _size(value: Any, holes: Counter[str]) -> int:
+    """The length of all texts in a value; adds what may be filled in to `holes`, by name."""
+    if isinstance(value, str):
+        holes.update(_HOLE.findall(value))
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(name) + _size(inner, holes) for name, inner in value.items())
+    return sum(_size(inner, holes) for inner in value) if isinstance(value, list) else 1
+
+
 def _fault(path: tuple[str | int, ...], message: str) -> Remark:
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return error("bad_parameters", ("parameters", *path), f"parameters{where}: {message}")
-
-
-def _is_too_deep(record: Record) -> bool:
-    try:
-        _filled(record, {})
-    except RecursionError:
-        return True
-    return False
 
 
 def _choices(parameters: Any) -> Iterator[Record]:
@@ -114,7 +158,14 @@ def _as_text(value: Any) -> str:
 
 def _filled_record(record: Record, id: str, values: Record) -> Record:
     filled = {name: value if name in _NOT_FILLED else _filled(value, values) for name, value in record.items()}
+    if isinstance(tags := record.get("tags"), list):
+        # A tag is a text, also where the value is none.
+        filled["tags"] = [_filled_tag(tag, values) for tag in tags]
     return {**filled, "id": id}
+
+
+def _filled_tag(tag: Any, values: Record) -> Any:
+    return _as_text(_filled(tag, values)) if isinstance(tag, str) else _filled(tag, values)
 
 
 def _filled(value: Any, values: Record) -> Any:

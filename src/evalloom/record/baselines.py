@@ -29,6 +29,9 @@ _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MOST = 2**53
 """The largest count that a file may hold: beyond it a sum is no whole number any more."""
 _Count = Annotated[int, Meta(ge=0, le=MOST)]
+_Amount = Annotated[float, Meta(ge=0, le=MOST)]
+_Score = Annotated[float, Meta(ge=-MOST, le=MOST)]
+_Key = tuple[str, str, int, int]
 
 
 class Kept(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -39,13 +42,13 @@ class Kept(Struct, frozen=True, omit_defaults=True, gc=False):
     profile: str = ""
     occurrence: _Count = 1
     repeat: _Count = 0
-    score: float | None = None
+    score: _Score | None = None
     tags: tuple[str, ...] = ()
-    checks: tuple[tuple[str, Status, float | None], ...] = ()
+    checks: tuple[tuple[str, Status, _Score | None], ...] = ()
     """The name, the status and the score of each check."""
-    latency_s: float | None = None
+    latency_s: _Amount | None = None
     tokens: _Count = 0
-    cost: float | None = None
+    cost: _Amount | None = None
     digest: str = ""
     """Of the case's record, so that a case that was edited is known."""
     reason: str = ""
@@ -89,7 +92,9 @@ def baselines(
     """The baselines that can be read, by name; about the others there is a warning."""
     for file in _files(folder):
         try:
-            yield file, read_baseline(file)
+            head, lines = read_baseline(file), sum(1 for _ in _lines(file))
+            _check_count(file, head.runs, lines - 1)
+            yield file, head
         except EvalloomError as fault:
             warn(str(fault))
 
@@ -126,7 +131,34 @@ def read_baseline(file: Path) -> Baseline:
 
 
 def kept_runs(file: Path) -> Iterator[Kept]:
-    """Every run of a baseline, in the order in which they were saved: by profile, case and repeat."""
+    """Every run of a baseline, the repeats of a case one after the other: as they were saved, or else sorted."""
+    return _kept(file) if _is_grouped(file) else iter(sorted(_kept(file), key=_key_of))
+
+
+def _is_grouped(file: Path) -> bool:
+    """Whether the repeats of each case stand together, which a hand may have changed; no run may stand twice."""
+    cases: set[tuple[str, str, int]] = set()
+    runs: set[_Key] = set()
+    last, is_grouped = None, True
+    for number, run in enumerate(_kept(file), 2):
+        key = _key_of(run)
+        if key in runs:
+            who = f"case {quote(run.case_id)}, profile {quote(run.profile)}, repeat {run.repeat}"
+            raise _damaged(file, number, f"this run stands here twice: {who}")
+        runs.add(key)
+        if key[:3] != last:
+            last = key[:3]
+            is_grouped = is_grouped and last not in cases
+            cases.add(last)
+    return is_grouped
+
+
+def _key_of(run: Kept) -> _Key:
+    return run.profile, run.case_id, run.occurrence, run.repeat
+
+
+def _kept(file: Path) -> Iterator[Kept]:
+    """Every run of a baseline in the order of the lines."""
     decoder, expected, found = msgspec.json.Decoder(Kept), 0, 0
     for number, line in _lines(file):
         if number == 1:
@@ -137,6 +169,10 @@ def kept_runs(file: Path) -> Iterator[Kept]:
         except _BROKEN as fault:
             raise _damaged(file, number, str(fault)) from None
         found += 1
+    _check_count(file, expected, found)
+
+
+def _check_count(file: Path, expected: int, found: int) -> None:
     if found != expected:
         raise _damaged(file, found + 2, f"expected {expected} runs, got {found}, so lines were cut off or added")
 

@@ -66,16 +66,25 @@ def manifest(path: Path) -> Batch:
         ) from None
 
 
-def finished(path: Path, with_errors: bool = True) -> set[str]:
-    """The keys of the runs that are there; without errors, only of those that need not be run again."""
+def finished(path: Path, with_errors: bool = True, not_with: str = "") -> set[str]:
+    """The keys of the runs that need not be run again; `not_with` is the code of an error that is tried again.
+
+    Those that were skipped or blocked are not among them: whether that still holds costs nothing to find out.
+    """
     keys = set()
     # Read whole: a damaged run must not pass for one that is there.
     for _, run in _structs(path / RUNS, Run, None):
-        if with_errors or not (run.error or run.blocked):
+        if _is_done(run, with_errors, not_with):
             keys.add(run.key)
         else:
             keys.discard(run.key)
     return keys
+
+
+def _is_done(run: Run | _Mark, with_errors: bool, not_with: str) -> bool:
+    if run.error and not_with and run.error.endswith(f"[{not_with}]"):
+        return False
+    return (with_errors or not run.error) and not run.skipped and not run.blocked
 
 
 def pairs(path: Path, damage: list[Damage] | None = None) -> Iterator[tuple[Run, Scored | None]]:
@@ -164,18 +173,16 @@ def _line_start(stream: BinaryIO, at: int) -> int:
 
 
 class RunIndex:
-    """The runs of a batch by key: where the last line of each stands, read when it is asked for.
+    """The runs of a batch that are `finished`, by key: where the last line of each stands, read when asked for."""
 
-    Those that were skipped or blocked are not among them: whether that still holds costs nothing to find out.
-    """
-
-    def __init__(self, path: Path, with_errors: bool = True) -> None:
+    def __init__(self, path: Path, with_errors: bool = True, not_with: str = "") -> None:
         self._file = path / RUNS
         self._places: dict[str, int] = {}
         for at, mark in _placed(self._file, _Mark):
-            self._places[mark.key] = at
-            if (mark.error and not with_errors) or mark.skipped or mark.blocked:
-                del self._places[mark.key]
+            if _is_done(mark, with_errors, not_with):
+                self._places[mark.key] = at
+            else:
+                self._places.pop(mark.key, None)
 
     def get(self, key: str) -> Run | None:
         """The run of this key, as it was last written."""
@@ -189,6 +196,7 @@ class RunIndex:
 class _Place(_Mark):
     """As much of a run as it takes to put runs in order."""
 
+    case_id: str = ""
     profile: str = ""
     number: int = 0
     repeat: int = 0
@@ -196,10 +204,12 @@ class _Place(_Mark):
 
 def in_order(path: Path, profiles: list[str]) -> Iterator[tuple[Run, Scored | None]]:
     """Every run once: by profile, case and repeat. Only the places of the lines are held in memory."""
-    runs: dict[str, tuple[int, int, int, int]] = {}
+    runs: dict[str, tuple[int, int, str, int, int]] = {}
     rank = {name: number for number, name in enumerate(profiles)}
     for at, mark in _placed(path / RUNS, _Place):
-        runs[mark.key] = (rank.get(mark.profile, len(rank)), mark.number, mark.repeat, at)
+        profile = rank.setdefault(mark.profile, len(rank))
+        # By the id too: in a log that another program wrote, many cases may share a number.
+        runs[mark.key] = (profile, mark.number, mark.case_id, mark.repeat, at)
     verdicts = {mark.key: at for at, mark in _placed(path / VERDICTS, _Mark)}
     run_decoder, scored_decoder = msgspec.json.Decoder(Run), msgspec.json.Decoder(Scored)
     with ExitStack() as files:

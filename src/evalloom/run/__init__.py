@@ -1,7 +1,7 @@
 """Cases and a target -> runs."""
 
 from evalloom.run.conditions import Conditions
-from evalloom.run.jobs import Chosen, Job, Jobs, Keys, encoded, run_of
+from evalloom.run.jobs import Chosen, Job, Jobs, Keys, encoded, numbered, run_of
 from evalloom.run.needs import NO_NEEDS, Held, Needs, collect_needs
 from evalloom.run.one import Runner, Traced, Voices
 from evalloom.run.schedule import Slots, execute
@@ -22,5 +22,6 @@ __all__ = [
     "collect_needs",
     "encoded",
     "execute",
+    "numbered",
     "run_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -9,10 +10,13 @@ from msgspec import Struct
 from evalloom.dialects.pipeline_beyond import compiled, texts_of
 from evalloom.errors import usage_error
 from evalloom.expressions import Expression, ExpressionError
-from evalloom.model import Case, Profile
+from evalloom.model import Case, Profile, Record
 
 _DIALECTS = frozenset(("pipeline", ""))
 """Where `conditions` means this: in pipeline testsets, and in cases from Python, which have no dialect."""
+_STRING = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'""")
+_PATH = re.compile(r"(?<![\w.])(?:inputs|env)(?:\.[^\W\d]\w*)+")
+"""Something of a case or of the environment that an expression asks for by its name."""
 
 
 class Conditions(Struct, frozen=True):
@@ -34,7 +38,14 @@ class Conditions(Struct, frozen=True):
         }
         texts = texts_of(case.meta["conditions"])
         failing = next((text for text in texts if not _expression(text, case).holds(names)), None)
-        return "" if failing is None else f"conditions: {failing} does not hold"
+        return "" if failing is None else f"conditions: {failing} does not hold{_nulls(failing, names)}"
+
+
+def _nulls(text: str, names: Record) -> str:
+    """What a condition asks for and is not there: most often that is why it does not hold."""
+    paths = dict.fromkeys(_PATH.findall(_STRING.sub("''", text)))
+    found = [path for path in paths if compiled(path).value(names) is None]
+    return f" ({', '.join(found)} {'are' if len(found) > 1 else 'is'} null)" if found else ""
 
 
 def _expression(text: str, case: Case) -> Expression:

@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 import msgspec
 from msgspec import Struct
 
-from evalloom.model import Case, Run, Status
-from evalloom.run.jobs import Job
+from evalloom.model import Run, Status
+from evalloom.run.jobs import Chosen, Job
 
 _MOST_HELD = 10_000
 """How many jobs are read ahead while others that are under way may still let one of them go."""
@@ -34,6 +34,8 @@ class Needs(Struct, frozen=True):
     """By their own id."""
     members: dict[_Name, int] = {}
     """As cases of a record with parameters, `id[name=value]`; only where no case has the very id."""
+    duplicates: frozenset[int] = frozenset()
+    """The numbers of cases that nobody means by their id, since another had it before."""
 
     def __bool__(self) -> bool:
         return bool(self.exact)
@@ -45,8 +47,10 @@ class Needs(Struct, frozen=True):
         """The names that no chosen case answers to: nobody waits for these."""
         return [id for (file, id) in self.exact if not self.count((file, id))]
 
-    def met_by(self, file: str, id: str) -> Iterator[_Name]:
+    def met_by(self, file: str, id: str, number: int) -> Iterator[_Name]:
         """The names that a case answers to."""
+        if number in self.duplicates:
+            return
         if (file, id) in self.exact:
             yield file, id
         for base in _bases(id):
@@ -54,17 +58,21 @@ class Needs(Struct, frozen=True):
                 yield file, base
 
 
-def collect_needs(cases: Callable[[], Iterable[Case]]) -> Needs:
+def collect_needs(cases: Callable[[], Iterable[Chosen]]) -> Needs:
     """Who is needed among the cases, which are gone through twice, so that only those are kept in memory."""
-    exact = {(case.origin.file, need): 0 for case in cases() for need in case.needs}
+    # A faulty case is not run, so it waits for nobody.
+    exact = {(one.case.origin.file, need): 0 for one in cases() if not one.fault for need in one.case.needs}
     members: Counter[_Name] = Counter()
-    if exact:
-        for case in cases():
-            file = case.origin.file
-            if (file, case.id) in exact:
-                exact[file, case.id] += 1
-            members.update((file, base) for base in _bases(case.id) if (file, base) in exact)
-    return Needs(exact, dict(members))
+    duplicates = set()
+    for one in cases() if exact else ():
+        file, id = one.case.origin.file, one.case.id
+        if one.is_duplicate:
+            duplicates.add(one.number)
+            continue
+        if (file, id) in exact:
+            exact[file, id] += 1
+        members.update((file, base) for base in _bases(id) if (file, base) in exact)
+    return Needs(exact, dict(members), frozenset(duplicates))
 
 
 def _bases(id: str) -> Iterator[str]:
@@ -136,7 +144,7 @@ class Held:
         if not self._needs:
             return
         self._unsettled.discard(run.key)
-        for name in self._needs.met_by(run.origin.file, run.case_id):
+        for name in self._needs.met_by(run.origin.file, run.case_id, run.number):
             need = (*name, run.profile, run.repeat)
             state = self._state(need)
             state.left -= 1
@@ -190,7 +198,7 @@ class Held:
         holder = {
             (*name, job.profile.name, job.repeat): number
             for number, (job, _) in self._held.items()
-            for name in self._needs.met_by(job.case.origin.file, job.case.id)
+            for name in self._needs.met_by(job.case.origin.file, job.case.id, job.number)
         }
         free = [number for number, (_, still) in self._held.items() if holder.keys().isdisjoint(still)]
         for number in free:

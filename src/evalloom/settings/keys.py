@@ -19,6 +19,8 @@ _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _VARIABLE = re.compile(r"\$\{([^\W\d]\w*)\}")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_DOUBTFUL_NAME = re.compile(r"PASS|PWD|CREDENTIAL|AUTH|DSN|COOKIE|SESSION", re.IGNORECASE)
+_USER_IN_URL = re.compile(r"://[^/?#\s]*@")
 _KEY_FIELDS = ("key", "token", "secret", "password")
 _API_KEY_FIELD = re.compile(r"hopkey.*|.*(apikey|secretkey|accesskey|accesstoken|authtoken|authorization)")
 _KEY_HEADERS = ("authorization", "proxyauthorization", "xapikey", "apikey", "xauthtoken")
@@ -65,6 +67,12 @@ def names_for(llm: str, protocol: str) -> tuple[str, ...]:
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name most likely holds a secret."""
     return bool(_SECRET_NAME.search(name))
+
+
+def may_be_secret(name: str, value: str) -> bool:
+    """Whether a variable may hold a secret, by its name or its value: where doubt decides for leaving it out."""
+    is_doubtful = is_secret_name(name) or _DOUBTFUL_NAME.search(name)
+    return bool(is_doubtful or looks_like_key(value) or _USER_IN_URL.search(value))
 
 
 def variables_in(text: str) -> list[str]:

@@ -45,6 +45,8 @@ PREFERRED = "baseline"
 """The profile or variant that others are compared with when a batch is compared within itself."""
 _DIGEST_BYTES = 8
 _COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
+_CHOICES = ("tags", "filter", "limit")
+"""The options by which not all cases of a dataset are run."""
 Warn = Callable[[str], None]
 
 
@@ -72,6 +74,15 @@ class Compared(Struct, frozen=True):
     severity: Grade
     comparisons: list[Comparison]
     differences: list[Difference]
+    is_comparable: bool = True
+    """Whether each comparison rests on at least half of what passed before."""
+    is_same_batch: bool = False
+    """Whether a batch is held against itself, or against the baseline that was saved of it."""
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it is a regression, or may hide one."""
+        return self.is_regression or not self.is_comparable
 
 
 class _Side(Struct, frozen=True):
@@ -109,6 +120,10 @@ def keep(name: str, batch: str, force: bool, warn: Warn, home: Path = Path()) ->
 
 def compare(asked: Compare, warn: Warn) -> Compared:
     """Holds a batch against a baseline, another batch, or its own profiles against one of them."""
+    if not 0 <= asked.allowed_drop <= 1:
+        raise usage_error(
+            "bad_allowed_drop", f"--allowed-drop: expected a number from 0 to 1, got {asked.allowed_drop}"
+        )
     now = _batch_side(find(asked.batch, asked.home / FOLDER), with_reasons=True)
     base = _base_side(asked.baseline, asked.home) if asked.baseline else now
     for side in [now] if base is now else [base, now]:
@@ -126,11 +141,14 @@ def compare(asked: Compare, warn: Warn) -> Compared:
         worst([one.severity for one in comparisons]),
         comparisons,
         differences(base.batch, now.batch, pairs),
+        all(one.is_comparable for one in comparisons),
+        base.batch.id == now.batch.id and all(name == base_name for name, base_name in pairs),
     )
 
 
 def _compared(pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _Side) -> list[Comparison]:
-    comparing = [Comparing(*pair, asked.allowed_drop, asked.by_tag) for pair in pairs]
+    is_choice = any(now.batch.options.get(name) not in (None, "", []) for name in _CHOICES)
+    comparing = [Comparing(*pair, asked.allowed_drop, asked.by_tag, is_choice) for pair in pairs]
     for profile, result in _results(base.runs()):
         for one, (_, name) in zip(comparing, pairs, strict=True):
             if name == profile:
@@ -175,19 +193,31 @@ def _base_side(name: str, home: Path) -> _Side:
 
 def _pairs(asked: Compare, now: Batch, base: Batch) -> list[tuple[str, str]]:
     """The names of the profiles that are compared: now, and before."""
-    for flag, name, batch in (
-        ("--profile", asked.profile, now),
-        ("--baseline-profile", asked.baseline_profile, base),
-    ):
-        known = [one.name for one in _profiles(batch)]
-        if name and name not in known:
-            hint = did_you_mean(name, known) or f". It has {', '.join(known)}"
-            message = f"{flag}: {batch.id} has no profile {quote(name)}{hint}"
-            raise usage_error("unknown_profile_in_batch", printable(message))
+    asked = msgspec.structs.replace(
+        asked,
+        profile=_profile_named("--profile", asked.profile, now),
+        baseline_profile=_profile_named("--baseline-profile", asked.baseline_profile, base),
+    )
     pairs = _pairs_between(asked, now, base) if asked.baseline else _pairs_within(asked, now)
     if not pairs:
         raise usage_error("nothing_to_compare", printable(_why_no_pair(asked, now, base)))
     return pairs
+
+
+def _profile_named(flag: str, name: str, batch: Batch) -> str:
+    """The profile that is meant by its name, or by its variant where no other one has that."""
+    known = [one.name for one in _profiles(batch)]
+    of_variant = [one.name for one in _profiles(batch) if one.variant == name]
+    if not name or name in known:
+        return name
+    if len(of_variant) == 1:
+        return of_variant[0]
+    if of_variant:
+        hint = f", and several of that variant: {', '.join(of_variant)}"
+    else:
+        hint = did_you_mean(name, known) or f". It has {', '.join(known)}"
+    message = f"{flag}: {batch.id} has no profile {quote(name)}{hint}"
+    raise usage_error("unknown_profile_in_batch", printable(message))
 
 
 def _pairs_between(asked: Compare, now: Batch, base: Batch) -> list[tuple[str, str]]:
@@ -245,15 +275,15 @@ def _why_no_pair(asked: Compare, now: Batch, base: Batch) -> str:
 def runs_of(path: Path, with_reasons: bool = False) -> Iterator[Kept]:
     """What every run of a batch came to, by profile, case and repeat."""
     seen: Counter[str] = Counter()
-    profile, number = "", 0
+    profile, case = "", (-1, "")
     for run, scored in stored_runs(path):
         if run.profile != profile:
             seen.clear()
-            profile, number = run.profile, 0
+            profile, case = run.profile, (-1, "")
         # The same id at another place of the dataset is another case.
-        if run.number != number or run.case_id not in seen:
+        if (run.number, run.case_id) != case:
+            case = (run.number, run.case_id)
             seen[run.case_id] += 1
-            number = run.number
         yield _kept(run, scored, seen[run.case_id], with_reasons)
 
 
@@ -265,15 +295,20 @@ def _kept(run: Run, scored: Scored, occurrence: int, with_reason: bool) -> Kept:
         run.profile,
         occurrence,
         run.repeat,
-        scored.score,
+        _bounded(scored.score, -MOST),
         run.tags,
-        tuple((one.name, one.status, one.score) for one in scored.verdicts),
-        round(run.latency_s, 6) if is_answered else None,
+        tuple((one.name, one.status, _bounded(one.score, -MOST)) for one in scored.verdicts),
+        _bounded(round(run.latency_s, 6), 0) if is_answered else None,
         min(max(run.usage.tokens, 0), MOST),
-        run.usage.cost or None,
+        _bounded(run.usage.cost, 0) or None,
         blake2b(encoded([run.case_id, run.raw]), digest_size=_DIGEST_BYTES).hexdigest(),
         _reason(run, scored) if with_reason else "",
     )
+
+
+def _bounded(value: float | None, low: float) -> float | None:
+    """A number within what a baseline may hold, so that its sums are numbers too."""
+    return None if value is None else min(max(value, low), MOST)
 
 
 def _reason(run: Run, scored: Scored) -> str:

@@ -7,7 +7,7 @@ import platform
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -26,9 +26,9 @@ from evalloom.dialects.mapping import Mapping
 from evalloom.errors import usage_error
 from evalloom.files.rows import Problem, Refused
 from evalloom.files.source import Source, read_chunks
-from evalloom.model import Batch, Case, Check, DatasetFacts, Origin, Profile, Record
+from evalloom.model import Batch, Case, Check, DatasetFacts, Origin, Profile, Record, Remark, quote
 from evalloom.record import new_id
-from evalloom.run import NO_NEEDS, Chosen, Conditions, Jobs, Keys, Needs, collect_needs, encoded
+from evalloom.run import NO_NEEDS, Chosen, Conditions, Jobs, Keys, Needs, collect_needs, encoded, numbered
 from evalloom.settings import RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget
 
@@ -77,7 +77,7 @@ class Plan(Struct, frozen=True):
     def cases(self) -> Iterator[Chosen]:
         """The chosen cases in order."""
         is_chosen = self._choice()
-        return islice((one for one in self._all_cases() if is_chosen(one.case)), self.options.limit)
+        return islice((one for one in numbered(self._all_cases()) if is_chosen(one.case)), self.options.limit)
 
     def facts(self) -> list[DatasetFacts]:
         """What the datasets are, as the batch keeps it."""
@@ -114,7 +114,7 @@ class Plan(Struct, frozen=True):
         """Which cases wait for others. A dataset that nowhere names the field is not read for it."""
         if not any(case.needs for case in self.given) and not any(map(_may_have_needs, self.datasets())):
             return NO_NEEDS
-        return collect_needs(lambda: (one.case for one in self.cases()))
+        return collect_needs(self.cases)
 
     def _conditions(self) -> Conditions:
         """What conditions are held against: of the environment, whatever is no secret by its name or value."""
@@ -123,9 +123,7 @@ class Plan(Struct, frozen=True):
             {
                 name: value
                 for name, value in settings.environment(self.known.folder).items()
-                if not keys.is_secret_name(name)
-                and not keys.looks_like_key(value)
-                and not any(secret in value for secret in secrets)
+                if not keys.may_be_secret(name, value) and not any(secret in value for secret in secrets)
             }
         )
 
@@ -220,6 +218,7 @@ class Plan(Struct, frozen=True):
         """The cases of a dataset that has errors in it, each with what is wrong with it."""
         dialect, number = dataset.dialect, 0
         seen: set[str | int] = set()
+        unknown = self._unknown_needs(dataset)
         for item in dataset:
             if isinstance(item, Problem):
                 if item.severity == "error":
@@ -227,17 +226,29 @@ class Plan(Struct, frozen=True):
                     lost = Case(f"line {item.place.line}", {}, origin=origin)
                     yield Chosen(lost, dialect.name, f"{item.message} [{item.code}]")
             elif dialect.is_case(item.value):
-                faults = [
-                    f"{remark.message} [{remark.code}]"
-                    for remark in dialect.findings(item.value, self.reading.rules)
-                    if remark.severity == "error"
-                ]
                 for record in dialect.multiplied(item.value):
                     number += 1
                     case = dialect.to_case(record, dataset.origin(item))
                     case = case if case.id else msgspec.structs.replace(case, id=str(number))
+                    faults = [
+                        # Of each by itself: with other parameters a record may be faulty that is sound with these.
+                        *_errors(dialect.findings(record, self.reading.rules)),
+                        *(_not_there(need) for need in case.needs if (case.origin.file, need) in unknown),
+                    ]
                     repeated = _repeated_id(dialect, record, seen)
-                    yield Chosen(case, dialect.name, "; ".join(faults + repeated))
+                    yield Chosen(case, dialect.name, "; ".join(faults + repeated), bool(repeated))
+
+    def _unknown_needs(self, dataset: Dataset) -> frozenset[tuple[str, str]]:
+        """What cases of a dataset depend on though it is nowhere in it: the file, and the id."""
+        if not _may_have_needs(dataset):
+            return frozenset()
+
+        def cases() -> Iterator[Chosen]:
+            again = Dataset(dataset.source, self.reading.dialect, self.reading.mapping)
+            return (Chosen(case) for case in again.cases() if not isinstance(case, Problem))
+
+        needs = collect_needs(cases)
+        return frozenset(name for name in needs.exact if not needs.count(name))
 
     def _choice(self) -> Callable[[Case], bool]:
         tags, text = frozenset(self.options.tags), self.options.filter
@@ -249,6 +260,14 @@ class Plan(Struct, frozen=True):
             return expression is None or expression.holds(names_of(case))
 
         return is_chosen
+
+
+def _errors(remarks: Iterable[Remark]) -> Iterator[str]:
+    return (f"{remark.message} [{remark.code}]" for remark in remarks if remark.severity == "error")
+
+
+def _not_there(need: str) -> str:
+    return f"depends_on: no case of this file has the id {quote(need)} [unknown_dependency]"
 
 
 def _repeated_id(dialect: Dialect, record: Record, seen: set[str | int]) -> list[str]:

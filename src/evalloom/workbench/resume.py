@@ -16,6 +16,9 @@ from evalloom.record import FOLDER, Damage, Log, RunIndex, batches, find, finish
 from evalloom.run import Job
 from evalloom.workbench.plan import Plan
 
+_NOT_ALLOWED = "code_not_allowed"
+"""The error of a run that would go on with --allow-code."""
+
 
 class Resume(Struct, frozen=True):
     """Whether to begin anew, to go on with the newest batch of this plan, or to go on from a batch that is named."""
@@ -62,7 +65,7 @@ class Earlier(Struct, frozen=True):
 def look_back(plan: Plan, resume: Resume) -> tuple[Path | None, Collection[str]]:
     """The batch that would be gone on with, and the keys of the runs that would not be run again."""
     path = _batch_to_go_on_with(plan.batch(), resume, plan.home / FOLDER)
-    return path, finished(path, with_errors=not resume.retry_errors) if path is not None else ()
+    return path, finished(path, not resume.retry_errors, _tried_again(plan)) if path is not None else ()
 
 
 @contextmanager
@@ -74,17 +77,22 @@ def open_log(
     path = _batch_to_go_on_with(batch, resume, plan.home / FOLDER)
     if path is not None and (former := manifest(path)).identity == batch.identity:
         log = Log(path, msgspec.structs.replace(former, options=batch.options, finished_at=""), secrets)
-        done = finished(path, with_errors=not resume.retry_errors)
+        done = finished(path, not resume.retry_errors, _tried_again(plan))
         earlier = Earlier(path, done, has_runs=True, scoring=plan.scoring())
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
-        taken = RunIndex(path, with_errors=not resume.retry_errors) if path is not None else None
+        taken = RunIndex(path, not resume.retry_errors, _tried_again(plan)) if path is not None else None
         earlier = Earlier(log.path, taken=taken)
     tell_damage(log.damage, log.path, warn)
     try:
         yield log, earlier
     finally:
         log.close()
+
+
+def _tried_again(plan: Plan) -> str:
+    """The code of the errors that need not come again, though nobody asked to try errors again."""
+    return _NOT_ALLOWED if plan.allow_code else ""
 
 
 def tell_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:

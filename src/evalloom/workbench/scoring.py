@@ -12,7 +12,7 @@ import msgspec
 from evalloom.analyse.tally import Tally
 from evalloom.llms import Llms
 from evalloom.matchers import Services
-from evalloom.model import Case, Run, Scored
+from evalloom.model import Case, Run, Scored, Verdict
 from evalloom.record import Log, Rescoring
 from evalloom.run import Held
 from evalloom.score import grade_now, score
@@ -21,6 +21,7 @@ from evalloom.settings import Settings
 _MOST_WAITING = 1000
 """How many runs may wait for their judge before no new ones begin."""
 _LOOK_EVERY_S = 0.2
+_TOO_LATE = Verdict("scoring", "scoring", "output", "unscored", reason="it was not scored before the end")
 
 
 def services(
@@ -81,7 +82,7 @@ class Scorer:
         for task, run in list(self._waiting.items()):
             task.cancel()
             # It was run, so it counts; its verdicts are made when the batch is gone on with.
-            self._tally.add(run, Scored(run.key, "unscored"))
+            self._tally.add(run, Scored(run.key, "unscored", verdicts=[_TOO_LATE]))
         await asyncio.gather(*self._waiting, return_exceptions=True)
         if self._fault is not None:
             fault, self._fault = self._fault, None
