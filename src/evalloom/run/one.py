@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
 from time import perf_counter
 
@@ -112,9 +112,9 @@ class Traced:
         self.spent: BudgetSpent | None = None
         """What a call met when the budget was used up."""
 
-    async def __call__(self, request: Request) -> Response:
+    def __call__(self, request: Request) -> Awaitable[Response]:
         """Asks, and takes down what was asked and answered."""
-        return await self._ask(request, self._trace)
+        return self._ask(request, self._trace)
 
     def apart(self, trace: list[Record]) -> Llm:
         """The same, taken down elsewhere; what it takes still counts here."""

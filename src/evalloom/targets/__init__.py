@@ -7,7 +7,7 @@ from typing import Any
 
 from evalloom.errors import did_you_mean, usage_error
 from evalloom.model import Record, quote
-from evalloom.targets import command, endpoint, hoplet, pipeline, prompt, python
+from evalloom.targets import command, endpoint, hoplet, prompt, python
 from evalloom.targets.python import build_callable
 from evalloom.targets.target import (
     DEFAULTS,
@@ -18,7 +18,16 @@ from evalloom.targets.target import (
     check_keys,
 )
 
-TARGETS: tuple[Kind, ...] = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND, hoplet.KIND, pipeline.KIND)
+
+def _build_pipeline(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    # Deferred: the largest of the targets would slow down every start.
+    from evalloom.targets import pipeline
+
+    return pipeline.build(spec, folder, options)
+
+
+_PIPELINE = Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", _build_pipeline)
+TARGETS: tuple[Kind, ...] = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND, hoplet.KIND, _PIPELINE)
 
 
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:

@@ -22,7 +22,7 @@ from evalloom.targets.pipeline_prompts import agents_folder
 from evalloom.targets.pipeline_run import Assembled, Ready, Walk
 from evalloom.targets.pipeline_trace import head_of
 from evalloom.targets.python import PythonTarget
-from evalloom.targets.target import BuiltTarget, Kind, TargetOptions, digest_of, listed, text_in, time_limit, within
+from evalloom.targets.target import BuiltTarget, TargetOptions, digest_of, listed, text_in, time_limit, within
 
 _IRRELEVANT = ("name", "desc", "description", "notes", "metadata", "tags", "label", "version")
 """What a step may say of itself without being another one for it."""
@@ -54,9 +54,6 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
             f"{one.origin}: {one.message} [{one.code}]" for one in found.findings if one.severity == "warning"
         ),
     )
-
-
-KIND = Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", build)
 
 
 class Examined(Struct, frozen=True):

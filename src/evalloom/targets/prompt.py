@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +14,6 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.model import Context, Output, Record, Request, quote, type_name
-from evalloom.targets.answers import Parser, Unparsed, parse, read_parser
 from evalloom.targets.target import (
     BuiltTarget,
     Kind,
@@ -26,6 +25,9 @@ from evalloom.targets.target import (
     within,
 )
 from evalloom.targets.template import Filled, Template, compile_json, find
+
+if TYPE_CHECKING:
+    from evalloom.targets.answers import Parser
 
 ROLES = ("system", "user", "assistant", "developer", "tool")
 _HEADING = re.compile(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
@@ -96,21 +98,32 @@ class Prompt:
         self.names = needed | _optional(messages) | self.defaults.keys()
         self.variables = needed - self.defaults.keys()
         self.optional = _optional(messages) - needed - self.defaults.keys()
-        parser = [msgspec.to_builtins(self._parser)] if self._parser.kind != "text" else []
+        parser = [msgspec.to_builtins(self._parser)] if self._parser else []
         self.digest = digest_of("prompt", messages, self.defaults, self._params, self._answer, self._tools, *parser)
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
-        value, tool_calls = await self.ask(inputs, context)
+        if self._parser is None:
+            # On the path of every case: one coroutine less.
+            response = await context.llm(self._request(inputs, context, {}))
+            value, tool_calls = response.text, response.tool_calls
+        else:
+            value, tool_calls = await self.ask(inputs, context)
         return Output(value, {"tool_calls": tool_calls}) if tool_calls else Output(value)
 
     async def ask(self, inputs: Record, context: Context, pinned: Record | None = None) -> tuple[Any, list[Record]]:
         """What the answer says, and the tools that it calls. One that cannot be read is asked for again."""
         request = self._request(inputs, context, pinned or {})
-        parser = self._parser
+        if self._parser is None:
+            response = await context.llm(request)
+            return response.text, response.tool_calls
+        return await self._read(self._parser, request, context)
+
+    async def _read(self, parser: Parser, request: Request, context: Context) -> tuple[Any, list[Record]]:
+        # Deferred: few prompts say how their answers are read.
+        from evalloom.targets.answers import Unparsed, parse
+
         for left in range(parser.retries, -1, -1):
             response = await context.llm(request)
-            if parser.kind == "text":
-                return response.text, response.tool_calls
             try:
                 parsed = parse(parser, response.text)
             except Unparsed as fault:
@@ -138,12 +151,16 @@ def _again(request: Request, answer: str, written: str, fault: str) -> Request:
     return msgspec.structs.replace(request, messages=request.messages + more)
 
 
-def _parser(content: Record, where: str) -> Parser:
+def _parser(content: Record, where: str) -> Parser | None:
     given = next((content[key] for key in PARSER_KEYS if content.get(key) is not None), None)
+    if given is None:
+        return None
+    from evalloom.targets.answers import read_parser
+
     parser, faults = read_parser(given)
     for key, fault in faults:
         raise _bad(where, f"output_parser.{key}: {fault}")
-    return parser
+    return parser if parser.kind != "text" else None
 
 
 def _path(spec: Record, folder: Path) -> Path | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom import sandbox, settings
+from evalloom import settings
 from evalloom.analyse import gates
 from evalloom.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.files.source import Source
@@ -134,6 +134,8 @@ def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
 
 def refuse_without_sandbox() -> None:
     """Raises where a process cannot be isolated: code of data files runs isolated or not at all (PIPE-12)."""
+    from evalloom import sandbox  # deferred: few commands run code
+
     if why := sandbox.why_unavailable():
         raise EvalloomError("no_sandbox", f"--allow-code: code cannot be isolated here: {why}", exit_code=3)
 
