@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import builtins
-import json
-from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalloom.asking.json_text import NO_JSON, loads, values_in
+from evalloom.asking.schema import cut, first_line, validator
 from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, bad_option, failed, show, unscored
 from evalloom.model import Check, Mismatch, show_path, type_name
-
-if TYPE_CHECKING:
-    from jsonschema_rs import Validator
 
 _MOST_FAULTS = 100
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -76,35 +72,19 @@ def _against(schema: Any, value: Any) -> Grade:
     if not isinstance(schema, dict | bool):
         return bad_option("expected", "a JSON Schema", schema)
     try:
-        validator = _validator(json.dumps(schema))
+        fits = validator(schema)
     except (ValueError, TypeError, RecursionError) as fault:
-        return unscored(f"expected a JSON Schema, got {show(schema)}: {_first_line(fault)}")
+        return unscored(f"expected a JSON Schema, got {show(schema)}: {first_line(fault)}")
     try:
-        if validator.is_valid(value):
+        if fits.is_valid(value):
             return PASSED
         faults = []
-        for error in islice(validator.iter_errors(value), _MOST_FAULTS):
+        for error in islice(fits.iter_errors(value), _MOST_FAULTS):
             faults.append(Mismatch(show_path(tuple(error.instance_path)) or "$", error.message, error.instance))
     except (ValueError, RecursionError) as fault:
-        return unscored(f"expected JSON, got {show(value)}: {_first_line(fault)}")
+        return unscored(f"expected JSON, got {show(value)}: {first_line(fault)}")
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return Grade(False, reason=f"{faults[0].path}: {_cut(faults[0].expected)}{more}", mismatches=tuple(faults))
-
-
-@lru_cache(maxsize=256)
-def _validator(schema: str) -> Validator:
-    from jsonschema_rs import validator_for
-
-    # A schema of a data file must not make us fetch anything.
-    return validator_for(json.loads(schema), offline=True)
-
-
-def _first_line(fault: Exception) -> str:
-    return _cut((str(fault) or type(fault).__name__).partition("\n")[0])
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= 200 else message[:199] + "…"
+    return Grade(False, reason=f"{faults[0].path}: {cut(faults[0].expected)}{more}", mismatches=tuple(faults))
 
 
 def _is_instance(check: Check, seen: Seen) -> Grade:

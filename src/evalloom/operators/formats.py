@@ -6,15 +6,15 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from itertools import count, islice
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Optional, Required, TypedDict, get_origin, is_typeddict
+from typing import Annotated, Any, NotRequired, Optional, Required, TypedDict, get_origin, is_typeddict
 from typing import get_args as arguments_of
 from typing import get_type_hints as hints_of
 
 import msgspec
 from msgspec import Meta
 
+from evalloom.asking.schema import validator
 from evalloom.contract import TYPE_WORDS
 from evalloom.errors import did_you_mean
 from evalloom.model import Record, show_path
@@ -32,9 +32,6 @@ from evalloom.operators.reading import (
     shown,
 )
 from evalloom.operators.telling import fault_in_words, in_words, quoted
-
-if TYPE_CHECKING:
-    from jsonschema_rs import Validator
 
 _PYTHON_TYPES: dict[str, Any] = {
     "string": str,
@@ -371,13 +368,13 @@ def _takes_texts(schema: Record) -> bool:
 def against(schema: Record) -> Convert:
     """Lets through what fits a JSON Schema. Raises ValueError when it is none."""
     try:
-        validator = _validator(json.dumps(schema))
+        fits = validator(schema)
     except (TypeError, ValueError, RecursionError) as fault:
         raise ValueError(_unfit(schema, str(fault).partition("\n")[0])) from None
 
     def convert(found: Any) -> Any:
         try:
-            faults = list(islice(validator.iter_errors(found), _MOST_FAULTS))
+            faults = list(islice(fits.iter_errors(found), _MOST_FAULTS))
         except (ValueError, RecursionError) as fault:
             raise Misfit(f"expected JSON, got {shown(found)}: {fault}") from None
         if faults:
@@ -386,14 +383,6 @@ def against(schema: Record) -> Convert:
         return found
 
     return convert
-
-
-@lru_cache(maxsize=256)
-def _validator(schema: str) -> Validator:
-    from jsonschema_rs import validator_for
-
-    # A schema must not make us fetch anything.
-    return validator_for(json.loads(schema), offline=True)
 
 
 def _model_format(model: Any) -> Format:

@@ -11,18 +11,16 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from evalloom.asking.json_text import NO_JSON, loads
+from evalloom.asking.schema import cut, first_line, validator
 from evalloom.errors import did_you_mean
 from evalloom.model import Record, quote, show_path, type_name
 from evalloom.patterns import BadPattern, find
 from evalloom.targets.broken_json import Broken, Reader
-
-if TYPE_CHECKING:
-    from jsonschema_rs import Validator
 
 KINDS = ("text", "json", "list", "lines", "number", "boolean", "choice", "regex")
 MAX_ANSWER = 1_000_000
@@ -131,9 +129,9 @@ def _read_schema(given: Record, faults: list[Fault]) -> Record | None:
         faults.append(("schema", f"expected a JSON Schema, got {type_name(schema)}"))
         return None
     try:
-        _validator(json.dumps(schema))
+        validator(schema)
     except (TypeError, ValueError, RecursionError) as fault:
-        faults.append(("schema", f"expected a JSON Schema: {_first_line(fault)}"))
+        faults.append(("schema", f"expected a JSON Schema: {first_line(fault)}"))
         return None
     return schema
 
@@ -452,27 +450,11 @@ def _strict(text: str, start: int) -> tuple[Any, int] | None:
 def _misfits(schema: Record, value: Any) -> list[str]:
     """What keeps a value from fitting a JSON Schema, the first few faults by their paths."""
     try:
-        faults = list(islice(_validator(json.dumps(schema)).iter_errors(value), _MOST_FAULTS + 1))
+        faults = list(islice(validator(schema).iter_errors(value), _MOST_FAULTS + 1))
     except (TypeError, ValueError, OverflowError, RecursionError) as fault:
-        return [_first_line(fault)]
-    told = [f"{show_path(tuple(one.instance_path)) or '$'}: {_cut(one.message)}" for one in faults[:_MOST_FAULTS]]
+        return [first_line(fault)]
+    told = [f"{show_path(tuple(one.instance_path)) or '$'}: {cut(one.message)}" for one in faults[:_MOST_FAULTS]]
     return [*told, "and more"] if len(faults) > _MOST_FAULTS else told
-
-
-@lru_cache(maxsize=256)
-def _validator(schema: str) -> Validator:
-    from jsonschema_rs import validator_for
-
-    # A schema must not make us fetch anything.
-    return validator_for(json.loads(schema), offline=True)
-
-
-def _first_line(fault: Exception) -> str:
-    return _cut((str(fault) or type(fault).__name__).partition("\n")[0])
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= _LONG_FAULT else message[: _LONG_FAULT - 1] + "…"
 
 
 _PARSERS: dict[str, Callable[[Parser, str], Parsed]] = {
