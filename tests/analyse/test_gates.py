@@ -90,7 +90,8 @@ def test_a_cost_without_prices_is_unknown() -> None:
 
 
 def test_percent_is_read_exactly() -> None:
-    assert parse("pass_rate >= 99.9%").limit == 0.999
+    gate = parse("pass_rate >= 99.9%")
+    assert isinstance(gate, Gate) and gate.limit == 0.999
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_percent_is_read_exactly() -> None:
         ("pass_rate[tag=x, tag=y] > 0", "column 18: expected each key once, got 'tag'"),
         ("tokens <= 50%", "column 13: expected a plain number for tokens, got '%'"),
         ("pass_rate >= high", "column 14: expected a number, got 'high'"),
-        ("pass_rate >= 0.9 or so", "column 18: expected nothing more, got 'or so'"),
+        ("pass_rate >= 0.9 or so", "there is no metric 'so'"),
     ],
 )
 def test_a_fault_names_its_column(text: str, message: str) -> None:
@@ -133,3 +134,35 @@ def test_any_text_is_a_gate_or_a_fault(text: str) -> None:
         parse(text).check(a_tally())
     except EvalloomError as fault:
         assert fault.code == "bad_gate"
+
+
+@pytest.mark.parametrize(
+    ("text", "holds", "reason"),
+    [
+        ("pass_rate >= 0.9 and failed < 2", True, "pass_rate is 0.9, failed is 1"),
+        ("pass_rate > 0.9 or p95_latency_s < 1", False, "pass_rate is 0.9, p95_latency_s is 9.55"),
+        ("not (passed < 5)", True, "passed is 9"),
+        ("profiles.fast.pass_rate >= profiles.deep.pass_rate", True, "it holds"),
+        ("tags['安全'].failed in [0, 2]", False, "it does not hold"),
+        ("tags.nobody.pass_rate > 0", False, "it does not hold"),
+        ("0.5 < pass_rate <= 0.9", True, "pass_rate is 0.9"),
+    ],
+)
+def test_a_gate_may_be_an_expression(text: str, holds: bool, reason: str) -> None:
+    found = check(text)
+    assert (found.text, found.holds, found.reason) == (text, holds, reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pass_rate >= 0.9 and", "column 21: expected a value, got the end"),
+        ("__import__('os') or pass_rate > 0", "column 1: there is no function '__import__'"),
+        ("pass_rat >= 0.9", "Did you mean 'pass_rate'?"),
+        ("pass_rate > 0 and speed > 1", "there is no metric 'speed'"),
+    ],
+)
+def test_what_would_be_code_or_says_nothing_is_refused(text: str, said: str) -> None:
+    with pytest.raises(EvalloomError) as caught:
+        parse(text)
+    assert said in str(caught.value) and caught.value.code == "bad_gate"

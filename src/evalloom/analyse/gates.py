@@ -5,14 +5,19 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection
+from typing import Any
 
 from msgspec import Struct
 
+from evalloom import expressions
 from evalloom.analyse.tally import STATUSES, Group, Tally
 from evalloom.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.expressions import Expression
 from evalloom.model import Status, quote
 
 KEYS = ("profile", "tag")
+_GROUPS = ("profiles", "tags")
+"""What an expression may look into beside the metrics of all runs."""
 RATES = ("pass_rate", "pass_rate_low")
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -48,6 +53,8 @@ METRICS: dict[str, Callable[[Group], float | None]] = {
     "mean_score": lambda group: group.mean_score,
 }
 
+# What a claim about one metric has no words for.
+_MORE = re.compile(r"\b(and|or|not|in)\b|\b(profiles|tags)[.\[]|\(|^\s*[\d.]+\s*[<>=!]")
 _NAME = re.compile(r"\w+")
 _VALUE = re.compile(r""" "(?P<double>[^"]*)" | '(?P<single>[^']*)' | (?P<bare>[^\s,\]"'](?:[^,\]]*[^\s,\]])?) """, re.X)
 _OPERATOR = re.compile(r"[<>=!≤≥＜＞＝]+")
@@ -110,8 +117,55 @@ class Gate(Struct, frozen=True):
         return f"no run of the profile {quote(self.profile)} has the tag {quote(self.tag)}"
 
 
-def parse(text: str) -> Gate:
-    """Reads `metric[key=value, …] sign number`. Raises bad_gate, which says at which column it stopped."""
+class ExpressionGate(Struct, frozen=True):
+    """Any expression over the metrics, of all runs and under `profiles` and `tags`."""
+
+    text: str
+    expression: Expression
+
+    def check(self, tally: Tally) -> GateResult:
+        """Whether it holds; what nobody counted is null, and nothing but `!=` holds of that."""
+        named = self.expression.names
+        names: dict[str, Any] = {metric: _figure(metric, tally.group()) for metric in METRICS if metric in named}
+        if "profiles" in named:
+            names["profiles"] = {name: _all_figures(tally.group(profile=name)) for name in tally.profiles()}
+        if "tags" in named:
+            names["tags"] = {name: _all_figures(tally.group(tag=name)) for name in tally.tags()}
+        figures = {name: value for name, value in names.items() if name in METRICS}
+        told = ", ".join(
+            f"{name} is {'unknown' if value is None else f'{value:.6g}'}" for name, value in figures.items()
+        )
+        holds = self.expression.holds(names)
+        return GateResult(self.text, holds, None, told or ("it holds" if holds else "it does not hold"))
+
+
+def _all_figures(group: Group) -> dict[str, float | None]:
+    return {metric: _figure(metric, group) for metric in METRICS}
+
+
+def _figure(metric: str, group: Group) -> float | None:
+    found = None if metric == "cost" and group.spent.unpriced else METRICS[metric](group)
+    return None if found is None else round(found, 9)
+
+
+def parse(text: str) -> Gate | ExpressionGate:
+    """A claim `metric[key=value, …] sign number`, or an expression over metrics. Raises bad_gate, with the column."""
+    try:
+        return _claim(text)
+    except EvalloomError:
+        if not _MORE.search(text):
+            raise
+    try:
+        expression = expressions.compile(text)
+    except expressions.ExpressionError as fault:
+        raise usage_error("bad_gate", f"gate {quote(text, 100)}: {fault}") from None
+    for name in sorted(expression.names - {*METRICS, *_GROUPS}):
+        hint = did_you_mean(name, METRICS) or f". There are {', '.join(METRICS)}"
+        raise usage_error("bad_gate", f"gate {quote(text, 100)}: there is no metric {name!r}{hint}")
+    return ExpressionGate(text.strip(), expression)
+
+
+def _claim(text: str) -> Gate:
     reader = _Reader(text)
     metric = reader.one_of("a metric", METRICS)
     keys = _keys(reader) if reader.took("[") else {}
