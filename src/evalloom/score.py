@@ -138,7 +138,7 @@ def _scored(case: Case, run: Run, grades: list[Grade]) -> Scored:
     if any(check.options and not check.options.keys().isdisjoint(_SET) for check in checks):
         parts = _join_sets(checks, verdicts, parts)
     status, mean = _outcome(parts, number_of(case.meta.get("threshold")) if case.meta else None)
-    verdicts, step = blamed(run.trace, verdicts) if status == "failed" and run.output.steps else (verdicts, "")
+    verdicts, step = blamed(run.trace, verdicts) if status == "failed" and run.trace else (verdicts, "")
     usage = NO_USAGE
     for grade in grades:
         if grade.usage is not NO_USAGE:

@@ -173,3 +173,46 @@ def test_the_cases_of_the_format_load_and_validate_as_they_stand(call: Call) -> 
         "simple_1", "multi_step_sentiment_analysis", "batch_customer_reviews", "complex_pipeline_full_features"
     ]  # fmt: skip
     assert cases[0].to_dict()["expected_outputs"] == {"output": "processed"} and len(cases[3].step_inputs) == 6
+
+
+BROKEN = """\
+steps:
+  - {id: slow, code_ref: "own:slow"}
+  - {id: side, code_ref: "own:side", required: false}
+  - {id: after, code_ref: "own:use", input_mapping: {x: side}}
+"""
+CODE = """\
+import asyncio, os
+async def slow():
+    await asyncio.sleep(0.05)
+    if os.environ.get("BREAK"): raise ValueError("the required one")
+    return 1
+def side(): raise ValueError("the optional one")
+def use(x): return x
+"""
+
+
+@pytest.mark.req("PIPE-7", "PIPE-11")
+def test_the_step_that_ended_a_case_is_named_and_no_other(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("p.yaml").write_text(BROKEN)
+    Path("own.py").write_text(CODE)
+    Path("one_case_v1.jsonl").write_text('{"id": "a", "inputs": {}, "expected_outputs": {"after": 1}}')
+    arguments = ["run", "one_case_v1.jsonl", "--target", "pipeline:p.yaml"]
+    shown = call(*arguments).out
+    assert "first went wrong at step 'side': ValueError: the optional one" in shown
+    monkeypatch.setenv("BREAK", "1")
+    call(*arguments, "-o", "out.jsonl")
+    row = json.loads(Path("out.jsonl").read_text())
+    assert row["first_wrong_step"] == "slow" and "the required one" in row["error"]
+
+
+def test_what_is_not_chosen_still_counts_when_a_batch_is_gone_on_with(call: Call) -> None:
+    Path("own.py").write_text("def f(x): return 1 // x")
+    rows = [{"id": "a", "tags": ["t1"], "inputs": {"x": 1}}, {"id": "b", "tags": ["t2"], "inputs": {"x": 0}}]
+    Path("two_cases_v1.jsonl").write_text(
+        "\n".join(json.dumps({**row, "expected_outputs": {"output": 1}}) for row in rows)
+    )
+    arguments = ["run", "two_cases_v1.jsonl", "--target", "python:own:f", "--json"]
+    assert call(*arguments).summary["error"] == 1
+    again = call(*arguments, "--resume", "--retry-errors", "--tags", "t1")
+    assert (again.code, again.summary["total"], again.summary["error"]) == (1, 2, 1)

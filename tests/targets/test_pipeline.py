@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -448,6 +449,84 @@ def test_what_is_mapped_or_given_wins_over_the_fields_of_an_item(tmp_path: Path)
     assert run(target, record)[0].value["show"] == [["A", 1, "!"]]
 
 
+FILLED = [
+    # what the function or prompt needs, the inputs, an item, and what goes in
+    ("def f(product, review): return [product, review]", {"product": "P"}, {"review": "r"}, ["P", "r"]),
+    ("def f(text, language): return [text, language]", {"language": "en"}, "word", ["word", "en"]),
+    ("def f(text): return text", {"text": "whole"}, "word", "word"),
+    ("def f(row): return row", {}, {"a": 1}, {"a": 1}),
+    ("def f(item): return item", {}, {"a": 1}, {"a": 1}),
+    ("def f(a, b=0): return [a, b]", {"a": "input"}, {"a": "item"}, ["item", 0]),
+]
+
+
+@pytest.mark.req("PIPE-8")
+@pytest.mark.parametrize(("code", "inputs", "item", "got"), FILLED)
+def test_how_items_and_inputs_fill_a_function(code: str, inputs: Record, item: Any, got: Any, tmp_path: Path) -> None:
+    steps = "  - {id: a, code_ref: 'own:f', batch_mode: true, input_mapping: {items: list}}"
+    target = made(tmp_path, steps, code)
+    assert run(target, {"inputs": {**inputs, "list": [item]}})[0].value["a"] == [got]
+
+
+@pytest.mark.req("PIPE-8")
+def test_an_item_that_lacks_a_field_fails_by_itself(tmp_path: Path) -> None:
+    target = made(tmp_path, BATCH, "def each(review, rating): return rating")
+    output, _ = run(target, {"batch_items": [{"review": "a", "rating": 1}, {"review": "b"}]})
+    assert output.steps["each"][0] == 1 and "needs 'rating'" in output.steps["each"][1]["error"]
+
+
+@pytest.mark.req("PIPE-8")
+def test_fields_of_an_item_win_over_inputs_and_outputs_of_the_same_name(tmp_path: Path) -> None:
+    steps = """
+  - {id: intro, prompt: "{title}", output_key: summary}
+  - {id: each, prompt: "{summary}/{review}/{title}", batch_mode: true, input_mapping: {items: batch_items}}
+"""
+    target = made(tmp_path, steps, more="inputs: [title, {name: review, default: none}]")
+    record = {"inputs": {"title": "t"}, "batch_items": [{"review": "r1"}, {"review": "r2", "title": "own"}]}
+    assert run(target, record)[0].value["each"] == ["T/R1/T", "T/R2/OWN"]
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_step_to_which_only_failures_come_has_failed(tmp_path: Path) -> None:
+    steps = """
+  - {id: odd, code_ref: "own:odd", batch_mode: true, input_mapping: {items: batch_items}}
+  - {id: even, code_ref: "own:even", batch_mode: true, input_mapping: {items: batch_items}}
+  - {id: both, code_ref: "own:both", batch_mode: true, input_mapping: {a: odd, b: even}}
+"""
+    code = "def odd(n): assert n % 2\ndef even(n): assert n % 2 == 0\ndef both(a, b): return 1"
+    said = failing(made(tmp_path, steps, code), {"batch_items": [{"n": 1}, {"n": 2}]})
+    assert said.startswith("p.yaml: step 'both': all of its 2 items failed")
+
+
+@pytest.mark.req("PIPE-8")
+def test_parts_of_items_and_constants_for_all_of_them(tmp_path: Path) -> None:
+    steps = "  - {id: a, prompt: '{word}{mark}', batch_mode: true, input_mapping: {word: batch_items.w, mark: batch_items.m}}"
+    record = {"batch_items": [{"w": "a", "m": 1}, {"m": 2}], "step_inputs": {"a": {"mark": "!"}}}
+    output, _ = run(made(tmp_path, steps), record)
+    assert output.value["a"][0] == "A!" and "the item has nothing at '.w'" in output.value["a"][1]["error"]
+
+
+@pytest.mark.req("PIPE-8")
+def test_a_failure_is_told_by_the_step_where_it_happened(tmp_path: Path) -> None:
+    steps = """
+  - {id: a, code_ref: "own:a", batch_mode: true, output_key: ao}
+  - {id: b, code_ref: "own:b", batch_mode: true, input_mapping: {n: ao}}
+"""
+    target = made(
+        tmp_path, steps, "def a(n):\n    assert n != 1, 'one'\n    return n\ndef b(n): assert n != 3, 'three'"
+    )
+    run(target, {"batch_items": [{"n": n} for n in range(5)]})
+    first, second = target.remarks()
+    assert first.startswith("step 'a': 1 of 5 items failed, such as: AssertionError: one")
+    assert second.startswith("step 'b': 1 of 5 items failed, such as: AssertionError: three")
+
+
+@pytest.mark.req("PIPE-8")
+def test_step_inputs_of_one_step_do_not_reach_a_namesake(tmp_path: Path) -> None:
+    steps = "  - {id: one, prompt: '1{k}', output_key: two}\n  - {id: two, prompt: '2{k}', output_key: three}"
+    assert run(made(tmp_path, steps), {"step_inputs": {"two": {"k": "!"}}})[0].value == {"two": "1{K}", "three": "2!"}
+
+
 @pytest.mark.req("PIPE-8")
 def test_a_field_of_each_item_may_be_mapped(tmp_path: Path) -> None:
     steps = """
@@ -541,6 +620,8 @@ CUSTOM = "  - {id: total, type: batch_aggregator, strategy: custom, code: 'def a
 
 @pytest.mark.req("PIPE-12")
 def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
+    optional = made(tmp_path, CUSTOM.replace("type:", "required: false, type:"))
+    assert "[code_not_allowed]" in failing(optional, {"batch_items": [{}]})
     target = made(tmp_path, CUSTOM)
     said = failing(target, {"batch_items": [{}, {}]})
     assert said == "p.yaml: step 'total': its code is not run unless you say --allow-code [code_not_allowed]"

@@ -52,8 +52,8 @@ def steps_in(trace: list[Record]) -> dict[str, Record]:
 
 def broken_step(trace: list[Record]) -> str:
     """The step that a run came to its end at; empty when it was none."""
-    failed = [step for step, entry in steps_in(trace).items() if entry.get("status") == "failed"]
-    return failed[-1] if failed else ""
+    steps = steps_in(trace).items()
+    return next((step for step, entry in steps if entry.get("status") == "failed" and entry.get("is_last")), "")
 
 
 def _step_of(where: str, steps: dict[str, Record]) -> str:

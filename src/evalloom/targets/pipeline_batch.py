@@ -10,6 +10,7 @@ from evalloom.errors import CallError
 from evalloom.model import Record, type_name
 from evalloom.targets.aggregate import FailedItem
 from evalloom.targets.pipeline_file import Step
+from evalloom.targets.pipeline_parts import Part
 
 WHOLE = ("items", "item")
 """The parameters that mean the items themselves."""
@@ -29,11 +30,10 @@ def rows_of(lists: Record) -> Iterator[tuple[Any, ...]]:
     return zip(*lists.values(), strict=True)
 
 
-def spread_of(named: Iterable[tuple[str, Any]], spread: set[str], required: frozenset[str], filled: set[str]) -> Record:
+def spread_of(named: Iterable[tuple[str, Any]], spread: set[str], part: Part, weak: Record, strong: Record) -> Record:
     """The inputs that the items of one row bring. Items of the lists in `spread` go in field by field.
 
-    The whole of such an item is `item`; or its own parameter, where it has no field of that name. Where the step lacks
-    one name of all that it needs, the item is meant by it too.
+    The whole of such an item is `item`; or its own parameter, where it has no field of that name.
     """
     fields: Record = {}
     mapped: Record = {}
@@ -42,10 +42,24 @@ def spread_of(named: Iterable[tuple[str, Any]], spread: set[str], required: froz
             mapped[name] = item
             continue
         fields |= {("item" if name in WHOLE else name): item, **(item if isinstance(item, dict) else {})}
-        lacking = [needed for needed in required if needed not in fields and needed not in filled]
-        if len(lacking) == 1 and name in WHOLE:
-            fields[lacking[0]] = item
+        if name in WHOLE and (meant := _meant_by(item, part, weak, strong)):
+            fields[meant] = item
     return {**fields, **mapped}
+
+
+def _meant_by(item: Any, part: Part, weak: Record, strong: Record) -> str:
+    """The one parameter that can only mean a whole item; empty when there is none."""
+    if "item" in part.needs:
+        return ""
+    open_names = [name for name in part.needs if name not in strong]
+    if isinstance(item, dict):
+        # An object that has some of the names was meant to have them all.
+        if not part.needs.isdisjoint(item):
+            return ""
+        open_names = [name for name in open_names if name not in weak]
+    elif len(open_names) > 1:
+        open_names = [name for name in open_names if name not in weak]
+    return open_names[0] if len(open_names) == 1 else ""
 
 
 async def run_each(inputs: list[Record | FailedItem], each: _Each, step: Step) -> list[Any]:

@@ -58,8 +58,9 @@ class Flow(Struct, frozen=True):
     outputs: dict[str, Source]
     """What goes out, by its key."""
 
-    def by_id(self) -> dict[str, Wired]:
-        return {wired.step.id: wired for wired in self.steps}
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(wired.step.id for wired in self.steps)
 
     @property
     def unbatched_inputs(self) -> frozenset[str]:
@@ -134,10 +135,10 @@ class _Wiring:
 
     def _marked(self, source: Source, step: Step) -> Source:
         """A source that goes item by item through a batch step: the batch items, or what a batch step made."""
-        is_list = source.kind == "items" and not source.path
+        is_list = source.kind == "items"
         if source.kind == "step":
-            maker = next(one for one in self._steps if one.id == source.name)
-            is_list = maker.batch_mode and not source.path.startswith("[")
+            is_list = next(one for one in self._steps if one.id == source.name).batch_mode
+        is_list = is_list and not source.path.startswith("[")
         return structs.replace(source, is_each=True) if step.batch_mode and is_list else source
 
     def _doubt_undeclared(self, source: Source, param: str, step: Step) -> None:
@@ -185,8 +186,7 @@ class _Wiring:
         found: dict[str, Source] = {}
         for name in sorted(prompt.prompt.names - sources.keys()):
             maker = self._makers.get(name)
-            # The items of a batch bring their own fields, which may be named as a step's output is.
-            if maker is not None and self._ids.index(maker) < number and not step.batch_mode:
+            if maker is not None and self._ids.index(maker) < number:
                 found[name] = Source("step", maker)
             elif name in self._pipeline.input_names or not self._pipeline.inputs:
                 found[name] = Source("input", name)

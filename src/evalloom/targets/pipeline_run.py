@@ -29,6 +29,7 @@ from evalloom.targets.pipeline_trace import (
 from evalloom.targets.target import listed
 from evalloom.targets.template import MISSING, follow
 
+_ITEMS = Source("items", is_each=True)
 _PLAIN = ("structural", "equals", "contains", "regex")
 """The checks that an expected output without a name may become."""
 
@@ -68,6 +69,8 @@ class _Asked(Struct, frozen=True):
     part: Part
     weak: Record
     strong: Record
+    given: frozenset[str]
+    """The names of those that the case gives to this step itself."""
 
 
 class Walk:
@@ -150,7 +153,8 @@ class Walk:
         step = ready.wired.step
         entry = StepEntry(ready.head, self._context.trace)
         is_required = step.required
-        status, told = "given up", {}
+        status: str = "given up"
+        told: Record = {}
         try:
             asked = self._as_asked(ready)
             is_required = asked.step.required
@@ -163,7 +167,9 @@ class Walk:
             status, told = "failed", {"error": str(fault)}
             if isinstance(fault, CodeRefused):
                 self._note(f"step {step.id!r}: its code was not run. Say --allow-code to run it in the sandbox")
-            if is_required:
+            # What the case itself asks for and cannot have is never passed over.
+            if is_required or fault.code in ("code_not_allowed", "bad_step_option"):
+                told["is_last"] = True
                 where = f"{self._flow.pipeline.path.name}: step {step.id!r}"
                 raise CallError(fault.code, f"{where}: {fault.message}") from None
             return False
@@ -198,13 +204,17 @@ class Walk:
             weak = dict(self._inputs)
         else:
             weak = {name: self._inputs[name] for name in ready.input_names if name in self._inputs}
-        return _Asked(step, part, weak, {**self._mapped(ready.wired, step, extra), **extra})
+        strong: Record = {}
+        for name, found in self._mapped(ready.wired, step, extra).items():
+            (strong if name in step.mapping else weak)[name] = found
+        return _Asked(step, part, weak, {**strong, **extra}, frozenset(extra))
 
     def _given_to(self, step: Step) -> Record:
         """What the case gives to a step under its id; under its output key too, as expectations may be."""
         if not self._given:
             return {}
-        return {**self._given.get(step.output_key, {}), **self._given.get(step.id, {})}
+        by_key = {} if step.output_key in self._flow.ids else self._given.get(step.output_key, {})
+        return {**by_key, **self._given.get(step.id, {})}
 
     def _options(self, step: Step, part: Part | CallError, given: Record) -> Record:
         takes = part.takes if not isinstance(part, CallError) else None
@@ -228,7 +238,7 @@ class Walk:
             elif source.kind == "input" and source.name not in self._flow.pipeline.optional:
                 has = f"the case has {listed(self._inputs)}"
                 raise CallError("missing_input", f"input_mapping.{name}: there is no input {source.name!r}; {has}")
-            elif wired.prompt is not None and name not in wired.prompt.prompt.defaults:
+            elif source.kind == "input" and wired.prompt is not None and name not in wired.prompt.prompt.defaults:
                 values[name] = ""  # an optional input that the case does not have leaves its hole empty
         return values
 
@@ -245,8 +255,18 @@ class Walk:
         if not source.path or value is MISSING:
             return value
         if source.is_each and isinstance(value, list):
-            return [one if isinstance(one, FailedItem) else self._inside(one, source) for one in value]
+            return [self._of_item(one, source) for one in value]
         return self._inside(value, source)
+
+    def _of_item(self, item: Any, source: Source) -> Any:
+        """A part of one item; one that does not have it fails by itself."""
+        if isinstance(item, FailedItem):
+            return item
+        try:
+            found = self._inside(item, source)
+        except CallError as fault:
+            return FailedItem(str(fault))
+        return FailedItem(f"the item has nothing at {source.path!r}: {quote(item, 200)}") if found is MISSING else found
 
     def _inside(self, value: Any, source: Source) -> Any:
         if isinstance(value, str) and (read := object_in(value)) is not NO_JSON:
@@ -295,33 +315,37 @@ class Walk:
                 entry.end_item(number, [], bool(one.error))
             return [fitted(FailedItem(one.error) if one.error else one.value) for one in done]
 
-        if isinstance(part, CodePart):
+        # A time limit is for each item, so then each has a process of its own.
+        if isinstance(part, CodePart) and step.timeout is None:
             results = await run_chunks(inputs, chunk, step)
         else:
             results = await run_each(inputs, each, step)
-        # Those that failed in a step before were told there.
-        if entry.failed_items > sum(isinstance(one, FailedItem) for one in inputs):
-            self._tell_failed(step, results, entry.failed_items)
+        self._tell_failed(step, results)
         return results
 
     def _item_inputs(self, wired: Wired, asked: _Asked, entry: StepEntry) -> list[Any]:
         """The inputs of each item, or the item itself where it failed in a step before."""
-        lists = self._lists(wired, asked.strong)
+        lists = self._lists(wired, asked)
         strong = {name: value for name, value in asked.strong.items() if name not in lists}
-        spread = {name for name in lists if name in WHOLE or wired.sources[name].kind == "items"}
+        spread = {name for name in lists if name in WHOLE or wired.sources[name] == _ITEMS}
         inputs: list[Any] = []
         for row in rows_of(lists):
             if failed := next((one for one in row if isinstance(one, FailedItem)), None):
                 inputs.append(failed)
                 entry.failed_items += 1
                 continue
-            brought = spread_of(zip(lists, row, strict=True), spread, asked.part.needs, {*strong})
+            brought = spread_of(zip(lists, row, strict=True), spread, asked.part, asked.weak, strong)
             inputs.append({**asked.weak, **brought, **strong})
         entry.begin_batch({**asked.weak, **strong}, inputs)
         return inputs
 
-    def _lists(self, wired: Wired, strong: Record) -> Record:
-        """What goes through item by item."""
+    def _lists(self, wired: Wired, asked: _Asked) -> Record:
+        """What goes through item by item; what the case gives itself, and is no list, goes to every item."""
+        strong = {
+            name: value
+            for name, value in asked.strong.items()
+            if name in WHOLE or isinstance(value, list) or name not in asked.given
+        }
         lists = {
             name: value
             for name, value in strong.items()
@@ -339,14 +363,17 @@ class Walk:
         """Whether a list that nobody calls items is to be gone through: one from elsewhere, no constant."""
         return isinstance(value, list) and name in wired.sources and wired.sources[name].kind != "constant"
 
-    def _tell_failed(self, step: Step, results: list[Any], failed: int) -> None:
-        """A batch of which nothing came has failed; where some items did, the user hears of it at the end."""
-        if not failed:
-            return
-        first = next(one["error"] for one in results if isinstance(one, FailedItem))
-        if failed == len(results):
-            raise CallError("batch_failed", f"all of its {failed} items failed; the first: {first}")
-        self._note(f"step {step.id!r}: {failed} of {len(results)} items failed, such as: {first}")
+    def _tell_failed(self, step: Step, results: list[Any]) -> None:
+        """A batch of which nothing came has failed; where some items failed here, the user hears of it at the end."""
+        failed = [one for one in results if isinstance(one, FailedItem)]
+        lists = [output for output in self._outputs.values() if isinstance(output, list)]
+        told = {id(one) for output in lists for one in output if isinstance(one, FailedItem)} if failed else ()
+        own = [one for one in failed if id(one) not in told]
+        for first in (own or failed)[:1]:
+            if len(failed) == len(results):
+                raise CallError("batch_failed", f"all of its {len(failed)} items failed; the first: {first['error']}")
+            if own:
+                self._note(f"step {step.id!r}: {len(own)} of {len(results)} items failed, such as: {first['error']}")
 
     # -- the end --------------------------------------------------------------------------------------
 

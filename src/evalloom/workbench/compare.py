@@ -147,7 +147,7 @@ def compare(asked: Compare, warn: Warn) -> Compared:
 
 
 def _compared(pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _Side) -> list[Comparison]:
-    is_choice = any(now.batch.options.get(name) not in (None, "", []) for name in _CHOICES)
+    is_choice = _is_choice(now.batch)
     comparing = [Comparing(*pair, asked.allowed_drop, asked.by_tag, is_choice) for pair in pairs]
     for profile, result in _results(base.runs()):
         for one, (_, name) in zip(comparing, pairs, strict=True):
@@ -158,6 +158,14 @@ def _compared(pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _S
             if name == profile:
                 one.add(result)
     return [one.result() for one in comparing]
+
+
+def _is_choice(batch: Batch) -> bool:
+    """Whether only some cases of the dataset were run. A limit that was not reached left none out."""
+    options = batch.options
+    limit, repeat = options.get("limit"), options.get("repeat") or 1
+    cases = int(batch.summary.get("total") or 0) // (max(len(batch.profiles), 1) * repeat)
+    return bool(options.get("tags") or options.get("filter")) or (limit is not None and cases >= limit)
 
 
 def _why_nothing(now: _Side, base: _Side, comparisons: list[Comparison]) -> str:

@@ -37,11 +37,13 @@ class Earlier(Struct, frozen=True):
     has_runs: bool = False
     scoring: str = ""
     """The present way of scoring: verdicts that were made in another one do not hold."""
+    again: Collection[str] | None = None
+    """The keys of the runs to be made, where only some cases are chosen; what nobody makes again stays as it is."""
 
     def pairs(self, damage: list[Damage]) -> Iterator[tuple[Run, Scored | None]]:
         """The runs of this batch that are not run again, with those of their verdicts that still hold."""
         for run, scored in pairs(self.path, damage) if self.has_runs else ():
-            if run.key in self.done:
+            if run.key in self.done or (self.again is not None and run.key not in self.again):
                 yield run, scored if scored is not None and scored.scoring == self.scoring else None
 
     def or_else(self, run: Callable[[Job], Awaitable[Run]]) -> Callable[[Job], Awaitable[Run]]:
@@ -78,7 +80,10 @@ def open_log(
     if path is not None and (former := manifest(path)).identity == batch.identity:
         log = Log(path, msgspec.structs.replace(former, options=batch.options, finished_at=""), secrets)
         done = finished(path, not resume.retry_errors, _tried_again(plan))
-        earlier = Earlier(path, done, has_runs=True, scoring=plan.scoring())
+        options = plan.options
+        is_choice = options.tags or options.filter or options.limit is not None
+        again = {job.key for job in plan.jobs(done)} if is_choice else None
+        earlier = Earlier(path, done, has_runs=True, scoring=plan.scoring(), again=again)
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
         taken = RunIndex(path, not resume.retry_errors, _tried_again(plan)) if path is not None else None
