@@ -75,6 +75,8 @@ def wire(pipeline: Pipeline, faults: Faults, variant: str = "") -> Flow:
 
 
 class _Wiring:
+    """Puts the steps of one variant together."""
+
     def __init__(self, pipeline: Pipeline, faults: Faults, variant: str) -> None:
         self._pipeline = pipeline
         self._faults = faults
@@ -175,9 +177,8 @@ class _Wiring:
     def _resolve_in(self, root: str, rest: str) -> Source | None:
         name, path = _root_of(rest), rest[len(_root_of(rest)) :]
         if root == "inputs":
-            return (
-                Source("input", name, path) if name in self._pipeline.input_names or not self._pipeline.inputs else None
-            )
+            is_known = not self._pipeline.inputs or name in self._pipeline.input_names
+            return Source("input", name, path) if is_known else None
         step = name if name in self._ids else self._makers.get(name)
         return Source("step", step, path) if step else None
 
