@@ -10,14 +10,14 @@ from typing import Any
 _DEEPEST = 100
 _MOST_VALUES = 20_000
 """How many values are read before the text is given up: about a tenth of a second."""
-_BETWEEN = re.compile(r"(?:\s++|//[^\n]*+|/\*.{0,2000}?\*/)*+", re.DOTALL)
+_BETWEEN = re.compile(r"(?:\s+|//[^\n]*|/\*.{0,2000}?\*/)*", re.DOTALL)
 _QUOTED = {
-    '"': re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL),
-    "'": re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL),
+    '"': re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL),
+    "'": re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL),
 }
-_WORD = re.compile(r"[^\W\d][\w$-]*+")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][-+]?\d++)?(?![\w.])")
-_CUT_NUMBER = re.compile(r"-?(?:\d++(?:\.|(?:\.\d++)?[eE][-+]?))?\Z")
+_WORD = re.compile(r"[^\W\d][\w$-]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
+_CUT_NUMBER = re.compile(r"-?(?:\d+(?:\.|(?:\.\d+)?[eE][-+]?))?\Z")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _IN_SINGLE = re.compile(r"\\(.)|\"", re.DOTALL)
 _LITERALS = {"true": True, "false": False, "null": None}

@@ -21,7 +21,7 @@ _HOLE = re.compile(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
 _ROOT = re.compile(r"[^.\[\]]+")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
 # A `{%` with no `%}` before the next one is plain text.
-_TAG = re.compile(r"\{%((?:(?!%\}|\{%).)*+)%\}", re.DOTALL)
+_TAG = re.compile(r"\{%((?:[^%{]|%(?!\})|\{(?!%))*)%\}")
 _TAG_WORDS = re.compile(r"(\w*)\s*(.*)", re.DOTALL)
 _KNOWN_TAGS = ("if", "elif", "else", "endif")
 _MOST_LEVELS = 20
