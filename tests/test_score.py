@@ -180,6 +180,8 @@ def test_a_step_is_found_by_its_id_and_then_by_its_output_key(where: str, passed
 
 
 def test_a_run_that_failed_in_a_step_names_it() -> None:
-    run = Run("k", "c", error="no answer", trace=[STEP, {**STEP, "step": "sum", "status": "failed", "is_last": True}])
+    run = Run(
+        "k", "c", error="no answer", trace=[STEP, {**STEP, "step": "sum", "status": "failed", "ended_case": True}]
+    )
     found = grade_now(Case("c", {}), run, Services())
     assert found is not None and (found.status, found.step) == ("error", "sum")

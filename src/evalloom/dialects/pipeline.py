@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from evalloom.contract import Shape
 from evalloom.dialects import pipeline_beyond as beyond
+from evalloom.dialects import pipeline_fit as fit
 from evalloom.dialects import pipeline_parameters as parameters
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
@@ -198,9 +198,9 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield from _pattern_findings(record[name], (name,))
     steps = rules.steps if rules.shape is None else frozenset(rules.shape.steps)
     if steps is not None:
-        yield from _unknown_steps(case, steps)
+        yield from fit.unknown_steps(case, steps)
     if rules.shape is not None:
-        yield from _misfits(case, rules.shape)
+        yield from fit.misfits(case, rules.shape)
 
 
 def _id_findings(record: Record) -> Iterator[Remark]:
@@ -287,53 +287,6 @@ def _config_findings(case: Record) -> Iterator[Remark]:
     if case.get("intermediate_expectations") and (config or {}).get("evaluate_intermediate") is not True:
         message = "intermediate_expectations: not checked while evaluation_config.evaluate_intermediate is off"
         yield warning("intermediate_not_evaluated", ("intermediate_expectations",), message)
-
-
-def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
-    for field in ("step_inputs", "intermediate_expectations"):
-        for step in case[field] if isinstance(case.get(field), dict) else ():
-            if step not in steps:
-                message = f"{field}.{step}: the pipeline has no step {step!r}{did_you_mean(step, sorted(steps))}"
-                yield warning("unknown_step", (field, step), message)
-
-
-def _misfits(case: Record, shape: Shape) -> Iterator[Remark]:
-    """What does not fit the pipeline: nothing of it would be used, or ever hold."""
-    yield from _unused_inputs(case, shape)
-    yield from _missing_inputs(case, shape)
-    for key in _typed(case.get("expected_outputs"), {}) if shape.outputs else ():
-        if key != "output" and re.split(r"[.\[]", key)[0] not in shape.outputs and key not in shape.outputs:
-            hint = did_you_mean(key, sorted(shape.outputs)) or f"; it has {', '.join(sorted(shape.outputs))}"
-            message = f"expected_outputs.{key}: the pipeline has no output {key!r}{hint}"
-            yield warning("unknown_expected_output", ("expected_outputs", key), message)
-    if case.get("batch_items") and not shape.reads_items:
-        message = "batch_items: no step of the pipeline has batch_mode or reads batch_items, so they go nowhere"
-        yield warning("unused_batch_items", ("batch_items",), message)
-    if case.get("expected_aggregation") is not None and not shape.aggregates:
-        message = "expected_aggregation: the pipeline has no batch_aggregator, so this can never hold"
-        yield warning("no_aggregator", ("expected_aggregation",), message)
-
-
-def _unused_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
-    """Keys of step_inputs that their step does nothing with (PIPE-8)."""
-    for step, given in _typed(case.get("step_inputs"), {}).items():
-        known = shape.steps.get(step)
-        if known is None or not isinstance(given, dict):
-            continue
-        for key in (key for key in given if key not in known):
-            hint = did_you_mean(key, sorted(known))
-            message = f"step_inputs.{step}.{key}: the step takes no such input, and it is not passed{hint}"
-            yield warning("unused_step_input", ("step_inputs", step, key), message)
-
-
-def _missing_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
-    """Inputs of the pipeline that the case gives nowhere: neither for the whole, nor for a step, nor by its items."""
-    inputs = _typed(case.get("inputs"), {})
-    by_step = [given for given in _typed(case.get("step_inputs"), {}).values() if isinstance(given, dict)]
-    for name in sorted((shape.batch_inputs if case.get("batch_items") else shape.inputs) - inputs.keys()):
-        if not any(name in given for given in by_step):
-            message = f"inputs.{name}: missing; the pipeline needs it{did_you_mean(name, inputs)}"
-            yield error("missing_input", ("inputs",), message)
 
 
 def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:

@@ -53,7 +53,7 @@ def steps_in(trace: list[Record]) -> dict[str, Record]:
 def broken_step(trace: list[Record]) -> str:
     """The step that a run came to its end at; empty when it was none."""
     steps = steps_in(trace).items()
-    return next((step for step, entry in steps if entry.get("status") == "failed" and entry.get("is_last")), "")
+    return next((step for step, entry in steps if entry.get("status") == "failed" and entry.get("ended_case")), "")
 
 
 def _step_of(where: str, steps: dict[str, Record]) -> str:

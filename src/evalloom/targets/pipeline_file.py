@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,95 +17,20 @@ from evalloom.files.source import source_of
 from evalloom.model import Finding, Origin, Record, Severity, quote, type_name
 from evalloom.model import Path as Where
 from evalloom.targets.aggregate import read_options
+from evalloom.targets.pipeline_keys import (
+    ABOUT,
+    CODE_KEYS,
+    KINDS,
+    PIPELINE_KEYS,
+    PROMPT_KEYS,
+    STEP_KEYS,
+    WORD,
+    StepKind,
+    without_rivals,
+)
 
 BASELINE = "baseline"
 """The variant that every pipeline has: what its `baseline:` says, or else the pipeline as it is written."""
-StepKind = Literal["prompt", "code_node", "batch_aggregator"]
-_KINDS: dict[str, StepKind] = {
-    "prompt": "prompt",
-    "agent": "prompt",
-    "agent_flow": "prompt",
-    "llm": "prompt",
-    "code_node": "code_node",
-    "code": "code_node",
-    "batch_aggregator": "batch_aggregator",
-    "aggregator": "batch_aggregator",
-}
-PROMPT_KEYS = ("agent", "flow", "prompt", "prompt_file", "system", "user", "template", "messages")
-CODE_KEYS = ("code_ref", "code", "code_file")
-AGGREGATOR_KEYS = (
-    *("strategy", "aggregation_strategy", "separator", "fields", "condition", "group_by", "summary_fields"),
-    *("include_distribution", "output", "code", "aggregation_code", "language"),
-)
-_WAYS: tuple[tuple[tuple[str, ...], ...], ...] = (
-    (("agent", "flow"), ("prompt", "prompt_file", "template")),
-    (("code_ref",), ("code",), ("code_file",)),
-    (("strategy",), ("aggregation_strategy",)),
-    (("code",), ("aggregation_code",)),
-    (("model",), ("model_override",)),
-)
-"""Keys that say one thing in several ways, of which one counts."""
-_ABOUT = ("name", "desc", "description", "notes", "metadata", "tags", "concurrent_group", "label", "version")
-_PIPELINE_KEYS = (
-    *("id", "inputs", "steps", "outputs", "variants", "baseline", "evaluation_target", "default_testset"),
-    *("testset", "type", "evaluation", "author", *_ABOUT),
-)
-
-_Type = tuple[str, Callable[[Any], bool]]
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_time(value: Any) -> bool:
-    return _is_number(value) and bool(value > 0)
-
-
-_TEXT: _Type = ("a string", lambda value: isinstance(value, str))
-_WORD: _Type = ("a string that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
-_FLAG: _Type = ("true or false", lambda value: isinstance(value, bool))
-_COUNT: _Type = ("a whole number of 1 or more", _is_count)
-_OBJECT: _Type = ("an object", lambda value: isinstance(value, dict))
-_NAMES: _Type = (
-    "a step id or a list of them",
-    lambda value: isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)),
-)
-_ANYTHING: _Type = ("anything", lambda value: True)
-
-STEP_KEYS: dict[str, _Type] = {
-    "id": _WORD,
-    "type": _WORD,
-    "input_mapping": _OBJECT,
-    "output_key": _WORD,
-    "model_override": _TEXT,
-    "model": _TEXT,
-    "temperature": ("a number", _is_number),
-    "max_tokens": _COUNT,
-    "top_p": ("a number", _is_number),
-    "required": _FLAG,
-    "timeout": ("a number of seconds above 0", _is_time),
-    "depends_on": _NAMES,
-    "batch_mode": _FLAG,
-    "batch_size": _COUNT,
-    "concurrent": _FLAG,
-    "max_workers": _COUNT,
-    "agent": _WORD,
-    "flow": _WORD,
-    "prompt": _ANYTHING,
-    "prompt_file": _WORD,
-    **dict.fromkeys(("system", "user", "template"), _TEXT),
-    **dict.fromkeys(("messages", "defaults", "params", "json", "schema", "output_parser"), _ANYTHING),
-    "code_ref": _WORD,
-    "code_file": _WORD,
-    **dict.fromkeys((*AGGREGATOR_KEYS, *_ABOUT), _ANYTHING),
-    "code": _TEXT,
-    "language": _WORD,
-}
 
 
 class Input(Struct, frozen=True):
@@ -249,8 +173,8 @@ class _Reading:
     def pipeline(self) -> Pipeline:
         document = self._document
         for key in document:
-            if key not in _PIPELINE_KEYS:
-                self._unknown_key((key,), key, _PIPELINE_KEYS)
+            if key not in PIPELINE_KEYS:
+                self._unknown_key((key,), key, PIPELINE_KEYS)
         pipeline = Pipeline(
             path=self._path,
             id=self._text("id") or self._path.stem,
@@ -296,7 +220,7 @@ class _Reading:
             if not isinstance(written, dict) or not isinstance(written.get("name"), str):
                 self._wrong(where, f"inputs[{number}]", "a name, or an object with one", given)
                 continue
-            self._check_keys(written, where, f"inputs[{number}]", ("name", "required", "default", "type", *_ABOUT))
+            self._check_keys(written, where, f"inputs[{number}]", ("name", "required", "default", "type", *ABOUT))
             required = written.get("required", True)
             if not isinstance(required, bool):
                 self._wrong((*where, "required"), f"inputs[{number}].required", "true or false", required)
@@ -311,7 +235,7 @@ class _Reading:
             source = written.get("source", key)
             if isinstance(key, str) and key and isinstance(source, str):
                 where = ("outputs", number)
-                self._check_keys(written, where, f"outputs[{number}]", ("key", "source", "type", *_ABOUT))
+                self._check_keys(written, where, f"outputs[{number}]", ("key", "source", "type", *ABOUT))
                 if key in seen:
                     self._faults.complain("bad_pipeline", where, f"outputs[{number}]: {key!r} is there already")
                 seen.add(key)
@@ -329,7 +253,7 @@ class _Reading:
     def _variants(self) -> Iterator[Variant]:
         baseline = self._document.get("baseline")
         if isinstance(baseline, dict):
-            self._check_keys(baseline, ("baseline",), "baseline", ("steps", *_ABOUT))
+            self._check_keys(baseline, ("baseline",), "baseline", ("steps", *ABOUT))
             yield from self._variant(BASELINE, baseline.get("steps") or {}, ("baseline", "steps"))
             if isinstance(name := baseline.get("name"), str) and name != BASELINE:
                 yield from self._variant(name, baseline.get("steps") or {}, ("baseline", "steps"))
@@ -345,7 +269,7 @@ class _Reading:
             given = written if isinstance(written, dict) else {}
             key = "overrides" if "overrides" in given or "steps" not in given else "steps"
             if isinstance(written, dict):
-                self._check_keys(given, ("variants", name), f"variants.{name}", ("overrides", "steps", *_ABOUT))
+                self._check_keys(given, ("variants", name), f"variants.{name}", ("overrides", "steps", *ABOUT))
             else:
                 self._wrong(("variants", name), f"variants.{name}", "an object with overrides", written)
             yield from self._variant(name, given.get(key) or {}, ("variants", name, key))
@@ -371,7 +295,7 @@ class _Reading:
         lines: dict[str, int] = {}
         for number, written in enumerate(self._document["steps"]):
             where: Where = ("steps", number)
-            if not isinstance(written, dict) or not _WORD[1](written.get("id")):
+            if not isinstance(written, dict) or not WORD[1](written.get("id")):
                 got = written if not isinstance(written, dict) else written.get("id")
                 self._wrong(where, f"steps[{number}].id", "a string that is not empty", got)
                 continue
@@ -384,7 +308,7 @@ class _Reading:
             changed = variant.overrides.get(step_id, {})
             inside = (*variant.at, step_id)
             at = partial(_place, where, inside, changed)
-            yield self._step(step_id, {**_without_rivals(written, changed), **changed}, at)
+            yield self._step(step_id, {**without_rivals(written, changed), **changed}, at)
 
     def _step(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> Step:
         good: Record = {}
@@ -432,10 +356,10 @@ class _Reading:
     def _kind(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> StepKind:
         given = spec.get("type")
         if given is not None:
-            if given in _KINDS:
-                return self._with_its_keys(step_id, _KINDS[given], spec, at)
+            if given in KINDS:
+                return self._with_its_keys(step_id, KINDS[given], spec, at)
             expected = "prompt, code_node or batch_aggregator"
-            self._wrong(at("type"), f"step {step_id!r}: type", expected, given, did_you_mean(given, _KINDS))
+            self._wrong(at("type"), f"step {step_id!r}: type", expected, given, did_you_mean(given, KINDS))
         if "strategy" in spec or "aggregation_strategy" in spec:
             return "batch_aggregator"
         if any(key in spec for key in PROMPT_KEYS):
@@ -491,21 +415,7 @@ def _place(where: Where, inside: Where, changed: Record, key: str) -> Where:
     return (*inside, key) if key in changed else (*where, key)
 
 
-def _without_rivals(written: Record, changed: Record) -> Record:
-    """A step without what is said anew under another name, or in another way."""
-    rivals = {
-        key
-        for ways in _WAYS
-        for way in ways
-        if any(key in changed for key in way)
-        for other in ways
-        if other is not way
-        for key in other
-    }
-    return {key: value for key, value in written.items() if key not in rivals}
-
-
 def with_options(step: Step, options: Record) -> Step:
     """A step with some of its options set otherwise, for one case."""
     own = {name: value for name, value in options.items() if name in Step.__struct_fields__ and name != "spec"}
-    return msgspec.structs.replace(step, **own, spec={**_without_rivals(step.spec, options), **options})
+    return msgspec.structs.replace(step, **own, spec={**without_rivals(step.spec, options), **options})

@@ -10,7 +10,8 @@ from evalloom import sandbox
 from evalloom.errors import CallError, did_you_mean
 from evalloom.model import Context, Record, type_name
 from evalloom.targets.aggregate import aggregate, read_options, renamed
-from evalloom.targets.pipeline_file import AGGREGATOR_KEYS, STEP_KEYS, Step
+from evalloom.targets.pipeline_file import Step
+from evalloom.targets.pipeline_keys import AGGREGATOR_KEYS, STEP_KEYS
 from evalloom.targets.pipeline_prompts import StepPrompt
 from evalloom.targets.python import PythonTarget
 from evalloom.targets.target import listed

@@ -169,7 +169,7 @@ class Walk:
                 self._note(f"step {step.id!r}: its code was not run. Say --allow-code to run it in the sandbox")
             # What the case itself asks for and cannot have is never passed over.
             if is_required or fault.code in ("code_not_allowed", "bad_step_option"):
-                told["is_last"] = True
+                told["ended_case"] = True
                 where = f"{self._flow.pipeline.path.name}: step {step.id!r}"
                 raise CallError(fault.code, f"{where}: {fault.message}") from None
             return False
