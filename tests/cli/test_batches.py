@@ -122,3 +122,13 @@ def test_broken_batch_is_told_and_the_others_are_listed(call: Call) -> None:
     done = call("batches", "list")
     assert done.code == 0 and id in done.out and "[bad_batch]" in done.err
     assert call("batches", "show", broken.name).code == 2
+
+
+def test_a_target_may_write_steps_of_its_own_into_the_trace(call: Call) -> None:
+    Path("own.py").write_text(
+        "def f(q, context):\n    context.trace.append({'type': 'step', 'name': 'mine'})\n    return q\n",
+        encoding="utf-8",
+    )
+    call("run", "cases.jsonl", "--target", "python:own:f", "--json")
+    shown = call("batches", "show", "latest", "--case", "it")
+    assert shown.code == 0 and "trace: step" in shown.out and '"name": "mine"' in shown.out

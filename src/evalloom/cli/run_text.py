@@ -97,7 +97,7 @@ def _trace_lines(run: Run) -> Iterator[Line]:
 
 def _entry_head(entry: Record) -> str:
     """What an entry of the trace is about; a step also says how it fared."""
-    if entry.get("type") != "step":
+    if entry.get("type") != "step" or "step" not in entry:
         return str(entry.get("type"))
     told = [str(entry.get("status")), *([seconds(entry["duration_s"])] if "duration_s" in entry else [])]
     told += [tell(entry["items"], "item")] if "items" in entry else []

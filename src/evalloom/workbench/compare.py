@@ -45,8 +45,6 @@ PREFERRED = "baseline"
 """The profile or variant that others are compared with when a batch is compared within itself."""
 _DIGEST_BYTES = 8
 _COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
-_CHOICES = ("tags", "filter", "limit")
-"""The options by which not all cases of a dataset are run."""
 Warn = Callable[[str], None]
 
 
