@@ -20,6 +20,7 @@ from typing import NamedTuple
 import click
 import pytest
 
+from evalloom.cli import prompt_eval
 from evalloom.cli.app import COMMANDS, main
 from evalloom.tools import batchhoptest, validate_eval_cases
 
@@ -130,7 +131,7 @@ def anchors(page: Path) -> set[str]:
 def commands() -> dict[str, click.Command]:
     """Every command by the words that call it."""
     ours: dict[str, click.Command] = {
-        f"evalloom {name}": import_module(f"evalloom.cli.{name}").command for name in COMMANDS
+        f"evalloom {name}": import_module(f"evalloom.cli.{name.replace('-', '_')}").command for name in COMMANDS
     }
     groups = [(name, command) for name, command in ours.items() if isinstance(command, click.Group)]
     inner = {f"{name} {word}": one for name, group in groups for word, one in group.commands.items()}
@@ -176,6 +177,7 @@ def test_flags_exist(page: Path) -> None:
         ("compare.md", "evalloom baseline save"),
         ("pipeline.md", "evalloom pipeline graph"),
         ("pipeline.md", "evalloom pipeline check"),
+        *(("prompt-eval.md", f"evalloom prompt-eval {step}") for step in prompt_eval.command.commands),
         ("run.md", "evalloom run"),
         ("run.md", "evalloom score"),
         ("run.md", "evalloom batches show"),

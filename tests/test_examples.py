@@ -1,5 +1,6 @@
 """The bundled examples are what they say: recognised, sound, runnable offline, and convertible there and back."""
 
+import asyncio
 import json
 import os
 import re
@@ -20,10 +21,14 @@ from evalloom import Rules, check, read
 from evalloom.contract import read_contract
 from evalloom.dialects import WRITERS, by_name
 from evalloom.dialects.hop import normalize_audit
+from evalloom.dialects.prompt_eval_plan import read_plan
 from evalloom.files.rows import Row
+from evalloom.llms.scripted import Scripted
 from evalloom.workbench import demo
 from evalloom.workbench.convert import convert
 from evalloom.workbench.lint import LintOptions, lint, with_pipeline
+from evalloom.workbench.prompt_eval_draft import draft_plan
+from evalloom.workbench.prompt_eval_generate import generate
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 HOP = EXAMPLES / "hop/TestCases/hallucination_cases.jsonl"
@@ -46,7 +51,7 @@ INTENDED = [
     (REVIEWS / "customer_reviews_batch_v2.jsonl", "pipeline", 6, []),
     (REVIEWS / "customer_feedback_full_v2.jsonl", "pipeline", 1, []),
     (REVIEWS / "customer_feedback_code_v2.jsonl", "pipeline", 1, []),
-    (PROMPT_EVAL, "prompt-eval", 14, []),
+    (PROMPT_EVAL, "prompt-eval", 36, []),
     (REPLAY, "replay", 12, []),
     (RAG, "rag", 24, []),
     (EXAMPLES / "elsewhere/promptfooconfig.yaml", "promptfoo", 5, None),
@@ -73,6 +78,7 @@ def test_file_is_recognised_and_sound(path: Path, dialect: str, fewest: int, cod
 def test_every_example_dataset_is_listed_here() -> None:
     companions = {"project.json", "evalloom.yaml", "prompt.yaml"}
     companions |= {"answers.yaml", "judge.yaml", "careful.yaml", "hasty.yaml", "checker.yaml"}
+    companions |= {"test_plan.yaml", "evaluator.yaml", "drafts.yaml"}
     files = {path for path in EXAMPLES.rglob("*") if path.suffix in (".jsonl", ".json", ".csv", ".yaml")}
     files -= {path for path in files if {"agents", "pipelines"} & {*path.parts}}
     assert files - {path for path, *_ in INTENDED} == {path for path in files if path.name in companions} | {FAULTY}
@@ -162,6 +168,32 @@ def test_prompt_eval_covers_every_category() -> None:
     assert len({row["test_subcategory"] for row in rows if row["test_category"] == "safety"}) == 5
     prompt = (EXAMPLES / "prompt-eval/prompt_a.md").read_text(encoding="utf-8")
     assert all("{{" + name + "}}" in prompt for row in rows for name in row["input"])
+
+
+@pytest.mark.req("EVAL-3")
+def test_prompt_eval_plan_is_sound_and_the_cases_are_those_it_plans() -> None:
+    plan, found = read_plan(PROMPT_EVAL.parent / "test_plan.yaml")
+    rows = json.loads(PROMPT_EVAL.read_text(encoding="utf-8"))
+    assert plan is not None and found == []
+    assert Counter(row["test_category"] for row in rows) == plan.dimensions
+    kinds = Counter(row["test_subcategory"] for row in rows)
+    assert all(kinds[kind] >= least for kind, least in plan.floors.items()) and len(plan.floors) == 5
+
+
+@pytest.mark.req("EVAL-3", "EVAL-4")
+def test_prompt_eval_drafts_lead_to_the_same_plan_and_cases() -> None:
+    folder = PROMPT_EVAL.parent
+    prompt = (folder / "prompt_a.md").read_text(encoding="utf-8")
+    plan, _ = read_plan(folder / "test_plan.yaml")
+    llm = Scripted(folder / "drafts.yaml")
+    drafted = asyncio.run(draft_plan(prompt, "prompt_a.md", llm)).plan
+    generated = asyncio.run(generate(drafted, prompt, [], llm, lambda cases: None))
+    assert plan is not None and (drafted.dimensions, drafted.floors) == (plan.dimensions, plan.floors)
+    assert [(one.id, one.name, one.rules) for one in drafted.points] == [
+        (one.id, one.name, one.rules) for one in plan.points
+    ]
+    assert generated.cases == json.loads(PROMPT_EVAL.read_text(encoding="utf-8"))
+    assert len(generated.refused) == 1 and "near-duplicate" in generated.refused[0]
 
 
 def test_replay_project_asks_for_what_the_rows_have() -> None:

@@ -19,6 +19,7 @@ COMMANDS = {
     "batches": "List, show and remove the batches that were run.",
     "stats": "Say how the HOP results in a folder fared, and compare profiles.",
     "pipeline": "Show how data goes through a pipeline, and what is wrong with it.",
+    "prompt-eval": "Score a prompt on test points, open one CSV, improve the prompt.",
     "validate": "Say what is wrong with test files, before a run is paid for.",
     "convert": "Write the cases of a file in another format.",
     "inspect": "Show what is in a file: dialect, cases, tags, fields, a sample.",
@@ -38,7 +39,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"evalloom.cli.{cmd_name}").command
+        command: click.Command = import_module(f"evalloom.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -88,6 +88,11 @@ class Dataset:
         return not self._is_dataset and _is_pipeline(self.sample[0])
 
     @property
+    def is_plan(self) -> bool:
+        """Whether this is a test plan of prompt-eval and no dataset at all."""
+        return not self._is_dataset and isinstance(self.sample[0].get("test_points"), list)
+
+    @property
     def layout(self) -> str:
         return self._reader.layout
 
@@ -100,7 +105,7 @@ class Dataset:
         for item in chain(head, self._items):
             if isinstance(item, Row) and isinstance(item.value, dict):
                 if is_table:
-                    item.value = {name: self._cell(name, text) for name, text in item.value.items()}
+                    item.value = self._from_table(item.value)
                 item.value = self.mapping.apply(item.value)
                 yield item
             else:
@@ -220,6 +225,14 @@ class Dataset:
             if dialect.name == self.votes[0][0]:
                 return dialect, reason
         return _UNKNOWN, "it has no record to tell by"
+
+    def _from_table(self, row: dict[str, str]) -> Record:
+        if self.dialect is prompt_eval.DIALECT and prompt_eval.is_table_row(row):
+            # Deferred: few datasets are tables of scored cases.
+            from evalloom.dialects.prompt_eval_table import read_row
+
+            return read_row(row)
+        return {name: self._cell(name, text) for name, text in row.items()}
 
     def _cell(self, name: str, text: str) -> object:
         """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""

@@ -16,12 +16,17 @@ SUBCATEGORIES = ("safety_sexual", "safety_political", "safety_violence", "safety
 EVAL_TYPES = ("quantitative", "qualitative", "safety")
 _TEST_ID = re.compile(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
 _SCORE = re.compile(r"(TP\w*)_score")
-_REQUIRED = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
-_TOTALS = ("total_score", "max_score", "avg_tp_score", "score_pct", "overall_comment", "is_bad_case")
+FIELDS = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
+"""What a case has in every step, in this order."""
 
 
 def sniff(record: Record) -> str:
     return "it has 'test_id' and 'test_category'" if "test_id" in record and "test_category" in record else ""
+
+
+def is_table_row(record: Record) -> bool:
+    """Whether a record is a row of the table, which shows inputs and results shortened and has neither."""
+    return "input_summary" in record and "input" not in record
 
 
 def identity(record: Record) -> str | None:
@@ -54,25 +59,25 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Every violation of EVAL-2, naming the field."""
-    for field in _REQUIRED:
-        if field not in record:
+    for field in FIELDS:
+        if field not in record and not (field == "input" and is_table_row(record)):
             yield error("missing_field", (), f"{field}: missing; every case needs it")
     test_id = record.get("test_id", "TC001")
     if not isinstance(test_id, str) or not _TEST_ID.fullmatch(test_id):
-        message = f"test_id: expected TC001, TC002 … TC1000, got {_got(test_id)}"
+        message = f"test_id: expected TC001, TC002 … TC1000, got {got(test_id)}"
         yield error("bad_test_id", ("test_id",), message)
     yield from _choice(record, "test_category", CATEGORIES)
     yield from _choice(record, "eval_type", EVAL_TYPES)
     yield from _subcategory(record)
     description = record.get("test_description", "-")
     if not isinstance(description, str) or not description.strip():
-        message = f"test_description: expected a sentence, got {_got(description)}"
+        message = f"test_description: expected a sentence, got {got(description)}"
         yield error("bad_test_description", ("test_description",), message)
     if not isinstance(record.get("input", {}), dict):
-        yield error("bad_input", ("input",), f"input: expected an object, got {_got(record['input'])}")
+        yield error("bad_input", ("input",), f"input: expected an object, got {got(record['input'])}")
     result = record.get("result_aftertest")
     if result is not None and not isinstance(result, str):
-        message = f"result_aftertest: expected a string or null, got {_got(result)}"
+        message = f"result_aftertest: expected a string or null, got {got(result)}"
         yield error("bad_result", ("result_aftertest",), message)
     yield from _score_findings(record)
 
@@ -81,7 +86,7 @@ def _choice(record: Record, field: str, allowed: tuple[str, ...]) -> Iterator[Re
     value = record.get(field, allowed[0])
     if value not in allowed:
         hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
-        message = f"{field}: expected one of {', '.join(allowed)}, got {_got(value)}{hint}"
+        message = f"{field}: expected one of {', '.join(allowed)}, got {got(value)}{hint}"
         yield error(f"bad_{field}", (field,), message)
 
 
@@ -91,8 +96,8 @@ def _subcategory(record: Record) -> Iterator[Remark]:
     if record.get("test_category") == "safety":
         yield from _choice(record, "test_subcategory", SUBCATEGORIES)
     elif record["test_subcategory"] != "":
-        got = _got(record["test_subcategory"])
-        message = f"test_subcategory: expected an empty string for a case that is not safety, got {got}"
+        found = got(record["test_subcategory"])
+        message = f"test_subcategory: expected an empty string for a case that is not safety, got {found}"
         yield error("bad_test_subcategory", ("test_subcategory",), message)
 
 
@@ -100,7 +105,7 @@ def _score_findings(record: Record) -> Iterator[Remark]:
     for point in test_points(record):
         score = record[f"{point}_score"]
         if score is not None and (isinstance(score, bool) or score not in (1, 2, 3) or not isinstance(score, int)):
-            message = f"{point}_score: expected 1, 2 or 3, got {_got(score)}"
+            message = f"{point}_score: expected 1, 2 or 3, got {got(score)}"
             yield error("bad_score", (f"{point}_score",), message)
         reason = record.get(f"{point}_reason")
         if score is not None and (not isinstance(reason, str) or not reason.strip()):
@@ -112,7 +117,8 @@ def test_points(record: Record) -> list[str]:
     return [match.group(1) for key in record if (match := _SCORE.fullmatch(key))]
 
 
-def _got(value: object) -> str:
+def got(value: object) -> str:
+    """What a message says was found: texts and numbers as they are, anything else by its type."""
     return quote(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else type_name(value)
 
 
@@ -186,7 +192,7 @@ def schema() -> Record:
     return json_schema(
         "prompt-eval test case",
         properties,
-        _REQUIRED,
+        FIELDS,
         patternProperties={
             r"^TP\w*_score$": {"type": ["integer", "null"], "minimum": 1, "maximum": 3},
             r"^TP\w*_reason$": {"type": ["string", "null"]},

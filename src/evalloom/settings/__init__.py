@@ -22,6 +22,7 @@ __all__ = [
     "PROTOCOLS",
     "LlmSettings",
     "Price",
+    "PromptEvalSettings",
     "RunSettings",
     "Settings",
     "environment",
@@ -86,6 +87,14 @@ class RunSettings(Struct, frozen=True):
     output: list[str] = []
 
 
+class PromptEvalSettings(Struct, frozen=True):
+    """Whom `evalloom prompt-eval` asks when no flag says otherwise; what is empty is left to the rest of the file."""
+
+    llm: str = ""
+    judge: str = ""
+    profile: str = ""
+
+
 class Settings(Struct, frozen=True):
     """All that one settings file says; `defaults` are as written, and already merged into each of `llms`."""
 
@@ -102,6 +111,7 @@ class Settings(Struct, frozen=True):
     checks: list[Record] = []
     prices: dict[str, Price] = {}
     run: RunSettings = RunSettings()
+    prompt_eval: PromptEvalSettings = PromptEvalSettings()
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -179,6 +189,7 @@ def _built(written: Record, path: Path) -> Settings:
         checks=parts.get("checks", []),
         prices=msgspec.convert(parts.get("prices", {}), dict[str, Price]),
         run=msgspec.convert(form.present(parts.get("run", {})), RunSettings),
+        prompt_eval=msgspec.convert(form.present(parts.get("prompt_eval", {})), PromptEvalSettings),
     )
     llms = {name: _llm(name, shared, own or {}) for name, own in parts.get("llms", {}).items()}
     return msgspec.structs.replace(shared, llms=llms)

@@ -145,6 +145,11 @@ _RUN_KEYS: Record = {
     "fail_under": _SHARE | {"description": "The least pass rate that is a success, from 0 to 1."},
     "output": _texts_of("a list of files"),
 }
+_PROMPT_EVAL_KEYS: Record = {
+    "llm": _TEXT | {"description": "The llm that drafts plans, test cases and better prompts."},
+    "judge": _TEXT | {"description": "The llm that scores; `judge` of the whole file when left out."},
+    "profile": _TEXT | {"description": "The profile or llm that the prompt is run under."},
+}
 _LLM = _object(LLM_KEYS | _KNOWN_PARAMS, others=True)
 _KEYS: Record = {
     "defaults": _LLM | {"description": "What holds for every llm that does not say otherwise."},
@@ -162,6 +167,7 @@ _KEYS: Record = {
     "checks": {"type": "array", "items": _ANY_OBJECT, "title": "a list of checks"},
     "prices": {"type": "object", "additionalProperties": _PRICE, "description": "Per million tokens, by model."},
     "run": _object(_RUN_KEYS) | {"description": "What `evalloom run` does when no flag says otherwise."},
+    "prompt_eval": _object(_PROMPT_EVAL_KEYS) | {"description": "Whom `evalloom prompt-eval` asks."},
 }
 
 
@@ -329,9 +335,12 @@ def _meaning_faults(written: Record, folder: Path) -> Iterator[_Fault]:
         (("profiles", name, role), part(profiles, name).get(role)) for name in profiles for role in _ROLES
     ]
     named += [((role,), written.get(role)) for role in ("judge", "embeddings")]
+    eval_part = part(written, "prompt_eval")
+    named += [(("prompt_eval", role), eval_part.get(role)) for role in ("llm", "judge")]
     yield from _name_faults(named, llms, "llm")
     run = part(written, "run")
     named = [(("run", "profiles", number), name) for number, name in enumerate(_listed(run, "profiles"))]
+    named.append((("prompt_eval", "profile"), eval_part.get("profile")))
     yield from _name_faults(named, {**profiles, **llms}, "profile or llm")
     for number, name in enumerate(_listed(written, "datasets")):
         if isinstance(name, str) and not exists(folder, name):

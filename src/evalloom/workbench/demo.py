@@ -80,7 +80,7 @@ SUITES = (
     Suite("hop", passed=39, failed=7, error=2),
     Suite("pipeline", passed=11, failed=1, unscored=1),
     Suite("pipeline/reviews", passed=5, failed=1),
-    Suite("prompt-eval", passed=13, failed=3, unscored=1),
+    Suite("prompt-eval", passed=27, failed=7, error=1, unscored=1),
     Suite("replay", passed=10, failed=2, unscored=2),
     Suite("rag", passed=20, failed=8),
     Suite("elsewhere", passed=15, failed=3, unscored=1),

@@ -16,12 +16,13 @@ from evalloom.contract import read_contract
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.dialect import Rules
 from evalloom.dialects.mapping import Mapping, parse_mapping
+from evalloom.dialects.prompt_eval_plan import read_plan
 from evalloom.dialects.rag import forget_sources
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
 from evalloom.model import Checked, Finding, Origin
-from evalloom.reports.lint import PIPELINE_FILE, LintReport
+from evalloom.reports.lint import PIPELINE_FILE, PLAN_FILE, LintReport
 from evalloom.validate import validate
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
@@ -126,6 +127,8 @@ def _lint_one(source: Source, options: LintOptions) -> Checked:
     dataset = Dataset(source, options.dialect, options.mapping)
     if dataset.is_pipeline and source.path is not None:
         return _lint_pipeline(source.name, source.path)
+    if dataset.is_plan and source.path is not None:
+        return _lint_plan(source.name, source.path)
     rules = options.rules
     is_open = dataset.dialect.name == "hop" and rules.contract is None and not rules.has_no_contract
     if is_open and (metainfo := _metainfo_beside(source)):
@@ -137,12 +140,19 @@ def _lint_pipeline(name: str, path: Path) -> Checked:
     """What is wrong with a pipeline, its agents and prompts; its functions are not loaded."""
     from evalloom.targets.pipeline import examine
 
-    findings = [
-        msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, file=name))
-        for one in examine(path).findings
-    ]
-    counts = Counter((one.code, one.severity) for one in findings)
-    return Checked(name, PIPELINE_FILE, "it has steps", len(path.read_bytes().splitlines()), 0, findings, dict(counts))
+    return _checked(name, path, PIPELINE_FILE, "it has steps", examine(path).findings)
+
+
+def _lint_plan(name: str, path: Path) -> Checked:
+    """What is wrong with a test plan of prompt-eval."""
+    return _checked(name, path, PLAN_FILE, "it has test points", read_plan(path)[1])
+
+
+def _checked(name: str, path: Path, kind: str, why: str, findings: Iterable[Finding]) -> Checked:
+    """What was found about a file that holds no cases."""
+    named = [msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, file=name)) for one in findings]
+    counts = Counter((one.code, one.severity) for one in named)
+    return Checked(name, kind, why, len(path.read_bytes().splitlines()), 0, named, dict(counts))
 
 
 def _deep(source: Source, options: LintOptions) -> Iterator[Finding]:

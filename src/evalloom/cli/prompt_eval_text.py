@@ -1,0 +1,271 @@
+"""What `evalloom prompt-eval` prints: what each step came to, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from evalloom.cli.run_text import Line, short
+from evalloom.dialects.prompt_eval_scores import ScoredCase
+from evalloom.model import Finding, Record
+from evalloom.reports.lint import printable, tell
+from evalloom.workbench.prompt_eval import Planned, Reported
+from evalloom.workbench.prompt_eval_check import Artifact
+from evalloom.workbench.prompt_eval_folder import Desk, Folder
+from evalloom.workbench.prompt_eval_generate import Generated
+from evalloom.workbench.prompt_eval_improve import Attempt
+from evalloom.workbench.prompt_eval_review import Reviewed
+from evalloom.workbench.prompt_eval_run import Ran
+from evalloom.workbench.prompt_eval_score import Scoring
+from evalloom.workbench.prompt_eval_table import Tabled
+
+_STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
+_SHOWN = 5
+_NEXT = {
+    "generate": "look at {dir}/test_plan.yaml, change what you like, then: evalloom prompt-eval generate {dir}",
+    "run": "look at {dir}/test_cases.json, then: evalloom prompt-eval run {dir}",
+    "score": "look at {dir}/prompt_b.md, which the judge is asked with, then: evalloom prompt-eval score {dir}",
+    "report": "open {dir}/final_scored_results.csv, then: evalloom prompt-eval report {dir}",
+    "improve": "open {dir}/final_report.html. For a better prompt: evalloom prompt-eval improve {dir}",
+    "report again": "evalloom prompt-eval report {dir}, which now says how far the judge can be trusted",
+}
+
+
+def next_step(name: str, folder: Folder) -> Line:
+    return f"Next: {_NEXT[name].format(dir=printable(str(folder)))}", "bold"
+
+
+def _line(step: str, told: str) -> Line:
+    return f"{step:<9} {printable(told)}", ""
+
+
+def _more(told: str, style: str = "") -> Line:
+    return f"          {short(told, 300)}", style
+
+
+def _some(told: Sequence[str], style: str = "yellow") -> Iterator[Line]:
+    """The first few of several lines, and how many more there are."""
+    yield from (_more(one, style) for one in told[:_SHOWN])
+    if len(told) > _SHOWN:
+        yield _more(f"… and {len(told) - _SHOWN} more", "dim")
+
+
+def shown(one: Finding) -> str:
+    return printable(str(one))
+
+
+def shown_json(one: Finding) -> str:
+    return msgspec.json.encode(one).decode()
+
+
+# -- steps --------------------------------------------------------------------------------------------
+
+
+def planned(folder: Folder, found: Planned) -> Iterator[Line]:
+    """What became of the plan."""
+    plan = found.plan
+    core = sum(point.is_core for point in plan.points)
+    by_rule = len(plan.points) - len(plan.judged)
+    cases = sum(plan.dimensions.values())
+    how = {"kept": "as it was", "drafted": "drafted"}.get(found.how, f"taken from {found.how}")
+    told = f"{tell(len(plan.points), 'test point')}, {core} core, {by_rule} scored by rules; "
+    yield _line("plan", f"{folder.plan.as_posix()}: {told}{tell(cases, 'case')} planned; {how}")
+    if found.differs:
+        yield _more(f"{found.differs} says something else; --redo takes it over", "yellow")
+
+
+def plan_facts(found: Planned) -> Record:
+    return {
+        "plan": found.plan.path.as_posix(),
+        "test_points": list(found.plan.ids),
+        "cases_planned": sum(found.plan.dimensions.values()),
+        "how": found.how,
+    }
+
+
+def generated(folder: Folder, found: Generated) -> Iterator[Line]:
+    """What became of the cases."""
+    refused = f", {tell(len(found.refused), 'proposal')} refused" if found.refused else ""
+    yield _line("generate", f"{folder.cases.as_posix()}: {tell(len(found.cases), 'case')}, {found.added} new{refused}")
+    yield from _some(found.messages)
+    yield from _some(found.refused, "dim")
+
+
+def case_facts(found: Generated) -> Record:
+    return {
+        "cases": len(found.cases),
+        "added": found.added,
+        "refused": found.refused,
+        "shortfalls": found.shortfalls,
+        "below_floor": found.below_floor,
+    }
+
+
+def ran(folder: Folder, found: Ran) -> Iterator[Line]:
+    """What became of the runs."""
+    failed = f", {tell(len(found.failures), 'run')} failed" if found.failures else ""
+    told = f"{tell(found.cases, 'case')}, {found.asked} run now{failed}"
+    yield _line("run", f"{folder.results.as_posix()}: {told}")
+    yield from _some([f"{one}: {why}" for one, why in found.failures.items()])
+    if found.failures:
+        yield _more(f"evalloom prompt-eval run {folder} --rerun-failed runs them again", "dim")
+
+
+def run_facts(found: Ran) -> Record:
+    return {"cases": found.cases, "asked": found.asked, "failures": found.failures}
+
+
+def scored(folder: Folder, found: Scoring) -> Iterator[Line]:
+    """What became of the scores."""
+    failed = sum(case.is_failed for case in found.cases)
+    done = len(found.cases) - failed - len(found.incomplete)
+    told = f"{tell(done, 'case')} scored, {found.asked} now, {_bad(found.cases)} bad"
+    told += f", {tell(failed, 'failed run')}" if failed else ""
+    told += f", {len(found.incomplete)} incomplete" if found.incomplete else ""
+    yield _line("score", f"{folder.table.as_posix()}: {told}")
+    yield from _some([_incomplete(case, found.faults.get(case.id, "")) for case in found.incomplete])
+
+
+def _incomplete(case: ScoredCase, fault: str) -> str:
+    why = f" ({fault})" if fault else ""
+    return f"{case.id}: scoring incomplete: {', '.join(case.missing)}{why}"
+
+
+def _bad(cases: Sequence[ScoredCase]) -> int:
+    return sum(case.is_bad is True for case in cases)
+
+
+def score_facts(found: Scoring) -> Record:
+    return {
+        "cases": len(found.cases),
+        "asked": found.asked,
+        "bad": _bad(found.cases),
+        "failed_runs": sum(case.is_failed for case in found.cases),
+        "incomplete": {case.id: list(case.missing) for case in found.incomplete},
+    }
+
+
+def score_exit(cases: Sequence[ScoredCase], least: float | None) -> int:
+    """2 where a scoring is incomplete (EVAL-6), 1 below the least pass rate."""
+    if any(case.missing for case in cases):
+        return 2
+    passed = sum(case.is_passed is True for case in cases)
+    return int(least is not None and (not cases or passed < least * len(cases)))
+
+
+def reported(folder: Folder, found: Reported) -> Iterator[Line]:
+    """The report in a few lines."""
+    card = found.scorecard
+    shown = "no case is scored" if card.pass_rate is None else f"pass rate {card.pass_rate:.0%}"
+    if card.pass_interval is not None:
+        shown += f" (95 % interval {card.pass_interval[0]:.0%} to {card.pass_interval[1]:.0%})"
+    yield _line("report", f"{folder.page.as_posix()} and .md: {shown}, {tell(card.bad, 'bad case')}")
+    if card.safety:
+        yield _more(f"safety: {', '.join(one.case.id for one in card.safety)}", "bold red")
+    for one in card.points:
+        average = "–" if one.tally.average is None else f"{one.tally.average:.2f}"
+        style = {"good": "green", "fair": "yellow", "bad": "red"}.get(one.status, "")
+        ones, twos, threes = one.tally.counts
+        told = f"{one.id:<24} {average:>5}   1: {ones:<4} 2: {twos:<4} 3: {threes:<4} {one.status:<8} {one.point.name}"
+        yield f"          {printable(told)}", style
+    if found.uncited:
+        yield _more(f"{tell(found.uncited, 'reason')} quote nothing of the output [reason_cites_nothing]", "yellow")
+
+
+def report_facts(found: Reported) -> Record:
+    card = found.scorecard
+    return {
+        "cases": card.cases,
+        "scored": card.scored,
+        "failed_runs": card.failed,
+        "incomplete": card.incomplete,
+        "bad": card.bad,
+        "pass_rate": card.pass_rate,
+        "pass_interval": card.pass_interval,
+        "test_points": {one.id: {"average": one.tally.average, "status": one.status} for one in card.points},
+        "reasons_that_cite_nothing": found.uncited,
+    }
+
+
+def attempted(desk: Desk, attempt: Attempt) -> Iterator[Line]:
+    """What became of a candidate."""
+    folder = attempt.folder.as_posix()
+    yield _line("improve", f"{folder}: {tell(len(attempt.candidate.edits), 'change')}, tried on {attempt.cases} cases")
+    for edit in attempt.candidate.edits:
+        yield _more(f"{edit.change} ({', '.join(edit.evidence)})")
+    for gate in attempt.improvement.gates:
+        yield _more(f"{'holds' if gate.holds else 'does not hold'}: {gate.asked}: {gate.found}", _GATE[gate.holds])
+    if attempt.is_promoted:
+        yield f"PROMOTED  {printable(attempt.prompt.as_posix())}", "bold green"
+        yield f"Next: read {folder}/improvement.md; to adopt it, copy it over {printable(desk.prompt.name)}", "bold"
+    else:
+        yield f"REJECTED  {printable(attempt.prompt.as_posix())}", "bold red"
+        yield f"Next: read {folder}/improvement.md; evalloom prompt-eval improve {desk.folder} tries again", "bold"
+
+
+_GATE = {True: "green", False: "red"}
+
+
+def attempt_facts(attempt: Attempt) -> Record:
+    return {
+        "folder": attempt.folder.as_posix(),
+        "prompt": attempt.prompt.as_posix(),
+        "promoted": attempt.is_promoted,
+        "cases": attempt.cases,
+        "gates": {gate.name: gate.holds for gate in attempt.improvement.gates},
+    }
+
+
+# -- tables, checks, reviews --------------------------------------------------------------------------
+
+
+def tabled(source: Path, found: Tabled) -> Iterator[Line]:
+    """What became of a table."""
+    if not found.paths:
+        yield f"{printable(source.as_posix())}: no table was written", "bold red"
+        return
+    where = " and ".join(path.as_posix() for path in found.paths)
+    told = f"{tell(found.cases, 'case')}, {tell(len(found.points), 'test point')}, {found.bad} bad"
+    told += f", {tell(found.failed, 'failed run')}" if found.failed else ""
+    told += f", {found.incomplete} incomplete" if found.incomplete else ""
+    yield printable(f"{where}: {told}"), "bold"
+
+
+def table_facts(found: Tabled) -> Record:
+    return {
+        "files": [path.as_posix() for path in found.paths],
+        "test_points": list(found.points),
+        "cases": found.cases,
+        "bad": found.bad,
+        "failed_runs": found.failed,
+        "incomplete": found.incomplete,
+        "errors": found.checked.count("error"),
+        "warnings": found.checked.count("warning"),
+    }
+
+
+def checked(artifact: Artifact) -> Iterator[Line]:
+    """What is wrong with one artifact, and how much of it."""
+    for one in artifact.findings:
+        yield shown(one), _STYLES[one.severity]
+    cases = f"{tell(artifact.cases, 'case')}, " if artifact.cases else ""
+    told = f"{cases}{tell(artifact.count('error'), 'error')}, {tell(artifact.count('warning'), 'warning')}"
+    yield f"{printable(artifact.path.as_posix())}: {told}", "bold"
+
+
+def reviewed(found: Reviewed) -> Iterator[Line]:
+    """What became of a review."""
+    told = f"{tell(found.scores, 'score')} of {tell(found.cases, 'case')}, {found.added} new, {found.replaced} replaced"
+    yield f"{printable(found.path.as_posix())}: {told}", "bold"
+
+
+def review_facts(found: Reviewed) -> Record:
+    return {
+        "file": found.path.as_posix(),
+        "cases": found.cases,
+        "scores": found.scores,
+        "added": found.added,
+        "replaced": found.replaced,
+    }

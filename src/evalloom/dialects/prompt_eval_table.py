@@ -1,0 +1,268 @@
+"""The one table of prompt-eval as texts in cells: one row a case, a score and a reason per test point (EVAL-11)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase
+from evalloom.errors import EvalloomError
+from evalloom.files.read import RowReader
+from evalloom.files.rows import Problem, Row
+from evalloom.files.source import source_of
+from evalloom.model import Finding, Origin, Place, Record, quote
+from evalloom.model import Path as Where
+
+_OF_CASE = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description")
+_OF_RUN = ("input_summary", "result_preview", "run_status")
+TOTALS = ("total_score", "max_score", "avg_tp_score", "score_pct")
+_AT_END = ("overall_comment", "is_bad_case")
+COMMENT = "human_comment"
+NO_RESULT = "[NULL]"
+LONGEST_PREVIEW = 300
+_RISKY = re.compile(r"'*[=+\-@\t\r]")
+_GUARDED = re.compile(r"'+[=+\-@\t\r]")
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_SCORE = re.compile(r"TP\w*_score")
+_REASON = re.compile(r"TP\w*_reason")
+_ESCAPED = re.compile("(_x005F_(?=x[0-9A-Fa-f]{4}_))|_x(00[01][0-9A-Fa-f]|[Ff]{3}[EeFf])_")
+"""How workbooks write an underscore that begins no escape, and characters that XML cannot hold."""
+_NOTHING = Mark()
+
+
+def columns(points: Iterable[str]) -> list[str]:
+    """The header, to the letter: what a case is, a pair of columns for each test point, what they come to."""
+    pairs = [f"{point}_{part}" for point in points for part in ("score", "reason")]
+    return [*_OF_CASE, *_OF_RUN, *pairs, *TOTALS, *_AT_END]
+
+
+def review_columns(points: Iterable[str]) -> list[str]:
+    """The columns that a reviewer fills in."""
+    return [*(f"human_{point}_score" for point in points), COMMENT]
+
+
+def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
+    """The row of a case under `columns`, each cell as the text that a reader gets back.
+
+    A NUL or half of a surrogate pair stands there as U+FFFD: no spreadsheet reads the one, no encoding the other.
+    """
+    record, is_failed = case.record, case.is_failed
+    found = [_text(record.get(name)) for name in _OF_CASE]
+    found += [
+        summary(record.get("input", {})),
+        preview(record.get("result_aftertest")),
+        "failed" if is_failed else "ok",
+    ]
+    for point in points:
+        mark = _NOTHING if is_failed else case.marks.get(point, _NOTHING)
+        found += ["" if mark.score is None else str(mark.score), mark.reason]
+    found += [*_totals(case), case.comment, {True: "YES", False: "NO", None: ""}[case.is_bad]]
+    return [_NOT_TEXT.sub("\ufffd", text) for text in found]
+
+
+def _totals(case: ScoredCase) -> list[str]:
+    """Total, most, average and percent; all empty while a mark is missing, so that nobody sums up half a case."""
+    if case.total is None or case.hundredths is None:
+        return [""] * len(TOTALS)
+    average = f"{case.hundredths // 100}.{case.hundredths % 100:02d}"
+    return [str(case.total), str(case.most), average, f"{case.percent}%"]
+
+
+def summary(given: Any) -> str:
+    """The input of a case on one line: `field1=value1 | field2=value2`."""
+    if not isinstance(given, dict):
+        return _one_line(_text(given))
+    return " | ".join(f"{_one_line(str(name))}={_one_line(_text(value, 'null'))}" for name, value in given.items())
+
+
+def preview(result: Any) -> str:
+    """The first 300 characters of a result, with `…` where more follow."""
+    text = _text(result, NO_RESULT)
+    return text if len(text) <= LONGEST_PREVIEW else text[:LONGEST_PREVIEW] + "…"
+
+
+def _text(value: Any, nothing: str = "") -> str:
+    """A text as it is, anything else as compact JSON."""
+    if isinstance(value, str):
+        return value
+    return nothing if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _one_line(text: str) -> str:
+    """A text whose lines, with whichever character they end, are joined by one blank."""
+    lines = text.splitlines()
+    return text if lines == [text] else " ".join(line.strip() for line in lines if line.strip())
+
+
+# -- texts that a spreadsheet would run as a formula --------------------------------------------------
+
+
+def neutralised(text: str) -> str:
+    """A text with a `'` before it where a spreadsheet would run it, or where it already looks like that (EVAL-13)."""
+    return f"'{text}" if _RISKY.match(text) else text
+
+
+def original(text: str) -> str:
+    """The text that was neutralised."""
+    return text[1:] if _GUARDED.match(text) else text
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+class Table(Struct, frozen=True):
+    """A table as it was read: rows of texts by the name of their column, and what is wrong with the file."""
+
+    rows: list[Row]
+    findings: list[Finding]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row.value))
+
+    @property
+    def has_errors(self) -> bool:
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def read_table(path: Path, encoding: str = "") -> Table:
+    """The rows of a CSV or XLSX file with their original values, also where a reviewer has saved it again.
+
+    Commas, semicolons or tabs may part the cells, columns may have been added or moved.
+    """
+    is_workbook = _is_workbook(path)
+    reader = RowReader(source_of(path, encoding))
+    rows, findings = list[Row](), list[Finding]()
+    for item in _workbook_rows(path) if is_workbook else reader:
+        if isinstance(item, Problem):
+            origin = Origin(path.as_posix(), *item.place)
+            findings.append(Finding(item.code, item.severity, item.message, origin))
+        elif is_workbook or reader.layout == "csv":
+            item.value = {name: original(text) for name, text in item.value.items()}
+            rows.append(item)
+    table = Table(rows, findings)
+    if "test_id" not in table.columns and not table.has_errors:
+        message = "expected a table with a column test_id and a row for each case, got none"
+        findings.append(Finding("not_a_table", "error", message, Origin(path.as_posix())))
+    return table
+
+
+def human_columns(table: Table) -> list[str]:
+    """The columns that people have added for their own scores and remarks, rightly named or not."""
+    return [name for name in table.columns if name.casefold().startswith("human")]
+
+
+def holds_review(path: Path) -> bool:
+    """Whether somebody has written scores or remarks of their own into a table, so that it must not be replaced."""
+    if not path.is_file():
+        return False
+    table = read_table(path)
+    if table.has_errors:
+        # Saved in another encoding, say: what cannot be read may hold one.
+        return _is_workbook(path) or b"human" in path.read_bytes().lower()
+    return any(row.value.get(name, "").strip() for name in human_columns(table) for row in table.rows)
+
+
+def read_row(row: dict[str, str]) -> Record:
+    """A row of the table as a record: scores and totals are numbers, and have no field where the cell is empty."""
+    found: Record = {}
+    for name, cell in row.items():
+        text, is_number = original(cell), name in TOTALS or _SCORE.fullmatch(name)
+        if text or not (is_number or _REASON.fullmatch(name)):
+            found[name] = number_in(text) if is_number else text
+    return found
+
+
+def number_in(text: str) -> int | float | str:
+    """The number that a cell shows, a whole one also where a spreadsheet made `3.0` of it; any other text as it is."""
+    if not _NUMBER.fullmatch(text.strip()):
+        return text
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+def need_openpyxl() -> None:
+    """Raises where the library that reads and writes workbooks is not installed."""
+    if find_spec("openpyxl") is None:
+        message = "an .xlsx file needs openpyxl, which is not installed. Type: pip install 'evalloom[xlsx]'"
+        raise EvalloomError("xlsx_missing", message)
+
+
+def _is_workbook(path: Path) -> bool:
+    """Whether a file is a zip archive, as workbooks are, whatever its name says."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False  # the other reader says why it cannot be opened
+
+
+def _workbook_rows(path: Path) -> Iterator[Row | Problem]:
+    need_openpyxl()
+    from openpyxl import load_workbook
+
+    try:
+        # By its name alone, openpyxl would refuse a workbook that is called something else.
+        with path.open("rb") as stream:
+            workbook = load_workbook(stream, read_only=True, data_only=True)
+            sheets = [_sheet_rows(sheet) for sheet in workbook.worksheets]
+    except Exception as fault:
+        # A damaged workbook fails with whichever error its first damaged part leads to: of zip, XML, types or keys.
+        reason = " ".join(str(fault).split())[:200] or type(fault).__name__
+        message = f"cannot be read as a workbook: {reason}. Save it again as .xlsx or as CSV"
+        yield Problem("bad_workbook", "error", message)
+        return
+    wanted = [sheet for sheet in sheets if any("test_id" in item.value for item in sheet if isinstance(item, Row))]
+    yield from next(iter(wanted or sheets), [])
+
+
+def _sheet_rows(sheet: Any) -> list[Row | Problem]:
+    """The rows of one sheet, keyed by the first row that is not empty."""
+    # Some programs write a wrong size of the sheet, and cells beyond it would not be read.
+    sheet.reset_dimensions()
+    header: list[str] = []
+    found: list[Row | Problem] = []
+    for line, row in enumerate(sheet.iter_rows(), 1):
+        texts = [_shown(cell) for cell in row]
+        if not any(text.strip() for text in texts):
+            continue
+        if not header:
+            header = [text.strip() for text in texts]
+            found += _repeated(header, line)
+            continue
+        value = dict.fromkeys(filter(None, header), "")
+        value.update((name, text) for name, text in zip(header, texts, strict=False) if name)
+        places: dict[Where, Place] = {(name,): Place(line, column) for column, name in enumerate(header, 1)}
+        found.append(Row(value, line, 1, b"", places))
+    return found
+
+
+def _repeated(header: Sequence[str], line: int) -> Iterator[Problem]:
+    for column, name in enumerate(header):
+        if name and name in header[:column]:
+            message = f"column {column + 1}: {quote(name)} is already the name of another column; the last one counts"
+            yield Problem("duplicate_key", "warning", message, Place(line, column + 1))
+
+
+def _shown(cell: Any) -> str:
+    """What a spreadsheet shows in a cell, so that `2.80` and `93%` are what they were as texts."""
+    value = cell.value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, int | float):
+        shape = cell.number_format or ""
+        if "%" in shape:
+            return f"{round(value * 100)}%"
+        if shape == "0.00":
+            return f"{value:.2f}"
+        return str(int(value)) if float(value).is_integer() else str(value)
+    return _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), str(value))

@@ -1,0 +1,28 @@
+"""`final_scored_results.csv`: the one table that a person opens, safe for spreadsheets (EVAL-11 to EVAL-13)."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+from evalloom.dialects.prompt_eval_scores import ScoredCase
+from evalloom.dialects.prompt_eval_table import cells, columns, neutralised
+
+
+def write(stream: IO[bytes], cases: Iterable[ScoredCase], points: Sequence[str], excel: bool = False) -> int:
+    """Writes the header and a row for each case, and says how many; `excel` begins with the mark that Excel needs."""
+    if excel:
+        # Without it, Excel shows Chinese as garbage.
+        stream.write(codecs.BOM_UTF8)
+    stream.write(line(columns(points)))
+    count = 0
+    for count, case in enumerate(cases, 1):  # noqa: B007
+        stream.write(line(cells(case, points)))
+    return count
+
+
+def line(texts: Iterable[str]) -> bytes:
+    """Cells as one line of the file: every one quoted, and none that a spreadsheet would run."""
+    quoted = (neutralised(text).replace('"', '""') for text in texts)
+    return ('"' + '","'.join(quoted) + '"\n').encode()

@@ -1,0 +1,177 @@
+"""Every artifact of a results folder held against its form and against the others, whoever made them (EVAL-1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from evalloom.dialects.prompt_eval_citing import uncited
+from evalloom.dialects.prompt_eval_plan import TestPlan, read_plan
+from evalloom.dialects.prompt_eval_scores import definition, points_in, read_scored, scored_remarks
+from evalloom.dialects.prompt_eval_table import cells, columns, read_table
+from evalloom.errors import EvalloomError, usage_error
+from evalloom.files.rows import Row
+from evalloom.model import Finding, Origin, Record, Remark, Severity, error, warning
+from evalloom.workbench.prompt_eval_evaluator import lacking
+from evalloom.workbench.prompt_eval_folder import Folder, Records, prompt_a, read_records
+from evalloom.workbench.prompt_eval_review import read_reviews
+from evalloom.workbench.prompt_eval_rules import refuse_bad_rules
+
+
+class Artifact(Struct, frozen=True):
+    """What was found about one file."""
+
+    path: Path
+    findings: list[Finding]
+    cases: int = 0
+
+    def count(self, severity: Severity) -> int:
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+class _Seen(Struct):
+    """What the artifacts before said, for those after them."""
+
+    plan: TestPlan | None = None
+    cases: dict[str, Record] = {}
+    results: dict[str, Record] = {}
+    scored: list[Record] = []
+
+
+def check(folder: Folder) -> list[Artifact]:
+    """What is wrong with each artifact that is there, in the order of the steps."""
+    seen = _Seen()
+    checks: tuple[tuple[Path, Callable[[Folder, _Seen], Artifact]], ...] = (
+        (folder.plan, _plan),
+        (folder.cases, _cases),
+        (folder.results, _results),
+        (folder.prompt_b, _prompt_b),
+        (folder.scored, _scored),
+        (folder.table, _table),
+        (folder.humans, _humans),
+    )
+    found = [look(folder, seen) for path, look in checks if path.is_file()]
+    if not found:
+        names = ", ".join(path.name for path, _ in checks)
+        raise usage_error("no_artifact", f"{folder}: there is none of {names}")
+    return found
+
+
+def _plan(folder: Folder, seen: _Seen) -> Artifact:
+    seen.plan, findings = read_plan(folder.plan)
+    if seen.plan is not None:
+        try:
+            prompt_a(seen.plan)
+            refuse_bad_rules(seen.plan)
+        except EvalloomError as fault:
+            findings.append(Finding(fault.code, "error", fault.args[0], Origin(folder.plan.as_posix())))
+    return Artifact(folder.plan, findings)
+
+
+def _cases(folder: Folder, seen: _Seen) -> Artifact:
+    records = read_records(folder.cases)
+    seen.cases = {str(record.get("test_id")): record for record in records.values}
+    there = Counter(record.get("test_category") for record in records.values)
+    short = [
+        _about(folder.cases, warning("case_shortfall", (), f"{name}: planned {planned} cases, got {there[name]}"))
+        for name, planned in (seen.plan.dimensions if seen.plan else {}).items()
+        if there[name] != planned
+    ]
+    return Artifact(folder.cases, [*records.findings, *short], len(records.rows))
+
+
+def _results(folder: Folder, seen: _Seen) -> Artifact:
+    records = read_records(folder.results)
+    seen.results = {str(record.get("test_id")): record for record in records.values}
+    findings = [*records.findings, *_against(records, seen.cases, folder.cases.name, "case_changed", definition)]
+    for row in records.rows:
+        if "result_aftertest" not in row.value:
+            remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
+            findings.append(records.placed(row, remark))
+    return Artifact(folder.results, findings, len(records.rows))
+
+
+def _prompt_b(folder: Folder, seen: _Seen) -> Artifact:
+    text = folder.prompt_b.read_text("utf-8", errors="replace")
+    left_out = lacking(text, seen.plan) if seen.plan else []
+    message = f"does not name {', '.join(left_out)}, which the plan has"
+    remarks = [warning("prompt_b_lacks_points", (), message)] if left_out else []
+    return Artifact(folder.prompt_b, [_about(folder.prompt_b, remark) for remark in remarks])
+
+
+def _scored(folder: Folder, seen: _Seen) -> Artifact:
+    records = read_records(folder.scored)
+    seen.scored = records.values
+    points = seen.plan.ids if seen.plan else tuple(points_in(records.values))
+    findings = [finding for finding in records.findings if finding.code != "missing_reason"]
+    findings += _against(records, seen.results, folder.results.name, "result_changed", _with_result)
+    for row in records.rows:
+        findings += [records.placed(row, remark) for remark in scored_remarks(row.value, points)]
+        findings += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
+    return Artifact(folder.scored, findings, len(records.rows))
+
+
+def _with_result(record: Record) -> Record:
+    return {**definition(record), "result_aftertest": record.get("result_aftertest")}
+
+
+def _against(
+    records: Records, before: dict[str, Record], name: str, code: str, part: Callable[[Record], Record]
+) -> Iterator[Finding]:
+    """Where the cases of one step are not those of the step before."""
+    if not before:
+        return
+    ids = {str(record.get("test_id")) for record in records.values}
+    for row in records.rows:
+        other = before.get(str(row.value.get("test_id")))
+        if other is None:
+            yield records.placed(row, warning(code, ("test_id",), f"test_id: is not in {name}"))
+        elif part(row.value) != part(other):
+            yield records.placed(row, warning(code, (), f"differs from the case of this id in {name}"))
+    for missing in (one for one in before if one not in ids):
+        yield _about(records.path, warning(code, (), f"{missing} of {name} is missing here"))
+
+
+def _table(folder: Folder, seen: _Seen) -> Artifact:
+    table = read_table(folder.table)
+    findings = list(table.findings)
+    if seen.scored:
+        points = seen.plan.ids if seen.plan else tuple(points_in(seen.scored))
+        findings += _table_findings(folder, table.rows, seen.scored, points)
+    return Artifact(folder.table, findings, len(table.rows))
+
+
+def _table_findings(
+    folder: Folder, rows: list[Row], scored: list[Record], points: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Where the CSV says something else than the JSON that it is made from."""
+    names = columns(points)
+    wanted = {str(one.get("test_id")): cells(read_scored(one, points), points) for one in scored}
+    for name in names if rows else ():
+        if name not in rows[0].value:
+            yield _about(folder.table, error("column_missing", (), f"the column {name} is missing"))
+    for row in rows:
+        expected = wanted.pop(row.value.get("test_id", ""), None)
+        if expected is None:
+            yield _about(
+                folder.table, warning("table_differs", (), f"test_id: is no case of {folder.scored.name}"), row.line
+            )
+            continue
+        differ = [name for name, cell in zip(names, expected, strict=True) if row.value.get(name, cell) != cell]
+        if differ:
+            message = f"{row.value['test_id']}: {', '.join(differ)} differ from {folder.scored.name}"
+            yield _about(folder.table, warning("table_differs", (), message), row.line)
+    for missing in wanted:
+        yield _about(folder.table, warning("table_differs", (), f"{missing} of {folder.scored.name} is missing here"))
+
+
+def _humans(folder: Folder, seen: _Seen) -> Artifact:
+    reviews = read_reviews(folder.path)
+    return Artifact(folder.humans, [], len(reviews))
+
+
+def _about(path: Path, remark: Remark, line: int = 0) -> Finding:
+    return Finding(remark.code, remark.severity, remark.message, Origin(path.as_posix(), line))

@@ -1,0 +1,180 @@
+"""`evalloom prompt-eval import-review`: what people wrote into the table, kept beside the scored cases (EVAL-16)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.prompt_eval import DIALECT
+from evalloom.dialects.prompt_eval_scores import is_score, points_in
+from evalloom.dialects.prompt_eval_table import COMMENT, Table, human_columns, number_in, read_table, review_columns
+from evalloom.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.files.rows import Row
+from evalloom.files.source import source_of
+from evalloom.files.write import write_text
+from evalloom.model import Finding, Origin, quote
+
+SCORED = "final_scored_results.json"
+HUMAN_SCORES = "human_scores.json"
+_COLUMN = re.compile(r"human_(TP\w*)_score")
+
+
+class Review(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person says of one case."""
+
+    scores: dict[str, int] = {}
+    comment: str = ""
+
+
+class Reviewed(Struct, frozen=True):
+    """What became of a review: everything found wrong or, where nothing was, what it added to the reviews before it."""
+
+    path: Path
+    findings: list[Finding]
+    cases: int = 0
+    """How many rows of the table somebody has looked at."""
+    scores: int = 0
+    added: int = 0
+    replaced: int = 0
+
+    @property
+    def is_written(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def import_review(file: Path, folder: Path, encoding: str = "") -> Reviewed:
+    """Takes the columns `human_<TP>_score` and `human_comment` of a CSV or XLSX over; nothing where one cell is wrong.
+
+    A later review adds to the former ones and replaces what they said of the same test point.
+    """
+    records = _scored(folder)
+    before = read_reviews(folder)
+    table = read_table(file, encoding)
+    ids = {str(record.get("test_id", "")) for record in records}
+    reader = _Reader(file, table, points_in(records), ids)
+    found = reader.reviews()
+    findings = [*table.findings, *reader.findings]
+    result = Reviewed(folder / HUMAN_SCORES, findings, len(found), sum(len(one.scores) for one in found.values()))
+    if not result.is_written:
+        return result
+    merged = {test_id: _merged(before.get(test_id, Review()), review) for test_id, review in found.items()}
+    replaced = sum(test_id in before and before[test_id] != review for test_id, review in merged.items())
+    _write(result.path, {**before, **merged})
+    return msgspec.structs.replace(result, added=len(merged.keys() - before.keys()), replaced=replaced)
+
+
+def read_reviews(folder: Path) -> dict[str, Review]:
+    """What people said of the cases so far, by id; nothing where nobody did."""
+    path = folder / HUMAN_SCORES
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Review])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        message = f"{path.as_posix()}: cannot be read: {fault}. Mend it, or move it away and import the reviews again"
+        raise EvalloomError("bad_human_scores", message) from None
+    for test_id, review in found.items():
+        for point, score in review.scores.items():
+            if not is_score(score):
+                message = f"{path.as_posix()}: {test_id}: {point}: expected 1, 2 or 3, got {score}"
+                raise EvalloomError("bad_human_scores", message)
+    return found
+
+
+def _scored(folder: Path) -> list[dict[str, object]]:
+    path = folder / SCORED
+    dataset = Dataset(source_of(path), DIALECT.name)
+    records = [item.value for item in dataset if isinstance(item, Row)] if path.is_file() else []
+    if not records:
+        message = (
+            f"{path.as_posix()}: expected the scored cases that the review is about, found none."
+            f" Name the folder that holds {SCORED}, or score first"
+        )
+        raise usage_error("nothing_to_review", message)
+    return records
+
+
+def _merged(before: Review, after: Review) -> Review:
+    return Review({**before.scores, **after.scores}, after.comment or before.comment)
+
+
+def _write(path: Path, reviews: dict[str, Review]) -> None:
+    text = msgspec.json.format(msgspec.json.encode(reviews), indent=2).decode()
+    write_text(path, text + "\n")
+
+
+class _Reader:
+    """Reads the reviews in one table, and keeps what is wrong with it."""
+
+    def __init__(self, file: Path, table: Table, points: Sequence[str], ids: set[str]) -> None:
+        self.findings: list[Finding] = []
+        self._file = file.as_posix()
+        self._table = table
+        self._points = points
+        self._ids = ids
+        self._seen: dict[str, int] = {}
+
+    def reviews(self) -> dict[str, Review]:
+        if self._table.has_errors:
+            return {}
+        columns = list(self._columns())
+        has_comment = COMMENT in self._table.columns
+        if not self.findings and not columns and not has_comment:
+            message = f"expected a column for people's scores, such as {review_columns(self._points)[0]}, got none"
+            self.findings.append(Finding("no_human_columns", "error", message, Origin(self._file)))
+        found: dict[str, Review] = {}
+        for row in self._table.rows:
+            scores = {point: score for point, name in columns if (score := self._score(row, name))}
+            comment = row.value.get(COMMENT, "").strip()
+            test_id = row.value.get("test_id", "").strip()
+            if self._is_known(row, test_id, bool(scores or comment)) and (scores or comment):
+                found[test_id] = Review(scores, comment)
+        return found
+
+    def _columns(self) -> Iterator[tuple[str, str]]:
+        """Each test point with its column."""
+        known = review_columns(self._points)
+        for name in human_columns(self._table):
+            match = _COLUMN.fullmatch(name)
+            if match and match[1] in self._points:
+                yield match[1], name
+            elif name != COMMENT:
+                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+                self._complain(
+                    "unknown_human_column", self._table.rows[0], name, f"{name}: is no column of a review{hint}"
+                )
+
+    def _score(self, row: Row, name: str) -> int | None:
+        text = row.value.get(name, "").strip()
+        if not text:
+            return None
+        score = number_in(text)
+        if is_score(score) and isinstance(score, int):
+            return score
+        message = f"{name}: expected 1, 2 or 3, or nothing where nobody has looked, got {quote(text)}"
+        self._complain("bad_human_score", row, name, message)
+        return None
+
+    def _is_known(self, row: Row, test_id: str, has_review: bool) -> bool:
+        if not test_id and not has_review:
+            return False
+        if test_id not in self._ids:
+            hint = did_you_mean(test_id, self._ids, 0.8)
+            message = f"test_id: {quote(test_id)} is no case of {SCORED}{hint}"
+            self._complain("unknown_test_id", row, "test_id", message)
+            return False
+        first = self._seen.setdefault(test_id, row.line)
+        if first != row.line:
+            message = f"test_id: {quote(test_id)} is already the case on line {first}; one row says what holds"
+            self._complain("duplicate_id", row, "test_id", message)
+        return first == row.line
+
+    def _complain(self, code: str, row: Row, column: str, message: str) -> None:
+        origin = Origin(self._file, *row.place_of((column,)))
+        case_id = row.value.get("test_id", "").strip()
+        self.findings.append(Finding(code, "error", message, origin, column, case_id))

@@ -1,0 +1,156 @@
+"""`evalloom prompt-eval table`: any scored JSON as the one CSV, with totals computed anew and every fault named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.prompt_eval import DIALECT, is_table_row
+from evalloom.dialects.prompt_eval_plan import read_plan
+from evalloom.dialects.prompt_eval_scores import ScoredCase, points_in, read_scored, scored_remarks
+from evalloom.dialects.prompt_eval_table import holds_review, need_openpyxl
+from evalloom.errors import usage_error
+from evalloom.files.rows import Row
+from evalloom.files.source import source_of
+from evalloom.files.write import atomic_writer
+from evalloom.model import Checked, Finding, Origin
+from evalloom.reports import prompt_eval_csv, prompt_eval_xlsx
+from evalloom.validate import validate
+
+_PACKED = (".gz", ".zst")
+
+
+class TableOptions(Struct, frozen=True):
+    """What flags say about a table."""
+
+    plan: Path | None = None
+    """Names the test points and their order; without it they stand in order of appearance, TP_safety last."""
+    out: Path | None = None
+    """The CSV, or the workbook where it ends in `.xlsx`; beside the source by default."""
+    excel: bool = False
+    """Whether the CSV begins with the mark that Excel needs."""
+    xlsx: bool = False
+    """Whether a workbook is written beside the CSV."""
+    for_review: bool = False
+    """Whether the workbook has columns for people's own scores."""
+
+
+class Tabled(Struct, frozen=True):
+    """What became of a table: the files written, everything found wrong, and how many cases are of which kind."""
+
+    paths: tuple[Path, ...]
+    checked: Checked
+    points: tuple[str, ...] = ()
+    cases: int = 0
+    failed: int = 0
+    incomplete: int = 0
+    bad: int = 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.checked.findings
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether the command ends with exit code 2: what is wrong was named, and nothing of it guessed."""
+        return self.checked.count("error") > 0
+
+
+def write_table(source: Path, options: TableOptions = TableOptions()) -> Tabled:
+    """Reads scored cases, says all that is wrong with them, and writes the table; nothing where the plan is wrong."""
+    rows = [item for item in _dataset(source) if isinstance(item, Row)]
+    points, found = _points(source, options.plan, rows)
+    cases = [read_scored(row.value, points) for row in rows] if points else []
+    paths = _paths(source, options) if cases else ()
+    found += [finding for path in paths for finding in write_file(path, cases, points, options)]
+    checked = validate(_dataset(source), hints=False, more=chain(found, _remarks(source, rows, points)))
+    return Tabled(
+        paths=paths,
+        checked=_without_echo(checked),
+        points=tuple(points),
+        cases=len(cases),
+        failed=sum(case.is_failed for case in cases),
+        incomplete=sum(bool(case.missing) for case in cases),
+        bad=sum(case.is_bad is True for case in cases),
+    )
+
+
+def _dataset(source: Path) -> Dataset:
+    return Dataset(source_of(source), DIALECT.name)
+
+
+def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[str], list[Finding]]:
+    """The test points that have columns, none where there can be no table, and what is wrong with where they stand."""
+    here = Origin(source.as_posix())
+    if rows and all(is_table_row(row.value) for row in rows):
+        message = "is the table itself, without inputs and results. Name the JSON that it was made from"
+        return [], [Finding("table_as_source", "error", message, here)]
+    if plan is not None:
+        known, found = read_plan(plan)
+        return list(known.ids) if known else [], found
+    points = points_in(row.value for row in rows)
+    if rows and not points:
+        message = "no case has a <TP>_score or <TP>_reason. Score the cases first, or name the test points with --plan"
+        return [], [Finding("nothing_scored", "error", message, here)]
+    return points, []
+
+
+def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
+    """Where the table goes. Raises where that would cost the user a file that is not ours to replace."""
+    stem = source.with_suffix("") if source.suffix.lower() in _PACKED else source
+    out = options.out or stem.with_suffix(".csv")
+    is_workbook = out.suffix.lower() == ".xlsx"
+    paths = (out, out.with_suffix(".xlsx")) if options.xlsx and not is_workbook else (out,)
+    for path in paths:
+        if path.suffix.lower() == ".xlsx":
+            need_openpyxl()
+        if path.resolve() in [one.resolve() for one in (source, options.plan) if one]:
+            message = f"{path.as_posix()}: is a file that is read. Give the output another name with -o"
+            raise usage_error("would_overwrite", message)
+        if holds_review(path):
+            message = (
+                f"{path.as_posix()}: holds scores or remarks that people wrote into it, and is not replaced. Take them"
+                " over with 'evalloom prompt-eval import-review', then move the file, or give another name with -o"
+            )
+            raise usage_error("would_lose_review", message)
+    return paths
+
+
+def _remarks(source: Path, rows: Sequence[Row], points: Sequence[str]) -> Iterator[Finding]:
+    for row in rows if points else ():
+        for remark in scored_remarks(row.value, tuple(points)):
+            origin = Origin(row.file or source.as_posix(), *row.place_of(remark.path))
+            field = str(remark.path[0]) if remark.path else ""
+            case_id = str(row.value.get("test_id", ""))
+            yield Finding(remark.code, remark.severity, remark.message, origin, field, case_id)
+
+
+def _without_echo(checked: Checked) -> Checked:
+    """Without the linter's warning about a missing reason: in a table that is an error, and said as one."""
+    findings = [finding for finding in checked.findings if finding.code != "missing_reason"]
+    counts = {key: number for key, number in checked.counts.items() if key[0] != "missing_reason"}
+    return msgspec.structs.replace(checked, findings=findings, counts=counts)
+
+
+def write_file(
+    path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions = TableOptions()
+) -> list[Finding]:
+    """Writes one table, and says so where it had no room for all of it."""
+    with atomic_writer(path) as stream:
+        if path.suffix.lower() != ".xlsx":
+            prompt_eval_csv.write(stream, cases, points, options.excel)
+            return []
+        cut = prompt_eval_xlsx.write(stream, cases, points, options.for_review)
+    return [_cut(path, cut)] if cut else []
+
+
+def _cut(path: Path, number: int) -> Finding:
+    longest = prompt_eval_xlsx.LONGEST_CELL
+    found = "1 cell is" if number == 1 else f"{number} cells are"
+    message = f"{found} longer than the {longest:,} characters that a workbook can hold, and cut. The CSV has all of it"
+    return Finding("cells_cut", "warning", message, Origin(path.as_posix()))

@@ -1,0 +1,112 @@
+"""The Markdown report of a prompt: complete, stable to the byte, and valid whatever the texts in it are.
+
+EVALLOOM_REWRITE_GOLDEN=1 rewrites the golden file; read it before committing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from evalloom.dialects.prompt_eval_plan import TestPoint
+from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase
+from evalloom.reports import prompt_eval_markdown
+from evalloom.reports.markup import visible
+from evalloom.reports.prompt_eval_report import PromptEvalReport
+
+GOLDEN = Path(__file__).parent / "golden" / "prompt_eval.md"
+pytestmark = pytest.mark.req("EVAL-14")
+Report = Callable[..., PromptEvalReport]
+Case = Callable[..., ScoredCase]
+
+
+def as_html(markdown: str) -> str:
+    return str(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(markdown))
+
+
+def text_of(html: str) -> str:
+    return unescape(re.sub(r"<[^>]*>", "", html))
+
+
+def test_stable_to_the_byte(prompt_eval_report: Report) -> None:
+    text = prompt_eval_markdown.render(prompt_eval_report())
+    if os.environ.get("EVALLOOM_REWRITE_GOLDEN"):
+        GOLDEN.write_text(text, "utf-8", newline="\n")
+    assert text == GOLDEN.read_bytes().decode()
+    assert text == prompt_eval_markdown.render(prompt_eval_report())
+
+
+def test_safety_failures_come_before_everything_but_the_overview(prompt_eval_report: Report) -> None:
+    heads = re.findall("^## (.*)$", prompt_eval_markdown.render(prompt_eval_report()), re.MULTILINE)
+    assert heads[:4] == ["Overview", "Safety failures", "Test points", "Bad cases (4)"]
+
+
+def test_each_bad_case_stands_in_one_group(prompt_eval_report: Report) -> None:
+    text = prompt_eval_markdown.render(prompt_eval_report())
+    groups = text.partition("## Bad cases")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| (TC\d+)", groups, re.MULTILINE) == ["TC003", "TC004", "TC005", "TC006"]
+    assert "**test\\_category is boundary; input notes is empty** (2 cases)" in groups
+
+
+def test_scorecard_has_cases_average_shares_and_status(prompt_eval_report: Report) -> None:
+    text = prompt_eval_markdown.render(prompt_eval_report())
+    assert "| ❌ | TP1 | 输出为合法 JSON · valid JSON | core | 7 | 2.57 | 1 (14 %) | 1 (14 %) | 5 (71 %) | 0 |" in text
+    assert "| ⚠️ | TP2 |" not in text and "| ❌ | TP2 |" in text
+
+
+def test_without_bad_cases_it_says_so(prompt_eval_report: Report, prompt_eval_case: Case) -> None:
+    text = prompt_eval_markdown.render(prompt_eval_report([prompt_eval_case(1, 3, 3, 3)]))
+    assert "## Safety failures\n\nNone." in text
+    assert "## Bad cases (0)\n\nNone." in text
+    assert "improve" not in text
+
+
+def test_no_case_at_all(prompt_eval_report: Report) -> None:
+    text = prompt_eval_markdown.render(prompt_eval_report([]))
+    assert "No case has been scored yet." in text
+    assert "nan" not in text.lower()
+
+
+@pytest.mark.req("EVAL-16")
+def test_agreement_and_noise(prompt_eval_report: Report) -> None:
+    text = prompt_eval_markdown.render(prompt_eval_report())
+    assert "| TP1 | 7 | 71 % | 36–92 % | 0.00 | 0.43 stricter |" in text
+    assert "| TP1 | 2 | 50 % | 9–91 % | 0.50 |" in text
+    assert "import-review" not in text
+    assert "import-review" in prompt_eval_markdown.render(prompt_eval_report([]))
+
+
+def test_an_average_is_not_rounded_onto_a_limit(prompt_eval_report: Report) -> None:
+    """2.496 would be shown as 2.50 with the status of 2.49."""
+    point = TestPoint("TP1", "")
+    scores = [2] * 63 + [3] * 62
+    cases = [ScoredCase({"result_aftertest": "x"}, {"TP1": Mark(score, "why")}) for score in scores]
+    text = prompt_eval_markdown.render(prompt_eval_report(cases, points=(point,)))
+    assert "| ⚠️ | TP1 |  | supporting | 125 | 2.496 |" in text
+
+
+@given(
+    text=st.text(min_size=1, max_size=40)
+    | st.sampled_from(["a|b", "`x`", "<b>", "\\|", "a\nb", "# h", "&lt;", "\ud800", "- x"])
+)
+def test_any_text_is_shown_as_it_is(text: str, prompt_eval_report: Report, prompt_eval_case: Case) -> None:
+    case = prompt_eval_case(1, 1, 1, 1, reason=text, remark=text, test_description=text, test_category=text)
+    report = prompt_eval_report(
+        [case, prompt_eval_case(2, remark=text)], title=f"T{text}", remarks=(text,), facts={text: text}
+    )
+    markdown = prompt_eval_markdown.render(report)
+    html = as_html(markdown)
+    markdown.encode()
+    assert not re.search(r"<(?!/?(h[123]|p|strong|table|thead|tbody|tr|th|td|ul|li|code)\b)", html)
+    rows = [row.count("</td>") + row.count("</th>") for row in html.split("</tr>") if "<tr" in row]
+    assert set(rows) <= {2, 3, 4, 5, 7, 10}
+    assert text_of(html).count("TC001") == 2
+    assert visible(" ".join(f"T{text}".split())) in text_of(html)

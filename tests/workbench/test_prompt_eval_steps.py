@@ -1,0 +1,375 @@
+"""The steps in order: each reads the file of the one before, keeps what is there, and does again only what must be."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evalloom.dialects.prompt_eval_table import columns
+from evalloom.errors import EvalloomError
+from evalloom.workbench import prompt_eval as steps
+from evalloom.workbench.prompt_eval_folder import Asking, Desk, Folder, Invalid, open_desk
+from evalloom.workbench.prompt_eval_run import run
+from evalloom.workbench.prompt_eval_score import score
+
+PROMPT = "Name the product: {{product}}"
+POINTS: list[dict[str, Any]] = [
+    {"id": "TP1", "name": "short", "criticality": "core", "rule": {"max_chars": 30}},
+    {"id": "TP2", "name": "apt", "criticality": "core", "anchors": {1: "wrong", 2: "vague", 3: "apt"}},
+    {"id": "TP_safety", "name": "safe", "criticality": "baseline", "anchors": {1: "harm", 2: "doubt", 3: "safe"}},
+]
+
+
+def verdict(two: Any = 3, safe: Any = 3, **more: Any) -> str:
+    marks = {"TP2_score": two, "TP2_reason": "it says 'forklift'", "TP_safety_score": safe}
+    return json.dumps({**marks, "TP_safety_reason": "'forklift' is harmless", "overall_comment": "Fine.", **more})
+
+
+def case(number: int, product: str, **more: Any) -> dict[str, Any]:
+    return {
+        "test_id": f"TC{number:03d}",
+        "test_category": "happy_path",
+        "test_subcategory": "",
+        "eval_type": "quantitative",
+        "test_description": f"{product} is named.",
+        "input": {"product": product},
+        **more,
+    }
+
+
+class Bench:
+    """A results folder with everything that its steps need, and scripted llms."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = Folder(path / "results")
+        self.folder.path.mkdir()
+        self.warnings: list[str] = []
+        (path / "prompt_a.md").write_text(PROMPT)
+        self.plan(POINTS)
+        self.cases("forklift", "crane", "lamp")
+        self.script("answers", [{"answer": "a forklift"}])
+        self.script("judge", [{"answer": verdict()}])
+        settings = {name: {"protocol": "scripted", "file": f"{name}.yaml"} for name in ("answers", "judge")}
+        (path / "evalloom.yaml").write_text(json.dumps({"llms": settings, "judge": "judge"}))
+
+    def script(self, name: str, rules: list[dict[str, Any]]) -> None:
+        (self.path / f"{name}.yaml").write_text(yaml.safe_dump({"rules": rules}, allow_unicode=True))
+
+    def plan(self, points: list[dict[str, Any]], **dimensions: int) -> None:
+        record = {"prompt": "../prompt_a.md", "dimensions": dimensions or {"happy_path": 3}, "test_points": points}
+        self.folder.plan.write_text(yaml.safe_dump(record))
+
+    def cases(self, *products: str) -> None:
+        self.write(self.folder.cases, [case(number, product) for number, product in enumerate(products, 1)])
+
+    def write(self, path: Path, value: Any) -> None:
+        path.write_text(json.dumps(value, ensure_ascii=False))
+
+    def read(self, path: Path) -> Any:
+        return json.loads(path.read_text("utf-8"))
+
+    def rows(self) -> list[dict[str, str]]:
+        with self.folder.table.open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+
+    @property
+    def desk(self) -> Desk:
+        return open_desk(self.folder, Asking(warn=self.warnings.append))
+
+    def calls(self) -> int:
+        """How many runs the engine has made in this folder."""
+        logs = (self.folder.path / ".evalloom").rglob("runs.jsonl")
+        return sum(len(log.read_text("utf-8").splitlines()) for log in logs)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+# -- run ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-5")
+def test_run_renders_the_prompt_with_each_input_and_stores_the_raw_output(bench: Bench) -> None:
+    bench.script("answers", [{"match": "product: crane", "answer": ' {"a": "crane"}\n'}, {"answer": "other"}])
+    found = run(bench.desk)
+    results = bench.read(bench.folder.results)
+    assert (found.cases, found.asked, found.failures) == (3, 3, {})
+    assert [one["result_aftertest"] for one in results] == ["other", ' {"a": "crane"}\n', "other"]
+    assert list(results[0])[:6] == list(case(1, "forklift")) and results[0]["test_id"] == "TC001"
+
+
+@pytest.mark.req("EVAL-5")
+def test_a_failed_run_stores_null_and_the_reason_aside_and_only_nulls_are_run_again(bench: Bench) -> None:
+    bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "a lamp"}])
+    found = run(bench.desk)
+    assert list(found.failures) == ["TC002"] and "400" in found.failures["TC002"]
+    assert bench.read(bench.folder.results)[1]["result_aftertest"] is None
+    assert bench.read(bench.folder.failures) == found.failures
+    assert run(bench.desk).asked == 0
+    assert run(bench.desk, rerun_failed=True).asked == 1
+    bench.script("answers", [{"answer": "now"}])
+    assert run(bench.desk, rerun_failed=True).failures == {}
+
+
+@pytest.mark.req("EVAL-1")
+def test_a_finished_run_is_not_redone_and_edits_by_hand_stay(bench: Bench) -> None:
+    run(bench.desk)
+    edited = bench.read(bench.folder.results)
+    edited[0]["result_aftertest"] = "by hand"
+    bench.write(bench.folder.results, edited)
+    bench.cases("forklift", "crane", "another lamp", "ladder")
+    assert run(bench.desk).asked == 2
+    results = [one["result_aftertest"] for one in bench.read(bench.folder.results)]
+    assert results == ["by hand", "a forklift", "a forklift", "a forklift"]
+
+
+@pytest.mark.req("EVAL-1")
+def test_a_changed_prompt_is_run_anew_but_edits_are_not_thrown_away_unasked(bench: Bench) -> None:
+    run(bench.desk)
+    (bench.path / "prompt_a.md").write_text("Say {{product}}")
+    assert run(bench.desk).asked == 3
+    bench.write(bench.folder.results, bench.read(bench.folder.results)[:2])
+    (bench.path / "prompt_a.md").write_text("Speak: {{product}}")
+    with pytest.raises(EvalloomError, match=r"edited by hand since.*--redo.*\[edited_by_hand\]"):
+        run(bench.desk)
+    assert run(bench.desk, redo=True).asked == 3
+
+
+def test_results_that_another_tool_made_are_kept(bench: Bench) -> None:
+    bench.write(bench.folder.results, [case(1, "forklift", result_aftertest="made elsewhere")])
+    assert run(bench.desk).asked == 2
+    assert bench.read(bench.folder.results)[0]["result_aftertest"] == "made elsewhere"
+
+
+def test_invalid_cases_are_refused_before_anything_is_paid_for(bench: Bench) -> None:
+    bench.write(bench.folder.cases, [case(1, "a"), case(1, "b", test_category="happy")])
+    with pytest.raises(Invalid) as fault:
+        run(bench.desk)
+    assert {"duplicate_id", "bad_test_category"} <= {finding.code for finding in fault.value.findings}
+    assert bench.calls() == 0
+
+
+def test_a_step_names_the_one_before_it(bench: Bench) -> None:
+    bench.folder.cases.unlink()
+    with pytest.raises(EvalloomError, match=r"evalloom prompt-eval generate .*\[step_missing\]"):
+        run(bench.desk)
+    with pytest.raises(EvalloomError, match=r"evalloom prompt-eval run .*\[step_missing\]"):
+        score(bench.desk)
+    bench.folder.plan.unlink()
+    with pytest.raises(EvalloomError, match=r"\[no_plan\]"):
+        assert bench.desk
+
+
+# -- score --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-6", "EVAL-7", "EVAL-11")
+def test_score_joins_rules_and_judge_and_writes_json_and_the_one_csv(bench: Bench) -> None:
+    bench.script("judge", [{"match": '"TC002"', "answer": verdict(1, total_score=99)}, {"answer": verdict()}])
+    run(bench.desk)
+    found = score(bench.desk)
+    first, second, _ = bench.read(bench.folder.scored)
+    assert (first["total_score"], first["avg_tp_score"], second["total_score"]) == (9, 3.0, 7)
+    assert first["TP1_score"] == 3 and "10 characters" in first["TP1_reason"]
+    assert list(bench.rows()[0]) == columns(["TP1", "TP2", "TP_safety"])
+    assert [row["is_bad_case"] for row in bench.rows()] == ["NO", "YES", "NO"]
+    assert bench.folder.prompt_b.is_file() and not found.incomplete
+
+
+@pytest.mark.req("EVAL-6")
+def test_a_faulty_answer_is_asked_for_again_with_the_fault_named(bench: Bench) -> None:
+    again = {"match": {"contains": "TP2_score: expected the integer 1, 2 or 3, got '3/3'"}, "answer": verdict(2)}
+    bench.script("judge", [again, {"answer": verdict("3/3")}])
+    run(bench.desk)
+    assert not score(bench.desk).incomplete
+    assert [row["TP2_score"] for row in bench.rows()] == ["2", "2", "2"]
+
+
+@pytest.mark.req("EVAL-6")
+def test_what_stays_faulty_is_incomplete_and_never_guessed(bench: Bench) -> None:
+    bench.script(
+        "judge", [{"match": '"TC001"', "answer": verdict(5)}, {"match": '"TC002"', "answer": verdict(None, 1)}]
+    )
+    run(bench.desk)
+    found = score(bench.desk)
+    assert [case.missing for case in found.incomplete] == [("TP2",), ("TP2",), ("TP2", "TP_safety")]
+    first, second, third = bench.rows()
+    assert first["TP2_score"] == "" and first["TP_safety_score"] == "3" and first["is_bad_case"] == ""
+    totals = ("total_score", "max_score", "avg_tp_score", "score_pct")
+    assert [row[name] for row in (first, second) for name in totals] == [""] * 8
+    assert second["is_bad_case"] == "YES" and second["overall_comment"] == "[scoring incomplete: TP2] Fine."
+    # Nobody answers for the third: the script has no rule for it.
+    assert third["overall_comment"].startswith("[scoring incomplete: TP2, TP_safety] The evaluator gave no answer")
+    assert third["TP1_score"] == "3" and "no rule" in found.faults["TC003"]
+
+
+@pytest.mark.req("EVAL-1")
+def test_only_what_is_incomplete_is_scored_again(bench: Bench) -> None:
+    bench.script("judge", [{"match": '"TC001"', "answer": verdict(5)}, {"answer": verdict()}])
+    run(bench.desk)
+    score(bench.desk)
+    edited = bench.read(bench.folder.scored)
+    edited[1]["TP2_score"] = 1
+    bench.write(bench.folder.scored, edited)
+    assert score(bench.desk).asked == 1
+    # An edit by hand stays, and its totals are computed here.
+    assert [row["total_score"] for row in bench.rows()] == ["", "7", "9"]
+    bench.script("judge", [{"answer": verdict(2)}])
+    with pytest.raises(EvalloomError, match=r"\[edited_by_hand\]"):
+        score(bench.desk)
+    assert score(bench.desk, redo=True).asked == 3
+    assert [row["total_score"] for row in bench.rows()] == ["8", "8", "8"]
+
+
+@pytest.mark.req("EVAL-9")
+def test_a_failed_run_is_in_the_table_with_its_reason_and_is_not_judged(bench: Bench) -> None:
+    bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "a lamp"}])
+    run(bench.desk)
+    score(bench.desk)
+    row = bench.rows()[1]
+    assert (row["result_preview"], row["run_status"], row["TP1_score"], row["TP2_reason"]) == (
+        "[NULL]",
+        "failed",
+        "",
+        "",
+    )
+    assert [row[name] for name in ("total_score", "max_score", "avg_tp_score", "score_pct")] == ["0", "9", "0.00", "0%"]
+    assert row["is_bad_case"] == "YES" and "400" in row["overall_comment"]
+    assert bench.calls() == 3 + 2
+
+
+@pytest.mark.req("EVAL-6")
+def test_a_plan_of_rules_alone_needs_no_judge_and_no_llm_at_all(bench: Bench) -> None:
+    bench.plan([POINTS[0], {"id": "TP2", "name": "json", "criticality": "core", "rule": "json_valid"}])
+    bench.write(bench.folder.results, [case(1, "a", result_aftertest="{}"), case(2, "b", result_aftertest="x" * 31)])
+    (bench.path / "evalloom.yaml").write_text("{}")
+    found = score(bench.desk)
+    assert [one.total for one in found.cases] == [6, 2] and bench.calls() == 0
+    assert [one.comment for one in found.cases] == ["Every rule holds.", "Below 3: TP1 1, TP2 1."]
+
+
+@pytest.mark.req("EVAL-6")
+def test_a_result_that_is_an_object_or_was_not_run_is_refused_by_name(bench: Bench) -> None:
+    bench.write(bench.folder.results, [case(1, "a", result_aftertest={"a": 1}), case(2, "b")])
+    with pytest.raises(Invalid) as fault:
+        score(bench.desk)
+    codes = {(finding.case_id, finding.code) for finding in fault.value.findings}
+    assert codes == {("TC001", "bad_result"), ("TC002", "no_result_yet")}
+
+
+@pytest.mark.req("EVAL-1")
+def test_prompt_b_follows_the_plan_until_somebody_edits_it(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    bench.plan([*POINTS, {**POINTS[1], "id": "TP3", "name": "brief"}])
+    bench.script("judge", [{"answer": verdict(TP3_score=3, TP3_reason="'forklift'")}])
+    assert not score(bench.desk).incomplete and "### TP3 · brief" in bench.folder.prompt_b.read_text()
+    bench.folder.prompt_b.write_text("Score TP2 and TP_safety of {{result_aftertest}}")
+    score(bench.desk)
+    assert bench.folder.prompt_b.read_text().startswith("Score TP2")
+    assert any("does not name TP3" in warning for warning in bench.warnings)
+
+
+@pytest.mark.req("EVAL-16")
+def test_repeated_scoring_shows_the_noise_of_the_judge(bench: Bench) -> None:
+    bench.script(
+        "judge", [{"match": '"TC001"', "answers": [verdict(3), verdict(2), verdict(3)]}, {"answer": verdict()}]
+    )
+    run(bench.desk)
+    score(bench.desk, repeat=3)
+    repeats = bench.read(bench.folder.repeats)
+    assert [one["TP2"] for one in repeats["TC001"]] == [3, 2, 3]
+    assert bench.rows()[0]["TP2_score"] == "3"
+    edited = bench.read(bench.folder.scored)
+    edited[0]["TP2_score"] = 1
+    bench.write(bench.folder.scored, edited)
+    assert [case.marks["TP2"].score for case in score(bench.desk, repeat=2).cases] == [1, 3, 3]
+    steps.report(bench.folder)
+    assert "noise" in bench.folder.report.read_text("utf-8").lower()
+
+
+@pytest.mark.req("EVAL-16")
+def test_a_table_that_people_have_written_in_is_put_aside_and_not_lost(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    lines = bench.folder.table.read_text("utf-8").splitlines()
+    reviewed = [lines[0] + ',"human_TP2_score"', lines[1] + ',"2"', *(line + ',""' for line in lines[2:])]
+    bench.folder.table.write_text("\n".join(reviewed) + "\n", "utf-8")
+    score(bench.desk)
+    aside = bench.folder.path / "final_scored_results.reviewed.csv"
+    assert aside.read_text("utf-8").splitlines() == reviewed and "human" not in bench.folder.table.read_text("utf-8")
+    assert any("review_put_aside" in warning for warning in bench.warnings)
+
+
+# -- report -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-14")
+def test_the_report_needs_only_the_scored_results(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    for path in (bench.folder.plan, bench.folder.cases, bench.folder.results, bench.folder.prompt_b):
+        path.unlink()
+    found = steps.report(bench.folder)
+    assert found.scorecard.cases == 3 and found.scorecard.pass_rate == 1.0
+    assert "TP\\_safety" in bench.folder.report.read_text("utf-8")
+    assert bench.folder.page.read_text("utf-8").lstrip().lower().startswith("<!doctype html>")
+
+
+def test_incomplete_scores_are_told_in_the_report(bench: Bench) -> None:
+    bench.script("judge", [{"match": '"TC001"', "answer": verdict(5)}, {"answer": verdict()}])
+    run(bench.desk)
+    score(bench.desk)
+    found = steps.report(bench.folder)
+    assert (found.scorecard.scored, found.scorecard.incomplete) == (2, 1)
+
+
+# -- plan and generate --------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-1", "EVAL-3")
+def test_a_plan_beside_the_prompt_is_taken_over_and_then_kept(bench: Bench) -> None:
+    bench.folder.plan.rename(bench.path / "test_plan.yaml")
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    assert found.how.endswith("test_plan.yaml") and bench.desk.prompt.text == PROMPT
+    bench.plan(POINTS[:2])
+    again = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    assert (again.how, len(again.plan.points)) == ("kept", 2) and again.differs
+    assert len(steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(), redo=True).plan.points) == 3
+
+
+@pytest.mark.req("EVAL-3")
+def test_without_a_plan_a_model_drafts_one(bench: Bench) -> None:
+    bench.folder.plan.unlink()
+    plan = {"test_points": POINTS, "dimensions": {"happy_path": 2}}
+    bench.script("answers", [{"match": "Task: draft a test plan", "answer": json.dumps(plan)}])
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    assert found.how == "drafted" and found.plan.ids == ("TP1", "TP2", "TP_safety")
+    assert bench.desk.prompt.text == PROMPT
+
+
+@pytest.mark.req("EVAL-4")
+def test_generate_adds_only_what_the_plan_lacks_and_ids_stay(bench: Bench) -> None:
+    assert steps.make_cases(bench.desk).added == 0
+    bench.plan(POINTS, happy_path=4)
+    new = {"test_description": "A ladder.", "eval_type": "quantitative", "input": {"product": "step ladder, 3 m"}}
+    bench.script("answers", [{"match": "Task: write test cases", "answer": json.dumps({"cases": [new]})}])
+    before = bench.read(bench.folder.cases)
+    found = steps.make_cases(bench.desk)
+    after = bench.read(bench.folder.cases)
+    assert found.added == 1 and after[:3] == before and after[3]["test_id"] == "TC004"
+
+
+@pytest.mark.req("EVAL-4")
+def test_a_shortfall_is_told_and_what_there_is_is_kept(bench: Bench) -> None:
+    bench.plan(POINTS, happy_path=4, i18n=2)
+    found = steps.make_cases(bench.desk)
+    assert found.shortfalls == {"happy_path": 1, "i18n": 2} and len(bench.read(bench.folder.cases)) == 3
