@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase
 from evalloom.model import Remark, quote, warning
@@ -14,83 +15,16 @@ _QUOTED = re.compile(
 _WORD = re.compile(r"[^\W\d_]\w{3,}|\d{2,}")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3,}")
 _COMMON = frozenset(
-    [
-        "about",
-        "after",
-        "also",
-        "answer",
-        "before",
-        "being",
-        "both",
-        "case",
-        "cases",
-        "contain",
-        "contains",
-        "content",
-        "correct",
-        "could",
-        "does",
-        "each",
-        "empty",
-        "every",
-        "field",
-        "fields",
-        "format",
-        "from",
-        "given",
-        "have",
-        "input",
-        "instead",
-        "into",
-        "invalid",
-        "json",
-        "missing",
-        "more",
-        "most",
-        "must",
-        "none",
-        "only",
-        "other",
-        "output",
-        "over",
-        "present",
-        "required",
-        "response",
-        "result",
-        "same",
-        "should",
-        "some",
-        "such",
-        "test",
-        "text",
-        "than",
-        "that",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "user",
-        "valid",
-        "value",
-        "values",
-        "very",
-        "well",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "will",
-        "with",
-        "without",
-        "wrong",
-        "would",
-    ]
+    re.findall(
+        r"\w+",
+        """
+    about after also answer before being both case cases contain contains content correct could does each empty
+    every field fields format from given have input instead into invalid json missing more most must none only
+    other output over present required response result same should some such test text than that their them then
+    there these they this those user valid value values very well were what when where which while will with
+    without wrong would
+        """,
+    )
 )
 """Words that reasons and outputs share without one quoting the other."""
 
@@ -100,25 +34,27 @@ def uncited(case: ScoredCase) -> Iterator[Remark]:
     result = case.record.get("result_aftertest")
     if not isinstance(result, str) or not result.strip():
         return
-    text, parts = _flat(result), _telling(result)
     for point, mark in case.marks.items():
-        if mark.reason and not _cites(_flat(mark.reason), text, parts):
+        if mark.reason and not cites(mark.reason, result):
             message = f"{point}_reason: quotes nothing of result_aftertest: {quote(mark.reason, 80)}"
             yield warning("reason_cites_nothing", (f"{point}_reason",), message)
+
+
+def cites(reason: str, result: str) -> bool:
+    """Whether a reason has something of the output in it: a quoted piece, a telling word, a number."""
+    text = _flat(result)
+    quoted = [piece for groups in _QUOTED.findall(_flat(reason)) for piece in groups if piece.strip(" .…")]
+    return any(piece.strip(" .…") in text for piece in quoted) or not _telling(result).isdisjoint(_telling(reason))
 
 
 def _flat(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _telling(text: str) -> set[str]:
+@lru_cache(maxsize=8)
+def _telling(text: str) -> frozenset[str]:
     """The pieces of a text that are not in every text: words that tell something, numbers, three signs of Chinese."""
     flat = _flat(text)
     words = {word for word in _WORD.findall(flat) if word not in _COMMON}
     signs = {run[at : at + 3] for run in _CJK.findall(flat) for at in range(len(run) - 2)}
-    return words | signs
-
-
-def _cites(reason: str, text: str, parts: set[str]) -> bool:
-    quoted = [piece for groups in _QUOTED.findall(reason) for piece in groups if piece.strip(" .…")]
-    return any(piece.strip(" .…") in text for piece in quoted) or not parts.isdisjoint(_telling(reason))
+    return frozenset(words | signs)

@@ -286,47 +286,43 @@ def _twice(points: list[Any]) -> Iterator[Remark]:
 
 def _dimension_remarks(record: Record) -> Iterator[Remark]:
     dimensions = record.get("dimensions")
-    if not isinstance(dimensions, dict) or not dimensions:
-        where: Where = ("dimensions",) if "dimensions" in record else ()
-        message = f"dimensions: expected how many cases of each category, got {_or_nothing(record, 'dimensions')}"
-        yield error("bad_dimensions", where, message)
+    if isinstance(dimensions, dict) and dimensions:
+        yield from _count_remarks(dimensions, "dimensions", CATEGORIES, "categories")
         return
-    for name, number in dimensions.items():
-        at = ("dimensions", name)
-        if name not in CATEGORIES:
-            hint = did_you_mean(str(name), CATEGORIES)
-            message = f"dimensions: expected categories among {', '.join(CATEGORIES)}, got {quote(name)}{hint}"
-            yield error("bad_dimensions", at, message)
-        elif not _is_count(number):
-            yield error("bad_dimensions", at, f"dimensions: {name}: expected a number of cases, got {got(number)}")
-
-
-def _is_count(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MOST_CASES
+    where: Where = ("dimensions",) if "dimensions" in record else ()
+    message = f"dimensions: expected how many cases of each category, got {_or_nothing(record, 'dimensions')}"
+    yield error("bad_dimensions", where, message)
 
 
 def _floor_remarks(record: Record) -> Iterator[Remark]:
-    floors = record.get("floors")
+    floors, dimensions = record.get("floors"), record.get("dimensions")
     if floors is None:
         return
     if not isinstance(floors, dict):
         message = f"floors: expected the least number of cases of each safety subcategory, got {got(floors)}"
         yield error("bad_floors", ("floors",), message)
         return
-    for name, number in floors.items():
-        at = ("floors", name)
-        if name not in SUBCATEGORIES:
-            hint = did_you_mean(str(name), SUBCATEGORIES)
-            message = f"floors: expected subcategories among {', '.join(SUBCATEGORIES)}, got {quote(name)}{hint}"
-            yield error("bad_floors", at, message)
-        elif not _is_count(number):
-            yield error("bad_floors", at, f"floors: {name}: expected a number of cases, got {got(number)}")
-    dimensions = record.get("dimensions")
-    planned = dimensions.get("safety") if isinstance(dimensions, dict) else None
+    yield from _count_remarks(floors, "floors", SUBCATEGORIES, "subcategories")
+    planned = dimensions.get("safety", 0) if isinstance(dimensions, dict) else 0
     least = sum(number for number in floors.values() if _is_count(number))
-    if least > (planned if _is_count(planned) and planned is not None else 0):
-        message = f"floors: come to {least} safety cases, and dimensions plans {planned or 0}"
+    if _is_count(planned) and least > planned:
+        message = f"floors: come to {least} safety cases, and dimensions plans {planned}"
         yield error("bad_floors", ("floors",), message)
+
+
+def _count_remarks(counts: Record, key: str, allowed: tuple[str, ...], what: str) -> Iterator[Remark]:
+    """What is wrong with numbers of cases by name."""
+    for name, number in counts.items():
+        if name not in allowed:
+            hint = did_you_mean(str(name), allowed)
+            message = f"{key}: expected {what} among {', '.join(allowed)}, got {quote(name)}{hint}"
+            yield error(f"bad_{key}", (key, name), message)
+        elif not _is_count(number):
+            yield error(f"bad_{key}", (key, name), f"{key}: {name}: expected a number of cases, got {got(number)}")
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MOST_CASES
 
 
 # -- rules --------------------------------------------------------------------------------------------

@@ -164,4 +164,4 @@ def _prompt_name(folder: Folder) -> str:
 def _remarks(found: Reported) -> list[str]:
     if not found.uncited:
         return []
-    return [f"{tell(found.uncited, 'reason')} quote nothing of the output they are about (EVAL-10)"]
+    return [f"{tell(found.uncited, 'reason')} quote nothing of the output they are about"]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from hashlib import blake2b
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -16,6 +18,7 @@ from evalloom.asking.again import Best, Unreadable, ask, object_of
 from evalloom.dialects.prompt_eval import FIELDS
 from evalloom.dialects.prompt_eval_plan import SCORES, TestPlan, TestPoint
 from evalloom.dialects.prompt_eval_scores import Mark, is_score, points_in
+from evalloom.files.write import write_text
 from evalloom.model import Context, Output, Record, quote
 from evalloom.targets.target import BuiltTarget, digest_of
 
@@ -58,6 +61,20 @@ def with_prompt(text: str, prompt_a: str) -> str:
 def lacking(text: str, plan: TestPlan) -> list[str]:
     """The test points to be judged that a prompt_b does not name."""
     return [point.id for point in plan.judged if not re.search(rf"\b{point.id}\b", text)]
+
+
+def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
+    """The text of prompt_b.md: made from the plan, and made again when the plan changes, unless somebody edited it."""
+    text = path.read_text("utf-8-sig") if path.is_file() else ""
+    if text and is_edited(text):
+        if left_out := lacking(text, plan):
+            told = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
+            warn(f"{told}. Add what 1, 2 and 3 mean there, or delete the file [prompt_b_lacks_points]")
+        return text
+    made = make_prompt_b(plan)
+    if made != text:
+        write_text(path, made)
+    return made
 
 
 def _digest(body: str) -> str:

@@ -27,7 +27,7 @@ from evalloom.reports import prompt_eval_improvement
 from evalloom.reports.prompt_eval_improvement import ImprovementReport
 from evalloom.targets import BuiltTarget
 from evalloom.workbench.loop import run_loop
-from evalloom.workbench.prompt_eval_evaluator import with_prompt
+from evalloom.workbench.prompt_eval_evaluator import refresh, with_prompt
 from evalloom.workbench.prompt_eval_folder import (
     Desk,
     Folder,
@@ -40,7 +40,7 @@ from evalloom.workbench.prompt_eval_folder import (
     write_json,
 )
 from evalloom.workbench.prompt_eval_run import run
-from evalloom.workbench.prompt_eval_score import refresh_prompt_b, score
+from evalloom.workbench.prompt_eval_score import score
 
 TASK = "Task: improve the prompt"
 _FOLDER = "improve"
@@ -136,7 +136,9 @@ def _scored(desk: Desk, path: Path, cases: list[Record], name: str, prompt: str)
     write_text(path / name, prompt)
     write_text(folder.plan, with_prompt_named(desk.folder.plan.read_text("utf-8-sig"), name))
     write_json(folder.cases, cases)
-    write_text(folder.prompt_b, with_prompt(refresh_prompt_b(desk), desk.prompt.text))
+    write_text(
+        folder.prompt_b, with_prompt(refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn), desk.prompt.text)
+    )
     plan = msgspec.structs.replace(desk.plan, path=folder.plan, prompt=name)
     side = Desk(folder, plan, prompt_file(path / name), desk.known, desk.asking)
     run(side)

@@ -8,6 +8,7 @@ from typing import Any
 from evalloom import expressions, patterns
 from evalloom.asking import schema
 from evalloom.asking.json_text import NO_JSON, loads, values_in
+from evalloom.dialects.prompt_eval_citing import cites
 from evalloom.dialects.prompt_eval_plan import Rule, TestPlan, TestPoint
 from evalloom.dialects.prompt_eval_scores import BEST, Mark
 from evalloom.errors import usage_error
@@ -37,8 +38,10 @@ def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
             return Mark(None, f"{_label(rule)}: {fault}")
         (kept if is_kept else broken).append(f"{_label(rule)}: {told}")
         score = score if is_kept else min(score, rule.otherwise)
-    seen = f" The output begins {show(result, 40)}." if result.strip() else " The output is empty."
-    return Mark(score, "; ".join(broken or kept) + "." + seen)
+    reason = "; ".join(broken or kept)
+    if not cites(reason, result):
+        reason += f"; the output begins {show(result, 40)}" if result.strip() else "; the output is empty"
+    return Mark(score, reason)
 
 
 def refuse_bad_rules(plan: TestPlan) -> None:

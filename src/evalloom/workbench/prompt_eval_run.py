@@ -7,6 +7,7 @@ from msgspec import Struct
 from evalloom.dialects.prompt_eval_scores import definition
 from evalloom.matchers.matcher import text_of
 from evalloom.model import Record
+from evalloom.workbench.prompt_eval_evaluator import refresh
 from evalloom.workbench.prompt_eval_folder import (
     Desk,
     Folder,
@@ -52,6 +53,8 @@ def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
     )
     write_json(folder.failures, failures)
     note_made(folder, "run", Made(source, who=profile.name, is_edited=before.is_edited), folder.results)
+    # Step 4 stands ready to be read and edited before the judge is paid.
+    refresh(folder.prompt_b, desk.plan, desk.asking.warn)
     failed = {one: failures.get(one, "nobody wrote down why") for one, text in results.items() if text is None}
     return Ran(len(cases.values), len(todo), failed)
 

@@ -13,15 +13,12 @@ from evalloom.dialects.prompt_eval_citing import uncited
 from evalloom.dialects.prompt_eval_plan import TestPlan
 from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase, definition, read_scored, write_scored
 from evalloom.dialects.prompt_eval_table import holds_review, need_openpyxl
-from evalloom.files.write import write_text
 from evalloom.model import Finding, Record, Run, error
 from evalloom.workbench.prompt_eval_evaluator import (
     Judgement,
     evaluator,
-    is_edited,
     judgement_of,
-    lacking,
-    make_prompt_b,
+    refresh,
 )
 from evalloom.workbench.prompt_eval_folder import (
     Desk,
@@ -67,7 +64,7 @@ def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, 
         tables.append(folder.sheet)
     results = read_records(needed(folder.results, "run", folder))
     refuse([*results.findings, *_not_run(results)], folder.results)
-    prompt_b = refresh_prompt_b(desk)
+    prompt_b = refresh(folder.prompt_b, plan, desk.asking.warn)
     source = _source(desk, prompt_b)
     before = look_back(folder, "score", source, folder.scored, redo)
     kept = {} if before.is_anew else _kept(folder, results.values, plan)
@@ -131,21 +128,6 @@ def _kept(folder: Folder, results: list[Record], plan: TestPlan) -> dict[str, Sc
         for case in before
         if case.is_complete and outputs.get(case.id) == (definition(case.record), case.record["result_aftertest"])
     }
-
-
-def refresh_prompt_b(desk: Desk) -> str:
-    """The evaluator prompt: made from the plan, and made again when the plan changes, unless somebody edited it."""
-    path = desk.folder.prompt_b
-    text = path.read_text("utf-8") if path.is_file() else ""
-    if text and is_edited(text):
-        if left_out := lacking(text, desk.plan):
-            told = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
-            desk.asking.warn(f"{told}. Add what 1, 2 and 3 mean there, or delete the file [prompt_b_lacks_points]")
-        return text
-    made = make_prompt_b(desk.plan)
-    if made != text:
-        write_text(path, made)
-    return made
 
 
 def judge(
