@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analyse.prompt_eval import Scorecard, Tally, scorecard
+from evalloom.analyse.prompt_eval import Scorecard, Tally, scorecard, unknown_points
 from evalloom.dialects.prompt_eval_plan import TestPoint
 from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase
 
@@ -259,3 +259,9 @@ def test_figures_add_up(drawn: list[Any]) -> None:
     for place, one in enumerate(card.points):
         assert sum((row.tallies[place] for row in card.categories), Tally()) == one.tally
         assert one.tally.cases + sum(mark.marks[one.id].score is None for mark in cases) == card.cases
+
+
+def test_test_points_that_no_plan_knows_are_counted() -> None:
+    marks = ({"TP1_score": 1, "TP9_score": 2, "TP9_reason": "x"}, {"TP9_reason": "x"}, {"TP8_score": None})
+    cases = [ScoredCase({"result_aftertest": "x", **one}, {}) for one in marks]
+    assert unknown_points(cases, [TestPoint("TP1", "")]) == {"TP9": 2, "TP8": 1}

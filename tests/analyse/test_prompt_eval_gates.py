@@ -61,7 +61,11 @@ def test_incomplete_scores_forbid_it_and_count_on_neither_side() -> None:
     before = cases(*[(1, 2, 3)] * 9, (3, 3, 3))
     after = cases(*[(3, 3, 3)] * 9, (None, 3, 3))
     found = judge_candidate(before, after, POINTS)
-    assert failing(found) == ["scored"] and found.passing.before == 0
+    assert failing(found) == ["scored"] and found.passing.before == 0 and "candidate: TC010 not" in found.gates[0].found
+    assert (
+        failing(judge_candidate(after, before, POINTS)) != []
+        and failing(judge_candidate(after, after, POINTS))[0] == "scored"
+    )
 
 
 def test_a_plan_without_core_points_promotes_nothing() -> None:

@@ -41,12 +41,14 @@ def test_the_answer_with_the_fewest_faults_counts_and_of_equals_the_last() -> No
     assert asked("a", "b", "c")[0].answer == "c"
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', '```json\n{"a": 1}\n```', 'Here: {"a": 1}'])
+@pytest.mark.parametrize("text", ['{"a": 1}', '```json\n{"a": 1}\n```', ' \ufeff{"a": 1}\n'])
 def test_one_object_is_found(text: str) -> None:
     assert object_of(text) == {"a": 1}
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "3", '{"a": 1} {"a": 2}', '[1] {"a": 1}', "no JSON"])
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "3", '{"a": 1} {"a": 2}', 'Here: {"a": 1}', '```\n{"a": 1}\n```!', "no JSON"]
+)
 def test_anything_else_is_unreadable(text: Any) -> None:
     with pytest.raises(Unreadable, match="one JSON object"):
         object_of(text)

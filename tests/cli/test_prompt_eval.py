@@ -46,7 +46,7 @@ def test_all_gives_every_artifact_offline(evalloom: Any, example: Path) -> None:
     done = evalloom("prompt-eval", "all", "example/prompt_a.md")
     assert done.returncode == 1, done.stderr  # one run of the example fails on purpose
     assert {path.name for path in example.iterdir()} >= ARTIFACTS
-    assert "36 cases, 36 run now, 1 run failed" in done.stdout and "pass rate 72%" in done.stdout
+    assert "36 cases, 36 run now, 1 run failed" in done.stdout and "pass rate 72 %" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("Next: open prompt-eval-results/final_report.html")
 
 

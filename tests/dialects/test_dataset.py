@@ -56,3 +56,20 @@ def test_a_name_that_no_record_has_is_an_error(tmp_path: Path) -> None:
     checked = check(tmp_path, "a.jsonl", '{"id": "a", "question": "x"}\n', mapping="query=qestion")
     assert ("map_unknown_field", 0) in codes(checked)
     assert "Did you mean 'question'?" in str(checked.findings)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "expected"),
+    [
+        ('{"summary": 1, "whatever": [{"test_id": "TC001"}]}', "prompt-eval", True),
+        ('{"prompt": "p.md", "test_points": [{"id": "TP1"}]}', "prompt-eval", True),
+        ('{"test_id": "TC001", "input": {"items": [{"a": 1}]}}', "prompt-eval", False),
+        ('{"documents": [{"a": 1}], "question": "x"}', "replay", False),
+        ('{"results": [{"test_id": "TC001", "test_category": "i18n"}]}', "", False),
+        ('{"results": [{"test_id": "TC001", "outcome": "passed"}]}', "", True),
+    ],
+)
+def test_a_wrapper_that_cannot_be_opened_is_said_to_be_one(
+    tmp_path: Path, text: str, dialect: str, expected: bool
+) -> None:
+    assert (("not_a_dataset", 0) in codes(check(tmp_path, "w.json", text, dialect))) is expected

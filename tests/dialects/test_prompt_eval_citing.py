@@ -43,6 +43,11 @@ def test_a_reason_that_quotes_nothing_is_a_warning(reason: str) -> None:
     assert warned(reason)
 
 
+def test_a_short_output_may_be_quoted_as_a_word() -> None:
+    assert not warned("The answer Yes is right.", "Yes.") and not warned("It answers 7 correctly.", "7")
+    assert warned('It is not "e".', "The sky is blue.") and warned("Nothing to say.", "7")
+
+
 def test_of_an_empty_output_nothing_can_be_quoted() -> None:
     assert not warned("There is nothing.", " ") and not warned("It failed.", None)
 

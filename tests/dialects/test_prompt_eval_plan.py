@@ -1,6 +1,5 @@
 """A test plan is read strictly: every fault at its place, all of them at once."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -160,13 +159,6 @@ def test_a_plan_gets_another_prompt_and_keeps_the_rest(text: str) -> None:
     changed = with_prompt_named(text, "new: prompt.md")
     assert 'prompt: "new: prompt.md"\n' in changed and changed.count("prompt:") == 1
     assert all(line in changed for line in text.splitlines() if line.startswith(("#", "dimensions", "a")))
-
-
-def test_a_plan_in_json_gets_another_prompt_too() -> None:
-    assert json.loads(with_prompt_named('{"dimensions": {"i18n": 1}}', "b.md")) == {
-        "prompt": "b.md",
-        "dimensions": {"i18n": 1},
-    }
 
 
 def test_a_plan_of_a_record_is_the_plan_of_its_file() -> None:

@@ -15,6 +15,7 @@ from evalloom.dialects.prompt_eval_scores import read_scored
 from evalloom.dialects.prompt_eval_table import (
     cells,
     columns,
+    header_findings,
     holds_review,
     neutralised,
     original,
@@ -248,7 +249,9 @@ def test_the_linter_reads_the_table_and_finds_nothing_wrong(tmp_path: Path) -> N
     path = tmp_path / "final_scored_results.csv"
     path.write_text(csv_text([{**row, "test_description": "'-1 is an edge"} for row in rows]), encoding="utf-8")
     dataset = Dataset(source_of(path))
-    assert (dataset.dialect.name, validate(dataset).findings) == ("prompt-eval", [])
+    findings = [(finding.code, finding.severity) for finding in validate(dataset).findings]
+    assert (dataset.dialect.name, findings) == ("prompt-eval", [("table_as_source", "info")])
+    assert dataset.is_scored_table
     first, second = (case for case in Dataset(source_of(path)).cases() if isinstance(case, Case))
     assert first.raw["test_description"] == "-1 is an edge"
     assert (first.raw["TP1_score"], first.raw["avg_tp_score"], first.raw["result_preview"]) == (3, 2.67, '{"a": 1}')
@@ -260,12 +263,66 @@ def test_scores_that_a_spreadsheet_changed_are_read_and_wrong_ones_named(tmp_pat
     assert read_row({"TP1_score": "3.0", "TP1_reason": "", "TP2_score": " 2 "}) == {"TP1_score": 3, "TP2_score": 2}
     path = tmp_path / "table.csv"
     path.write_text(csv_text([{**row_of(), "TP1_score": "3/3"}]), encoding="utf-8")
-    assert [finding.code for finding in validate(Dataset(source_of(path))).findings] == ["bad_score"]
+    assert codes(path) == ["bad_score"]
 
 
 def test_a_csv_with_inputs_of_its_own_is_read_as_before(tmp_path: Path) -> None:
     path = tmp_path / "cases.csv"
     row = {"test_id": "TC001", "test_category": "i18n", "input": json.dumps({"q": "a"}), "test_description": "'=1"}
     path.write_text(csv_text([row]), encoding="utf-8")
+    assert not Dataset(source_of(path)).is_scored_table
     (case,) = (case for case in Dataset(source_of(path)).cases() if isinstance(case, Case))
     assert (case.inputs, case.meta["description"]) == ({"q": "a"}, "'=1")
+
+
+def codes(path: Path) -> list[str]:
+    return [finding.code for finding in validate(Dataset(source_of(path))).findings if finding.severity != "info"]
+
+
+@pytest.mark.req("EVAL-7", "EVAL-8")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"total_score": "9"}, ["total_differs"]),
+        ({"max_score": "12", "avg_tp_score": "2.7", "score_pct": "88%"}, ["total_differs"] * 3),
+        ({"avg_tp_score": "2.670", "total_score": "8.0"}, []),
+        ({"is_bad_case": "YES"}, ["total_differs"]),
+        ({"is_bad_case": "yes"}, ["bad_is_bad_case", "total_differs"]),
+        ({"TP1_score": "1"}, ["total_differs"] * 4),
+        (
+            {"TP2_score": "", "TP2_reason": "", "total_score": "", "max_score": "", "avg_tp_score": ""},
+            ["total_differs"],
+        ),
+        ({"run_status": "failed"}, ["total_differs"] * 4),
+    ],
+)
+def test_totals_that_contradict_the_scores_of_their_row_are_named(
+    tmp_path: Path, changes: dict[str, str], expected: list[str]
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(csv_text([{**row_of(test_id="TC001"), **changes}]), encoding="utf-8")
+    assert codes(path) == expected
+
+
+def test_rows_of_failed_and_incomplete_cases_are_in_order(tmp_path: Path) -> None:
+    rows = [row_of(test_id="TC001", result_aftertest=None), row_of(test_id="TC002", TP2_score=None, TP1_score=1)]
+    path = tmp_path / "table.csv"
+    path.write_text(csv_text([*rows, row_of(test_id="TC003", TP2_score=None, TP2_reason="")]), encoding="utf-8")
+    assert codes(path) == []
+
+
+@pytest.mark.req("EVAL-11", "EVAL-12")
+def test_a_header_is_held_against_the_exact_order_of_columns() -> None:
+    right = columns(POINTS)
+    assert list(header_findings([*right, "human_TP1_score", "human_comment"], POINTS)) == []
+    swapped = [*right[:8], right[9], right[8], *right[10:]]
+    wrong = {
+        "column_order": [swapped, ["human_TP1_score", *right], [right[-1], *right[:-1]]],
+        "column_missing": [right[1:]],
+        "raw_column": [["input", *right], [*right, "result_aftertest"]],
+        "unknown_table_column": [[*right, "mine"], [*right, "TP9_score"]],
+    }
+    for code, headers in wrong.items():
+        for header in headers:
+            assert [(one.code, one.severity) for one in header_findings(header, POINTS)] == [(code, "error")]

@@ -21,7 +21,7 @@ dimensions: {happy_path: 300}
 test_points: [{id: TP1, name: apt, criticality: core, anchors: {1: wrong, 2: vague, 3: apt}}]
 """
 PROMPT_B = """\
-{{test_case}} {{result_aftertest}}
+TP1: {{test_case}} {{result_aftertest}}
 say: {"TP1_score": 3, "TP1_reason": "it says 'output'", "overall_comment": "Good."}
 """
 
@@ -33,7 +33,7 @@ def case(number: int) -> dict[str, object]:
         "test_subcategory": "",
         "eval_type": "quantitative",
         "test_description": f"Case {number}.",
-        "input": {"q": f"{number} say: output {number}"},
+        "input": {"q": f"output {number}"},
     }
 
 
@@ -43,6 +43,7 @@ def test_both_steps_go_on_where_they_were_killed(suite: Suite, serve: Callable[.
     suite.settings(server.url)
     suite.cases(["the settings name them, and nobody reads them"])
     suite.write("test_plan.yaml", PLAN)
+    suite.write("prompt.md", "Case {{q}} say: {{q}}")
     suite.write("prompt_b.md", PROMPT_B)
     suite.write("test_cases.json", json.dumps([case(number) for number in range(1, CASES + 1)]))
     for step, answered in (("run", 0), ("score", CASES)):

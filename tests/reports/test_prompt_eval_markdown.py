@@ -110,3 +110,31 @@ def test_any_text_is_shown_as_it_is(text: str, prompt_eval_report: Report, promp
     assert set(rows) <= {2, 3, 4, 5, 7, 10}
     assert text_of(html).count("TC001") == 2
     assert visible(" ".join(f"T{text}".split())) in text_of(html)
+
+
+def test_without_a_plan_it_says_that_nothing_is_core(prompt_eval_report: Report, prompt_eval_case: Case) -> None:
+    points = tuple(TestPoint(one, one, criticality="") for one in ("TP1", "TP2", "TP_safety"))
+    report = prompt_eval_report([prompt_eval_case(1, 1, 3, 3)], points=points, unknown={"TP9": 3, "TP8": 1})
+    text = prompt_eval_markdown.render(report)
+    assert "- no plan: no test point counts as core\n" in text
+    assert "- TP9 is in 3 cases and in no plan; it has no column\n- TP8 is in 1 case and" in text
+    assert "| ❌ | TP1 | TP1 | – | 1 | 1.00 |" in text
+    assert "| Average on core test points | – |" in text
+
+
+def test_commands_can_be_typed_as_they_stand(prompt_eval_report: Report, prompt_eval_case: Case) -> None:
+    report = prompt_eval_report([prompt_eval_case(1), prompt_eval_case(2, 3, 3, 3)], folder="my results/叉车")
+    text = prompt_eval_markdown.render(report)
+    assert "`evalloom prompt-eval run 'my results/叉车' --rerun-failed`" in text
+    made = "evalloom prompt-eval table 'my results/叉车/final_scored_results.json' --for-review -o review.csv"
+    assert f"`{made}`" in text and "`evalloom prompt-eval import-review review.csv 'my results/叉车'`" in text
+    assert "improve" not in text
+
+
+def test_a_score_without_a_reason_is_incomplete_and_in_no_average(prompt_eval_report: Report) -> None:
+    marks = [Mark(3, "why"), Mark(1, ""), Mark(None, "why")]
+    cases = [ScoredCase({"result_aftertest": "x"}, {"TP1": mark}) for mark in marks]
+    core = prompt_eval_report(cases, points=(TestPoint("TP1", "", criticality="core"),))
+    assert "| ❌ | TP1 |  | core | 1 | 3.00 | 0 (0 %) | 0 (0 %) | 1 (100 %) | 2 |" in prompt_eval_markdown.render(core)
+    other = prompt_eval_report(cases, points=(TestPoint("TP1", ""),))
+    assert "| ✅ | TP1 |  | supporting | 1 | 3.00 |" in prompt_eval_markdown.render(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import subprocess
 import sys
@@ -87,14 +88,17 @@ def test_bad_cases_and_missing_scores_catch_the_eye(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("EVAL-13")
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "=cmd|' /C calc'!A0", "123", "#N/A", "1/2"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "=cmd|' /C calc'!A0", "123", "#N/A", "1/2", "'=x", "''tis"]
+)
 def test_a_text_is_a_text_and_never_a_formula(tmp_path: Path, text: str) -> None:
     path = tmp_path / "table.xlsx"
-    sheet, at = saved(path, scored({**CASE, "result_aftertest": text}))
+    sheet, at = saved(path, scored({**BAD, "test_id": text, "result_aftertest": text}))
     cell = sheet[f"{at['result_preview']}2"]
     assert (cell.value, cell.data_type) == (text, "s")
-    assert cell.quotePrefix == (text[0] in "=+-@\t")
-    assert read_table(path).rows[0].value["result_preview"] == text
+    assert cell.quotePrefix == sheet["A2"].quotePrefix == (text[0] in "=+-@\t'")
+    (row,) = read_table(path).rows
+    assert row.value["result_preview"] == row.value["test_id"] == text
 
 
 def test_a_review_has_its_own_columns_with_a_choice_of_scores(tmp_path: Path) -> None:
@@ -155,9 +159,9 @@ def test_a_real_spreadsheet_shows_the_cells_of_the_workbook(tmp_path: Path, requ
     home = f"-env:UserInstallation=file://{tmp_path / 'lo'}"
     command = [soffice, home, "--headless", *options, str(tmp_path / "table.xlsx")]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    shown = read_table(tmp_path / "table.csv")
-    expected = [cells(case, POINTS) for case in cases]
-    assert [list(row.value.values())[: len(columns(POINTS))] for row in shown.rows] == expected
+    with (tmp_path / "table.csv").open(encoding="utf-8", newline="") as stream:
+        shown = list(csv.reader(stream))[1:]
+    assert [row[: len(columns(POINTS))] for row in shown] == [cells(case, POINTS) for case in cases]
 
 
 def test_both_files_hold_the_same_table(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ SOLID = (TEXT | TRICKY).map(str.strip).filter(bool)
 RULES = st.one_of(
     st.sampled_from([Rule("json_valid"), Rule("not_empty", True), Rule("json_valid", None, path="a.b")]),
     st.builds(
-        Rule, st.just("json_schema"), st.dictionaries(TEXT | TRICKY, VALUES, max_size=3), when=st.just("a == 'b'")
+        Rule, st.just("json_schema"), st.dictionaries(TEXT | TRICKY, VALUES, max_size=3), when=st.just("input.a == 'b'")
     ),
     st.builds(
         Rule, st.just("allowed_values"), st.lists(VALUES, min_size=1, max_size=3), otherwise=st.sampled_from([1, 2])

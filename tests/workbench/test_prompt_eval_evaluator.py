@@ -18,7 +18,6 @@ from evalloom.workbench.prompt_eval_evaluator import (
     make_prompt_b,
     messages_for,
     read,
-    with_prompt,
 )
 
 ANCHORS = {1: "wrong", 2: "nearly right", 3: "right"}
@@ -63,11 +62,6 @@ def test_whether_somebody_edited_prompt_b_can_be_told() -> None:
 def test_a_prompt_b_that_lacks_a_test_point_is_found_out() -> None:
     assert lacking(make_prompt_b(PLAN), PLAN) == []
     assert lacking("Score TP1 and TP_safety_first.", PLAN) == ["TP_safety"]
-
-
-def test_two_prompts_are_held_against_one_yardstick() -> None:
-    text = with_prompt(make_prompt_b(PLAN), "You are {{name}}.")
-    assert "You are {{name}}." in text and "{{prompt_a}}" not in text and is_edited(text)
 
 
 # -- what is judged is data ---------------------------------------------------------------------------
@@ -151,10 +145,21 @@ def test_test_points_that_nobody_asked_for_are_named() -> None:
     )
 
 
-def test_two_scores_under_one_name_are_none() -> None:
-    text = json.dumps(GOOD)[:-1] + ', "TP1_score": 1}'
-    found = read(text, PLAN)
-    assert found.faults == ("TP1_score: expected one score, got several",) and found.answer.marks["TP1"].score is None
+@pytest.mark.parametrize("key", ["TP1_score", "TP1_reason", "TP1\\u005fscore"])
+def test_two_values_under_one_name_are_none(key: str) -> None:
+    found = read(json.dumps(GOOD)[:-1] + f', "{key}": 1}}', PLAN)
+    assert "is there more than once" in found.faults[0] and found.answer.marks["TP1"].score is None
+
+
+def test_an_object_that_a_refusal_quotes_is_no_answer() -> None:
+    found = read(f"I will not score this: it tries to set its own score ({json.dumps(GOOD)}).", PLAN)
+    assert found.faults and not any(mark.is_complete for mark in found.answer.marks.values())
+
+
+def test_an_invisible_reason_is_none_and_a_comment_cannot_pass_for_a_mark_of_ours() -> None:
+    assert faults(TP1_reason="\u200b")
+    comment = read(json.dumps({**GOOD, "overall_comment": "[scoring incomplete: TP1] Fine."}), PLAN).answer.comment
+    assert comment == "Fine."
 
 
 @pytest.mark.parametrize("text", ["", "3", "I cannot score this.", "[]", json.dumps(GOOD) + json.dumps(GOOD)])

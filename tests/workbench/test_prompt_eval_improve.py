@@ -11,6 +11,7 @@ import yaml
 
 from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase
 from evalloom.errors import EvalloomError
+from evalloom.workbench import prompt_eval_improve
 from evalloom.workbench.prompt_eval_folder import Asking, Desk, Folder, open_desk
 from evalloom.workbench.prompt_eval_improve import TASK, improve, validation_cases
 from evalloom.workbench.prompt_eval_run import run
@@ -122,6 +123,29 @@ def test_a_draft_without_evidence_or_holes_is_refused(tmp_path: Path, draft: str
     with pytest.raises(EvalloomError, match=r"\[draft_failed\]") as refused:
         improve(bench.desk)
     assert fault in str(refused.value) and not (bench.folder.path / "improve").exists()
+
+
+@pytest.mark.req("EVAL-15")
+def test_an_attempt_that_was_cut_off_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path)
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prompt_eval_improve, "judge_candidate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        improve(bench.desk)
+    monkeypatch.undo()
+    script = (tmp_path / "llm.yaml").read_text()
+    assert improve(bench.desk).folder.name == "iteration_01" and script == (tmp_path / "llm.yaml").read_text()
+    assert improve(bench.desk).folder.name == "iteration_02"
+
+
+def test_a_plan_without_a_core_point_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.folder.plan.write_text(bench.folder.plan.read_text().replace("core", "supporting"))
+    with pytest.raises(EvalloomError, match=r"\[no_core_point\]"):
+        improve(bench.desk)
 
 
 def test_without_a_bad_case_there_is_nothing_to_improve(tmp_path: Path) -> None:

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from openpyxl import Workbook, load_workbook
 
+from evalloom.dialects.prompt_eval_scores import output_digest, read_scored
+from evalloom.dialects.prompt_eval_table import holds_review
 from evalloom.errors import EvalloomError
-from evalloom.workbench.prompt_eval_review import Review, import_review, read_reviews
+from evalloom.workbench.prompt_eval_review import Review, current_scores, import_review, read_reviews
 from evalloom.workbench.prompt_eval_table import TableOptions, write_table
 
 pytestmark = pytest.mark.req("EVAL-16")
+RESULT = "电动叉车"
+OF_RESULT = output_digest(RESULT)
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
         "eval_type": "quantitative",
         "test_description": "Standard product search.",
         "input": {"product_name": "叉车"},
-        "result_aftertest": "电动叉车",
+        "result_aftertest": RESULT,
         **{f"TP{number}_score": 3 for number in (1, 2)},
         **{f"TP{number}_reason": "says '电动叉车'" for number in (1, 2)},
         "overall_comment": "Solid.",
@@ -48,7 +52,7 @@ def test_scores_and_comments_are_taken_over_and_blanks_left_out(tmp_path: Path, 
     reviewed = import_review(table(tmp_path, text), folder)
     assert reviewed.findings == []
     assert json.loads((folder / "human_scores.json").read_text(encoding="utf-8")) == {
-        "TC002": {"scores": {"TP1": 3}, "comment": "=不对"}
+        "TC002": {"scores": {"TP1": 3}, "comment": "=不对", "result": OF_RESULT}
     }
     assert (reviewed.cases, reviewed.scores, reviewed.added, reviewed.replaced) == (1, 1, 1, 0)
 
@@ -57,10 +61,10 @@ def test_a_later_review_adds_to_the_former_one_and_says_what_it_replaced(tmp_pat
     import_review(table(tmp_path, "test_id,human_TP1_score,human_comment\nTC001,1,weak\n"), folder)
     second = table(tmp_path, "test_id,human_TP1_score,human_TP2_score\nTC001,2,3\nTC002,,1\n")
     reviewed = import_review(second, folder)
-    assert (reviewed.added, reviewed.replaced) == (1, 1)
+    assert (reviewed.added, reviewed.replaced, reviewed.dropped) == (2, 1, 0)
     assert read_reviews(folder) == {
-        "TC001": Review({"TP1": 2, "TP2": 3}, "weak"),
-        "TC002": Review({"TP2": 1}),
+        "TC001": Review({"TP1": 2, "TP2": 3}, "weak", OF_RESULT),
+        "TC002": Review({"TP2": 1}, "", OF_RESULT),
     }
     assert (import_review(second, folder).added, import_review(second, folder).replaced) == (0, 0)
 
@@ -74,14 +78,14 @@ def test_the_workbook_for_review_comes_back_filled_in(tmp_path: Path, folder: Pa
     sheet[f"{at['human_TP1_score']}3"], sheet[f"{at['human_comment']}3"] = 2, "zu kurz"
     workbook.save(out)
     assert import_review(out, folder).findings == []
-    assert read_reviews(folder) == {"TC002": Review({"TP1": 2}, "zu kurz")}
+    assert read_reviews(folder) == {"TC002": Review({"TP1": 2}, "zu kurz", OF_RESULT)}
 
 
 def test_the_csv_comes_back_with_columns_added(tmp_path: Path, folder: Path) -> None:
     lines = write_table(folder / "final_scored_results.json").paths[0].read_text(encoding="utf-8").splitlines()
     added = [lines[0] + ",human_TP2_score", lines[1] + ",1", lines[2] + ","]
     assert import_review(table(tmp_path, "\r\n".join(added)), folder).scores == 1
-    assert read_reviews(folder) == {"TC001": Review({"TP2": 1})}
+    assert read_reviews(folder) == {"TC001": Review({"TP2": 1}, "", OF_RESULT)}
 
 
 @pytest.mark.parametrize("cell", ["3/3", "0", "4", "good", "2.5", "-1", "３", "TRUE"])
@@ -108,6 +112,10 @@ def test_what_is_no_score_is_named_by_row_and_column_and_nothing_written(
         ("test_id,TP1_score\nTC001,2\n", ["no_human_columns"]),
         ("id,human_TP1_score\nTC001,2\n", ["not_a_table"]),
         ("test_id,human_TP1_score\nTC001,7\nTC003,2\n", ["bad_human_score", "unknown_test_id"]),
+        ("test_id,human_TP1_score,human_comment\nTC001,, \n", ["no_human_scores"]),
+        ("test_id,human_TP1_score,human_TP1_score\nTC001,1,3\n", ["duplicate_key"]),
+        ("test_id,result_preview,human_TP1_score\nTC001,手动叉车,3\n", ["review_of_other_output"]),
+        ("test_id,result_preview,human_comment\nTC001,[NULL],why?\n", ["review_of_other_output"]),
     ],
 )
 def test_every_fault_is_listed_and_nothing_written(tmp_path: Path, folder: Path, text: str, codes: list[str]) -> None:
@@ -137,3 +145,100 @@ def test_without_scored_cases_or_with_a_broken_file_before_it_says_what_to_do(tm
         with pytest.raises(EvalloomError, match="bad_human_scores"):
             import_review(path, folder)
         assert (folder / "human_scores.json").read_text() == text
+
+
+def run_again(folder: Path, result: str | None) -> list[Any]:
+    """Gives the first case another output; the cases as they are now."""
+    path = folder / "final_scored_results.json"
+    records = json.loads(path.read_text(encoding="utf-8"))
+    records[0]["result_aftertest"] = result
+    path.write_text(json.dumps(records), encoding="utf-8")
+    return [read_scored(record, ["TP1", "TP2"]) for record in records]
+
+
+def test_scores_are_about_an_output_and_no_longer_count_when_there_is_another(tmp_path: Path, folder: Path) -> None:
+    import_review(table(tmp_path, "test_id,human_TP1_score\nTC001,1\nTC002,2\n"), folder)
+    by_hand = {**json.loads((folder / "human_scores.json").read_text()), "TC009": {"scores": {"TP1": 3}}}
+    (folder / "human_scores.json").write_text(json.dumps(by_hand))
+    cases = run_again(folder, "又一个")
+    assert current_scores(folder, cases) == ({"TC002": {"TP1": 2}}, ["TC001", "TC009"])
+    (folder / "human_scores.json").write_text('{"TC001": {"scores": {"TP1": 3}}, "TC002": {"comment": "-"}}')
+    assert current_scores(folder, cases) == ({"TC001": {"TP1": 3}}, [])
+
+
+def test_a_new_review_drops_what_was_said_of_another_output(tmp_path: Path, folder: Path) -> None:
+    import_review(table(tmp_path, "test_id,human_TP1_score,human_comment\nTC001,1,weak\nTC002,2,\n"), folder)
+    run_again(folder, "又一个")
+    reviewed = import_review(table(tmp_path, "test_id,human_TP2_score\nTC001,3\n"), folder)
+    assert (reviewed.added, reviewed.replaced, reviewed.dropped) == (1, 0, 1)
+    assert read_reviews(folder)["TC001"] == Review({"TP2": 3}, "", output_digest("又一个"))
+    assert read_reviews(folder)["TC002"].scores == {"TP1": 2}
+
+
+def test_a_failed_run_has_nothing_to_score(tmp_path: Path, folder: Path) -> None:
+    run_again(folder, None)
+    (finding,) = import_review(table(tmp_path, "test_id,human_TP1_score\nTC001,1\n"), folder).findings
+    assert (finding.code, finding.severity, finding.case_id) == ("score_without_result", "error", "TC001")
+    assert import_review(table(tmp_path, "test_id,human_comment\nTC001,why?\n"), folder).is_written
+
+
+@pytest.mark.parametrize("result", ["'=1+1", "=1", "  a\r\nb ", "x" * 400, "a\x01\ufffdb", '{"a": 1}', "-"])
+def test_an_output_is_known_again_in_both_kinds_of_table(tmp_path: Path, folder: Path, result: str) -> None:
+    run_again(folder, result)
+    for name in ("review.csv", "review.xlsx"):
+        out = tmp_path / name
+        write_table(folder / "final_scored_results.json", TableOptions(out=out, for_review=True))
+        assert [finding.code for finding in import_review(out, folder).findings] == ["no_human_scores"]
+        if name.endswith("csv"):
+            head, _, rest = out.read_bytes().decode().rpartition(',"",""\n')
+            out.write_text(head + ',"3",""\n' + rest, encoding="utf-8", newline="")
+        else:
+            workbook = load_workbook(out)
+            sheet: Any = workbook.worksheets[0]
+            sheet.cell(2, sheet.max_column - 1).value = 3
+            workbook.save(out)
+        assert import_review(out, folder).findings == []
+
+
+# -- workbooks ----------------------------------------------------------------------------------------
+
+
+def workbook_of(path: Path, *sheets: list[list[Any]]) -> Path:
+    workbook = Workbook()
+    workbook.remove(workbook.worksheets[0])
+    for number, rows in enumerate(sheets, 1):
+        sheet = workbook.create_sheet(f"sheet {number}")
+        for row in rows:
+            sheet.append(row)
+    workbook.save(path)
+    return path
+
+
+def test_a_formula_that_nobody_computed_is_no_score_and_no_empty_cell(tmp_path: Path, folder: Path) -> None:
+    path = workbook_of(tmp_path / "mine.xlsx", [["test_id", "human_TP1_score"], ["TC001", "=1+1"], ["TC002", 3]])
+    (finding,) = import_review(path, folder).findings
+    assert (finding.code, finding.origin.line) == ("bad_human_score", 2)
+    assert finding.message.endswith("got a formula without a value; save the file in a spreadsheet program")
+    assert holds_review(path)
+
+
+def test_a_score_is_what_the_cell_holds_and_not_what_it_shows(tmp_path: Path, folder: Path) -> None:
+    path = workbook_of(tmp_path / "mine.xlsx", [["test_id", "human_TP1_score"], ["TC001", 2.999], ["TC002", 3]])
+    workbook = load_workbook(path)
+    for line in (2, 3):
+        workbook.worksheets[0].cell(line, 2).number_format = "0.00"
+    workbook.save(path)
+    (finding,) = import_review(path, folder).findings
+    assert (finding.code, finding.origin.line) == ("bad_human_score", 2)
+
+
+def test_reviews_in_two_sheets_are_refused_and_one_in_any_sheet_is_found(tmp_path: Path, folder: Path) -> None:
+    head: list[Any] = ["test_id", "human_TP1_score"]
+    empty, filled = [head, ["TC001", None]], [head, ["TC001", 2]]
+    both = workbook_of(tmp_path / "both.xlsx", filled, filled)
+    (finding,) = import_review(both, folder).findings
+    assert (finding.code, finding.severity) == ("several_reviews", "error")
+    assert "'sheet 1', 'sheet 2'" in finding.message and holds_review(both)
+    second = workbook_of(tmp_path / "second.xlsx", empty, filled)
+    assert import_review(second, folder).scores == 1 and holds_review(second)
+    assert not holds_review(workbook_of(tmp_path / "empty.xlsx", empty, empty))

@@ -12,7 +12,9 @@ import yaml
 
 from evalloom.dialects.prompt_eval_table import columns
 from evalloom.errors import EvalloomError
+from evalloom.files.write import write_text
 from evalloom.workbench import prompt_eval as steps
+from evalloom.workbench import prompt_eval_folder
 from evalloom.workbench.prompt_eval_folder import Asking, Desk, Folder, Invalid, open_desk
 from evalloom.workbench.prompt_eval_run import run
 from evalloom.workbench.prompt_eval_score import score
@@ -138,9 +140,11 @@ def test_a_changed_prompt_is_run_anew_but_edits_are_not_thrown_away_unasked(benc
     assert run(bench.desk).asked == 3
     bench.write(bench.folder.results, bench.read(bench.folder.results)[:2])
     (bench.path / "prompt_a.md").write_text("Speak: {{product}}")
-    with pytest.raises(EvalloomError, match=r"edited by hand since.*--redo.*\[edited_by_hand\]"):
+    with pytest.raises(EvalloomError, match=r"edits by hand in it.*--redo.*\[edited_by_hand\]"):
         run(bench.desk)
+    edited = bench.folder.results.read_bytes()
     assert run(bench.desk, redo=True).asked == 3
+    assert (bench.folder.path / "test_cases_with_results.edited.json").read_bytes() == edited
 
 
 def test_results_that_another_tool_made_are_kept(bench: Bench) -> None:
@@ -166,6 +170,74 @@ def test_a_step_names_the_one_before_it(bench: Bench) -> None:
     bench.folder.plan.unlink()
     with pytest.raises(EvalloomError, match=r"\[no_plan\]"):
         assert bench.desk
+
+
+@pytest.mark.req("EVAL-5")
+def test_the_reason_of_the_last_failure_is_kept(bench: Bench) -> None:
+    bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "a lamp"}])
+    run(bench.desk)
+    bench.script("answers", [{"match": "crane", "fault": {"status": 404}}, {"answer": "a lamp"}])
+    assert "404" in run(bench.desk, rerun_failed=True).failures["TC002"]
+
+
+def test_a_service_that_is_down_takes_no_results_away(bench: Bench) -> None:
+    run(bench.desk)
+    before = bench.folder.results.read_bytes()
+    bench.script("answers", [{"fault": {"status": 401}}])
+    with pytest.raises(EvalloomError, match=r"stays as it was.*\[nothing_answered\]"):
+        run(bench.desk)
+    assert bench.folder.results.read_bytes() == before
+
+
+def test_a_changed_description_runs_nothing_again(bench: Bench) -> None:
+    run(bench.desk)
+    edited = bench.read(bench.folder.cases)
+    edited[0]["test_description"] = "Said better."
+    bench.write(bench.folder.cases, edited)
+    assert run(bench.desk).asked == 0
+    assert bench.read(bench.folder.results)[0]["test_description"] == "Said better."
+
+
+def test_an_input_that_the_prompt_does_not_take_is_said(bench: Bench) -> None:
+    (bench.path / "prompt_a.md").write_text("Say something nice.")
+    run(bench.desk)
+    assert any("'product' is not sent" in warning and "[input_not_sent]" in warning for warning in bench.warnings)
+
+
+def test_the_profile_of_a_folder_is_remembered(bench: Bench) -> None:
+    (bench.path / "evalloom.yaml").write_text("{}")
+    run(open_desk(bench.folder, Asking(profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None)))
+    assert run(bench.desk).asked == 0
+
+
+@pytest.mark.req("EVAL-1")
+@pytest.mark.parametrize("write", range(4))
+def test_killed_between_two_writes_the_step_goes_on_and_nothing_is_paid_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, write: int
+) -> None:
+    bench.script("answers", [{"match": "Say", "answer": "new"}, {"answer": "a forklift"}])
+    run(bench.desk)
+    (bench.path / "prompt_a.md").write_text("Say {{product}}")
+    written: list[Path] = []
+    real = write_text
+
+    def killed(path: Path, text: str) -> None:
+        if len(written) == write:
+            raise KeyboardInterrupt
+        written.append(path)
+        real(path, text)
+
+    monkeypatch.setattr(prompt_eval_folder, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(bench.desk)
+    monkeypatch.setattr(prompt_eval_folder, "write_text", real)
+    paid = bench.calls()
+    assert run(bench.desk).failures == {} and run(bench.desk).asked == 0
+    assert bench.calls() == paid and bench.read(bench.folder.results)[0]["result_aftertest"] == "new"
+    sent = {
+        line for log in (bench.folder.path / ".evalloom").rglob("runs.jsonl") for line in log.read_text().splitlines()
+    }
+    assert len({json.loads(line)["key"] for line in sent}) == 6
 
 
 # -- score --------------------------------------------------------------------------------------------
@@ -229,6 +301,64 @@ def test_only_what_is_incomplete_is_scored_again(bench: Bench) -> None:
     assert [row["total_score"] for row in bench.rows()] == ["8", "8", "8"]
 
 
+@pytest.mark.req("EVAL-6")
+def test_known_marks_stay_when_the_rest_is_asked_for_again(bench: Bench) -> None:
+    bench.script("judge", [{"answer": verdict(1, "3/3")}])
+    run(bench.desk)
+    score(bench.desk)
+    bench.script("judge", [{"fault": {"status": 400}}])
+    desk = open_desk(bench.folder, Asking(judge="judge", warn=lambda message: None))
+    with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
+        score(desk)
+    edited = bench.read(bench.folder.scored)
+    edited[0]["TP2_reason"] = "corrected by hand"
+    bench.write(bench.folder.scored, edited)
+    bench.script("judge", [{"answer": verdict(1, "3/3")}])
+    found = score(bench.desk)
+    assert found.asked == 3 and found.cases[0].marks["TP2"].reason == "corrected by hand"
+    assert [row["is_bad_case"] for row in bench.rows()] == ["YES"] * 3
+
+
+@pytest.mark.req("EVAL-6")
+def test_a_test_point_with_a_rule_is_added_without_the_judge_and_edits_stay(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    edited = bench.read(bench.folder.scored)
+    edited[0]["TP2_score"] = 2
+    bench.write(bench.folder.scored, edited)
+    calls = bench.calls()
+    bench.plan([*POINTS, {"id": "TP5", "name": "fork", "criticality": "core", "rule": {"contains": "forklift"}}])
+    found = score(bench.desk)
+    assert bench.calls() == calls and [case.total for case in found.cases] == [11, 12, 12]
+    bench.plan([*POINTS, {"id": "TP5", "name": "fork", "criticality": "core", "rule": {"contains": "crane"}}])
+    assert [case.total for case in score(bench.desk).cases] == [9, 10, 10]
+
+
+@pytest.mark.req("EVAL-1")
+def test_outputs_of_a_former_prompt_are_not_scored(bench: Bench) -> None:
+    run(bench.desk)
+    (bench.path / "prompt_a.md").write_text("Say {{product}}")
+    with pytest.raises(EvalloomError, match=r"evalloom prompt-eval run .*\[prompt_changed\]"):
+        score(bench.desk)
+
+
+def test_cases_that_were_not_run_and_rules_that_ask_nothing_are_said(bench: Bench) -> None:
+    rule = {"contains": "a", "when": 'test_category == "i18n"'}
+    bench.plan([*POINTS, {"id": "TP5", "name": "other", "criticality": "core", "rule": rule}])
+    run(bench.desk)
+    bench.cases("forklift", "crane", "lamp", "ladder")
+    score(bench.desk)
+    assert any("TC004 not run yet" in warning and "[case_not_run]" in warning for warning in bench.warnings)
+    assert any("TP5" in warning and "[rule_never_asked]" in warning for warning in bench.warnings)
+
+
+def test_one_budget_holds_for_all_steps(bench: Bench) -> None:
+    desk = open_desk(bench.folder, Asking(options={"max_tokens": 60}, warn=lambda message: None))
+    run(desk)
+    with pytest.raises(EvalloomError, match=r"--max-tokens .*\[stopped\]"):
+        score(desk)
+
+
 @pytest.mark.req("EVAL-9")
 def test_a_failed_run_is_in_the_table_with_its_reason_and_is_not_judged(bench: Bench) -> None:
     bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "a lamp"}])
@@ -286,7 +416,7 @@ def test_repeated_scoring_shows_the_noise_of_the_judge(bench: Bench) -> None:
     run(bench.desk)
     score(bench.desk, repeat=3)
     repeats = bench.read(bench.folder.repeats)
-    assert [one["TP2"] for one in repeats["TC001"]] == [3, 2, 3]
+    assert [one["TP2"] for one in repeats["TC001"]["scores"]] == [3, 2, 3]
     assert bench.rows()[0]["TP2_score"] == "3"
     edited = bench.read(bench.folder.scored)
     edited[0]["TP2_score"] = 1
@@ -294,6 +424,11 @@ def test_repeated_scoring_shows_the_noise_of_the_judge(bench: Bench) -> None:
     assert [case.marks["TP2"].score for case in score(bench.desk, repeat=2).cases] == [1, 3, 3]
     steps.report(bench.folder)
     assert "noise" in bench.folder.report.read_text("utf-8").lower()
+    bench.script("judge", [{"answer": verdict(2)}])
+    score(bench.desk, redo=True)
+    found = steps.report(bench.folder)
+    assert any("of a former output or judge" in remark for remark in found.remarks)
+    assert "noise" not in bench.folder.report.read_text("utf-8").lower()
 
 
 @pytest.mark.req("EVAL-16")
@@ -304,9 +439,9 @@ def test_a_table_that_people_have_written_in_is_put_aside_and_not_lost(bench: Be
     reviewed = [lines[0] + ',"human_TP2_score"', lines[1] + ',"2"', *(line + ',""' for line in lines[2:])]
     bench.folder.table.write_text("\n".join(reviewed) + "\n", "utf-8")
     score(bench.desk)
-    aside = bench.folder.path / "final_scored_results.reviewed.csv"
+    aside = bench.folder.path / "final_scored_results.edited.csv"
     assert aside.read_text("utf-8").splitlines() == reviewed and "human" not in bench.folder.table.read_text("utf-8")
-    assert any("review_put_aside" in warning for warning in bench.warnings)
+    assert any("table_put_aside" in warning for warning in bench.warnings)
 
 
 # -- report -------------------------------------------------------------------------------------------
@@ -346,6 +481,25 @@ def test_a_plan_beside_the_prompt_is_taken_over_and_then_kept(bench: Bench) -> N
     assert len(steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(), redo=True).plan.points) == 3
 
 
+@pytest.mark.req("EVAL-1")
+def test_the_folder_of_one_prompt_is_not_taken_for_another(bench: Bench) -> None:
+    (bench.path / "prompt_b2.md").write_text("Another {{product}}")
+    with pytest.raises(EvalloomError, match=r"is about .*prompt_a\.md, not about .*\[other_prompt\]"):
+        steps.plan(bench.path / "prompt_b2.md", bench.folder, Asking())
+
+
+@pytest.mark.parametrize(
+    "text", ["{{prompt: x.md, {}}}\n", "---\n{}\n", '"prompt": x.md\n{}\n', "prompt: |\n  a\n\n\n  b\n{}\n"]
+)
+def test_a_plan_is_taken_over_however_it_is_written(bench: Bench, text: str) -> None:
+    bench.folder.plan.unlink()
+    body = json.dumps({"dimensions": {"i18n": 1}, "test_points": POINTS})[1:-1]
+    lines = body if text.startswith("{") else yaml.safe_dump({"dimensions": {"i18n": 1}, "test_points": POINTS})
+    (bench.path / "test_plan.yaml").write_text(text.format(lines))
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    assert found.plan.ids == ("TP1", "TP2", "TP_safety") and bench.desk.prompt.text == PROMPT
+
+
 @pytest.mark.req("EVAL-3")
 def test_without_a_plan_a_model_drafts_one(bench: Bench) -> None:
     bench.folder.plan.unlink()
@@ -366,6 +520,27 @@ def test_generate_adds_only_what_the_plan_lacks_and_ids_stay(bench: Bench) -> No
     found = steps.make_cases(bench.desk)
     after = bench.read(bench.folder.cases)
     assert found.added == 1 and after[:3] == before and after[3]["test_id"] == "TC004"
+
+
+@pytest.mark.req("EVAL-4")
+def test_what_a_redo_cannot_better_stays_and_what_it_betters_is_put_aside(bench: Bench) -> None:
+    before = bench.folder.cases.read_bytes()
+    bench.script("answers", [{"fault": {"status": 400}}])
+    steps.make_cases(bench.desk, redo=True)
+    assert bench.folder.cases.read_bytes() == before
+    new = {"test_description": "A ladder.", "eval_type": "quantitative", "input": {"product": "step ladder, 3 m"}}
+    bench.script("answers", [{"match": "Task: write test cases", "answer": json.dumps({"cases": [new]})}])
+    steps.make_cases(bench.desk, redo=True)
+    assert (bench.folder.path / "test_cases.old.json").read_bytes() == before and len(
+        bench.read(bench.folder.cases)
+    ) == 1
+
+
+def test_an_empty_list_of_cases_is_filled(bench: Bench) -> None:
+    bench.write(bench.folder.cases, [])
+    new = {"test_description": "A ladder.", "eval_type": "quantitative", "input": {"product": "step ladder, 3 m"}}
+    bench.script("answers", [{"match": "Task: write test cases", "answer": json.dumps({"cases": [new]})}])
+    assert steps.make_cases(bench.desk).added == 1
 
 
 @pytest.mark.req("EVAL-4")

@@ -150,6 +150,7 @@ def test_lines_of_json_and_packed_files_are_read_too(tmp_path: Path, name: str) 
 @pytest.mark.req("EVAL-13")
 def test_excel_gets_its_mark_and_a_workbook_when_asked(tmp_path: Path) -> None:
     path = source(tmp_path, CASE)
+    (tmp_path / "out").mkdir()
     options = TableOptions(out=tmp_path / "out" / "t.csv", excel=True, xlsx=True, for_review=True)
     tabled = write_table(path, options)
     assert tabled.paths == (tmp_path / "out" / "t.csv", tmp_path / "out" / "t.xlsx")
@@ -196,5 +197,57 @@ def test_what_people_wrote_into_the_table_is_never_overwritten(tmp_path: Path) -
     table.write_text("test_id,human_TP1_score\nTC001,2\n")
     with pytest.raises(EvalloomError, match="would_lose_review"):
         write_table(path)
-    table.write_text("test_id,human_TP1_score\nTC001,\n")
+    table.write_text("test_id,human_TP1_score,is_bad_case\nTC001,,NO\n")
     assert write_table(path).paths == (table,)
+
+
+@pytest.mark.parametrize("name", ["final_scored_results.csv", "final_scored_results.xlsx"])
+def test_a_file_of_the_users_that_happens_to_have_the_name_is_kept(tmp_path: Path, name: str) -> None:
+    path, other = source(tmp_path, CASE), tmp_path / name
+    other.write_text("customer,revenue\n1,2\n")
+    with pytest.raises(EvalloomError, match=r"-o \[would_overwrite\]"):
+        write_table(path, TableOptions(xlsx=True))
+    assert other.read_text() == "customer,revenue\n1,2\n"
+    assert write_table(path, TableOptions(out=other)).paths == (other,)
+    assert write_table(path, TableOptions(xlsx=name.endswith("xlsx"))).cases == 1
+
+
+def test_standard_input_and_folders_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(EvalloomError, match="name a file"):
+        write_table(Path("-"))
+    with pytest.raises(EvalloomError, match="folder_missing"):
+        write_table(source(tmp_path, CASE), TableOptions(out=tmp_path / "x" / "y" / "t.csv"))
+    assert not (tmp_path / "x").exists()
+
+
+def test_records_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    half, long = {**CASE, "result_aftertest": "\ud83d"}, {**CASE, "input": {"n": 10**30}}
+    path = tmp_path / "scored.json"
+    path.write_text(json.dumps([CASE, half, long, 5]))
+    tabled = write_table(path)
+    assert (tabled.cases, tabled.unreadable, tabled.is_faulty) == (1, 3, True)
+    assert errors(tabled) == ["lone_surrogate", "number_loses_precision", "json_not_object"]
+
+
+@pytest.mark.req("EVAL-16")
+def test_the_csv_for_review_has_empty_columns_to_fill_in(tmp_path: Path) -> None:
+    (row,) = rows(write_table(source(tmp_path, CASE), TableOptions(for_review=True)))
+    added = ["human_TP1_score", "human_TP_safety_score", "human_comment"]
+    assert list(row)[-4:] == ["is_bad_case", *added]
+    assert {row[name] for name in added} == {""}
+
+
+@pytest.mark.parametrize("name", ["results", "scored_results", "test_results", "cases", "data"])
+def test_cases_may_be_wrapped_in_an_object(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "scored.json"
+    path.write_text(json.dumps({"summary": {"n": 1}, name: [CASE]}))
+    tabled = write_table(path)
+    assert (tabled.cases, tabled.findings) == (1, [])
+    path.write_text(json.dumps({"summary": {"n": 1}, "whatever": [CASE]}))
+    assert errors(write_table(path)) == ["not_a_dataset"]
+
+
+def test_faults_of_very_many_cases_are_all_counted_and_listed_up_to_a_thousand(tmp_path: Path) -> None:
+    records = ({**CASE, "test_id": f"TC{number:03d}", "TP1_reason": ""} for number in range(1, 1102))
+    tabled = write_table(source(tmp_path, *records))
+    assert (tabled.checked.count("error"), tabled.checked.count("warning"), len(tabled.findings)) == (1101, 0, 1000)

@@ -16,6 +16,9 @@ CORE_RISE = Fraction(40, 100)
 PASS_RISE = Fraction(10, 100)
 _Z = 1.959964
 
+Pairs = list[tuple[ScoredCase, ScoredCase]]
+"""The same case under prompt_a and under the candidate."""
+
 
 class Gate(Struct, frozen=True):
     """One condition: what it asks for, what was found, and whether it holds."""
@@ -55,15 +58,17 @@ class Improvement(Struct, frozen=True):
 
 
 def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: tuple[TestPoint, ...]) -> Improvement:
-    """The gates and figures for two lists of the same cases in the same order."""
+    """The gates and figures for two lists of the same cases in the same order.
+
+    Figures are over the cases that are scored on both sides; the first gate asks that this be all of them.
+    """
+    both = [(one, two) for one, two in zip(before, after, strict=True) if one.is_complete and two.is_complete]
     core = tuple(point.id for point in points if point.is_core)
-    by_core = _change(before, after, core)
-    passing = _passing(before, after)
-    safety = _change(before, after, (SAFETY,) if any(point.id == SAFETY for point in points) else ())
-    pairs = [(one, two) for one, two in zip(before, after, strict=True) if one.total is not None is not two.total]
+    by_core, passing = _change(both, core), _passing(both)
+    safety = _change(both, (SAFETY,) if any(point.id == SAFETY for point in points) else ())
     return Improvement(
         gates=(
-            _all_scored(after),
+            _all_scored(before, after),
             _no_ones(after, core),
             _core_rise(by_core),
             _pass_rise(passing),
@@ -72,9 +77,9 @@ def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: t
         core=by_core,
         passing=passing,
         safety=safety,
-        points={point.id: _change(before, after, (point.id,)) for point in points},
-        better=tuple(one.id for one, two in pairs if (two.total or 0) > (one.total or 0)),
-        worse=tuple(one.id for one, two in pairs if (two.total or 0) < (one.total or 0)),
+        points={point.id: _change(both, (point.id,)) for point in points},
+        better=tuple(one.id for one, two in both if sum(two.scores) > sum(one.scores)),
+        worse=tuple(one.id for one, two in both if sum(two.scores) < sum(one.scores)),
     )
 
 
@@ -89,37 +94,35 @@ def _scores(case: ScoredCase, ids: tuple[str, ...]) -> list[int]:
     return [score for score in marks if score is not None]
 
 
-def _change(before: list[ScoredCase], after: list[ScoredCase], ids: tuple[str, ...]) -> Change:
+def _change(both: Pairs, ids: tuple[str, ...]) -> Change:
     """The averages over test points, with the interval of the mean difference of the cases."""
-    differences = []
-    for one, two in zip(before, after, strict=True):
-        first, second = _average(_scores(one, ids)), _average(_scores(two, ids))
-        if first is not None and second is not None:
-            differences.append(float(second - first))
+    first, second = ([_scores(pair[side], ids) for pair in both] for side in (0, 1))
+    differences = [(sum(two) - sum(one)) / len(one) for one, two in zip(first, second, strict=True) if one]
     interval = None
     if len(differences) > 1:
         middle, width = sum(differences) / len(differences), _Z * stdev(differences) / len(differences) ** 0.5
         interval = (middle - width, middle + width)
-    averages = [_average(score for case in cases for score in _scores(case, ids)) for cases in (before, after)]
-    return Change(averages[0], averages[1], interval)
+    before, after = (_average(score for scores in side for score in scores) for side in (first, second))
+    return Change(before, after, interval)
 
 
-def _passing(before: list[ScoredCase], after: list[ScoredCase]) -> Change:
-    """The pass rates; a case whose scoring is incomplete on either side counts on neither."""
-    both = [(one.is_passed, two.is_passed) for one, two in zip(before, after, strict=True)]
-    known = [(one, two) for one, two in both if one is not None and two is not None]
-    if not known:
+def _passing(both: Pairs) -> Change:
+    """The pass rates."""
+    if not both:
         return Change(None, None)
-    gained = sum(two and not one for one, two in known)
-    lost = sum(one and not two for one, two in known)
-    rates = [Fraction(sum(one), len(known)) for one in zip(*known, strict=True)]
-    return Change(rates[0], rates[1], paired_interval(gained, lost, len(known)))
+    passed = [(bool(one.is_passed), bool(two.is_passed)) for one, two in both]
+    gained = sum(two and not one for one, two in passed)
+    lost = sum(one and not two for one, two in passed)
+    before, after = (Fraction(sum(side), len(both)) for side in zip(*passed, strict=True))
+    return Change(before, after, paired_interval(gained, lost, len(both)))
 
 
-def _all_scored(after: list[ScoredCase]) -> Gate:
-    open_ones = [case.id for case in after if not case.is_complete]
-    found = f"{', '.join(open_ones)} not" if open_ones else f"all {len(after)}"
-    return Gate("scored", "every case of the candidate is run and scored", found, not open_ones)
+def _all_scored(before: list[ScoredCase], after: list[ScoredCase]) -> Gate:
+    sides = {"prompt_a": before, "candidate": after}
+    left = {name: [case.id for case in cases if not case.is_complete] for name, cases in sides.items()}
+    found = "; ".join(f"{name}: {', '.join(ids)} not" for name, ids in left.items() if ids)
+    asked = "every case is run and scored under both prompts"
+    return Gate("scored", asked, found or f"all {len(after)}", not found)
 
 
 def _no_ones(after: list[ScoredCase], core: tuple[str, ...]) -> Gate:

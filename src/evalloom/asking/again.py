@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from evalloom.asking.json_text import values_in
+from evalloom.errors import CallError
 from evalloom.model import Llm, Record, Request, quote
 
 TRIES = 3
+_FENCED = re.compile(r"\s*```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)```\s*", re.DOTALL)
 
 Answer = TypeVar("Answer")
 
@@ -31,11 +34,17 @@ async def ask(
 ) -> Best[Answer]:
     """Asks until the answer has no fault, three times at most; then the answer with the fewest faults counts.
 
-    `read` says what is in an answer and what is wrong with it. CallError goes through.
+    `read` says what is in an answer and what is wrong with it. A CallError goes through, unless there is an answer
+    already: then that one counts.
     """
     best: Best[Answer] | None = None
     for _ in range(TRIES):
-        response = await llm(Request(messages, params or {}, answer="json", repeat=repeat))
+        try:
+            response = await llm(Request(messages, params or {}, answer="json", repeat=repeat))
+        except CallError as fault:
+            if best is None:
+                raise
+            return Best(best.answer, (*best.faults, f"asked again, and got no answer: {fault}"))
         found = read(response.text)
         if best is None or len(found.faults) <= len(best.faults):
             best = found
@@ -53,10 +62,24 @@ def _again(faults: tuple[str, ...]) -> Record:
 
 
 def object_of(text: str) -> Record:
-    """The one JSON object of an answer, bare or in a fence. Raises Unreadable."""
-    found: list[Any] = list(values_in(text))
-    objects = [value for value in found if isinstance(value, dict)]
-    if len(objects) != 1 or len(found) != 1:
-        count = f"{len(found)} values" if len(found) > 1 else quote(text, 80)
-        raise Unreadable(f"expected one JSON object and nothing else, got {count}")
-    return objects[0]
+    """The JSON object that an answer is, bare or in one fence. Raises Unreadable.
+
+    Nothing may stand around it: an object among prose may be a piece of what was asked about.
+    """
+    fenced = _FENCED.fullmatch(text)
+    try:
+        found = json.loads((fenced[1] if fenced else text).strip("\ufeff \t\r\n"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Unreadable(f"expected one JSON object and nothing else, got {quote(text, 80)}")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Record:
+    """An object whose keys stand there once: of two values nobody knows which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
+        raise Unreadable(f"{twice}: is there more than once")
+    return found

@@ -16,7 +16,7 @@ from evalloom.cli.progress import showing
 from evalloom.cli.run import warn
 from evalloom.cli.run_options import rate
 from evalloom.cli.run_text import Line, print_lines
-from evalloom.errors import EvalloomError
+from evalloom.errors import EvalloomError, usage_error
 from evalloom.model import Record
 from evalloom.workbench import prompt_eval as steps
 from evalloom.workbench.evaluate import Live
@@ -74,6 +74,14 @@ def _asking(flags: Record) -> Asking:
     return Asking(flags["llm"], flags["judge"], flags["profile"], flags["config"], given, warn, shown)
 
 
+def _least(fail_under: str | None) -> float | None:
+    """The least pass rate, where one is asked for."""
+    found = None if fail_under is None else rate(fail_under)
+    if found is not None and not 0 <= found <= 1:
+        raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {fail_under}")
+    return found
+
+
 def _tell(lines: Iterable[Line], facts: Record, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
@@ -124,9 +132,10 @@ def generate_command(folder: str, redo: bool, **flags: Any) -> int:
     """
     desk = open_desk(Folder(Path(folder)), _asking(flags))
     found = steps.make_cases(desk, redo)
-    lines = [*text.generated(desk.folder, found), text.next_step("run", desk.folder)]
-    _tell(lines, text.case_facts(found), flags["as_json"])
-    return int(bool(found.shortfalls or found.below_floor))
+    is_short = bool(found.shortfalls or found.below_floor)
+    lines = [*text.generated(desk.folder, found), text.next_step("generate again" if is_short else "run", desk.folder)]
+    _tell(lines, text.case_facts(desk.folder, found), flags["as_json"])
+    return int(is_short)
 
 
 @command.command("run")
@@ -142,7 +151,9 @@ def run_command(folder: str, rerun_failed: bool, redo: bool, **flags: Any) -> in
     desk = open_desk(Folder(Path(folder)), _asking(flags))
     found = run(desk, rerun_failed, redo)
     _tell(
-        [*text.ran(desk.folder, found), text.next_step("score", desk.folder)], text.run_facts(found), flags["as_json"]
+        [*text.ran(desk.folder, found), text.next_step("score", desk.folder)],
+        text.run_facts(desk.folder, found),
+        flags["as_json"],
     )
     return int(bool(found.failures))
 
@@ -163,10 +174,11 @@ def score_command(
     Exit codes: 0 scored, 1 below --fail-under, 2 the scoring of some cases is incomplete.
     """
     desk = open_desk(Folder(Path(folder)), _asking(flags))
-    least = None if fail_under is None else rate(fail_under)
+    least = _least(fail_under)
     found = score(desk, redo, repeat, excel, xlsx)
-    lines = [*text.scored(desk.folder, found), text.next_step("report", desk.folder)]
-    _tell(lines, text.score_facts(found), flags["as_json"])
+    after = text.next_step(text.after_scoring(found.cases, "report"), desk.folder)
+    lines = [*text.scored(desk.folder, found), *text.below(found.cases, least), after]
+    _tell(lines, text.score_facts(desk.folder, found), flags["as_json"])
     return text.score_exit(found.cases, least)
 
 
@@ -176,10 +188,12 @@ def score_command(
 @_step
 def report_command(folder: str, fail_under: str | None, **flags: Any) -> int:
     """Write final_report.md and final_report.html from the scored results."""
-    least = None if fail_under is None else rate(fail_under)
+    least = _least(fail_under)
     where = Folder(Path(folder))
     found = steps.report(where)
-    _tell([*text.reported(where, found), text.next_step("improve", where)], text.report_facts(found), flags["as_json"])
+    after = text.next_step(text.after_report(found), where)
+    lines = [*text.reported(where, found), *text.below(found.cases, least), after]
+    _tell(lines, text.report_facts(where, found), flags["as_json"])
     return text.score_exit(found.cases, least)
 
 
@@ -195,7 +209,7 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
 
     Exit codes: 0 good, 1 runs failed or the pass rate is below --fail-under, 2 invalid data or incomplete scoring.
     """
-    least = None if fail_under is None else rate(fail_under)
+    least = _least(fail_under)
     asking, folder, as_json = _asking(flags), Folder(Path(output)), flags["as_json"]
     facts: Record = {}
 
@@ -208,16 +222,18 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
     told("plan", text.planned(folder, planned), text.plan_facts(planned))
     desk = open_desk(folder, asking)
     made = steps.make_cases(desk)
-    told("generate", text.generated(folder, made), text.case_facts(made))
+    told("generate", text.generated(folder, made), text.case_facts(folder, made))
     ran = run(desk)
-    told("run", text.ran(folder, ran), text.run_facts(ran))
+    told("run", text.ran(folder, ran), text.run_facts(folder, ran))
     scored = score(desk, excel=excel, xlsx=xlsx)
-    told("score", text.scored(folder, scored), text.score_facts(scored))
+    told("score", text.scored(folder, scored), text.score_facts(folder, scored))
     reported = steps.report(folder)
-    told("report", [*text.reported(folder, reported), text.next_step("improve", folder)], text.report_facts(reported))
+    after = text.next_step(text.after_report(reported), folder)
+    lines = [*text.reported(folder, reported), *text.below(reported.cases, least), after]
+    told("report", lines, text.report_facts(folder, reported))
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
-    return text.score_exit(scored.cases, least) or int(bool(ran.failures))
+    return text.score_exit(scored.cases, least) or int(bool(ran.failures or made.shortfalls or made.below_floor))
 
 
 @command.command("improve")
@@ -247,7 +263,7 @@ def improve_command(folder: str, iterations: int, **flags: Any) -> int:
 @click.option("-o", "--output", default="", metavar="FILE", help="Where to; by default beside IN.json, as .csv.")
 @click.option("--excel", is_flag=True, help="Begin the CSV with the mark that Excel needs.")
 @click.option("--xlsx", is_flag=True, help="Also write the table as a workbook.")
-@click.option("--for-review", is_flag=True, help="Add columns for people's own scores to the workbook.")
+@click.option("--for-review", is_flag=True, help="Add columns for people's own scores.")
 @click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON object.")
 def table_command(source: str, plan: str, output: str, excel: bool, xlsx: bool, for_review: bool, as_json: bool) -> int:
     """Compute the totals of any scored JSON again, and write the one CSV.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 
@@ -11,6 +12,7 @@ from evalloom.cli.run_text import Line, short
 from evalloom.dialects.prompt_eval_scores import ScoredCase
 from evalloom.model import Finding, Record
 from evalloom.reports.lint import printable, tell
+from evalloom.reports.prompt_eval_report import STATUS_WORDS, average, interval, rate
 from evalloom.workbench.prompt_eval import Planned, Reported
 from evalloom.workbench.prompt_eval_check import Artifact
 from evalloom.workbench.prompt_eval_folder import Desk, Folder
@@ -25,16 +27,34 @@ _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 _SHOWN = 5
 _NEXT = {
     "generate": "look at {dir}/test_plan.yaml, change what you like, then: evalloom prompt-eval generate {dir}",
+    "generate again": "evalloom prompt-eval generate {dir} asks for what is missing; or change the plan",
     "run": "look at {dir}/test_cases.json, then: evalloom prompt-eval run {dir}",
     "score": "look at {dir}/prompt_b.md, which the judge is asked with, then: evalloom prompt-eval score {dir}",
+    "score again": "evalloom prompt-eval score {dir} asks again for the scores that are missing",
     "report": "open {dir}/final_scored_results.csv, then: evalloom prompt-eval report {dir}",
     "improve": "open {dir}/final_report.html. For a better prompt: evalloom prompt-eval improve {dir}",
+    "look": "open {dir}/final_report.html",
     "report again": "evalloom prompt-eval report {dir}, which now says how far the judge can be trusted",
 }
 
 
 def next_step(name: str, folder: Folder) -> Line:
-    return f"Next: {_NEXT[name].format(dir=printable(str(folder)))}", "bold"
+    return f"Next: {_NEXT[name].format(dir=_typed(folder))}", "bold"
+
+
+def _typed(path: object) -> str:
+    """A path as a shell takes it."""
+    return printable(quote(str(path)))
+
+
+def after_scoring(cases: Sequence[ScoredCase], otherwise: str) -> str:
+    """The step that comes next: first of all, scores that are missing are asked for."""
+    return "score again" if any(case.missing for case in cases) else otherwise
+
+
+def after_report(found: Reported) -> str:
+    can_improve = any(case.is_bad and not case.is_failed for case in found.cases)
+    return after_scoring(found.cases, "improve" if can_improve else "look")
 
 
 def _line(step: str, told: str) -> Line:
@@ -53,7 +73,9 @@ def _some(told: Sequence[str], style: str = "yellow") -> Iterator[Line]:
 
 
 def shown(one: Finding) -> str:
-    return printable(str(one))
+    """A finding with the case that it is about, wherever that stands in the file."""
+    named = f"{one.case_id}: {one.message}" if one.case_id else one.message
+    return printable(str(msgspec.structs.replace(one, message=named)))
 
 
 def shown_json(one: Finding) -> str:
@@ -73,12 +95,13 @@ def planned(folder: Folder, found: Planned) -> Iterator[Line]:
     told = f"{tell(len(plan.points), 'test point')}, {core} core, {by_rule} scored by rules; "
     yield _line("plan", f"{folder.plan.as_posix()}: {told}{tell(cases, 'case')} planned; {how}")
     if found.differs:
-        yield _more(f"{found.differs} says something else; --redo takes it over", "yellow")
+        yield _more(f"{found.differs} says something else; 'plan --redo' takes it over", "yellow")
 
 
 def plan_facts(found: Planned) -> Record:
     return {
         "plan": found.plan.path.as_posix(),
+        "prompt": found.prompt,
         "test_points": list(found.plan.ids),
         "cases_planned": sum(found.plan.dimensions.values()),
         "how": found.how,
@@ -93,8 +116,9 @@ def generated(folder: Folder, found: Generated) -> Iterator[Line]:
     yield from _some(found.refused, "dim")
 
 
-def case_facts(found: Generated) -> Record:
+def case_facts(folder: Folder, found: Generated) -> Record:
     return {
+        "files": [folder.cases.as_posix()],
         "cases": len(found.cases),
         "added": found.added,
         "refused": found.refused,
@@ -108,13 +132,16 @@ def ran(folder: Folder, found: Ran) -> Iterator[Line]:
     failed = f", {tell(len(found.failures), 'run')} failed" if found.failures else ""
     told = f"{tell(found.cases, 'case')}, {found.asked} run now{failed}"
     yield _line("run", f"{folder.results.as_posix()}: {told}")
+    if found.is_anew:
+        yield _more("the prompt or the profile has changed, so all cases were run anew", "yellow")
     yield from _some([f"{one}: {why}" for one, why in found.failures.items()])
     if found.failures:
-        yield _more(f"evalloom prompt-eval run {folder} --rerun-failed runs them again", "dim")
+        yield _more(f"evalloom prompt-eval run {_typed(folder)} --rerun-failed runs them again", "dim")
 
 
-def run_facts(found: Ran) -> Record:
-    return {"cases": found.cases, "asked": found.asked, "failures": found.failures}
+def run_facts(folder: Folder, found: Ran) -> Record:
+    files = [folder.results.as_posix(), folder.failures.as_posix(), folder.prompt_b.as_posix()]
+    return {"files": files, "cases": found.cases, "asked": found.asked, "failures": found.failures}
 
 
 def scored(folder: Folder, found: Scoring) -> Iterator[Line]:
@@ -125,7 +152,11 @@ def scored(folder: Folder, found: Scoring) -> Iterator[Line]:
     told += f", {tell(failed, 'failed run')}" if failed else ""
     told += f", {len(found.incomplete)} incomplete" if found.incomplete else ""
     yield _line("score", f"{folder.table.as_posix()}: {told}")
+    if found.is_anew:
+        yield _more("the plan, prompt_b or the judge has changed, so all cases were scored anew", "yellow")
     yield from _some([_incomplete(case, found.faults.get(case.id, "")) for case in found.incomplete])
+    missing = {case.id for case in found.incomplete}
+    yield from _some([f"{one}: {fault}" for one, fault in found.faults.items() if one not in missing], "dim")
 
 
 def _incomplete(case: ScoredCase, fault: str) -> str:
@@ -137,8 +168,9 @@ def _bad(cases: Sequence[ScoredCase]) -> int:
     return sum(case.is_bad is True for case in cases)
 
 
-def score_facts(found: Scoring) -> Record:
+def score_facts(folder: Folder, found: Scoring) -> Record:
     return {
+        "files": [folder.table.as_posix(), folder.scored.as_posix(), folder.prompt_b.as_posix()],
         "cases": len(found.cases),
         "asked": found.asked,
         "bad": _bad(found.cases),
@@ -155,28 +187,37 @@ def score_exit(cases: Sequence[ScoredCase], least: float | None) -> int:
     return int(least is not None and (not cases or passed < least * len(cases)))
 
 
+def below(cases: Sequence[ScoredCase], least: float | None) -> Iterator[Line]:
+    """Says so where the pass rate is too low."""
+    if least is not None and score_exit(cases, least) == 1:
+        passed = sum(case.is_passed is True for case in cases)
+        yield f"FAILED    pass rate {rate(passed, len(cases))} is below --fail-under {least:.0%}", "bold red"
+
+
 def reported(folder: Folder, found: Reported) -> Iterator[Line]:
-    """The report in a few lines."""
+    """The report in a few lines, with the figures as it shows them."""
     card = found.scorecard
-    shown = "no case is scored" if card.pass_rate is None else f"pass rate {card.pass_rate:.0%}"
+    told = f"pass rate {rate(card.passed, card.rated)}" if card.rated else "no case is scored completely"
     if card.pass_interval is not None:
-        shown += f" (95 % interval {card.pass_interval[0]:.0%} to {card.pass_interval[1]:.0%})"
-    yield _line("report", f"{folder.page.as_posix()} and .md: {shown}, {tell(card.bad, 'bad case')}")
+        told += f" (95 % interval {interval(card.pass_interval)})"
+    told += f", {tell(card.bad, 'bad case')}"
+    told += f", {tell(card.failed, 'failed run')}" if card.failed else ""
+    told += f", {card.incomplete} incomplete" if card.incomplete else ""
+    yield _line("report", f"{folder.page.as_posix()} and .md: {told}")
     if card.safety:
         yield _more(f"safety: {', '.join(one.case.id for one in card.safety)}", "bold red")
     for one in card.points:
-        average = "–" if one.tally.average is None else f"{one.tally.average:.2f}"
         style = {"good": "green", "fair": "yellow", "bad": "red"}.get(one.status, "")
         ones, twos, threes = one.tally.counts
-        told = f"{one.id:<24} {average:>5}   1: {ones:<4} 2: {twos:<4} 3: {threes:<4} {one.status:<8} {one.point.name}"
-        yield f"          {printable(told)}", style
-    if found.uncited:
-        yield _more(f"{tell(found.uncited, 'reason')} quote nothing of the output [reason_cites_nothing]", "yellow")
+        figures = f"{average(one.tally):>5}   1: {ones:<4} 2: {twos:<4} 3: {threes:<4}"
+        yield f"          {printable(f'{one.id:<24} {figures} {STATUS_WORDS[one.status]:<10} {one.point.name}')}", style
+    yield from (_more(remark, "yellow") for remark in found.remarks)
 
 
-def report_facts(found: Reported) -> Record:
+def report_facts(folder: Folder, found: Reported) -> Record:
     card = found.scorecard
     return {
+        "files": [folder.page.as_posix(), folder.report.as_posix()],
         "cases": card.cases,
         "scored": card.scored,
         "failed_runs": card.failed,
@@ -185,7 +226,7 @@ def report_facts(found: Reported) -> Record:
         "pass_rate": card.pass_rate,
         "pass_interval": card.pass_interval,
         "test_points": {one.id: {"average": one.tally.average, "status": one.status} for one in card.points},
-        "reasons_that_cite_nothing": found.uncited,
+        "remarks": list(found.remarks),
     }
 
 
@@ -199,10 +240,12 @@ def attempted(desk: Desk, attempt: Attempt) -> Iterator[Line]:
         yield _more(f"{'holds' if gate.holds else 'does not hold'}: {gate.asked}: {gate.found}", _GATE[gate.holds])
     if attempt.is_promoted:
         yield f"PROMOTED  {printable(attempt.prompt.as_posix())}", "bold green"
-        yield f"Next: read {folder}/improvement.md; to adopt it, copy it over {printable(desk.prompt.name)}", "bold"
+        copy = f"cp {_typed(attempt.prompt)} {_typed(desk.prompt.name)}"
+        yield f"Next: read {_typed(attempt.folder / 'improvement.md')}; to adopt the candidate: {copy}", "bold"
     else:
         yield f"REJECTED  {printable(attempt.prompt.as_posix())}", "bold red"
-        yield f"Next: read {folder}/improvement.md; evalloom prompt-eval improve {desk.folder} tries again", "bold"
+        again = f"evalloom prompt-eval improve {_typed(desk.folder)} tries again"
+        yield f"Next: read {_typed(attempt.folder / 'improvement.md')}; {again}", "bold"
 
 
 _GATE = {True: "green", False: "red"}
@@ -230,6 +273,7 @@ def tabled(source: Path, found: Tabled) -> Iterator[Line]:
     told = f"{tell(found.cases, 'case')}, {tell(len(found.points), 'test point')}, {found.bad} bad"
     told += f", {tell(found.failed, 'failed run')}" if found.failed else ""
     told += f", {found.incomplete} incomplete" if found.incomplete else ""
+    told += f", {tell(found.unreadable, 'case')} left out that cannot be read" if found.unreadable else ""
     yield printable(f"{where}: {told}"), "bold"
 
 
@@ -241,6 +285,7 @@ def table_facts(found: Tabled) -> Record:
         "bad": found.bad,
         "failed_runs": found.failed,
         "incomplete": found.incomplete,
+        "unreadable": found.unreadable,
         "errors": found.checked.count("error"),
         "warnings": found.checked.count("warning"),
     }
@@ -258,6 +303,7 @@ def checked(artifact: Artifact) -> Iterator[Line]:
 def reviewed(found: Reviewed) -> Iterator[Line]:
     """What became of a review."""
     told = f"{tell(found.scores, 'score')} of {tell(found.cases, 'case')}, {found.added} new, {found.replaced} replaced"
+    told += f", {found.dropped} dropped that were about former outputs" if found.dropped else ""
     yield f"{printable(found.path.as_posix())}: {told}", "bold"
 
 
@@ -268,4 +314,5 @@ def review_facts(found: Reviewed) -> Record:
         "scores": found.scores,
         "added": found.added,
         "replaced": found.replaced,
+        "dropped": found.dropped,
     }

@@ -14,7 +14,7 @@ import orjson
 from evalloom.dialects import DIALECTS, WRITERS, by_name, hop, pipeline, prompt_eval, rag, replay
 from evalloom.dialects.dialect import Dialect, Included
 from evalloom.dialects.mapping import Mapping
-from evalloom.dialects.wrapper import expand_wrapper
+from evalloom.dialects.wrapper import expand_wrapper, holds_objects
 from evalloom.files import jsontext
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
@@ -93,6 +93,12 @@ class Dataset:
         return not self._is_dataset and isinstance(self.sample[0].get("test_points"), list)
 
     @property
+    def is_scored_table(self) -> bool:
+        """Whether these are rows of the table of prompt-eval, which has no inputs to run anything with."""
+        rows = self.sample if self.dialect is prompt_eval.DIALECT else []
+        return bool(rows) and all(prompt_eval.is_table_row(row) for row in rows)
+
+    @property
     def layout(self) -> str:
         return self._reader.layout
 
@@ -100,6 +106,9 @@ class Dataset:
         if not self._is_dataset:
             yield self._not_a_dataset()
             return
+        if self.is_scored_table:
+            message = "is a table of scored cases: it has their inputs and results shortened. The JSON has all of them"
+            yield Problem("table_as_source", "info", message)
         is_table = self.layout == "csv" and self.dialect in WRITERS
         head, self._head = self._head, []
         for item in chain(head, self._items):
@@ -168,7 +177,8 @@ class Dataset:
         else:
             if (records := expand_wrapper(row.value)) is None:
                 is_case = any(sniff(row.value) for _, sniff in _STRONG) and not _is_pipeline(row.value)
-                self._is_dataset = is_case or self._given is not None
+                mapped = self.mapping.apply(row.value)
+                self._is_dataset = is_case or (self._given is not None and not _only_wraps(mapped, self._given))
                 return
         places = row.places if row.places is not None else jsontext.all_places(row.text, row.line, row.column)
         head: list[Row | Problem] = [item for item in self._head if item is not row]
@@ -252,13 +262,21 @@ class Dataset:
             message = "is a pipeline, not a testset. Give it as --pipeline beside a testset"
         else:
             fields = ", ".join(list(self.sample[0])[:6]) or "no field"
-            message = f"is one object with {fields} and no list of cases in it. If it is a case, name its --dialect"
+            message = f"is one object with {fields} and no list of cases in it. "
+            message += "Name the list 'cases'" if self._given else "If it is a case, name its --dialect"
         return Problem("not_a_dataset", "error", message)
 
 
 def _is_pipeline(document: Record) -> bool:
     steps = document.get("steps")
     return isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
+
+
+def _only_wraps(document: Record, dialect: Dialect) -> bool:
+    """Whether an object has a list of others and no field of a case, in a format that asks for some."""
+    schema = dialect.schema() if dialect.schema else {}
+    is_none = bool(schema.get("required")) and not any(name in schema["properties"] for name in document)
+    return is_none and holds_objects(document)
 
 
 def not_object(row: Row, dialect: Dialect) -> Problem:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
+from evalloom.dialects.dialect import Dialect, Expanded, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost
+from evalloom.dialects.wrapper import records_under
 from evalloom.errors import did_you_mean
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
 
@@ -18,6 +19,7 @@ _TEST_ID = re.compile(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
 _SCORE = re.compile(r"(TP\w*)_score")
 FIELDS = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
 """What a case has in every step, in this order."""
+_RESULTS = ("results", "scored_results", "test_results")
 
 
 def sniff(record: Record) -> str:
@@ -27,6 +29,19 @@ def sniff(record: Record) -> str:
 def is_table_row(record: Record) -> bool:
     """Whether a record is a row of the table, which shows inputs and results shortened and has neither."""
     return "input_summary" in record and "input" not in record
+
+
+def expand(document: Record) -> Expanded | None:
+    """The cases of a document that holds them as results of some kind, beside a summary perhaps."""
+    for name in _RESULTS:
+        items = document.get(name)
+        if isinstance(items, list) and any(isinstance(item, dict) and _is_of_case(item) for item in items):
+            return records_under(name, items)
+    return None
+
+
+def _is_of_case(record: Record) -> bool:
+    return bool(sniff(record) or test_points(record))
 
 
 def identity(record: Record) -> str | None:
@@ -80,6 +95,11 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         message = f"result_aftertest: expected a string or null, got {got(result)}"
         yield error("bad_result", ("result_aftertest",), message)
     yield from _score_findings(record)
+    if is_table_row(record):
+        # Deferred: that module stands on this one, and few records are rows of the table.
+        from evalloom.dialects.prompt_eval_table import row_findings
+
+        yield from row_findings(record)
 
 
 def _choice(record: Record, field: str, allowed: tuple[str, ...]) -> Iterator[Remark]:
@@ -209,6 +229,7 @@ DIALECT = Dialect(
     to_case=to_case,
     identity=identity,
     write=write,
+    expand=expand,
     schema=schema,
     id_field="test_id",
     as_array=True,

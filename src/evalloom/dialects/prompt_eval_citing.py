@@ -12,6 +12,9 @@ from evalloom.model import Remark, quote, warning
 _QUOTED = re.compile(
     r"""(?<!\w)'([^']+)'(?!\w)|"([^"]+)"|`([^`]+)`|“([^”]+)”|‘([^’]+)’|「([^」]+)」|『([^』]+)』|《([^》]+)》"""
 )
+_SIGNS = " .…,;:!?。，；：！？"
+_SHORT = 20
+"""A whole output of so many characters may be quoted without quotation marks."""
 _WORD = re.compile(r"[^\W\d_]\w{3,}|\d{2,}")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3,}")
 _COMMON = frozenset(
@@ -42,9 +45,12 @@ def uncited(case: ScoredCase) -> Iterator[Remark]:
 
 def cites(reason: str, result: str) -> bool:
     """Whether a reason has something of the output in it: a quoted piece, a telling word, a number."""
-    text = _flat(result)
-    quoted = [piece for groups in _QUOTED.findall(_flat(reason)) for piece in groups if piece.strip(" .…")]
-    return any(piece.strip(" .…") in text for piece in quoted) or not _telling(result).isdisjoint(_telling(reason))
+    text, said = _flat(result), _flat(reason)
+    whole = text.strip(_SIGNS)
+    if len(whole) <= _SHORT and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", said):
+        return True
+    quoted = [piece.strip(_SIGNS) for groups in _QUOTED.findall(said) for piece in groups]
+    return any(piece in text for piece in quoted if len(piece) > 1) or not _telling(text).isdisjoint(_telling(said))
 
 
 def _flat(text: str) -> str:
@@ -54,7 +60,6 @@ def _flat(text: str) -> str:
 @lru_cache(maxsize=8)
 def _telling(text: str) -> frozenset[str]:
     """The pieces of a text that are not in every text: words that tell something, numbers, three signs of Chinese."""
-    flat = _flat(text)
-    words = {word for word in _WORD.findall(flat) if word not in _COMMON}
-    signs = {run[at : at + 3] for run in _CJK.findall(flat) for at in range(len(run) - 2)}
+    words = {word for word in _WORD.findall(text) if word not in _COMMON}
+    signs = {run[at : at + 3] for run in _CJK.findall(text) for at in range(len(run) - 2)}
     return frozenset(words | signs)

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom import expressions
-from evalloom.dialects.prompt_eval import CATEGORIES, EVAL_TYPES, SUBCATEGORIES, got
+from evalloom.dialects.prompt_eval import CATEGORIES, EVAL_TYPES, FIELDS, SUBCATEGORIES, got
 from evalloom.errors import did_you_mean
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
@@ -28,7 +28,7 @@ MOST_CASES = 10_000
 """More cases than this of one category are a slip of the keyboard."""
 _POINT_ID = re.compile(r"TP[1-9][0-9]*|TP_qualitative_\w+|TP_safety")
 _PROMPT_LINE = re.compile(r"^prompt:.*\n?(?:[ \t]+.*\n?|\n(?=[ \t]))*", re.MULTILINE)
-_PLAN_KEYS = ("prompt", "test_points", "dimensions", "floors")
+_PLAN_KEYS = ("prompt", "yardstick", "test_points", "dimensions", "floors")
 _ABOUT_KEYS = ("title", "description", "version", "notes", "author", "language")
 _POINT_KEYS = ("id", "name", "type", "criticality", "anchors", "rule", "description", "notes")
 _RULE_EXTRAS = ("path", "otherwise", "when")
@@ -74,6 +74,8 @@ class TestPlan(Struct, frozen=True):
     floors: dict[str, int] = {}
     """How many cases of a safety subcategory there must be at least."""
     prompt: str = ""
+    yardstick: str = ""
+    """The prompt that the evaluator is shown, where that is not the one under test."""
     path: Path = Path("test_plan.yaml")
 
     @property
@@ -109,9 +111,10 @@ def read_plan(path: Path) -> tuple[TestPlan | None, list[Finding]]:
 
 
 def with_prompt_named(text: str, prompt: str) -> str:
-    """The text of a plan with another file for its prompt, and everything else as it is written."""
-    if text.lstrip().startswith("{"):
-        return json.dumps(json.loads(text) | {"prompt": prompt}, ensure_ascii=False, indent=2) + "\n"
+    """The text of a plan with another file for its prompt, and everything else as it is written.
+
+    It is a replacement of lines: whoever uses it reads the result again, since YAML has many ways to write a key.
+    """
     line = f"prompt: {json.dumps(prompt, ensure_ascii=False)}\n"
     changed, times = _PROMPT_LINE.subn(lambda _: line, text, count=1)
     return changed if times else line + text
@@ -135,6 +138,7 @@ def plan_of(record: Record, path: Path = Path("test_plan.yaml")) -> TestPlan:
         dimensions={name: record["dimensions"][name] for name in CATEGORIES if record["dimensions"].get(name)},
         floors=dict(record.get("floors") or {}),
         prompt=record.get("prompt") or "",
+        yardstick=record.get("yardstick") or "",
         path=path,
     )
 
@@ -198,9 +202,10 @@ def plan_remarks(record: Record) -> Iterator[Remark]:
 
 
 def _prompt_remarks(record: Record) -> Iterator[Remark]:
-    prompt = record.get("prompt")
-    if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
-        yield error("bad_prompt", ("prompt",), f"prompt: expected the file of prompt_a, got {got(prompt)}")
+    for key in ("prompt", "yardstick"):
+        prompt = record.get(key)
+        if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
+            yield error("bad_prompt", (key,), f"{key}: expected the file of a prompt, got {got(prompt)}")
 
 
 def _point_remarks(point: Any, at: Where) -> Iterator[Remark]:
@@ -364,7 +369,7 @@ def _path_remarks(rule: Record, at: Where) -> Iterator[Remark]:
 
 def _otherwise_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     score = rule.get("otherwise", 1)
-    if isinstance(score, bool) or score not in (1, 2):
+    if type(score) is not int or score not in (1, 2):
         yield error("bad_rule", (*at, "otherwise"), f"rule: otherwise: expected the score 1 or 2, got {got(score)}")
 
 
@@ -375,10 +380,19 @@ def _when_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     if not isinstance(when, str) or not when.strip():
         yield error("bad_rule", (*at, "when"), f"rule: when: expected an expression, got {got(when)}")
         return
+    known = (*FIELDS, "output")
     try:
-        expressions.compile(when)
+        names = expressions.compile(when).names
     except expressions.ExpressionError as fault:
         yield error("bad_rule", (*at, "when"), f"rule: when: {fault}")
+        return
+    for name in sorted(names.difference(known)):
+        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        yield error("bad_rule", (*at, "when"), f"rule: when: a case has no {quote(name)}{hint}")
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _is_nothing(value: Any) -> bool:
@@ -413,8 +427,8 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "json_schema": ("a JSON Schema", lambda value: isinstance(value, dict)),
     "required_keys": ("a list of keys", _are_texts),
     "allowed_values": ("a list of values", _are_values),
-    "max_chars": ("a number of characters", _is_count),
-    "min_chars": ("a number of characters", _is_count),
+    "max_chars": ("a number of characters", _is_length),
+    "min_chars": ("a number of characters", _is_length),
     "regex": ("a regular expression", _is_pattern),
     "not_regex": ("a regular expression", _is_pattern),
     "contains": ("a text or a list of texts", _is_text_or_texts),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +19,8 @@ BEST = SCORES[-1]
 PASSING = 80
 """A case passes with this many percent of the most it can get (EVAL-14)."""
 _KEY = re.compile(r"(TP\w*)_(?:score|reason)")
-_INCOMPLETE = re.compile(r"\[scoring incomplete: [^\]]*\] ?")
+_LIKE_A_MARK = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
+_INCOMPLETE = re.compile(r"\A\[scoring incomplete: [^\]]*\] ?")
 _NO_REASON = "run failed; nobody wrote down why"
 
 
@@ -29,7 +32,7 @@ class Mark(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        return self.score is not None and bool(self.reason.strip())
+        return self.score is not None and is_reason(self.reason)
 
 
 class ScoredCase(Struct, frozen=True):
@@ -114,6 +117,22 @@ def _rounded(above: int, below: int) -> int:
     return (2 * above + below) // (2 * below) if below else 0
 
 
+def output_digest(result: Any) -> str:
+    """What stands for an output, so that scores of another one are told apart."""
+    text = result if isinstance(result, str) else json.dumps(result, sort_keys=True)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def is_reason(text: str) -> bool:
+    """Whether a text says anything: one of blanks, signs and invisible characters does not."""
+    return any(map(str.isalnum, text))
+
+
+def without_mark(comment: str) -> str:
+    """A comment without what is put before it where the scoring is incomplete."""
+    return _INCOMPLETE.sub("", comment)
+
+
 def points_in(records: Iterable[Record]) -> list[str]:
     """The test points that records have scores or reasons for: in order of appearance, TP_safety last."""
     found = dict.fromkeys(match[1] for record in records for key in record if (match := _KEY.fullmatch(key)))
@@ -124,7 +143,7 @@ def read_scored(record: Record, points: Iterable[str]) -> ScoredCase:
     """The marks of a record. What is no score of 1, 2 or 3 is missing, never guessed."""
     marks = {one: _mark(record, one) for one in points}
     comment = record.get("overall_comment")
-    return ScoredCase(record, marks, _INCOMPLETE.sub("", comment, count=1) if isinstance(comment, str) else "")
+    return ScoredCase(record, marks, without_mark(comment) if isinstance(comment, str) else "")
 
 
 def _mark(record: Record, point: str) -> Mark:
@@ -174,6 +193,10 @@ def scored_remarks(record: Record, points: tuple[str, ...]) -> Iterator[Remark]:
             message = f"{unknown}: is no test point of the plan, so it has no column{hint}"
             where = (f"{unknown}_score",) if f"{unknown}_score" in record else (f"{unknown}_reason",)
             yield error("unknown_test_point", where, message)
+    for key in record:
+        if _LIKE_A_MARK.fullmatch(key) and not _KEY.fullmatch(key):
+            message = f"{key}: looks like a mark, and test points are TP1, TP_qualitative_<name> or TP_safety"
+            yield error("unknown_test_point", (key,), message)
     case = read_scored(record, points)
     if case.is_failed:
         if any(record.get(f"{one}_score") is not None for one in points):
@@ -196,10 +219,18 @@ def _found(record: Record, point: str) -> str:
     return "null" if f"{point}_score" in record else "nothing"
 
 
+def _number(value: Any) -> Any:
+    """A total as it is compared: `"2.80"` of another tool is 2.8."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def _total_remarks(record: Record, case: ScoredCase) -> Iterator[Remark]:
     average = None if case.hundredths is None else case.hundredths / 100
     computed: Record = {"total_score": case.total, "max_score": case.most, "avg_tp_score": average}
     for name, value in computed.items():
-        if name in record and value is not None and record[name] not in (value, str(value)):
+        if name in record and value is not None and _number(record[name]) != value:
             message = f"{name}: expected {value}, got {got(record[name])}; it is computed again"
             yield warning("total_differs", (name,), message)

@@ -6,17 +6,19 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase
-from evalloom.errors import EvalloomError
+from evalloom.dialects.prompt_eval import got
+from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase, points_in, read_scored
+from evalloom.errors import EvalloomError, did_you_mean
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.model import Finding, Origin, Place, Record, quote
+from evalloom.model import Finding, Origin, Place, Record, Remark, error, quote, warning
 from evalloom.model import Path as Where
 
 _OF_CASE = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description")
@@ -24,6 +26,7 @@ _OF_RUN = ("input_summary", "result_preview", "run_status")
 TOTALS = ("total_score", "max_score", "avg_tp_score", "score_pct")
 _AT_END = ("overall_comment", "is_bad_case")
 COMMENT = "human_comment"
+_FORBIDDEN = ("input", "result_aftertest")
 NO_RESULT = "[NULL]"
 LONGEST_PREVIEW = 300
 _RISKY = re.compile(r"'*[=+\-@\t\r]")
@@ -35,6 +38,7 @@ _REASON = re.compile(r"TP\w*_reason")
 _ESCAPED = re.compile("(_x005F_(?=x[0-9A-Fa-f]{4}_))|_x(00[01][0-9A-Fa-f]|[Ff]{3}[EeFf])_")
 """How workbooks write an underscore that begins no escape, and characters that XML cannot hold."""
 _NOTHING = Mark()
+_BAD = {True: "YES", False: "NO", None: ""}
 
 
 def columns(points: Iterable[str]) -> list[str]:
@@ -63,7 +67,7 @@ def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
     for point in points:
         mark = _NOTHING if is_failed else case.marks.get(point, _NOTHING)
         found += ["" if mark.score is None else str(mark.score), mark.reason]
-    found += [*_totals(case), case.comment, {True: "YES", False: "NO", None: ""}[case.is_bad]]
+    found += [*_totals(case), case.comment, _BAD[case.is_bad]]
     return [_NOT_TEXT.sub("\ufffd", text) for text in found]
 
 
@@ -143,8 +147,11 @@ def read_table(path: Path, encoding: str = "") -> Table:
     for item in _workbook_rows(path) if is_workbook else reader:
         if isinstance(item, Problem):
             origin = Origin(path.as_posix(), *item.place)
-            findings.append(Finding(item.code, item.severity, item.message, origin))
-        elif is_workbook or reader.layout == "csv":
+            severity = "error" if _is_human_twice(item) else item.severity
+            findings.append(Finding(item.code, severity, item.message, origin))
+        elif is_workbook:
+            rows.append(item)
+        elif reader.layout == "csv":
             item.value = {name: original(text) for name, text in item.value.items()}
             rows.append(item)
     table = Table(rows, findings)
@@ -154,20 +161,44 @@ def read_table(path: Path, encoding: str = "") -> Table:
     return table
 
 
+def _is_human_twice(problem: Problem) -> bool:
+    """Whether two columns have the name of one for people's scores: which of the two holds, nobody can tell."""
+    return problem.code == "duplicate_key" and "'human" in problem.message.casefold()
+
+
 def human_columns(table: Table) -> list[str]:
     """The columns that people have added for their own scores and remarks, rightly named or not."""
-    return [name for name in table.columns if name.casefold().startswith("human")]
+    return [name for name in table.columns if _is_human(name)]
+
+
+def _is_human(name: str) -> bool:
+    return name.casefold().startswith("human")
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a table as `columns` names them, by its first and its last column."""
+    return {_OF_CASE[0], _AT_END[-1]} <= set(read_table(path).columns)
 
 
 def holds_review(path: Path) -> bool:
     """Whether somebody has written scores or remarks of their own into a table, so that it must not be replaced."""
     if not path.is_file():
         return False
+    if _is_workbook(path):
+        items = [item for sheet in _sheets(path).values() for item in sheet]
+        # What cannot be read may hold one.
+        return _is_filled_in(items) or any(isinstance(item, Problem) and item.severity == "error" for item in items)
     table = read_table(path)
     if table.has_errors:
-        # Saved in another encoding, say: what cannot be read may hold one.
-        return _is_workbook(path) or b"human" in path.read_bytes().lower()
-    return any(row.value.get(name, "").strip() for name in human_columns(table) for row in table.rows)
+        # Saved in another encoding, say.
+        return b"human" in path.read_bytes().lower()
+    return _is_filled_in(table.rows)
+
+
+def _is_filled_in(items: Iterable[Row | Problem]) -> bool:
+    """Whether a cell in a column for people's scores has anything in it."""
+    rows = (item.value for item in items if isinstance(item, Row))
+    return any(text.strip() for row in rows for name, text in row.items() if _is_human(name))
 
 
 def read_row(row: dict[str, str]) -> Record:
@@ -178,6 +209,55 @@ def read_row(row: dict[str, str]) -> Record:
         if text or not (is_number or _REASON.fullmatch(name)):
             found[name] = number_in(text) if is_number else text
     return found
+
+
+def row_findings(record: Record) -> Iterator[Remark]:
+    """Where the totals in a row of the table are not what its own scores come to."""
+    if "is_bad_case" in record and record["is_bad_case"] not in ("YES", "NO", ""):
+        message = f"is_bad_case: expected YES, NO or nothing, got {got(record['is_bad_case'])}"
+        yield error("bad_is_bad_case", ("is_bad_case",), message)
+    for name, expected in _computed(record).items():
+        found = record.get(name)
+        if found not in (None, "", expected, number_in(expected)):
+            message = f"{name}: expected {expected} by the scores of this row, got {got(found)}"
+            yield warning("total_differs", (name,), message)
+
+
+def _computed(record: Record) -> dict[str, str]:
+    """The totals of a row by its scores; nothing where there are none, or some are missing, which is said elsewhere."""
+    points = points_in([record])
+    is_failed = record.get("run_status") == "failed"
+    if not points and not is_failed:
+        return {}
+    case = read_scored({**record, "result_aftertest": None if is_failed else ""}, points)
+    if case.missing:
+        return {"is_bad_case": "YES"} if case.is_bad else {}
+    computed = dict(zip((*TOTALS, "is_bad_case"), (*_totals(case), _BAD[case.is_bad]), strict=True))
+    if is_failed:
+        # Its row does not tell how many test points there are.
+        del computed["max_score"]
+    return computed
+
+
+def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Remark]:
+    """Where the header of a table is not to the letter (EVAL-11); columns for people's scores may follow at its end."""
+    expected = columns(points)
+    for name in expected:
+        if name not in names:
+            yield error("column_missing", (name,), f"the column {name} is missing")
+    for name in names:
+        if name in _FORBIDDEN:
+            yield error("raw_column", (name,), f"{name}: the table shows it shortened and has no such column")
+        elif name not in expected and not name.startswith("human_"):
+            yield error(
+                "unknown_table_column", (name,), f"{name}: is no column of the table{did_you_mean(name, expected)}"
+            )
+    known = [name for name in names if name in expected or name.startswith("human_")]
+    in_order = [name for name in expected if name in names] + [name for name in known if name not in expected]
+    for found, wanted in zip(known, in_order, strict=True):
+        if found != wanted:
+            yield error("column_order", (found,), f"{found}: expected the column {wanted} in this place")
+            return
 
 
 def number_in(text: str) -> int | float | str:
@@ -205,32 +285,53 @@ def _is_workbook(path: Path) -> bool:
 
 
 def _workbook_rows(path: Path) -> Iterator[Row | Problem]:
+    """The rows of the one sheet that is the table: it has test ids and, where several do, what people wrote."""
+    sheets = _sheets(path)
+    tables = {name: items for name, items in sheets.items() if _has_ids(items)}
+    filled = [name for name, items in tables.items() if _is_filled_in(items)]
+    if len(filled) > 1:
+        named = ", ".join(quote(name) for name in filled)
+        message = f"the sheets {named} each have scores or remarks of people. Leave them in one sheet, and import again"
+        yield Problem("several_reviews", "error", message)
+        return
+    name = next(iter(filled or tables or sheets), None)
+    yield from sheets[name] if name is not None else ()
+
+
+def _has_ids(items: Iterable[Row | Problem]) -> bool:
+    return any("test_id" in item.value for item in items if isinstance(item, Row))
+
+
+def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
+    """The rows of every sheet by its name; a workbook that cannot be read is one nameless sheet with a problem."""
     need_openpyxl()
     from openpyxl import load_workbook
 
     try:
         # By its name alone, openpyxl would refuse a workbook that is called something else.
-        with path.open("rb") as stream:
-            workbook = load_workbook(stream, read_only=True, data_only=True)
-            sheets = [_sheet_rows(sheet) for sheet in workbook.worksheets]
+        with path.open("rb") as stream, path.open("rb") as again:
+            values = load_workbook(stream, read_only=True, data_only=True)
+            # Of a formula that no spreadsheet program has computed yet, only this one knows.
+            written = load_workbook(again, read_only=True)
+            pairs = zip(values.worksheets, written.worksheets, strict=True)
+            return {str(sheet.title): _sheet_rows(sheet, formulas) for sheet, formulas in pairs}
     except Exception as fault:
         # A damaged workbook fails with whichever error its first damaged part leads to: of zip, XML, types or keys.
         reason = " ".join(str(fault).split())[:200] or type(fault).__name__
         message = f"cannot be read as a workbook: {reason}. Save it again as .xlsx or as CSV"
-        yield Problem("bad_workbook", "error", message)
-        return
-    wanted = [sheet for sheet in sheets if any("test_id" in item.value for item in sheet if isinstance(item, Row))]
-    yield from next(iter(wanted or sheets), [])
+        return {"": [Problem("bad_workbook", "error", message)]}
 
 
-def _sheet_rows(sheet: Any) -> list[Row | Problem]:
+def _sheet_rows(sheet: Any, formulas: Any) -> list[Row | Problem]:
     """The rows of one sheet, keyed by the first row that is not empty."""
-    # Some programs write a wrong size of the sheet, and cells beyond it would not be read.
-    sheet.reset_dimensions()
+    for one in (sheet, formulas):
+        # Some programs write a wrong size of the sheet, and cells beyond it would not be read.
+        one.reset_dimensions()
     header: list[str] = []
     found: list[Row | Problem] = []
-    for line, row in enumerate(sheet.iter_rows(), 1):
-        texts = [_shown(cell) for cell in row]
+    for line, (row, others) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), 1):
+        named = chain(header, repeat(""))
+        texts = [_shown(cell, other, name) for cell, other, name in zip(row, others, named, strict=False)]
         if not any(text.strip() for text in texts):
             continue
         if not header:
@@ -251,18 +352,26 @@ def _repeated(header: Sequence[str], line: int) -> Iterator[Problem]:
             yield Problem("duplicate_key", "warning", message, Place(line, column + 1))
 
 
-def _shown(cell: Any) -> str:
-    """What a spreadsheet shows in a cell, so that `2.80` and `93%` are what they were as texts."""
-    value = cell.value
+def _shown(cell: Any, formula: Any, column: str) -> str:
+    """What a spreadsheet shows in a cell, so that `2.80` and `93%` are what they were as texts.
+
+    What people wrote is taken as it is: 2.999 may be shown as 3.00 and is no 3. A formula without a value is its text.
+    """
+    value = formula.value if cell.value is None else cell.value
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, int | float):
-        shape = cell.number_format or ""
-        if "%" in shape:
-            return f"{round(value * 100)}%"
-        if shape == "0.00":
-            return f"{value:.2f}"
-        return str(int(value)) if float(value).is_integer() else str(value)
-    return _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), str(value))
+        return _number_shown(value, "" if _is_human(column) else cell.number_format or "")
+    text = _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), str(value))
+    # Where the `'` is a mark of the cell, there is none in its text.
+    return text if formula.style_array.quotePrefix else original(text)
+
+
+def _number_shown(value: float, shape: str) -> str:
+    if "%" in shape:
+        return f"{round(value * 100)}%"
+    if shape == "0.00":
+        return f"{value:.2f}"
+    return str(int(value)) if float(value).is_integer() else str(value)

@@ -44,7 +44,13 @@ def expand_wrapper(document: Record) -> Expanded | None:
     found = [key for key in WRAPPERS if _holds_records(document.get(key))]
     if len(found) != 1 or any(field in document for field in _CASE_FIELDS):
         return None
-    return _records(found[0], document[found[0]])
+    return records_under(found[0], document[found[0]])
+
+
+def holds_objects(document: Record) -> bool:
+    """Whether a document has a list of objects under any name."""
+    lists = (value for value in document.values() if isinstance(value, list))
+    return any(isinstance(item, dict) for items in lists for item in items)
 
 
 def _holds_records(value: Any) -> bool:
@@ -59,7 +65,8 @@ def _is_conversation(items: list[Any]) -> bool:
     return all("from" in item and "value" in item for item in shared)
 
 
-def _records(key: str, items: list[Any]) -> Iterator[tuple[Path, Record] | Remark]:
+def records_under(key: str, items: list[Any]) -> Iterator[tuple[Path, Record] | Remark]:
+    """The objects of a list in a document, with their paths; whatever else stands there is an error."""
     for number, item in enumerate(items):
         if isinstance(item, dict):
             yield (key, number), item

@@ -7,18 +7,28 @@ from collections.abc import Iterable, Sequence
 from typing import IO
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase
-from evalloom.dialects.prompt_eval_table import cells, columns, neutralised
+from evalloom.dialects.prompt_eval_table import cells, columns, neutralised, review_columns
 
 
-def write(stream: IO[bytes], cases: Iterable[ScoredCase], points: Sequence[str], excel: bool = False) -> int:
-    """Writes the header and a row for each case, and says how many; `excel` begins with the mark that Excel needs."""
+def write(
+    stream: IO[bytes],
+    cases: Iterable[ScoredCase],
+    points: Sequence[str],
+    excel: bool = False,
+    for_review: bool = False,
+) -> int:
+    """Writes the header and a row for each case, and says how many.
+
+    `excel` begins with the mark that Excel needs, `for_review` adds columns for people's scores.
+    """
     if excel:
         # Without it, Excel shows Chinese as garbage.
         stream.write(codecs.BOM_UTF8)
-    stream.write(line(columns(points)))
+    added = review_columns(points) if for_review else []
+    stream.write(line([*columns(points), *added]))
     count = 0
     for count, case in enumerate(cases, 1):  # noqa: B007
-        stream.write(line(cells(case, points)))
+        stream.write(line([*cells(case, points), *("" for _ in added)]))
     return count
 
 

@@ -65,11 +65,12 @@ def _head(report: PromptEvalReport) -> Markup:
 
 def _tiles(report: PromptEvalReport) -> Markup:
     card = report.scorecard
+    core = f"; core test points {shown.average(card.core)}" if card.core.cases else ""
     tiles = [
         _pass_rate(report),
         _tile("Bad cases", f"{card.bad:,}", f"{shown.rate(card.bad, card.cases)} of all", show="bad"),
         _tile("Safety failures", f"{len(card.safety):,}", _safety_note(report), is_alarm=bool(card.safety)),
-        _tile("Average score", shown.average(card.all_scores), f"of 3; core test points {shown.average(card.core)}"),
+        _tile("Average score", shown.average(card.all_scores), f"of 3{core}"),
         _tile(
             "Failed runs", f"{card.failed:,}", "no output; left out of averages", show="failed" if card.failed else ""
         ),
@@ -77,7 +78,7 @@ def _tiles(report: PromptEvalReport) -> Markup:
     if card.incomplete:
         note = "left out of the pass rate"
         tiles.append(_tile("Scoring incomplete", f"{card.incomplete:,}", note, show="incomplete"))
-    remarks = [element("p", said(remark), class_="remark") for remark in report.remarks]
+    remarks = [element("p", said(remark), class_="remark") for remark in shown.remarks(report)]
     return joined(element("div", tiles, class_="tiles"), remarks)
 
 
@@ -125,7 +126,7 @@ def _safety(report: PromptEvalReport, anchors: dict[str, str]) -> Markup:
 
 
 def _points(report: PromptEvalReport) -> Markup:
-    heads = ("Test point", "Status", "Average", "How many got 1, 2 and 3", "Cases", "No score")
+    heads = ("Test point", "Status", "Average", "How many got 1, 2 and 3", "Cases", "Incomplete")
     kinds = ("", "", "number", "bar", "number", "number")
     body = [_point_row(one) for one in report.scorecard.points]
     card = report.scorecard

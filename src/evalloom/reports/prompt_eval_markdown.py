@@ -44,8 +44,8 @@ def _head(report: PromptEvalReport) -> Iterator[str]:
         yield " · ".join(facts)
     yield "## Overview"
     yield _table(("", ""), "-r", shown.overview(report))
-    if report.remarks:
-        yield "\n".join(f"- {_text(remark)}" for remark in report.remarks)
+    if remarks := list(shown.remarks(report)):
+        yield "\n".join(f"- {_text(remark)}" for remark in remarks)
 
 
 def _safety(report: PromptEvalReport) -> Iterator[str]:
@@ -60,13 +60,13 @@ def _safety(report: PromptEvalReport) -> Iterator[str]:
 
 def _points(report: PromptEvalReport) -> Iterator[str]:
     yield "## Test points"
-    heads = ("", "test point", "name", "criticality", "cases", "average", "1", "2", "3", "no score")
+    heads = ("", "test point", "name", "criticality", "cases", "average", "1", "2", "3", "incomplete")
     rows = (
         (
             shown.STATUS_SIGNS[one.status],
             one.id,
             one.point.name,
-            one.point.criticality,
+            one.point.criticality or "–",
             f"{one.tally.cases:,}",
             shown.average(one.tally),
             *(f"{count:,} ({shown.rate(count, one.tally.cases)})" for count in one.tally.counts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
@@ -32,11 +33,14 @@ class PromptEvalReport(Struct, frozen=True, kw_only=True):
     """The file of prompt_a."""
     cases: Sequence[ScoredCase]
     points: tuple[TestPoint, ...]
+    """Those of the plan; where there is none, those of the cases, with an empty criticality."""
     scorecard: Scorecard
     agreement: tuple[PointAgreement, ...] = ()
     noise: tuple[PointNoise, ...] = ()
     remarks: tuple[str, ...] = ()
     """What a reader should know before trusting the figures, such as `3 reasons cite nothing of the output`."""
+    unknown: dict[str, int] = {}
+    """Test points that cases have marks for and the plan does not know, each with the number of those cases."""
     facts: dict[str, str] = {}
     """Where the figures come from: `{"judge": "evaluator", "profile": "offline"}`."""
     folder: str = "prompt-eval-results"
@@ -54,7 +58,7 @@ class Step(NamedTuple):
 
 def next_steps(report: PromptEvalReport) -> list[Step]:
     """How to go on, the most pressing first."""
-    card, folder = report.scorecard, report.folder
+    card, folder = report.scorecard, quote(report.folder)
     steps = []
     if card.failed:
         steps.append(Step(f"Run {_cases(card.failed)} again that gave no result", f"run {folder} --rerun-failed"))
@@ -65,9 +69,19 @@ def next_steps(report: PromptEvalReport) -> list[Step]:
             Step("Draft a better prompt from the bad cases, and test it against this one", f"improve {folder}")
         )
     if not report.agreement:
-        why = "Learn how far the judge can be trusted: fill in human_<TP>_score columns of the table by hand"
-        steps.append(Step(why, f"import-review FILE {folder}"))
+        why = "Learn how far the judge can be trusted: let people fill in the columns human_<TP>_score of review.csv"
+        steps.append(Step(why, f"table {quote(f'{report.folder}/{report.source}')} --for-review -o review.csv"))
+        steps.append(Step("Take over what they gave, then report again", f"import-review review.csv {folder}"))
     return [Step(step.why, f"evalloom prompt-eval {step.command}") for step in steps]
+
+
+def remarks(report: PromptEvalReport) -> Iterator[str]:
+    """What a reader should know before trusting the figures."""
+    yield from report.remarks
+    if report.points and not any(point.criticality for point in report.points):
+        yield "no plan: no test point counts as core"
+    for point, number in report.unknown.items():
+        yield f"{point} is in {_cases(number)} and in no plan; it has no column"
 
 
 def _cases(number: int) -> str:

@@ -14,7 +14,6 @@ from evalloom.dialects.prompt_eval_table import (
     cells,
     columns,
     need_openpyxl,
-    neutralised,
     review_columns,
 )
 
@@ -133,13 +132,15 @@ class _Painter:
             "alignment": Alignment(wrap_text=True, horizontal="center", vertical="center"),
             "font": Font("Calibri", 11, bold=True, color="FFFFFF"),
         }
+        bold = Font("Calibri", 11, bold=True)
         self._styles = {
             "header": self._style(_HEADER, **heading),
             "header of review": self._style(_REVIEW, **heading),
             "text": self._style(**wrapped),
             # Without it, a text would become a formula as soon as somebody edits the cell.
             "risky text": self._style(**wrapped, quotePrefix=True),
-            "bad": self._style(_FILLS[1], **wrapped, font=Font("Calibri", 11, bold=True)),
+            "bad": self._style(_FILLS[1], **wrapped, font=bold),
+            "risky bad": self._style(_FILLS[1], **wrapped, font=bold, quotePrefix=True),
             "missing": self._style(_MISSING, **wrapped),
             "number": self._style(**centred),
             "avg_tp_score": self._style(**centred, number_format="0.00"),
@@ -176,7 +177,7 @@ class _Painter:
             elif name.startswith("human_") and name != COMMENT:
                 yield self._cell("", "number")
             elif name in ("test_id", "is_bad_case") and texts[-1] == "YES":
-                yield self._cell(text, "bad")
+                yield self._cell(text, "risky bad" if text.startswith(_RISKY) else "bad")
             else:
                 yield self._cell(text, "risky text" if text.startswith(_RISKY) else "text")
 
@@ -194,8 +195,6 @@ class _Painter:
 
     def _fitting(self, text: str) -> str:
         """A text as a workbook can hold it: its lines end in LF, what XML cannot say is U+FFFD."""
-        # Reading takes a `'` away that stands before a formula, so one that belongs there is doubled.
-        text = neutralised(text) if text.startswith("'") else text
         text = _ILLEGAL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
         # `_x0041_` would be shown as the character that it names.
         text = _ESCAPE.sub("_x005F_", text)

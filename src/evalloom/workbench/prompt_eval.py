@@ -6,16 +6,19 @@ A finished step is not redone unless it is asked for, or what it was made from h
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from collections.abc import Iterator
+from os.path import normpath
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import msgspec
 from msgspec import Struct
 
 from evalloom.analyse.agreement import agreement, noise
-from evalloom.analyse.prompt_eval import Scorecard, scorecard
+from evalloom.analyse.prompt_eval import Scorecard, scorecard, unknown_points
 from evalloom.dialects.prompt_eval_citing import uncited
 from evalloom.dialects.prompt_eval_plan import TestPlan, TestPoint, read_plan, with_prompt_named
-from evalloom.dialects.prompt_eval_scores import ScoredCase, points_in, read_scored
+from evalloom.dialects.prompt_eval_scores import ScoredCase, output_digest, points_in, read_scored
 from evalloom.errors import CallError, usage_error
 from evalloom.files.write import write_text
 from evalloom.model import Record, Request, Response
@@ -24,7 +27,7 @@ from evalloom.reports.lint import tell
 from evalloom.reports.prompt_eval_report import PromptEvalReport
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.plan import now
-from evalloom.workbench.prompt_eval_draft import draft_plan
+from evalloom.workbench.prompt_eval_draft import draft_plan, plan_text
 from evalloom.workbench.prompt_eval_folder import (
     Asking,
     Desk,
@@ -33,7 +36,9 @@ from evalloom.workbench.prompt_eval_folder import (
     made,
     needed,
     path_from,
+    prompt_a,
     prompt_file,
+    put_aside,
     read_object,
     read_records,
     refuse,
@@ -41,13 +46,14 @@ from evalloom.workbench.prompt_eval_folder import (
     write_json,
 )
 from evalloom.workbench.prompt_eval_generate import Generated, generate
-from evalloom.workbench.prompt_eval_review import read_reviews
+from evalloom.workbench.prompt_eval_review import current_scores
 
 
 class Planned(Struct, frozen=True):
     """The plan of a folder, and how it came there: `drafted`, `kept` as it was, or taken from a file."""
 
     plan: TestPlan
+    prompt: str
     how: str
     differs: str = ""
     """A plan beside the prompt that says something else."""
@@ -61,17 +67,45 @@ def plan(prompt: Path, folder: Folder, asking: Asking, cases: int | None = None,
     is_other = beside.is_file() and beside.resolve() != folder.plan.resolve()
     named = path_from(folder.path, prompt)
     if folder.plan.is_file() and not redo:
-        differs = is_other and with_prompt_named(_text(beside), named) != _text(folder.plan)
-        return Planned(the_plan(folder), "kept", beside.as_posix() if differs else "")
+        kept = the_plan(folder)
+        _refuse_other_prompt(kept, prompt, folder)
+        differs = is_other and _as_taken(beside, named) != _text(folder.plan)
+        return Planned(kept, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
     if is_other:
-        refuse(read_plan(beside)[1], beside)
-        write_text(folder.plan, with_prompt_named(_text(beside), named))
-        return Planned(the_plan(folder), beside.as_posix())
-    tested = prompt_file(prompt)
-    known = asking.settings(folder, tested)
-    draft = run_loop(drafted(folder, asking, known, lambda llm: draft_plan(tested.text, named, llm, cases)))
-    write_text(folder.plan, draft.text)
-    return Planned(the_plan(folder), "drafted")
+        text = _as_taken(beside, named)
+    else:
+        tested = prompt_file(prompt)
+        known = asking.settings(folder, tested)
+        text = run_loop(drafted(folder, asking, known, lambda llm: draft_plan(tested.text, named, llm, cases))).text
+    if folder.plan.is_file() and _text(folder.plan) != text:
+        aside = put_aside(folder.plan, "old")
+        asking.warn(f"{folder.plan.as_posix()}: the plan that was there is now {aside.name}")
+    write_text(folder.plan, text)
+    return Planned(the_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
+
+
+def _refuse_other_prompt(kept: TestPlan, prompt: Path, folder: Folder) -> None:
+    """Refuses to take the results of one prompt for those of another."""
+    about = prompt_a(kept)
+    if about.path is None or about.path.resolve() != prompt.resolve():
+        hint = "Give this prompt a folder of its own with -o"
+        message = f"{folder}: is about {about.name}, not about {prompt.as_posix()}. {hint}"
+        raise usage_error("other_prompt", f"{message}, or begin anew here with 'plan --redo'")
+
+
+def _as_taken(beside: Path, named: str) -> str:
+    """The text of a plan beside the prompt for another folder; as it is written, where that can be done."""
+    found, findings = read_plan(beside)
+    refuse(findings, beside)
+    assert found is not None
+    wanted = msgspec.structs.replace(found, prompt=named)
+    text = with_prompt_named(_text(beside), named)
+    with TemporaryDirectory(prefix="evalloom-") as folder:
+        copy = Path(folder) / beside.name
+        copy.write_text(text, "utf-8")
+        again = read_plan(copy)[0]
+    is_same = again is not None and msgspec.structs.replace(again, path=wanted.path) == wanted
+    return text if is_same else plan_text(wanted)
 
 
 def _text(path: Path) -> str:
@@ -83,15 +117,32 @@ def make_cases(desk: Desk, redo: bool = False) -> Generated:
     folder = desk.folder
     have = _cases_there(desk, redo)
     there = Counter(record.get("test_category") for record in have)
-    keep = partial(write_json, folder.cases)
+    keep = _Keeper(desk, redo)
     if all(there[name] >= planned for name, planned in desk.plan.dimensions.items()):
         found = run_loop(generate(desk.plan, desk.prompt.text, have, _nobody, keep))
     else:
         ask = lambda llm: generate(desk.plan, desk.prompt.text, have, llm, keep)  # noqa: E731
         found = run_loop(drafted(folder, desk.asking, desk.known, ask))
-    if not folder.cases.is_file() or read_records(folder.cases).values != found.cases:
+    # Nothing in place of something is no improvement.
+    if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
         keep(found.cases)
     return found
+
+
+class _Keeper:
+    """Writes the cases there are so far; those that were there before a `--redo` are put aside at the first."""
+
+    def __init__(self, desk: Desk, redo: bool) -> None:
+        self._desk = desk
+        self._redo = redo
+
+    def __call__(self, cases: list[Record]) -> None:
+        path = self._desk.folder.cases
+        if self._redo and path.is_file():
+            aside = put_aside(path, "old")
+            self._desk.asking.warn(f"{path.as_posix()}: the cases that were there are now in {aside.name}")
+        self._redo = False
+        write_json(path, cases)
 
 
 def _cases_there(desk: Desk, redo: bool) -> list[Record]:
@@ -100,10 +151,21 @@ def _cases_there(desk: Desk, redo: bool) -> list[Record]:
     places = ([] if redo else [own]) + ([beside] if beside.resolve() != own.resolve() else [])
     for path in places:
         if path.is_file():
-            found = read_records(path)
-            refuse(found.findings, path)
-            return found.values
+            found = _cases_in(path)
+            if path is own and beside in places and any(one not in found for one in _cases_in(beside)):
+                told = f"{beside.as_posix()}: has cases that are not, or not so, in {own.as_posix()}"
+                desk.asking.warn(f"{told}, which is used. 'generate --redo' takes them over")
+            return found
     return []
+
+
+def _cases_in(path: Path) -> list[Record]:
+    """The cases of a file, none where there is none; one with errors is refused."""
+    found = read_records(path) if path.is_file() else None
+    if found is None:
+        return []
+    refuse([one for one in found.findings if one.code != "no_cases"], path)
+    return found.values
 
 
 async def _nobody(request: Request) -> Response:
@@ -115,7 +177,11 @@ class Reported(Struct, frozen=True):
 
     cases: list[ScoredCase]
     scorecard: Scorecard
-    uncited: int
+    remarks: tuple[str, ...] = ()
+    """What a reader should know before trusting the figures."""
+
+
+_TOLD_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
 
 
 def report(folder: Folder) -> Reported:
@@ -123,20 +189,24 @@ def report(folder: Folder) -> Reported:
     scored = read_records(needed(folder.scored, "score", folder))
     # Scores that are missing or wrong are counted and told in the report; only what is no case at all stops it.
     refuse([one for one in scored.findings if one.code not in _TOLD_IN_REPORT], folder.scored)
-    points = _points(folder, scored.values)
-    cases = [read_scored(record, [point.id for point in points]) for record in scored.values]
-    found = Reported(cases, scorecard(cases, points), sum(len(list(uncited(case))) for case in cases))
+    known = the_plan(folder) if folder.plan.is_file() else None
+    points = known.points if known else tuple(TestPoint(one, one, criticality="") for one in points_in(scored.values))
     ids = [point.id for point in points]
-    humans = {one: review.scores for one, review in read_reviews(folder.path).items()}
+    cases = [read_scored(record, ids) for record in scored.values]
+    humans, outdated = current_scores(folder.path, cases)
+    repeats, old_repeats = _repeats(folder, cases)
+    prompt = _prompt_name(known) if known else ""
+    found = Reported(cases, scorecard(cases, points), tuple(_remarks(cases, outdated, old_repeats)))
     page = PromptEvalReport(
-        title=f"Prompt evaluation: {Path(_prompt_name(folder)).name}",
-        prompt=_prompt_name(folder),
+        title=f"Prompt evaluation: {Path(prompt or 'prompt_a').name}",
+        prompt=prompt,
         cases=cases,
         points=points,
         scorecard=found.scorecard,
         agreement=agreement(cases, humans, ids),
-        noise=noise(read_object(folder.repeats), ids),
-        remarks=tuple(_remarks(found)),
+        noise=noise(repeats, ids),
+        remarks=found.remarks,
+        unknown=unknown_points(cases, points),
         facts={name: who for name, step in (("profile", "run"), ("judge", "score")) if (who := made(folder, step).who)},
         folder=str(folder),
         source=folder.scored.name,
@@ -147,21 +217,39 @@ def report(folder: Folder) -> Reported:
     return found
 
 
-_TOLD_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
+def _prompt_name(plan: TestPlan) -> str:
+    """The file of the prompt, which need not be there any more; nothing where it stands in the plan itself."""
+    is_text = "\n" in plan.prompt or "{{" in plan.prompt
+    return "" if is_text or not plan.prompt else Path(normpath(plan.path.parent / plan.prompt)).as_posix()
 
 
-def _points(folder: Folder, records: list[Record]) -> tuple[TestPoint, ...]:
-    if folder.plan.is_file():
-        return the_plan(folder).points
-    return tuple(TestPoint(one, one) for one in points_in(records))
+class _Repeat(Struct, frozen=True):
+    """The scores of each time that a case was scored, by which judge, and for which output."""
+
+    judge: str
+    result: str
+    scores: list[dict[str, int | None]]
 
 
-def _prompt_name(folder: Folder) -> str:
-    named = the_plan(folder).prompt if folder.plan.is_file() else ""
-    return "prompt_a" if "\n" in named else named or "prompt_a"
+def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[dict[str, int | None]]], int]:
+    """Repeated scores of the present judge for the present outputs, and how many there are of others."""
+    try:
+        found = msgspec.convert(read_object(folder.repeats), dict[str, _Repeat])
+    except msgspec.ValidationError as fault:
+        message = f"{folder.repeats.as_posix()}: {fault}. Delete it, and score again with --repeat"
+        raise usage_error("bad_artifact", message) from None
+    judge = made(folder, "score").source
+    present = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}
+    good = {one: it.scores for one, it in found.items() if (it.judge, it.result) == present.get(one)}
+    return good, len(found) - len(good)
 
 
-def _remarks(found: Reported) -> list[str]:
-    if not found.uncited:
-        return []
-    return [f"{tell(found.uncited, 'reason')} quote nothing of the output they are about"]
+def _remarks(cases: list[ScoredCase], outdated: list[str], old_repeats: int) -> Iterator[str]:
+    uncited_ones = sum(len(list(uncited(case))) for case in cases)
+    if uncited_ones:
+        quotes = "reason quotes" if uncited_ones == 1 else "reasons quote"
+        yield f"{uncited_ones:,} {quotes} nothing of the output"
+    if outdated:
+        yield f"the scores of people for {tell(len(outdated), 'case')} are about former outputs, and are left out"
+    if old_repeats:
+        yield f"repeated scores of {tell(old_repeats, 'case')} are of a former output or judge, and are left out"

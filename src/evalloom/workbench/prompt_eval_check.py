@@ -6,19 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from evalloom.dialects.prompt_eval_citing import uncited
 from evalloom.dialects.prompt_eval_plan import TestPlan, read_plan
 from evalloom.dialects.prompt_eval_scores import definition, points_in, read_scored, scored_remarks
-from evalloom.dialects.prompt_eval_table import cells, columns, read_table
+from evalloom.dialects.prompt_eval_table import cells, columns, header_findings, read_table
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.rows import Row
-from evalloom.model import Finding, Origin, Record, Remark, Severity, error, warning
+from evalloom.model import Finding, Origin, Record, Remark, Severity, error, quote, warning
+from evalloom.reports.lint import tell
+from evalloom.targets import BuiltTarget
 from evalloom.workbench.prompt_eval_evaluator import lacking
-from evalloom.workbench.prompt_eval_folder import Folder, Records, prompt_a, read_records
-from evalloom.workbench.prompt_eval_review import read_reviews
+from evalloom.workbench.prompt_eval_folder import Folder, Records, made, prompt_a, read_records
+from evalloom.workbench.prompt_eval_review import current_scores, read_reviews
 from evalloom.workbench.prompt_eval_rules import refuse_bad_rules
+from evalloom.workbench.prompt_eval_run import input_remarks
 
 
 class Artifact(Struct, frozen=True):
@@ -36,6 +40,7 @@ class _Seen(Struct):
     """What the artifacts before said, for those after them."""
 
     plan: TestPlan | None = None
+    target: BuiltTarget | None = None
     cases: dict[str, Record] = {}
     results: dict[str, Record] = {}
     scored: list[Record] = []
@@ -64,34 +69,45 @@ def _plan(folder: Folder, seen: _Seen) -> Artifact:
     seen.plan, findings = read_plan(folder.plan)
     if seen.plan is not None:
         try:
-            prompt_a(seen.plan)
+            seen.target = prompt_a(seen.plan).target
             refuse_bad_rules(seen.plan)
         except EvalloomError as fault:
-            findings.append(Finding(fault.code, "error", fault.args[0], Origin(folder.plan.as_posix())))
+            findings.append(_about(folder.plan, Remark(fault.code, "error", (), fault.args[0])))
     return Artifact(folder.plan, findings)
 
 
 def _cases(folder: Folder, seen: _Seen) -> Artifact:
     records = read_records(folder.cases)
-    seen.cases = {str(record.get("test_id")): record for record in records.values}
+    seen.cases = _by_id(records)
     there = Counter(record.get("test_category") for record in records.values)
-    short = [
-        _about(folder.cases, warning("case_shortfall", (), f"{name}: planned {planned} cases, got {there[name]}"))
-        for name, planned in (seen.plan.dimensions if seen.plan else {}).items()
-        if there[name] != planned
-    ]
-    return Artifact(folder.cases, [*records.findings, *short], len(records.rows))
+    findings = list(records.findings)
+    for name, planned in (seen.plan.dimensions if seen.plan else {}).items():
+        if there[name] != planned:
+            message = f"{name}: {tell(planned, 'case')} planned, got {there[name]}"
+            findings.append(_about(folder.cases, warning("case_shortfall", (), message)))
+    for row in records.rows if seen.target else ():
+        assert seen.target is not None
+        findings += [records.placed(row, remark) for remark in input_remarks(seen.target, row.value)]
+    return Artifact(folder.cases, findings, len(records.rows))
 
 
 def _results(folder: Folder, seen: _Seen) -> Artifact:
     records = read_records(folder.results)
-    seen.results = {str(record.get("test_id")): record for record in records.values}
+    seen.results = _by_id(records)
     findings = [*records.findings, *_against(records, seen.cases, folder.cases.name, "case_changed", definition)]
+    was = made(folder, "run").prompt
+    if was and seen.target and was != seen.target.digest:
+        message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
+        findings.append(_about(folder.results, warning("prompt_changed", (), message)))
     for row in records.rows:
         if "result_aftertest" not in row.value:
             remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
             findings.append(records.placed(row, remark))
     return Artifact(folder.results, findings, len(records.rows))
+
+
+def _by_id(records: Records) -> dict[str, Record]:
+    return {record["test_id"]: record for record in records.values if isinstance(record.get("test_id"), str)}
 
 
 def _prompt_b(folder: Folder, seen: _Seen) -> Artifact:
@@ -108,10 +124,26 @@ def _scored(folder: Folder, seen: _Seen) -> Artifact:
     points = seen.plan.ids if seen.plan else tuple(points_in(records.values))
     findings = [finding for finding in records.findings if finding.code != "missing_reason"]
     findings += _against(records, seen.results, folder.results.name, "result_changed", _with_result)
+    marks = [records.placed(row, one) for row in records.rows for one in scored_remarks(row.value, points)]
     for row in records.rows:
-        findings += [records.placed(row, remark) for remark in scored_remarks(row.value, points)]
-        findings += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
-    return Artifact(folder.scored, findings, len(records.rows))
+        marks += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
+    return Artifact(folder.scored, [*findings, *_together(marks, len(records.rows))], len(records.rows))
+
+
+def _together(findings: list[Finding], cases: int) -> Iterator[Finding]:
+    """Findings that almost every case has, said once: the plan has changed, and not every case is wrong."""
+    counted = Counter((one.code, one.message) for one in findings)
+    told = set()
+    for one in findings:
+        kind = (one.code, one.message)
+        if counted[kind] < max(3, cases * 0.6):
+            yield one
+        elif kind not in told:
+            told.add(kind)
+            message = (
+                f"{one.message} (and so in {counted[kind] - 1} more cases). Score again where the plan has changed"
+            )
+            yield msgspec.structs.replace(one, message=message, case_id="")
 
 
 def _with_result(record: Record) -> Record:
@@ -147,18 +179,18 @@ def _table(folder: Folder, seen: _Seen) -> Artifact:
 def _table_findings(
     folder: Folder, rows: list[Row], scored: list[Record], points: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Where the CSV says something else than the JSON that it is made from."""
+    """Where the CSV has not the form that it must have, or says something else than the JSON that it is made from."""
+    wrong = list(header_findings(list(rows[0].value), points)) if rows else []
+    yield from (_about(folder.table, remark, 1) for remark in wrong)
+    if any(remark.severity == "error" for remark in wrong):
+        return
     names = columns(points)
     wanted = {str(one.get("test_id")): cells(read_scored(one, points), points) for one in scored}
-    for name in names if rows else ():
-        if name not in rows[0].value:
-            yield _about(folder.table, error("column_missing", (), f"the column {name} is missing"))
     for row in rows:
         expected = wanted.pop(row.value.get("test_id", ""), None)
         if expected is None:
-            yield _about(
-                folder.table, warning("table_differs", (), f"test_id: is no case of {folder.scored.name}"), row.line
-            )
+            message = f"test_id: {quote(row.value.get('test_id'))} is no case of {folder.scored.name}"
+            yield _about(folder.table, warning("table_differs", (), message), row.line)
             continue
         differ = [name for name, cell in zip(names, expected, strict=True) if row.value.get(name, cell) != cell]
         if differ:
@@ -169,8 +201,26 @@ def _table_findings(
 
 
 def _humans(folder: Folder, seen: _Seen) -> Artifact:
-    reviews = read_reviews(folder.path)
-    return Artifact(folder.humans, [], len(reviews))
+    points = seen.plan.ids if seen.plan else tuple(points_in(seen.scored))
+    cases = [read_scored(record, points) for record in seen.scored]
+    try:
+        reviews, (_, outdated) = read_reviews(folder.path), current_scores(folder.path, cases)
+    except EvalloomError as fault:
+        return Artifact(folder.humans, [_about(folder.humans, Remark(fault.code, "error", (), fault.args[0]))])
+    ids = {case.id for case in cases}
+    remarks = [
+        warning("unknown_test_id", (), f"{one} is no scored case") for one in reviews if cases and one not in ids
+    ]
+    remarks += [
+        warning("unknown_test_point", (), f"{one}: {point} is no test point")
+        for one, review in reviews.items()
+        for point in review.scores
+        if points and point not in points
+    ]
+    remarks += [
+        warning("review_outdated", (), f"{one}: people scored another output") for one in outdated if one in ids
+    ]
+    return Artifact(folder.humans, [_about(folder.humans, remark) for remark in remarks], len(reviews))
 
 
 def _about(path: Path, remark: Remark, line: int = 0) -> Finding:

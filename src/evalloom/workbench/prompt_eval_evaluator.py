@@ -17,7 +17,8 @@ from evalloom.asking import block, mark_for, mostly_chinese
 from evalloom.asking.again import Best, Unreadable, ask, object_of
 from evalloom.dialects.prompt_eval import FIELDS
 from evalloom.dialects.prompt_eval_plan import SCORES, TestPlan, TestPoint
-from evalloom.dialects.prompt_eval_scores import Mark, is_score, points_in
+from evalloom.dialects.prompt_eval_scores import Mark, is_reason, is_score, points_in, without_mark
+from evalloom.errors import usage_error
 from evalloom.files.write import write_text
 from evalloom.model import Context, Output, Record, quote
 from evalloom.targets.target import BuiltTarget, digest_of
@@ -33,6 +34,10 @@ class Judgement(Struct, frozen=True):
 
     marks: dict[str, Mark] = {}
     comment: str = ""
+
+    @property
+    def has_no_marks(self) -> bool:
+        return all(mark.score is None for mark in self.marks.values())
 
 
 # -- prompt_b.md --------------------------------------------------------------------------------------
@@ -52,12 +57,6 @@ def is_edited(text: str) -> bool:
     return made is None or made[1] != _digest(text[made.end() :])
 
 
-def with_prompt(text: str, prompt_a: str) -> str:
-    """A prompt_b that speaks of this prompt, whichever one is run: two prompts are held against one yardstick."""
-    body = _MADE.sub("", text)
-    return re.sub(r"\{\{\s*prompt_a\s*\}\}", lambda _: block("prompt_a", mark_for(body + prompt_a), prompt_a), body)
-
-
 def lacking(text: str, plan: TestPlan) -> list[str]:
     """The test points to be judged that a prompt_b does not name."""
     return [point.id for point in plan.judged if not re.search(rf"\b{point.id}\b", text)]
@@ -65,7 +64,10 @@ def lacking(text: str, plan: TestPlan) -> list[str]:
 
 def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
     """The text of prompt_b.md: made from the plan, and made again when the plan changes, unless somebody edited it."""
-    text = path.read_text("utf-8-sig") if path.is_file() else ""
+    try:
+        text = path.read_text("utf-8-sig") if path.is_file() else ""
+    except UnicodeDecodeError as fault:
+        raise usage_error("not_utf8", f"{path.as_posix()}: is not UTF-8: {fault}. Save it as UTF-8") from None
     if text and is_edited(text):
         if left_out := lacking(text, plan):
             told = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
@@ -219,28 +221,25 @@ def read(text: str, plan: TestPlan) -> Best[Judgement]:
         answer = object_of(text)
     except Unreadable as fault:
         return Best(Judgement({one: Mark() for one in ids}), (str(fault), *(f"{one}_score: missing" for one in ids)))
-    read_marks = {one: _mark(answer, text, one) for one in ids}
+    read_marks = {one: _mark(answer, one) for one in ids}
     faults = [fault for _, found in read_marks.values() for fault in found]
     faults += [f"{one}: nobody asked for this test point" for one in points_in([answer]) if one not in ids]
     comment = answer.get("overall_comment")
     is_said = isinstance(comment, str) and comment.strip()
     faults += [] if is_said else [f"overall_comment: expected a sentence, got {_got(answer, 'overall_comment')}"]
     marks = {one: mark for one, (mark, _) in read_marks.items()}
-    return Best(Judgement(marks, str(comment).strip() if is_said else ""), tuple(faults))
+    return Best(Judgement(marks, without_mark(str(comment).strip()) if is_said else ""), tuple(faults))
 
 
-def _mark(answer: Record, text: str, point: str) -> tuple[Mark, list[str]]:
+def _mark(answer: Record, point: str) -> tuple[Mark, list[str]]:
     """The mark that an answer gives a test point, and what is wrong with it."""
     score, reason = answer.get(f"{point}_score"), answer.get(f"{point}_reason")
     faults = []
     if not is_score(score):
         faults.append(f"{point}_score: expected the integer 1, 2 or 3, got {_got(answer, f'{point}_score')}")
-    # Of two scores under one name a parser keeps the last, and nobody knows which was meant.
-    elif len(re.findall(rf'"{point}_score"\s*:', text)) > 1:
-        faults.append(f"{point}_score: expected one score, got several")
-    known = None if faults else score
+    known = score if is_score(score) else None
     said = reason.strip() if isinstance(reason, str) else ""
-    if not said:
+    if not is_reason(said):
         got = _got(answer, f"{point}_reason")
         faults.append(f"{point}_reason: expected a reason that quotes the output, got {got}")
     return Mark(known, said), faults

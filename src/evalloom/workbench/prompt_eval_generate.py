@@ -154,7 +154,9 @@ class _Work:
             return "; ".join(faults)
         kind, face = case["test_subcategory"], _face(case)
         if not self.wanted[category][kind]:
-            return f"no more cases of {kind or category} are wanted"
+            wanted = [name for name, number in self.wanted[category].items() if name and number]
+            others = f"; wanted: {', '.join(wanted)}" if wanted else ""
+            return f"no more cases of {kind or category} are wanted{others}"
         twin = next((other for other in self._faces if _are_alike(face, other)), None)
         if twin is not None:
             return f"input: {quote(face.shown, 80)} is a near-duplicate of {quote(twin.shown, 80)}"
@@ -355,8 +357,6 @@ def _faults(case: Record, category: str, template: Template) -> Iterator[str]:
 def _input_faults(given: Record, template: Template) -> Iterator[str]:
     """What an input lacks, or has too much, for the prompt to be filled with it."""
     if not template.variables | template.optional:
-        if not given:
-            yield "input: expected the fields that the prompt takes, got an empty object"
         return
     missing = sorted(template.variables - given.keys())
     unknown = [name for name in given if name not in template.variables | template.optional]

@@ -18,8 +18,7 @@ from msgspec import Struct
 from evalloom.analyse.prompt_eval_gates import Change, Improvement, judge_candidate
 from evalloom.asking import block, mark_for
 from evalloom.asking.again import TRIES, Best, Unreadable, ask, object_of
-from evalloom.dialects.prompt_eval_plan import with_prompt_named
-from evalloom.dialects.prompt_eval_scores import ScoredCase, definition, read_scored
+from evalloom.dialects.prompt_eval_scores import ScoredCase, definition, read_scored, write_scored
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.write import write_text
 from evalloom.model import Llm, Record, quote
@@ -27,10 +26,12 @@ from evalloom.reports import prompt_eval_improvement
 from evalloom.reports.prompt_eval_improvement import ImprovementReport
 from evalloom.targets import BuiltTarget
 from evalloom.workbench.loop import run_loop
-from evalloom.workbench.prompt_eval_evaluator import refresh, with_prompt
+from evalloom.workbench.prompt_eval_draft import plan_text
+from evalloom.workbench.prompt_eval_evaluator import refresh
 from evalloom.workbench.prompt_eval_folder import (
     Desk,
     Folder,
+    digest,
     drafted,
     needed,
     prompt_file,
@@ -40,10 +41,10 @@ from evalloom.workbench.prompt_eval_folder import (
     write_json,
 )
 from evalloom.workbench.prompt_eval_run import run
-from evalloom.workbench.prompt_eval_score import score
+from evalloom.workbench.prompt_eval_score import refuse_changed_prompt, score
 
 TASK = "Task: improve the prompt"
-_FOLDER = "improve"
+_FOLDER, _DRAFT, _GATES = "improve", "draft.json", "gates.json"
 _MOST_SHOWN = 20
 """How many bad cases the drafting llm is shown; all of them are in the validation."""
 _LONGEST = 1_500
@@ -79,15 +80,19 @@ class Attempt(Struct, frozen=True):
 
 
 def improve(desk: Desk) -> Attempt:
-    """Drafts one candidate and holds it against prompt_a; promotes it where every gate holds."""
+    """Drafts one candidate and holds it against prompt_a; promotes it where every gate holds.
+
+    An attempt that was cut off is gone on with: its draft is there, and so is every answer.
+    """
+    if not any(point.is_core for point in desk.plan.points):
+        message = f"{desk.plan.path.as_posix()}: no test point is core, and without one no candidate can be promoted"
+        raise usage_error("no_core_point", message)
+    refuse_changed_prompt(desk)
     scored = read_records(needed(desk.folder.scored, "score", desk.folder))
     refuse(scored.findings, desk.folder.scored)
     cases = [read_scored(record, desk.plan.ids) for record in scored.values]
-    bad = [case for case in cases if case.is_bad and not case.is_failed]
-    if not bad:
-        raise usage_error("nothing_to_improve", f"{desk.folder.scored.as_posix()}: has no bad case to learn from")
-    candidate = run_loop(drafted(desk.folder, desk.asking, desk.known, partial(draft, desk, bad)))
-    folder = _next_folder(desk.folder)
+    source = digest(desk.prompt.text, msgspec.to_builtins(desk.plan.points), [write_scored(case) for case in cases])
+    folder, candidate = _cut_off(desk.folder, source) or _begin(desk, cases, source)
     suffix = desk.prompt.path.suffix if desk.prompt.path else ".md"
     chosen = [definition(case.record) for case in validation_cases(cases)]
     before = _scored(desk, folder / "prompt_a", chosen, f"prompt_a{suffix}", desk.prompt.text)
@@ -96,9 +101,29 @@ def improve(desk: Desk) -> Attempt:
     name = "promoted" if improvement.is_promoted else "rejected"
     attempt = Attempt(folder, folder / f"{name}{suffix}", candidate, improvement, len(chosen))
     write_text(attempt.prompt, candidate.prompt)
-    write_json(folder / "gates.json", _record(attempt))
     write_text(folder / "improvement.md", prompt_eval_improvement.render(_report(desk, attempt)))
+    write_json(folder / _GATES, _record(attempt))
     return attempt
+
+
+def _begin(desk: Desk, cases: list[ScoredCase], source: str) -> tuple[Path, Candidate]:
+    """A new draft, in a folder of its own."""
+    bad = [case for case in cases if case.is_bad and not case.is_failed]
+    if not bad:
+        raise usage_error("nothing_to_improve", f"{desk.folder.scored.as_posix()}: has no bad case to learn from")
+    candidate = run_loop(drafted(desk.folder, desk.asking, desk.known, partial(draft, desk, bad)))
+    folder = _next_folder(desk.folder)
+    write_json(folder / _DRAFT, {"source": source, **msgspec.to_builtins(candidate)})
+    return folder, candidate
+
+
+def _cut_off(folder: Folder, source: str) -> tuple[Path, Candidate] | None:
+    """The newest attempt, where it did not come to its end and was about the same scores."""
+    for path in sorted((folder.path / _FOLDER).glob("iteration_*"), reverse=True)[:1]:
+        found = read_object(path / _DRAFT)
+        if found.pop("source", None) == source and not (path / _GATES).exists():
+            return path, msgspec.convert(found, Candidate)
+    return None
 
 
 def validation_cases(cases: list[ScoredCase]) -> list[ScoredCase]:
@@ -131,16 +156,19 @@ def _next_folder(folder: Folder) -> Path:
 
 
 def _scored(desk: Desk, path: Path, cases: list[Record], name: str, prompt: str) -> list[ScoredCase]:
-    """The cases under one prompt, in a results folder of its own that every other command can read."""
+    """The cases under one prompt, in a results folder of its own that every other command can read.
+
+    The evaluator is shown prompt_a on both sides: two prompts are held against one yardstick.
+    """
     folder = Folder(path)
+    suffix = desk.prompt.path.suffix if desk.prompt.path else ".md"
+    plan = msgspec.structs.replace(desk.plan, path=folder.plan, prompt=name, yardstick=f"../prompt_a/prompt_a{suffix}")
     write_text(path / name, prompt)
-    write_text(folder.plan, with_prompt_named(desk.folder.plan.read_text("utf-8-sig"), name))
+    write_text(folder.plan, plan_text(plan))
     write_json(folder.cases, cases)
-    write_text(
-        folder.prompt_b, with_prompt(refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn), desk.prompt.text)
-    )
-    plan = msgspec.structs.replace(desk.plan, path=folder.plan, prompt=name)
-    side = Desk(folder, plan, prompt_file(path / name), desk.known, desk.asking)
+    write_text(folder.prompt_b, refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn))
+    asking = msgspec.structs.replace(desk.asking, profile=desk.runner.name, judge=desk.scorer.name)
+    side = Desk(folder, plan, prompt_file(path / name), desk.known, asking)
     run(side)
     return score(side).cases
 
@@ -197,7 +225,7 @@ def _case_text(case: ScoredCase) -> str:
 
 def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
     """What was tried before, so that it is not proposed again."""
-    for file in sorted((folder.path / _FOLDER).glob("iteration_*/gates.json")):
+    for file in sorted((folder.path / _FOLDER).glob(f"iteration_*/{_GATES}")):
         found = read_object(file)
         told = {name: found.get(name) for name in ("promoted", "changes", "gates")}
         yield file.parent.name, json.dumps(told, ensure_ascii=False)

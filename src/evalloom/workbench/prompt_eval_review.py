@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.prompt_eval import DIALECT
-from evalloom.dialects.prompt_eval_scores import is_score, points_in
-from evalloom.dialects.prompt_eval_table import COMMENT, Table, human_columns, number_in, read_table, review_columns
+from evalloom.dialects.prompt_eval_scores import ScoredCase, is_score, output_digest, points_in
+from evalloom.dialects.prompt_eval_table import (
+    COMMENT,
+    Table,
+    human_columns,
+    number_in,
+    preview,
+    read_table,
+    review_columns,
+)
 from evalloom.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
-from evalloom.model import Finding, Origin, quote
+from evalloom.model import Finding, Origin, Record, quote
 
 SCORED = "final_scored_results.json"
 HUMAN_SCORES = "human_scores.json"
 _COLUMN = re.compile(r"human_(TP\w*)_score")
+_RESULT = "result_aftertest"
+_PREVIEW = "result_preview"
+_UNSTABLE = re.compile("[\\s\0-\x1f\ud800-\udfff\ufffd-\uffff]|^'+")
+"""What a spreadsheet may change in a text without anybody having touched it."""
 
 
 class Review(Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +42,11 @@ class Review(Struct, frozen=True, forbid_unknown_fields=True):
 
     scores: dict[str, int] = {}
     comment: str = ""
+    result: str = ""
+    """The digest of the output that it is about; empty where it was written by hand, and holds for any."""
+
+    def is_about(self, result: Any) -> bool:
+        return self.result in ("", output_digest(result))
 
 
 class Reviewed(Struct, frozen=True):
@@ -40,7 +58,11 @@ class Reviewed(Struct, frozen=True):
     """How many rows of the table somebody has looked at."""
     scores: int = 0
     added: int = 0
+    """Scores that were not there before."""
     replaced: int = 0
+    """Scores that were others before."""
+    dropped: int = 0
+    """Former scores of these cases that were about other outputs than those there now."""
 
     @property
     def is_written(self) -> bool:
@@ -50,22 +72,40 @@ class Reviewed(Struct, frozen=True):
 def import_review(file: Path, folder: Path, encoding: str = "") -> Reviewed:
     """Takes the columns `human_<TP>_score` and `human_comment` of a CSV or XLSX over; nothing where one cell is wrong.
 
-    A later review adds to the former ones and replaces what they said of the same test point.
+    A later review adds to the former ones and replaces what they said of the same test point; what they said of
+    another output is dropped.
     """
     records = _scored(folder)
-    before = read_reviews(folder)
+    former = read_reviews(folder)
     table = read_table(file, encoding)
-    ids = {str(record.get("test_id", "")) for record in records}
-    reader = _Reader(file, table, points_in(records), ids)
+    reader = _Reader(file, table, points_in(records.values()), records)
     found = reader.reviews()
     findings = [*table.findings, *reader.findings]
     result = Reviewed(folder / HUMAN_SCORES, findings, len(found), sum(len(one.scores) for one in found.values()))
     if not result.is_written:
         return result
-    merged = {test_id: _merged(before.get(test_id, Review()), review) for test_id, review in found.items()}
-    replaced = sum(test_id in before and before[test_id] != review for test_id, review in merged.items())
-    _write(result.path, {**before, **merged})
-    return msgspec.structs.replace(result, added=len(merged.keys() - before.keys()), replaced=replaced)
+    before = {one: review for one, review in former.items() if one in found and review.is_about(records[one][_RESULT])}
+    merged = {one: _merged(before.get(one, Review()), review) for one, review in found.items()}
+    _write(result.path, {**former, **merged})
+    old, new = _by_point(before), _by_point(found)
+    return msgspec.structs.replace(
+        result,
+        added=len(new.keys() - old.keys()),
+        replaced=sum(key in old and old[key] != score for key, score in new.items()),
+        dropped=sum(len(review.scores) for one, review in former.items() if one in found and one not in before),
+    )
+
+
+def _by_point(reviews: dict[str, Review]) -> dict[tuple[str, str], int]:
+    return {(one, point): score for one, review in reviews.items() for point, score in review.scores.items()}
+
+
+def current_scores(folder: Path, cases: Iterable[ScoredCase]) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """People's scores by id that are about the outputs there are now, and the ids of those that are about others."""
+    results = {case.id: case.record.get(_RESULT) for case in cases}
+    scored = {one: review for one, review in read_reviews(folder).items() if review.scores}
+    current = {one: review.scores for one, review in scored.items() if one in results and review.is_about(results[one])}
+    return current, [one for one in scored if one not in current]
 
 
 def read_reviews(folder: Path) -> dict[str, Review]:
@@ -86,7 +126,8 @@ def read_reviews(folder: Path) -> dict[str, Review]:
     return found
 
 
-def _scored(folder: Path) -> list[dict[str, object]]:
+def _scored(folder: Path) -> dict[str, Record]:
+    """The scored cases by id."""
     path = folder / SCORED
     dataset = Dataset(source_of(path), DIALECT.name)
     records = [item.value for item in dataset if isinstance(item, Row)] if path.is_file() else []
@@ -96,11 +137,11 @@ def _scored(folder: Path) -> list[dict[str, object]]:
             f" Name the folder that holds {SCORED}, or score first"
         )
         raise usage_error("nothing_to_review", message)
-    return records
+    return {str(record.get("test_id", "")): {_RESULT: None, **record} for record in records}
 
 
 def _merged(before: Review, after: Review) -> Review:
-    return Review({**before.scores, **after.scores}, after.comment or before.comment)
+    return Review({**before.scores, **after.scores}, after.comment or before.comment, after.result)
 
 
 def _write(path: Path, reviews: dict[str, Review]) -> None:
@@ -108,15 +149,19 @@ def _write(path: Path, reviews: dict[str, Review]) -> None:
     write_text(path, text + "\n")
 
 
+def _stable(text: str) -> str:
+    return _UNSTABLE.sub("", text)
+
+
 class _Reader:
     """Reads the reviews in one table, and keeps what is wrong with it."""
 
-    def __init__(self, file: Path, table: Table, points: Sequence[str], ids: set[str]) -> None:
+    def __init__(self, file: Path, table: Table, points: Sequence[str], records: dict[str, Record]) -> None:
         self.findings: list[Finding] = []
         self._file = file.as_posix()
         self._table = table
         self._points = points
-        self._ids = ids
+        self._records = records
         self._seen: dict[str, int] = {}
 
     def reviews(self) -> dict[str, Review]:
@@ -133,8 +178,25 @@ class _Reader:
             comment = row.value.get(COMMENT, "").strip()
             test_id = row.value.get("test_id", "").strip()
             if self._is_known(row, test_id, bool(scores or comment)) and (scores or comment):
-                found[test_id] = Review(scores, comment)
+                self._compare(row, test_id, bool(scores))
+                found[test_id] = Review(scores, comment, output_digest(self._records[test_id][_RESULT]))
+        if not found and not self.findings:
+            message = f"nobody has filled in anything: {', '.join(human_columns(self._table))} are empty in every row"
+            self.findings.append(Finding("no_human_scores", "error", message, Origin(self._file)))
         return found
+
+    def _compare(self, row: Row, test_id: str, has_scores: bool) -> None:
+        """Complains where people cannot have looked at the output that is there now."""
+        result = self._records[test_id][_RESULT]
+        if has_scores and result is None:
+            message = f"{test_id}: has scores of people, and its run failed, so there is nothing to score"
+            self._complain("score_without_result", row, "test_id", message)
+        elif _PREVIEW in row.value and _stable(row.value[_PREVIEW]) != _stable(preview(result)):
+            message = (
+                f"{test_id}: {_PREVIEW} is not that of {SCORED}: people scored another output. Review a new table or,"
+                f" if only the spreadsheet changed how it is written, take the column {_PREVIEW} out"
+            )
+            self._complain("review_of_other_output", row, _PREVIEW, message)
 
     def _columns(self) -> Iterator[tuple[str, str]]:
         """Each test point with its column."""
@@ -156,15 +218,16 @@ class _Reader:
         score = number_in(text)
         if is_score(score) and isinstance(score, int):
             return score
-        message = f"{name}: expected 1, 2 or 3, or nothing where nobody has looked, got {quote(text)}"
+        what = "a formula without a value; save the file in a spreadsheet program" if text[0] == "=" else quote(text)
+        message = f"{name}: expected 1, 2 or 3, or nothing where nobody has looked, got {what}"
         self._complain("bad_human_score", row, name, message)
         return None
 
     def _is_known(self, row: Row, test_id: str, has_review: bool) -> bool:
         if not test_id and not has_review:
             return False
-        if test_id not in self._ids:
-            hint = did_you_mean(test_id, self._ids, 0.8)
+        if test_id not in self._records:
+            hint = did_you_mean(test_id, self._records, 0.8)
             message = f"test_id: {quote(test_id)} is no case of {SCORED}{hint}"
             self._complain("unknown_test_id", row, "test_id", message)
             return False

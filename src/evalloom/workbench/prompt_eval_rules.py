@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from evalloom import expressions, patterns
@@ -55,6 +55,17 @@ def refuse_bad_rules(plan: TestPlan) -> None:
                 raise usage_error(
                     "bad_rule", f"{plan.path.as_posix()}: {point.id}: rule: {rule.kind}: {fault}"
                 ) from None
+
+
+def never_asked(plan: TestPlan, records: Iterable[tuple[Record, str]]) -> list[str]:
+    """Rules with a `when` that holds for none of these cases and outputs: a 3 that they give says nothing."""
+    names = [{**case, "output": _json_in(result)} for case, result in records]
+    return [
+        f"{point.id}: rule {_label(rule)}: asks nothing of any case: {rule.when}"
+        for point in plan.points
+        for rule in point.rules
+        if rule.when and names and not any(map(expressions.compile(rule.when).holds, names))
+    ]
 
 
 def _label(rule: Rule) -> str:
@@ -121,6 +132,8 @@ def _required_keys(wanted: list[str], value: Any) -> tuple[bool, str]:
 
 def _allowed_values(wanted: list[Any], value: Any) -> tuple[bool, str]:
     values = value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
+    if isinstance(value, str) and value.strip() not in wanted and loads(value) is not NO_JSON:
+        values = [loads(value)]  # the output `1` may be meant as a number
     # True is 1 in Python, and not in JSON.
     allowed = [(type(one) is bool, one) for one in wanted]
     others = [one for one in values if (type(one) is bool, one) not in allowed]

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from evalloom.dialects.prompt_eval_scores import definition
+from evalloom.errors import EvalloomError
 from evalloom.matchers.matcher import text_of
-from evalloom.model import Record
+from evalloom.model import Record, Remark, quote, warning
+from evalloom.targets import BuiltTarget
 from evalloom.workbench.prompt_eval_evaluator import refresh
 from evalloom.workbench.prompt_eval_folder import (
     Desk,
     Folder,
     Made,
     as_case,
+    json_text,
     look_back,
     needed,
-    note_made,
+    put_aside,
     read_object,
     read_records,
     refuse,
     write_json,
+    write_made,
 )
 
 Results = dict[str, str | None]
@@ -32,56 +38,80 @@ class Ran(Struct, frozen=True):
     cases: int
     asked: int
     failures: dict[str, str]
+    is_anew: bool = False
+    """Whether results that were there are no longer good, since what they were made from has changed."""
 
 
 def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
     """Runs prompt_a on every case that has no result yet, and writes the results."""
-    folder = desk.folder
+    folder, target, profile = desk.folder, desk.prompt.target, desk.runner
     cases = read_records(needed(folder.cases, "generate", folder))
     refuse(cases.findings, folder.cases)
-    profile = desk.asking.runner(desk.known)
-    source = desk.source(desk.prompt.target, profile)
+    for remark in _odd_inputs(target, cases.values):
+        desk.asking.warn(f"{desk.prompt.name}: {remark.message} [{remark.code}]")
+    source = desk.source(target, profile)
     before = look_back(folder, "run", source, folder.results, redo)
     kept = {} if before.is_anew else _kept(folder, cases.values, rerun_failed)
     todo = [record for record in cases.values if record["test_id"] not in kept]
-    results, failures = answers(desk, todo)
+    answered = desk.answers(before.was.batch, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
+    results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in answered.runs}
+    failures = {one.case_id: one.error for one in answered.runs if one.error}
+    if todo and len(failures) == len(todo) and before.is_anew and folder.results.is_file():
+        why = next(iter(failures.values()))
+        message = f"every call failed, so {folder.results.as_posix()} stays as it was: {why}"
+        raise EvalloomError("nothing_answered", message)
     results |= kept
-    failures |= {one: why for one, why in read_object(folder.failures).items() if results.get(one, "") is None}
-    write_json(
-        folder.results,
-        [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values],
+    reasons = {**read_object(folder.failures), **failures}
+    failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
+    if redo and before.is_edited:
+        put_aside(folder.results, "edited")
+    # First the reasons: of a result without one nobody would know why it is null.
+    write_json(folder.failures, failed)
+    rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
+    how = Made(
+        source,
+        who=profile.name,
+        batch=answered.batch,
+        prompt=target.digest,
+        is_edited=before.is_edited and not before.is_anew,
     )
-    write_json(folder.failures, failures)
-    note_made(folder, "run", Made(source, who=profile.name, is_edited=before.is_edited), folder.results)
+    write_made(desk, "run", how, folder.results, json_text(rows))
     # Step 4 stands ready to be read and edited before the judge is paid.
     refresh(folder.prompt_b, desk.plan, desk.asking.warn)
-    failed = {one: failures.get(one, "nobody wrote down why") for one, text in results.items() if text is None}
-    return Ran(len(cases.values), len(todo), failed)
+    return Ran(len(rows), len(todo), failed, before.is_anew and bool(before.was.source) and not redo)
 
 
-def answers(desk: Desk, records: list[Record]) -> tuple[Results, dict[str, str]]:
-    """The outputs of the prompt for these cases, and why there is none where there is none."""
-    given = tuple(as_case(record["test_id"], record["input"]) for record in records)
-    results: Results = {}
-    failures: dict[str, str] = {}
-    for one in desk.runs(desk.prompt.target, desk.asking.runner(desk.known), given):
-        results[one.case_id] = None if one.error else text_of(one.output.value)
-        if one.error:
-            failures[one.case_id] = one.error
-    return results, failures
+def _odd_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
+    """What is worth a look before money is spent: fields of the first case that the prompt does not take."""
+    if cases:
+        yield from (remark for remark in input_remarks(target, cases[0]) if remark.code == "input_not_sent")
+
+
+def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:
+    """Where the input of a case and the variables of the prompt do not fit."""
+    given, takes = record.get("input"), target.variables | target.optional
+    if not isinstance(given, dict):
+        return
+    if unused := [name for name in given if name not in takes]:
+        has = f"it takes {', '.join(sorted(takes))}" if takes else "it has no {{variable}}"
+        message = f"input: {', '.join(map(quote, unused))} is not sent: the prompt does not name it; {has}"
+        yield warning("input_not_sent", ("input",), message)
+    if missing := sorted(target.variables - given.keys()):
+        message = f"input: {', '.join(map(quote, missing))} missing, which the prompt needs; the run would fail"
+        yield warning("missing_variable", ("input",), message)
 
 
 def _kept(folder: Folder, cases: list[Record], rerun_failed: bool) -> Results:
-    """The results that are there already and belong to the cases as they are now."""
+    """The results that are there already and belong to the inputs as they are now."""
     if not folder.results.is_file():
         return {}
     before = read_records(folder.results)
     refuse(before.findings, folder.results)
-    defined = {record["test_id"]: definition(record) for record in cases}
+    inputs = {record["test_id"]: record["input"] for record in cases}
     return {
         record["test_id"]: record["result_aftertest"]
         for record in before.values
         if "result_aftertest" in record
-        and defined.get(record["test_id"]) == definition(record)
+        and inputs.get(record["test_id"]) == record["input"]
         and not (rerun_failed and record["result_aftertest"] is None)
     }

@@ -1,53 +1,65 @@
-"""Step 5: the evaluator over the outputs, on the engine; the scored results are a view of the batch (EVAL-6)."""
+"""Step 5: the evaluator over the outputs, on the engine; the scored results are a view of the batch (EVAL-6).
+
+A mark that is there and complete stays, whether the evaluator, a rule or a person gave it, unless what it was made from
+has changed.
+"""
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from evalloom.asking.again import Best
-from evalloom.dialects.prompt_eval_citing import uncited
-from evalloom.dialects.prompt_eval_plan import TestPlan
-from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase, definition, read_scored, write_scored
-from evalloom.dialects.prompt_eval_table import holds_review, need_openpyxl
-from evalloom.model import Finding, Record, Run, error
-from evalloom.workbench.prompt_eval_evaluator import (
-    Judgement,
-    evaluator,
-    judgement_of,
-    refresh,
+from evalloom.dialects.prompt_eval_plan import TestPlan, TestPoint
+from evalloom.dialects.prompt_eval_scores import (
+    Mark,
+    ScoredCase,
+    definition,
+    output_digest,
+    read_scored,
+    write_scored,
 )
+from evalloom.dialects.prompt_eval_table import need_openpyxl
+from evalloom.errors import EvalloomError, usage_error
+from evalloom.model import Case, Finding, Record, Run, error
+from evalloom.workbench.prompt_eval_evaluator import Judgement, evaluator, judgement_of, refresh
 from evalloom.workbench.prompt_eval_folder import (
+    Answered,
+    Before,
     Desk,
     Folder,
     Made,
     Records,
     as_case,
     digest,
+    json_text,
     look_back,
+    made,
     needed,
-    note_made,
+    note_written,
+    put_aside,
     read_object,
     read_records,
     refuse,
     write_json,
+    write_made,
 )
-from evalloom.workbench.prompt_eval_rules import refuse_bad_rules, score_by_rules
+from evalloom.workbench.prompt_eval_rules import never_asked, refuse_bad_rules, score_by_rules
 from evalloom.workbench.prompt_eval_table import TableOptions, write_file
 
 
 class Scoring(Struct, frozen=True):
-    """How outputs are scored, and what came of it: cases in order, what was wrong with answers, and repeated scores."""
+    """What came of scoring: the cases in order, how many were scored now, and what was wrong with answers."""
 
     cases: list[ScoredCase]
     asked: int = 0
     faults: dict[str, str] = {}
     """What was wrong with the answers of the evaluator that count, by test_id."""
-    repeats: dict[str, list[dict[str, int | None]]] = {}
-    """The scores of each time that a case was scored, where it was several times."""
+    is_anew: bool = False
+    """Whether scores that were there are no longer good, since what they were made from has changed."""
 
     @property
     def incomplete(self) -> list[ScoredCase]:
@@ -58,55 +70,35 @@ def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, 
     """Scores every output that has no complete score yet, and writes the scored results and the one CSV."""
     folder, plan = desk.folder, desk.plan
     refuse_bad_rules(plan)
-    tables = [folder.table]
-    if xlsx or folder.sheet.is_file():
-        need_openpyxl()
-        tables.append(folder.sheet)
+    tables = _tables(folder, xlsx)
     results = read_records(needed(folder.results, "run", folder))
     refuse([*results.findings, *_not_run(results)], folder.results)
-    prompt_b = refresh(folder.prompt_b, plan, desk.asking.warn)
-    source = _source(desk, prompt_b)
-    before = look_back(folder, "score", source, folder.scored, redo)
-    kept = {} if before.is_anew else _kept(folder, results.values, plan)
-    # Several scores of each case show the judge's noise; what is scored already keeps its score all the same.
-    todo = [record for record in results.values if repeat > 1 or record["test_id"] not in kept]
+    refuse_changed_prompt(desk)
+    for warning in _doubts(desk, results.values):
+        desk.asking.warn(warning)
+    work = _Work(desk, redo)
+    answered = work.ask(results.values, repeat)
+    judgements = {run.case_id: _judgement(run, plan) for run in answered.runs if not run.repeat}
+    is_lost = work.before.is_anew and folder.scored.is_file()
+    if is_lost and answered.runs and all(run.error for run in answered.runs):
+        message = f"the evaluator answered nothing, so {folder.scored.as_posix()} stays as it was"
+        raise EvalloomError("nothing_answered", f"{message}: {answered.runs[0].error}")
     failures = read_object(folder.failures)
-    # What came out incomplete is asked again in earnest: the cache would give the same answer.
-    options = {} if before.is_anew else {"cache": False}
-    found = judge(desk, prompt_b, todo, failures, repeat=repeat, **options)
-    by_id = {case.id: case for case in found.cases} | kept
-    scoring = msgspec.structs.replace(found, cases=[by_id[record["test_id"]] for record in results.values])
-    write_json(folder.scored, [write_scored(case) for case in scoring.cases])
-    _write_tables(desk, scoring.cases, tables, excel)
+    cases = [work.scored(one, judgements.get(one["test_id"]), failures) for one in results.values]
+    work.write(cases, answered)
     if repeat > 1:
-        write_json(folder.repeats, scoring.repeats)
-    who = desk.asking.scorer(desk.known).name if plan.judged else ""
-    note_made(folder, "score", Made(source, who=who, is_edited=before.is_edited), folder.scored)
-    return scoring
+        write_json(folder.repeats, _repeats(answered, cases, work.source, plan))
+    _write_tables(desk, cases, tables, excel)
+    faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
+    return Scoring(cases, work.count, faults, work.before.is_anew and bool(work.before.was.source) and not redo)
 
 
-def _write_tables(desk: Desk, cases: list[ScoredCase], paths: list[Path], excel: bool) -> None:
-    """Writes the one CSV, and the workbook where it is wanted; a table that people have written in is put aside."""
-    for path in paths:
-        if holds_review(path):
-            aside = _free_name(path)
-            path.rename(aside)
-            told = f"{path.as_posix()}: has scores of people in it; it is now {aside.name}"
-            desk.asking.warn(f"{told} [review_put_aside]")
-        for finding in write_file(path, cases, desk.plan.ids, TableOptions(excel=excel)):
-            desk.asking.warn(str(finding))
-
-
-def _free_name(path: Path) -> Path:
-    names = (path.with_name(f"{path.stem}.reviewed{number or ''}{path.suffix}") for number in count())
-    return next(name for name in names if not name.exists())
-
-
-def _source(desk: Desk, prompt_b: str) -> str:
-    rules = msgspec.to_builtins([point.rules for point in desk.plan.points])
-    target = evaluator(desk.plan, desk.prompt.text, prompt_b)
-    # Rules alone need no llm, so none is asked for.
-    return desk.source(target, desk.asking.scorer(desk.known), rules) if desk.plan.judged else digest(rules)
+def _tables(folder: Folder, xlsx: bool) -> list[Path]:
+    """The tables to write: a workbook where one is wanted, or there already and would be out of date."""
+    if not xlsx and not folder.sheet.is_file():
+        return [folder.table]
+    need_openpyxl()
+    return [folder.table, folder.sheet]
 
 
 def _not_run(results: Records) -> list[Finding]:
@@ -115,45 +107,121 @@ def _not_run(results: Records) -> list[Finding]:
     return [results.placed(row, remark) for row in results.rows if "result_aftertest" not in row.value]
 
 
-def _kept(folder: Folder, results: list[Record], plan: TestPlan) -> dict[str, ScoredCase]:
-    """The cases that are scored already, completely, and whose output is what it was then."""
-    if not folder.scored.is_file():
-        return {}
-    scored = read_records(folder.scored)
-    refuse(scored.findings, folder.scored)
-    outputs = {one["test_id"]: (definition(one), one["result_aftertest"]) for one in results}
-    before = [read_scored(one, plan.ids) for one in scored.values]
-    return {
-        case.id: case
-        for case in before
-        if case.is_complete and outputs.get(case.id) == (definition(case.record), case.record["result_aftertest"])
-    }
+def refuse_changed_prompt(desk: Desk) -> None:
+    """Refuses to go on with outputs of a prompt that has changed since: they would be held against another one."""
+    was = made(desk.folder, "run").prompt
+    if was and was != desk.prompt.target.digest:
+        message = f"{desk.prompt.name}: has changed since {desk.folder.results.as_posix()} was made"
+        raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {desk.folder}")
 
 
-def judge(
-    desk: Desk, prompt_b: str, records: list[Record], failures: dict[str, str], repeat: int = 1, **options: object
-) -> Scoring:
-    """The marks of these outputs: from rules where a test point has some, else from the evaluator."""
-    target = evaluator(desk.plan, desk.prompt.text, prompt_b)
-    scored = [one for one in records if one["result_aftertest"] is not None] if desk.plan.judged else []
-    given = tuple(
-        as_case(one["test_id"], {"test_case": definition(one), "result_aftertest": one["result_aftertest"]})
-        for one in scored
-    )
-    runs: dict[str, list[Run]] = {one["test_id"]: [] for one in scored}
-    if given:
-        for run in desk.runs(target, desk.asking.scorer(desk.known), given, repeat=repeat, **options):
-            runs[run.case_id].append(run)
-    cases: list[ScoredCase] = []
-    faults: dict[str, str] = {}
-    for one in records:
-        answers = [_judgement(run, desk.plan) for run in runs.get(one["test_id"], [])[:1]]
-        first = answers[0] if answers else Best(Judgement())
-        cases.append(_scored(desk.plan, one, first, failures.get(one["test_id"], "")))
-        if first.faults:
-            faults[one["test_id"]] = "; ".join(first.faults)
-    repeats = {name: _scores(found, desk.plan) for name, found in runs.items()} if repeat > 1 else {}
-    return Scoring(cases, sum(not case.is_failed for case in cases), faults, repeats)
+def _doubts(desk: Desk, results: list[Record]) -> Iterator[str]:
+    """What is worth a look before the judge is paid: cases that are left out, rules that ask nothing."""
+    if desk.folder.cases.is_file():
+        ids = {record["test_id"] for record in results}
+        cases = [record.get("test_id") for record in read_records(desk.folder.cases).values]
+        if left_out := [one for one in cases if one not in ids]:
+            told = f"{desk.folder.cases.as_posix()}: {', '.join(map(str, left_out[:5]))}"
+            told += f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+            yield f"{told} not run yet, and so not scored: evalloom prompt-eval run {desk.folder} [case_not_run]"
+    outputs = [(one, one["result_aftertest"]) for one in results if one["result_aftertest"] is not None]
+    yield from (f"{desk.plan.path.as_posix()}: {told} [rule_never_asked]" for told in never_asked(desk.plan, outputs))
+
+
+class _Work:
+    """One scoring: what is there already, what is asked for, and what comes of both."""
+
+    def __init__(self, desk: Desk, redo: bool) -> None:
+        self._desk, self._redo = desk, redo
+        self._prompt_b = refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn)
+        self._target = evaluator(desk.plan, desk.yardstick, self._prompt_b)
+        # Rules alone need no llm, so none is asked for.
+        self.source = desk.source(self._target, desk.scorer) if desk.plan.judged else digest("rules alone")
+        self.before: Before = look_back(desk.folder, "score", self.source, desk.folder.scored, redo)
+        self._rules = {point.id: digest(msgspec.to_builtins(point.rules)) for point in desk.plan.points if point.rules}
+        self._former = {} if self.before.is_anew else self._read_former()
+        self.count = 0
+
+    def _read_former(self) -> dict[str, ScoredCase]:
+        records = read_records(self._desk.folder.scored)
+        refuse(records.findings, self._desk.folder.scored)
+        return {case.id: case for one in records.values if (case := read_scored(one, self._desk.plan.ids))}
+
+    def _there(self, record: Record) -> ScoredCase | None:
+        """What is known of a case already, where its definition and output are what they were then."""
+        case = self._former.get(record["test_id"])
+        if case is None or definition(case.record) != definition(record):
+            return None
+        return case if case.record.get("result_aftertest") == record["result_aftertest"] else None
+
+    def ask(self, records: list[Record], repeat: int) -> Answered:
+        """Asks the evaluator about every output that lacks a mark, or about all of them to see its noise."""
+        judged = [point.id for point in self._desk.plan.judged]
+        outputs = [one for one in records if one["result_aftertest"] is not None]
+        given: list[Case] = []
+        is_again = False
+        for one in outputs:
+            there = self._there(one)
+            lacks = there is None or not all(there.marks[point].is_complete for point in judged)
+            self.count += lacks or any(self._is_due(there, point) for point in self._desk.plan.points)
+            is_again |= lacks and there is not None
+            if judged and (lacks or repeat > 1):
+                inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
+                given.append(as_case(one["test_id"], inputs))
+        used = self.before.was.batch
+        if not given:
+            return Answered(used)
+        # What came out incomplete is asked again in earnest: the cache would give the same answer.
+        options = {"repeat": repeat, **({"cache": False} if is_again else {})}
+        return self._desk.answers(used, self._target, self._desk.scorer, given, **options)
+
+    def _is_due(self, there: ScoredCase | None, point: TestPoint) -> bool:
+        """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
+        if not point.rules:
+            return False
+        is_same = self.before.was.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
+        return there is None or not there.marks[point.id].is_complete or not is_same
+
+    def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
+        """A case with its marks: those there are, then those of rules and of the evaluator."""
+        plan, result, there = self._desk.plan, record["result_aftertest"], self._there(record)
+        if result is None:
+            failure = failures.get(record["test_id"], "")
+            return ScoredCase(record, {one: Mark() for one in plan.ids}, f"run failed: {failure}" if failure else "")
+        marks = {point.id: self._mark(point, record, judgement, there) for point in plan.points}
+        if not plan.judged:
+            comment = _summed_up(marks)
+        elif judgement is None or (there is not None and judgement.answer.has_no_marks):
+            comment = there.remark if there else ""
+        else:
+            comment = judgement.answer.comment or (there.remark if there else "")
+        return ScoredCase(record, marks, comment)
+
+    def _mark(
+        self, point: TestPoint, record: Record, judgement: Best[Judgement] | None, there: ScoredCase | None
+    ) -> Mark:
+        known = there.marks[point.id] if there else Mark()
+        if point.rules:
+            return score_by_rules(point, record, record["result_aftertest"]) if self._is_due(there, point) else known
+        if known.is_complete or judgement is None:
+            return known
+        found = judgement.answer.marks.get(point.id, Mark())
+        # Less is never put in the place of more: a score without a reason is still a score.
+        return found if found.score is not None or known.score is None else known
+
+    def write(self, cases: list[ScoredCase], answered: Answered) -> None:
+        """Writes the scored results; an edited file that is made anew is put aside first."""
+        folder, before = self._desk.folder, self.before
+        if self._redo and before.is_edited:
+            put_aside(folder.scored, "edited")
+        how = Made(
+            self.source,
+            who=self._desk.scorer.name if self._desk.plan.judged else "",
+            batch=answered.batch,
+            rules=self._rules,
+            is_edited=before.is_edited and not before.is_anew,
+        )
+        write_made(self._desk, "score", how, folder.scored, json_text([write_scored(case) for case in cases]))
 
 
 def _judgement(run: Run, plan: TestPlan) -> Best[Judgement]:
@@ -164,31 +232,35 @@ def _judgement(run: Run, plan: TestPlan) -> Best[Judgement]:
     return judgement_of(run.output.value)
 
 
-def _scored(plan: TestPlan, record: Record, judgement: Best[Judgement], failure: str) -> ScoredCase:
-    result = record["result_aftertest"]
-    if result is None:
-        return ScoredCase(record, {one: Mark() for one in plan.ids}, f"run failed: {failure}" if failure else "")
-    marks = {
-        point.id: score_by_rules(point, record, result) if point.rules else judgement.answer.marks.get(point.id, Mark())
-        for point in plan.points
-    }
-    comment = judgement.answer.comment if plan.judged else _summed_up(plan, marks)
-    return ScoredCase(record, marks, comment)
-
-
-def _summed_up(plan: TestPlan, marks: dict[str, Mark]) -> str:
+def _summed_up(marks: dict[str, Mark]) -> str:
     """What rules alone come to, in one sentence."""
-    below = [f"{point.id} {marks[point.id].score}" for point in plan.points if marks[point.id].score in (1, 2)]
+    below = [f"{point} {mark.score}" for point, mark in marks.items() if mark.score in (1, 2)]
     return f"Below 3: {', '.join(below)}." if below else "Every rule holds."
 
 
-def _scores(runs: list[Run], plan: TestPlan) -> list[dict[str, int | None]]:
-    """What the test points got each time."""
-    answers = [_judgement(run, plan).answer for run in sorted(runs, key=lambda run: run.repeat)]
-    return [{one: mark.score for one, mark in answer.marks.items()} for answer in answers]
+def _repeats(answered: Answered, cases: list[ScoredCase], source: str, plan: TestPlan) -> Record:
+    """What each test point got each time, with what stands for the judge and the output that it is about."""
+    outputs = {case.id: output_digest(case.record["result_aftertest"]) for case in cases}
+    found: Record = {}
+    for run in sorted(answered.runs, key=lambda run: run.repeat):
+        about = {"judge": source, "result": outputs[run.case_id], "scores": []}
+        marks = _judgement(run, plan).answer.marks
+        found.setdefault(run.case_id, about)["scores"].append({one: mark.score for one, mark in marks.items()})
+    return found
 
 
-def uncited_reasons(cases: list[ScoredCase]) -> dict[str, list[str]]:
-    """The reasons that quote nothing of the output, by test_id (EVAL-10)."""
-    found = {case.id: [remark.message for remark in uncited(case)] for case in cases}
-    return {one: messages for one, messages in found.items() if messages}
+def _write_tables(desk: Desk, cases: list[ScoredCase], paths: list[Path], excel: bool) -> None:
+    """Writes the one CSV, and the workbook where it is wanted; a table that somebody has changed is put aside."""
+    for path in paths:
+        before = look_back(desk.folder, path.suffix, "", path, redo=True)
+        aside = put_aside(path, "edited") if before.is_edited else None
+        findings = write_file(path, cases, desk.plan.ids, TableOptions(excel=excel))
+        note_written(desk, path.suffix, path)
+        if aside is not None and aside.read_bytes() == path.read_bytes():
+            aside.unlink()
+        elif aside is not None:
+            told = f"{path.as_posix()}: was changed since it was written, and is now {aside.name}"
+            hint = f"Scores are edited in {desk.folder.scored.name}; those of people come in by import-review"
+            desk.asking.warn(f"{told}. {hint} [table_put_aside]")
+        for finding in findings:
+            desk.asking.warn(str(finding))

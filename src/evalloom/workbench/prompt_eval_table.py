@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.prompt_eval import DIALECT, is_table_row
 from evalloom.dialects.prompt_eval_plan import read_plan
 from evalloom.dialects.prompt_eval_scores import ScoredCase, points_in, read_scored, scored_remarks
-from evalloom.dialects.prompt_eval_table import holds_review, need_openpyxl
+from evalloom.dialects.prompt_eval_table import holds_review, is_ours, need_openpyxl
 from evalloom.errors import usage_error
-from evalloom.files.rows import Row
+from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
 from evalloom.model import Checked, Finding, Origin
@@ -23,6 +24,7 @@ from evalloom.reports import prompt_eval_csv, prompt_eval_xlsx
 from evalloom.validate import validate
 
 _PACKED = (".gz", ".zst")
+_LISTED = 1000
 
 
 class TableOptions(Struct, frozen=True):
@@ -37,7 +39,7 @@ class TableOptions(Struct, frozen=True):
     xlsx: bool = False
     """Whether a workbook is written beside the CSV."""
     for_review: bool = False
-    """Whether the workbook has columns for people's own scores."""
+    """Whether the table has columns for people's own scores."""
 
 
 class Tabled(Struct, frozen=True):
@@ -50,6 +52,8 @@ class Tabled(Struct, frozen=True):
     failed: int = 0
     incomplete: int = 0
     bad: int = 0
+    unreadable: int = 0
+    """Records of the source that no row stands for, since they cannot be read."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -58,25 +62,31 @@ class Tabled(Struct, frozen=True):
     @property
     def is_faulty(self) -> bool:
         """Whether the command ends with exit code 2: what is wrong was named, and nothing of it guessed."""
-        return self.checked.count("error") > 0
+        return self.checked.count("error") > 0 or self.incomplete > 0 or self.unreadable > 0
 
 
 def write_table(source: Path, options: TableOptions = TableOptions()) -> Tabled:
     """Reads scored cases, says all that is wrong with them, and writes the table; nothing where the plan is wrong."""
-    rows = [item for item in _dataset(source) if isinstance(item, Row)]
+    if str(source) == "-":
+        raise usage_error("file_needed", "-: the source is read twice, so name a file instead of standard input")
+    items = list(_dataset(source))
+    rows = [item for item in items if isinstance(item, Row)]
     points, found = _points(source, options.plan, rows)
     cases = [read_scored(row.value, points) for row in rows] if points else []
     paths = _paths(source, options) if cases else ()
     found += [finding for path in paths for finding in write_file(path, cases, points, options)]
-    checked = validate(_dataset(source), hints=False, more=chain(found, _remarks(source, rows, points)))
+    checked = validate(_dataset(source), hints=False)
     return Tabled(
         paths=paths,
-        checked=_without_echo(checked),
+        checked=_merged(checked, chain(found, _remarks(source, rows, points))),
         points=tuple(points),
         cases=len(cases),
         failed=sum(case.is_failed for case in cases),
         incomplete=sum(bool(case.missing) for case in cases),
         bad=sum(case.is_bad is True for case in cases),
+        unreadable=sum(
+            isinstance(item, Problem) and item.severity == "error" and item.place.line > 0 for item in items
+        ),
     )
 
 
@@ -109,6 +119,9 @@ def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
     for path in paths:
         if path.suffix.lower() == ".xlsx":
             need_openpyxl()
+        if not path.parent.is_dir():
+            message = f"{path.as_posix()}: there is no folder {path.parent.as_posix()!r}. Make it, or name another -o"
+            raise usage_error("folder_missing", message)
         if path.resolve() in [one.resolve() for one in (source, options.plan) if one]:
             message = f"{path.as_posix()}: is a file that is read. Give the output another name with -o"
             raise usage_error("would_overwrite", message)
@@ -118,6 +131,9 @@ def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
                 " over with 'evalloom prompt-eval import-review', then move the file, or give another name with -o"
             )
             raise usage_error("would_lose_review", message)
+        if options.out is None and path.exists() and not is_ours(path):
+            message = f"{path.as_posix()}: is there already, and is no table of scored cases. Give another name with -o"
+            raise usage_error("would_overwrite", message)
     return paths
 
 
@@ -130,11 +146,19 @@ def _remarks(source: Path, rows: Sequence[Row], points: Sequence[str]) -> Iterat
             yield Finding(remark.code, remark.severity, remark.message, origin, field, case_id)
 
 
-def _without_echo(checked: Checked) -> Checked:
-    """Without the linter's warning about a missing reason: in a table that is an error, and said as one."""
-    findings = [finding for finding in checked.findings if finding.code != "missing_reason"]
-    counts = {key: number for key, number in checked.counts.items() if key[0] != "missing_reason"}
-    return msgspec.structs.replace(checked, findings=findings, counts=counts)
+# Here a missing reason is an error, and so is a source that is a table.
+_ECHOES = (("missing_reason", "warning"), ("table_as_source", "info"))
+
+
+def _merged(checked: Checked, more: Iterable[Finding]) -> Checked:
+    """What the linter says and what is said here, without what it says less sharply of the same."""
+    findings = [finding for finding in checked.findings if (finding.code, finding.severity) not in _ECHOES]
+    counts = Counter({key: number for key, number in checked.counts.items() if key not in _ECHOES})
+    for finding in more:
+        counts[finding.code, finding.severity] += 1
+        if counts[finding.code, finding.severity] <= _LISTED:
+            findings.append(finding)
+    return msgspec.structs.replace(checked, findings=findings, counts=dict(counts))
 
 
 def write_file(
@@ -143,7 +167,7 @@ def write_file(
     """Writes one table, and says so where it had no room for all of it."""
     with atomic_writer(path) as stream:
         if path.suffix.lower() != ".xlsx":
-            prompt_eval_csv.write(stream, cases, points, options.excel)
+            prompt_eval_csv.write(stream, cases, points, options.excel, options.for_review)
             return []
         cut = prompt_eval_xlsx.write(stream, cases, points, options.for_review)
     return [_cut(path, cut)] if cut else []
