@@ -100,9 +100,7 @@ def refuse_invalid(plan: Plan) -> LintReport | None:
     """Raises InvalidData when a dataset has errors, unless those cases are to be left out."""
     for data in plan.datasets():
         if data.is_scored_table:
-            message = (
-                f"{data.source.name}: is a table of scored cases, without inputs. Run test_cases.json instead"
-            )
+            message = f"{data.source.name}: is a table of scored cases, without inputs. Run test_cases.json instead"
             raise usage_error("table_as_source", message)
     if plan.options.skip_invalid or not plan.sources:
         return None
