@@ -262,6 +262,11 @@ def test_figures_add_up(drawn: list[Any]) -> None:
 
 
 def test_test_points_that_no_plan_knows_are_counted() -> None:
-    marks = ({"TP1_score": 1, "TP9_score": 2, "TP9_reason": "x"}, {"TP9_reason": "x"}, {"TP8_score": None})
-    cases = [ScoredCase({"result_aftertest": "x", **one}, {}) for one in marks]
-    assert unknown_points(cases, [TestPoint("TP1", "")]) == {"TP9": 2, "TP8": 1}
+    marks = (
+        {"TP1_score": 1, "TP9_score": 2, "TP9_reason": "x"},
+        {"TP9_reason": "x"},
+        {"TP8_score": None, "total_score": 1},
+    )
+    misnamed = ({"TP-1_score": 2, "TP-1_reason": "x"}, {"tp9_reason": "x", "human_TP1_score": 1, "avg_tp_score": 1})
+    cases = [ScoredCase({"result_aftertest": "x", **one}, {}) for one in marks + misnamed]
+    assert unknown_points(cases, [TestPoint("TP1", "")]) == {"TP9": 2, "TP8": 1, "TP-1": 1, "tp9": 1}

@@ -41,6 +41,21 @@ def test_the_answer_with_the_fewest_faults_counts_and_of_equals_the_last() -> No
     assert asked("a", "b", "c")[0].answer == "c"
 
 
+def test_an_unreadable_answer_never_beats_a_readable_one() -> None:
+    answers = iter(
+        [
+            Best("some", ("a", "b", "c")),
+            Best("none", ("x",), is_unreadable=True),
+            Best("none", ("x",), is_unreadable=True),
+        ]
+    )
+
+    async def llm(request: Request) -> Response:
+        return Response("?")
+
+    assert asyncio.run(ask(llm, [], lambda text: next(answers))).answer == "some"
+
+
 @pytest.mark.parametrize("text", ['{"a": 1}', '```json\n{"a": 1}\n```', ' \ufeff{"a": 1}\n'])
 def test_one_object_is_found(text: str) -> None:
     assert object_of(text) == {"a": 1}

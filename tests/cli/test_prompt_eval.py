@@ -70,6 +70,7 @@ def test_incomplete_scoring_ends_with_exit_code_2_after_writing(in_process: Call
     in_process("prompt-eval", "all", "example/prompt_a.md")
     judge = example.parent / "example" / "evaluator.yaml"
     judge.write_text('rules: [{answer: "I would rather not."}]\n', "utf-8")
+    (example / "final_scored_results.json").unlink()
     done = in_process("prompt-eval", "score", "--json")
     assert done.code == 2 and len(done.summary["incomplete"]) == 35
     first = rows(example / "final_scored_results.csv")[0]

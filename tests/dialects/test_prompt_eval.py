@@ -75,6 +75,7 @@ def test_ids_grow_beyond_three_digits(test_id: str) -> None:
         ("TP1_score", True, "bad_score"),
         ("TP1_score", 2.0, "bad_score"),
         ("TP1_reason", "", "missing_reason"),
+        ("TP1_reason", " –…", "missing_reason"),
     ],
 )
 def test_every_violation_names_the_field(field: str, value: object, code: str) -> None:
@@ -104,3 +105,23 @@ def test_a_failed_run_is_null() -> None:
     record = {**CASE, "result_aftertest": None}
     assert list(prompt_eval.findings(record, Rules())) == []
     assert prompt_eval.to_case(record, Origin("f")).raw == record
+
+
+@pytest.mark.parametrize(
+    ("document", "is_read"),
+    [
+        ({"results": [CASE]}, True),
+        ({"summary": [{"n": 1}], "results": [{"test_id": "TC001", "TP1_score": 3}]}, True),
+        ({"results": [{"TP1_score": 3}]}, False),
+        ({"results": [{"test_id": "TC001"}]}, False),
+        ({**CASE, "results": [CASE]}, False),
+        ({"cases": [{"id": 1}], "results": [CASE]}, False),
+    ],
+)
+def test_results_are_taken_for_cases_only_where_they_are_some(document: dict[str, Any], is_read: bool) -> None:
+    assert (prompt_eval.expand(document) is not None) is is_read
+
+
+@pytest.mark.parametrize(("name", "is_hinted"), [("TP9", False), ("TP12", False), ("TP_safty", True), ("TP", False)])
+def test_another_number_is_no_slip(name: str, is_hinted: bool) -> None:
+    assert bool(prompt_eval.meant(name, ["TP1", "TP_safety"])) is is_hinted

@@ -23,6 +23,7 @@ from evalloom.dialects.prompt_eval_table import (
     read_row,
     read_table,
     review_columns,
+    same_cell,
     summary,
 )
 from evalloom.files.source import source_of
@@ -196,7 +197,7 @@ def test_a_reviewer_may_move_add_and_unquote_columns(tmp_path: Path) -> None:
     assert table.columns == ["mine", "human_TP1_score", "test_id"]
     assert [row.value["test_id"] for row in table.rows] == ["TC001", "TC002"]
     assert holds_review(path)
-    assert review_columns(["TP1"]) == ["human_TP1_score", "human_comment"]
+    assert review_columns(["TP1"]) == ["human_TP1_score", "human_comment", "human_of"]
 
 
 @pytest.mark.parametrize(
@@ -204,6 +205,7 @@ def test_a_reviewer_may_move_add_and_unquote_columns(tmp_path: Path) -> None:
     [
         (b"test_id,human_TP1_score\nTC001,\n", False),
         (b"test_id,human_comment\nTC001,weak\n", True),
+        (b"test_id,human_comment,human_of\nTC001,,x0123\n", False),
         ("test_id,Human_TP1_score\n叉车叉车,2\n".encode("gb18030"), True),
         ("test_id,TP1_score\n叉车叉车,2\n".encode("gb18030"), False),
         (b"PK\x03\x04 damaged", True),
@@ -236,6 +238,44 @@ def test_what_is_no_table_is_said_and_never_raised(tmp_path: Path, name: str, co
         True,
         [code],
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"test_id,human_TP1_score\n", "got no row"),
+        (b"one,two\n1,2\n", "got none"),
+        (
+            b"PK\x03\x04" + b"\0" * 26 + b"mimetypeapplication/vnd.oasis.opendocument.spreadsheetPK",
+            "is an OpenDocument file, which is not read. Save it as .xlsx or as CSV",
+        ),
+    ],
+)
+def test_what_is_told_of_it_says_what_to_do(tmp_path: Path, content: bytes, told: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    (finding,) = read_table(path).findings
+    assert finding.message.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "expected"),
+    [
+        ("94.00%", "94%", True),
+        ("94 %", "94%", True),
+        ("0.94", "94%", True),
+        ("3", "3.00", True),
+        ("3,00", "3.00", True),
+        ("是", "是", True),
+        ("94", "94%", False),
+        ("TRUE", "1", False),
+        ("NO", "YES", False),
+        ("3", "", False),
+        ("３", "3", False),
+    ],
+)
+def test_two_cells_are_the_same_as_texts_or_as_numbers(one: str, two: str, expected: bool) -> None:
+    assert same_cell(one, two) is same_cell(two, one) is expected
 
 
 def test_a_file_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
@@ -275,6 +315,24 @@ def test_a_csv_with_inputs_of_its_own_is_read_as_before(tmp_path: Path) -> None:
     assert (case.inputs, case.meta["description"]) == ({"q": "a"}, "'=1")
 
 
+def test_scores_beside_an_input_of_its_own_are_numbers_and_outputs_texts(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    more = {"input": '{"q": "a"}', "result_aftertest": '{"a": 1}'}
+    path.write_text(csv_text([{**row_of(test_id="TC001"), **more}]), encoding="utf-8")
+    assert codes(path) == []
+    (case,) = (case for case in Dataset(source_of(path)).cases() if isinstance(case, Case))
+    assert (case.inputs, case.raw["TP1_score"], case.raw["result_aftertest"]) == ({"q": "a"}, 3, '{"a": 1}')
+
+
+@pytest.mark.parametrize("fields", [["input_summary"], ["input_summary", "result_preview", "run_status"]])
+def test_a_case_in_json_needs_its_input_whatever_else_it_has(tmp_path: Path, fields: list[str]) -> None:
+    record = {name: value for name, value in CASE.items() if name not in ("input", "result_aftertest")}
+    path = tmp_path / "test_cases.json"
+    path.write_text(json.dumps([{**record, **dict.fromkeys(fields, "ok")}]), encoding="utf-8")
+    found = [finding.code for finding in validate(Dataset(source_of(path))).findings if finding.severity == "error"]
+    assert found == (["missing_field"] if len(fields) == 1 else ["table_as_source"])
+
+
 def codes(path: Path) -> list[str]:
     return [finding.code for finding in validate(Dataset(source_of(path))).findings if finding.severity != "info"]
 
@@ -288,7 +346,10 @@ def codes(path: Path) -> list[str]:
         ({"max_score": "12", "avg_tp_score": "2.7", "score_pct": "88%"}, ["total_differs"] * 3),
         ({"avg_tp_score": "2.670", "total_score": "8.0"}, []),
         ({"is_bad_case": "YES"}, ["total_differs"]),
-        ({"is_bad_case": "yes"}, ["bad_is_bad_case", "total_differs"]),
+        ({"is_bad_case": "no"}, ["bad_is_bad_case"]),
+        ({"is_bad_case": "yes"}, ["bad_is_bad_case"]),
+        ({"score_pct": "89.00%", "max_score": "9.00", "avg_tp_score": "2,67"}, []),
+        ({"total_score": "TRUE"}, ["total_differs"]),
         ({"TP1_score": "1"}, ["total_differs"] * 4),
         (
             {"TP2_score": "", "TP2_reason": "", "total_score": "", "max_score": "", "avg_tp_score": ""},
@@ -326,3 +387,5 @@ def test_a_header_is_held_against_the_exact_order_of_columns() -> None:
     for code, headers in wrong.items():
         for header in headers:
             assert [(one.code, one.severity) for one in header_findings(header, POINTS)] == [(code, "error")]
+    (slip,), (other,) = (list(header_findings([*right, name], POINTS)) for name in ("TP2_scor", "TP9_score"))
+    assert ("Did you mean" in slip.message, "Did you mean" in other.message) == (True, False)

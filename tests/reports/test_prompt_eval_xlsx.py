@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from openpyxl import load_workbook
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase, read_scored
-from evalloom.dialects.prompt_eval_table import cells, columns, read_table, review_columns
+from evalloom.dialects.prompt_eval_table import cells, columns, read_table, review_columns, shown_output
 from evalloom.errors import EvalloomError
 from evalloom.reports import prompt_eval_csv, prompt_eval_xlsx
 
@@ -107,7 +107,10 @@ def test_a_review_has_its_own_columns_with_a_choice_of_scores(tmp_path: Path) ->
     (choice,) = sheet.data_validations.dataValidation
     assert (choice.type, choice.formula1) == ("list", '"1,2,3"')
     assert f"{at['human_TP1_score']}2:{at['human_TP1_score']}3" in str(choice.sqref)
+    assert at["human_of"] + "2" not in str(choice.sqref)
     assert sheet[f"{at['human_comment']}2"].value is None
+    assert sheet[f"{at['human_of']}2"].value == shown_output(CASE["result_aftertest"])
+    assert [sheet[f"A{line}"].fill.fgColor.rgb == "00F8B4AE" for line in (2, 3)] == [False, True]
     plain, at = saved(tmp_path / "table.xlsx", scored(CASE))
     assert "human_comment" not in at and not plain.data_validations.dataValidation
 

@@ -10,6 +10,7 @@ import pytest
 
 from evalloom.dialects import by_name
 from evalloom.dialects.dataset import Dataset
+from evalloom.errors import EvalloomError
 from evalloom.files.source import source_of
 from evalloom.model import Record
 from evalloom.workbench.convert import convert
@@ -45,3 +46,11 @@ def test_inspecting_counts_the_cases_and_shows_the_record(dataset: Dataset) -> N
     contents = inspect(dataset)
     assert (contents.records, contents.cases, contents.tags) == (1, 2, {"ta": 1, "tb": 1})
     assert contents.sample == RECORD
+
+
+@pytest.mark.req("EVAL-13")
+def test_a_table_of_scored_cases_has_no_inputs_to_convert(tmp_path: Path) -> None:
+    names = "test_id,test_category,input_summary,result_preview,run_status"
+    (tmp_path / "table.csv").write_text(f"{names}\nTC001,happy_path,q=a,b,ok\n", encoding="utf-8")
+    with pytest.raises(EvalloomError, match="table_as_source"):
+        converted(Dataset(source_of(tmp_path / "table.csv")), "replay")

@@ -12,7 +12,8 @@ import pytest
 from evalloom.errors import EvalloomError
 from evalloom.workbench import prompt_eval as steps
 from evalloom.workbench.prompt_eval_check import check
-from evalloom.workbench.prompt_eval_folder import Asking, Folder, open_desk
+from evalloom.workbench.prompt_eval_desk import Asking, open_desk
+from evalloom.workbench.prompt_eval_folder import Folder
 from evalloom.workbench.prompt_eval_run import run
 from evalloom.workbench.prompt_eval_score import score
 

@@ -12,7 +12,8 @@ import yaml
 from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase
 from evalloom.errors import EvalloomError
 from evalloom.workbench import prompt_eval_improve
-from evalloom.workbench.prompt_eval_folder import Asking, Desk, Folder, open_desk
+from evalloom.workbench.prompt_eval_desk import Asking, Desk, open_desk
+from evalloom.workbench.prompt_eval_folder import Folder
 from evalloom.workbench.prompt_eval_improve import TASK, improve, validation_cases
 from evalloom.workbench.prompt_eval_run import run
 from evalloom.workbench.prompt_eval_score import score

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openpyxl import Workbook, load_workbook
+from openpyxl.worksheet.formula import ArrayFormula
 
 from evalloom.dialects.prompt_eval_scores import output_digest, read_scored
 from evalloom.dialects.prompt_eval_table import holds_review
@@ -190,14 +192,72 @@ def test_an_output_is_known_again_in_both_kinds_of_table(tmp_path: Path, folder:
         write_table(folder / "final_scored_results.json", TableOptions(out=out, for_review=True))
         assert [finding.code for finding in import_review(out, folder).findings] == ["no_human_scores"]
         if name.endswith("csv"):
-            head, _, rest = out.read_bytes().decode().rpartition(',"",""\n')
-            out.write_text(head + ',"3",""\n' + rest, encoding="utf-8", newline="")
+            fill_in(out, human_comment="seen", human_of="")
         else:
             workbook = load_workbook(out)
             sheet: Any = workbook.worksheets[0]
-            sheet.cell(2, sheet.max_column - 1).value = 3
+            sheet.cell(2, sheet.max_column - 1).value = "seen"
+            sheet.cell(2, sheet.max_column).value = None
             workbook.save(out)
         assert import_review(out, folder).findings == []
+
+
+def for_review(folder: Path) -> Path:
+    """A new table for review."""
+    return write_table(folder / "final_scored_results.json", TableOptions(for_review=True)).paths[0]
+
+
+def fill_in(path: Path, **texts: str) -> Path:
+    """Writes into the first row of a table."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows([{**rows[0], **texts}, *rows[1:]])
+    return path
+
+
+def test_a_change_after_the_preview_is_noticed_too(tmp_path: Path, folder: Path) -> None:
+    run_again(folder, "长" * 400)
+    path = fill_in(for_review(folder), human_TP1_score="2")
+    assert import_review(path, folder).is_written
+    run_again(folder, "长" * 399 + "短")
+    (finding,) = import_review(path, folder).findings
+    assert (finding.code, finding.field, finding.case_id) == ("review_of_other_output", "human_of", "TC001")
+    assert "TC001" not in finding.message and finding.message.endswith("Review a new table, or take such rows out")
+
+
+def test_where_the_digest_says_so_it_is_the_same_output_however_the_preview_looks(tmp_path: Path, folder: Path) -> None:
+    path = fill_in(for_review(folder), human_TP1_score="2", result_preview="shown otherwise by a spreadsheet")
+    assert import_review(path, folder).findings == []
+    assert read_reviews(folder) == {"TC001": Review({"TP1": 2}, "", OF_RESULT)}
+    fill_in(path, human_of=" ")
+    assert [finding.code for finding in import_review(path, folder).findings] == ["review_of_other_output"]
+
+
+@pytest.mark.parametrize(
+    ("result", "saved"),
+    [
+        ("true", "TRUE"),
+        ("42.0", "42"),
+        ("007", "7"),
+        ("3/4", "04. Mrz"),
+        ("1e5", "100000"),
+        ("10:30", "10:30:00"),
+        ("50%", "0.5"),
+        ("2024-05-01", "01.05.24"),
+        ("May 5", "05. Mai"),
+        ("$5", "$5.00"),
+        ("12345678901234567890123", "1.23E+22"),
+    ],
+)
+def test_a_value_that_a_spreadsheet_writes_anew_is_no_other_output(
+    tmp_path: Path, folder: Path, result: str, saved: str
+) -> None:
+    run_again(folder, result)
+    text = f"test_id,result_preview,human_TP1_score\nTC001,{saved},2\n"
+    assert import_review(table(tmp_path, text), folder).findings == []
 
 
 # -- workbooks ----------------------------------------------------------------------------------------
@@ -218,6 +278,9 @@ def test_a_formula_that_nobody_computed_is_no_score_and_no_empty_cell(tmp_path: 
     path = workbook_of(tmp_path / "mine.xlsx", [["test_id", "human_TP1_score"], ["TC001", "=1+1"], ["TC002", 3]])
     (finding,) = import_review(path, folder).findings
     assert (finding.code, finding.origin.line) == ("bad_human_score", 2)
+    array: Any = ArrayFormula("B2", "=SUM(1+1)")
+    workbook_of(path, [["test_id", "human_TP1_score"], ["TC001", array], ["TC002", 3]])
+    (finding,) = import_review(path, folder).findings
     assert finding.message.endswith("got a formula without a value; save the file in a spreadsheet program")
     assert holds_review(path)
 

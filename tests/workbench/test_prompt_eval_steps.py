@@ -14,8 +14,9 @@ from evalloom.dialects.prompt_eval_table import columns
 from evalloom.errors import EvalloomError
 from evalloom.files.write import write_text
 from evalloom.workbench import prompt_eval as steps
-from evalloom.workbench import prompt_eval_folder
-from evalloom.workbench.prompt_eval_folder import Asking, Desk, Folder, Invalid, open_desk
+from evalloom.workbench import prompt_eval_folder, prompt_eval_made
+from evalloom.workbench.prompt_eval_desk import Asking, Desk, open_desk
+from evalloom.workbench.prompt_eval_folder import Folder, Invalid
 from evalloom.workbench.prompt_eval_run import run
 from evalloom.workbench.prompt_eval_score import score
 
@@ -204,8 +205,7 @@ def test_an_input_that_the_prompt_does_not_take_is_said(bench: Bench) -> None:
     assert any("'product' is not sent" in warning and "[input_not_sent]" in warning for warning in bench.warnings)
 
 
-def test_the_profile_of_a_folder_is_remembered(bench: Bench) -> None:
-    (bench.path / "evalloom.yaml").write_text("{}")
+def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
     run(open_desk(bench.folder, Asking(profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None)))
     assert run(bench.desk).asked == 0
 
@@ -227,10 +227,11 @@ def test_killed_between_two_writes_the_step_goes_on_and_nothing_is_paid_twice(
         written.append(path)
         real(path, text)
 
-    monkeypatch.setattr(prompt_eval_folder, "write_text", killed)
+    for module in (prompt_eval_folder, prompt_eval_made):
+        monkeypatch.setattr(module, "write_text", killed)
     with pytest.raises(KeyboardInterrupt):
         run(bench.desk)
-    monkeypatch.setattr(prompt_eval_folder, "write_text", real)
+    monkeypatch.undo()
     paid = bench.calls()
     assert run(bench.desk).failures == {} and run(bench.desk).asked == 0
     assert bench.calls() == paid and bench.read(bench.folder.results)[0]["result_aftertest"] == "new"
@@ -355,7 +356,7 @@ def test_cases_that_were_not_run_and_rules_that_ask_nothing_are_said(bench: Benc
 def test_one_budget_holds_for_all_steps(bench: Bench) -> None:
     desk = open_desk(bench.folder, Asking(options={"max_tokens": 60}, warn=lambda message: None))
     run(desk)
-    with pytest.raises(EvalloomError, match=r"--max-tokens .*\[stopped\]"):
+    with pytest.raises(EvalloomError, match=r"the budget is spent.*\[stopped\]"):
         score(desk)
 
 
@@ -442,6 +443,88 @@ def test_a_table_that_people_have_written_in_is_put_aside_and_not_lost(bench: Be
     aside = bench.folder.path / "final_scored_results.edited.csv"
     assert aside.read_text("utf-8").splitlines() == reviewed and "human" not in bench.folder.table.read_text("utf-8")
     assert any("table_put_aside" in warning for warning in bench.warnings)
+
+
+def test_marks_notes_and_comments_of_people_stay_with_their_case(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    calls = bench.calls()
+    edited = bench.read(bench.folder.scored)
+    edited[0] |= {"TP2_score": 1, "reviewer": "Bob", "overall_comment": "Mine."}
+    bench.write(bench.folder.scored, edited)
+    cases = bench.read(bench.folder.cases)
+    cases[0]["test_description"] = "Said better."
+    bench.write(bench.folder.cases, cases)
+    run(bench.desk)
+    score(bench.desk)
+    first = bench.read(bench.folder.scored)[0]
+    assert bench.calls() == calls and (first["TP2_score"], first["reviewer"]) == (1, "Bob")
+    assert (first["overall_comment"], first["test_description"]) == ("Mine.", "Said better.")
+
+
+def test_edited_marks_that_a_changed_rule_replaces_are_kept_beside(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    edited = bench.read(bench.folder.scored)
+    edited[0]["TP1_score"] = 1
+    bench.write(bench.folder.scored, edited)
+    bench.plan([{**POINTS[0], "rule": {"max_chars": 31}}, *POINTS[1:]])
+    assert score(bench.desk).cases[0].marks["TP1"].score == 3
+    assert bench.read(bench.folder.path / "final_scored_results.edited.json") == edited
+
+
+def test_a_judge_that_only_refuses_takes_no_scores_away(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    before = bench.folder.scored.read_bytes()
+    bench.script("judge", [{"answer": "I refuse."}])
+    with pytest.raises(EvalloomError, match=r"stays as it was.*\[nothing_answered\]"):
+        score(bench.desk)
+    assert bench.folder.scored.read_bytes() == before
+
+
+def test_what_half_a_failure_replaces_is_kept_beside(bench: Bench) -> None:
+    run(bench.desk)
+    before = bench.folder.results.read_bytes()
+    bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "new"}])
+    run(bench.desk)
+    assert (bench.folder.path / "test_cases_with_results.before.json").read_bytes() == before
+
+
+def test_outputs_that_somebody_brings_are_scored_though_the_prompt_has_changed(bench: Bench) -> None:
+    run(bench.desk)
+    (bench.path / "prompt_a.md").write_text("Say {{product}}")
+    results = bench.read(bench.folder.results)
+    results[0]["result_aftertest"] = "brought by hand"
+    bench.write(bench.folder.results, results)
+    assert len(score(bench.desk).cases) == 3 and any("[prompt_changed]" in warning for warning in bench.warnings)
+
+
+@pytest.mark.req("EVAL-1")
+def test_writes_that_fail_twice_do_not_make_old_results_new(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.script("answers", [{"match": "Say", "answer": "new"}, {"answer": "old"}])
+    run(bench.desk)
+    (bench.path / "prompt_a.md").write_text("Say {{product}}")
+
+    def full(path: Path, text: str) -> None:
+        raise EvalloomError("cannot_write", "the disk is full")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch, pytest.raises(EvalloomError, match="the disk is full"):
+            patch.setattr(prompt_eval_made, "write_text", full)
+            run(bench.desk)
+        with pytest.raises(EvalloomError, match=r"\[prompt_changed\]"):
+            score(bench.desk)
+    calls = bench.calls()
+    assert run(bench.desk).asked == 3 and bench.calls() == calls
+    assert {one["result_aftertest"] for one in bench.read(bench.folder.results)} == {"new"}
+
+
+def test_a_redo_asks_also_where_the_file_is_gone(bench: Bench) -> None:
+    run(bench.desk)
+    bench.folder.results.unlink()
+    run(bench.desk, redo=True)
+    assert bench.calls() == 6
 
 
 # -- report -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evalloom.dialects.prompt_eval_table import shown_output
 from evalloom.errors import EvalloomError
 from evalloom.workbench.prompt_eval_table import Tabled, TableOptions, write_table
 
@@ -208,6 +209,9 @@ def test_a_file_of_the_users_that_happens_to_have_the_name_is_kept(tmp_path: Pat
     with pytest.raises(EvalloomError, match=r"-o \[would_overwrite\]"):
         write_table(path, TableOptions(xlsx=True))
     assert other.read_text() == "customer,revenue\n1,2\n"
+    if name.endswith("xlsx"):
+        with pytest.raises(EvalloomError, match="would_overwrite"):
+            write_table(path, TableOptions(out=other.with_suffix(".csv"), xlsx=True))
     assert write_table(path, TableOptions(out=other)).paths == (other,)
     assert write_table(path, TableOptions(xlsx=name.endswith("xlsx"))).cases == 1
 
@@ -233,8 +237,35 @@ def test_records_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
 def test_the_csv_for_review_has_empty_columns_to_fill_in(tmp_path: Path) -> None:
     (row,) = rows(write_table(source(tmp_path, CASE), TableOptions(for_review=True)))
     added = ["human_TP1_score", "human_TP_safety_score", "human_comment"]
-    assert list(row)[-4:] == ["is_bad_case", *added]
-    assert {row[name] for name in added} == {""}
+    assert list(row)[-5:] == ["is_bad_case", *added, "human_of"]
+    assert {row[name] for name in added} == {""} and row["human_of"] == shown_output(CASE["result_aftertest"])
+
+
+@pytest.mark.req("EVAL-16")
+def test_a_table_for_review_is_another_file_than_the_table(tmp_path: Path) -> None:
+    path = source(tmp_path, CASE)
+    write_table(path)
+    tabled = write_table(path, TableOptions(for_review=True, xlsx=True))
+    stem = "final_scored_results.review"
+    assert tabled.paths == (tmp_path / f"{stem}.csv", tmp_path / f"{stem}.xlsx")
+    assert "human_of" not in (tmp_path / "final_scored_results.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.req("EVAL-1")
+def test_in_a_results_folder_a_table_that_somebody_changed_is_put_aside(tmp_path: Path) -> None:
+    path, table, aside = (
+        source(tmp_path, CASE),
+        *(tmp_path / f"final_scored_results{one}" for one in (".csv", ".edited.csv")),
+    )
+    (tmp_path / ".evalloom").mkdir()
+    (tmp_path / ".evalloom" / "prompt_eval.json").write_text("{}")
+    assert write_table(path).findings == write_table(path).findings == []
+    edited = table.read_text(encoding="utf-8").replace("Solid.", "Weak.")
+    table.write_text(edited, encoding="utf-8")
+    (finding,) = write_table(path).findings
+    assert (finding.code, finding.severity, finding.origin.file) == ("table_put_aside", "warning", table.as_posix())
+    assert aside.read_text(encoding="utf-8") == edited and "Solid." in table.read_text(encoding="utf-8")
+    assert write_table(path).findings == []
 
 
 @pytest.mark.parametrize("name", ["results", "scored_results", "test_results", "cases", "data"])

@@ -15,7 +15,7 @@ from evalloom.analyse.prompt_eval_bad import BadGroup, grouped
 from evalloom.analyse.statistics import wilson
 from evalloom.dialects.prompt_eval import CATEGORIES
 from evalloom.dialects.prompt_eval_plan import SAFETY, TestPoint
-from evalloom.dialects.prompt_eval_scores import PASSING, ScoredCase, points_in
+from evalloom.dialects.prompt_eval_scores import LIKE_A_MARK, PASSING, ScoredCase
 
 PointStatus = Literal["good", "fair", "bad", "unscored"]
 """✅ from 2.5, ⚠️ from 2.0, ❌ below or any 1 on a core test point; unscored where no case has a score."""
@@ -182,10 +182,17 @@ def scorecard(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> Sco
 
 
 def unknown_points(cases: Iterable[ScoredCase], points: Iterable[TestPoint]) -> dict[str, int]:
-    """Test points that cases have marks for and that are not among these, each with the number of those cases."""
+    """Test points that cases have marks for and that are not among these, each with the number of those cases.
+
+    `TP-1_score` is no mark, and it was meant as one.
+    """
     known = {point.id for point in points}
-    found = Counter(name for case in cases for name in points_in([case.record]))
+    found = Counter(name for case in cases for name in _marked(case))
     return {name: number for name, number in found.items() if name not in known}
+
+
+def _marked(case: ScoredCase) -> Iterable[str]:
+    return dict.fromkeys(key.rpartition("_")[0] for key in case.record if LIKE_A_MARK.fullmatch(key))
 
 
 def _figures(cases: Sequence[ScoredCase], point: TestPoint) -> PointFigures:

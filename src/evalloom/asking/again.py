@@ -27,6 +27,8 @@ class Best(Struct, Generic[Answer], frozen=True):
 
     answer: Answer
     faults: tuple[str, ...] = ()
+    is_unreadable: bool = False
+    """Whether there is nothing in it at all: then any other answer is better."""
 
 
 async def ask(
@@ -46,13 +48,17 @@ async def ask(
                 raise
             return Best(best.answer, (*best.faults, f"asked again, and got no answer: {fault}"))
         found = read(response.text)
-        if best is None or len(found.faults) <= len(best.faults):
+        if best is None or _worth(found) <= _worth(best):
             best = found
         if not found.faults:
             break
         messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _again(found.faults)]
     assert best is not None
     return best
+
+
+def _worth(found: Best[Answer]) -> tuple[bool, int]:
+    return found.is_unreadable, len(found.faults)
 
 
 def _again(faults: tuple[str, ...]) -> Record:

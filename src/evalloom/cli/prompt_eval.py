@@ -21,7 +21,8 @@ from evalloom.model import Record
 from evalloom.workbench import prompt_eval as steps
 from evalloom.workbench.evaluate import Live
 from evalloom.workbench.prompt_eval_check import check
-from evalloom.workbench.prompt_eval_folder import DEFAULT, Asking, Folder, Invalid, open_desk
+from evalloom.workbench.prompt_eval_desk import Asking, open_desk
+from evalloom.workbench.prompt_eval_folder import DEFAULT, Folder, Invalid
 from evalloom.workbench.prompt_eval_improve import improve
 from evalloom.workbench.prompt_eval_review import import_review
 from evalloom.workbench.prompt_eval_run import run

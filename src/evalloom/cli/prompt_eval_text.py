@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
@@ -15,7 +16,8 @@ from evalloom.reports.lint import printable, tell
 from evalloom.reports.prompt_eval_report import STATUS_WORDS, average, interval, rate
 from evalloom.workbench.prompt_eval import Planned, Reported
 from evalloom.workbench.prompt_eval_check import Artifact
-from evalloom.workbench.prompt_eval_folder import Desk, Folder
+from evalloom.workbench.prompt_eval_desk import Desk
+from evalloom.workbench.prompt_eval_folder import Folder
 from evalloom.workbench.prompt_eval_generate import Generated
 from evalloom.workbench.prompt_eval_improve import Attempt
 from evalloom.workbench.prompt_eval_review import Reviewed
@@ -293,8 +295,16 @@ def table_facts(found: Tabled) -> Record:
 
 def checked(artifact: Artifact) -> Iterator[Line]:
     """What is wrong with one artifact, and how much of it."""
+    counted = Counter((one.code, one.message) for one in artifact.findings)
     for one in artifact.findings:
-        yield shown(one), _STYLES[one.severity]
+        number = counted.pop((one.code, one.message), 0)
+        if number >= max(_SHOWN, artifact.cases // 2):
+            # The plan has changed, and not every case is wrong: said once.
+            told = f"{one.message} (and so in {number - 1} more cases). Where the plan has changed, score again"
+            yield shown(msgspec.structs.replace(one, message=told, case_id="")), _STYLES[one.severity]
+        elif number:
+            counted[one.code, one.message] = number
+            yield shown(one), _STYLES[one.severity]
     cases = f"{tell(artifact.cases, 'case')}, " if artifact.cases else ""
     told = f"{cases}{tell(artifact.count('error'), 'error')}, {tell(artifact.count('warning'), 'warning')}"
     yield f"{printable(artifact.path.as_posix())}: {told}", "bold"

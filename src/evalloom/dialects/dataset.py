@@ -94,9 +94,8 @@ class Dataset:
 
     @property
     def is_scored_table(self) -> bool:
-        """Whether these are rows of the table of prompt-eval, which has no inputs to run anything with."""
-        rows = self.sample if self.dialect is prompt_eval.DIALECT else []
-        return bool(rows) and all(prompt_eval.is_table_row(row) for row in rows)
+        """Whether there are rows of the table of prompt-eval, which has no inputs to run anything with."""
+        return self.dialect is prompt_eval.DIALECT and any(map(prompt_eval.is_table_row, self.sample))
 
     @property
     def layout(self) -> str:
@@ -107,8 +106,7 @@ class Dataset:
             yield self._not_a_dataset()
             return
         if self.is_scored_table:
-            message = "is a table of scored cases: it has their inputs and results shortened. The JSON has all of them"
-            yield Problem("table_as_source", "info", message)
+            yield self._shortened()
         is_table = self.layout == "csv" and self.dialect in WRITERS
         head, self._head = self._head, []
         for item in chain(head, self._items):
@@ -237,11 +235,11 @@ class Dataset:
         return _UNKNOWN, "it has no record to tell by"
 
     def _from_table(self, row: dict[str, str]) -> Record:
-        if self.dialect is prompt_eval.DIALECT and prompt_eval.is_table_row(row):
+        if self.dialect is prompt_eval.DIALECT:
             # Deferred: few datasets are tables of scored cases.
             from evalloom.dialects.prompt_eval_table import read_row
 
-            return read_row(row)
+            return read_row(row) if prompt_eval.is_table_row(row) else read_row(row, self._cell)
         return {name: self._cell(name, text) for name, text in row.items()}
 
     def _cell(self, name: str, text: str) -> object:
@@ -250,12 +248,20 @@ class Dataset:
             return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
         if name == "id" and self.dialect is hop.DIALECT and text.isdecimal() and len(text) < 19:
             return int(text)
-        if text[:1] in ("[", "{"):
+        if text[:1] in ("[", "{") and name not in prompt_eval.TEXTS:
             try:
                 return orjson.loads(text)
             except orjson.JSONDecodeError:
                 return text
         return text
+
+    def _shortened(self) -> Problem:
+        if self.layout == "csv":
+            message = "is a table of scored cases: it has their inputs and results shortened. The JSON has all of them"
+            return Problem("table_as_source", "info", message)
+        # The table is a CSV. Anywhere else these are cases that somebody wants to run, and cannot.
+        message = "has rows of the table of scored cases, with input_summary for input. Cases need their whole input"
+        return Problem("table_as_source", "error", message)
 
     def _not_a_dataset(self) -> Problem:
         if _is_pipeline(self.sample[0]):

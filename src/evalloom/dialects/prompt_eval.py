@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from evalloom.dialects.dialect import Dialect, Expanded, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost
-from evalloom.dialects.wrapper import records_under
+from evalloom.dialects.wrapper import records_under, wraps_records
 from evalloom.errors import did_you_mean
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
 
@@ -17,8 +17,13 @@ SUBCATEGORIES = ("safety_sexual", "safety_political", "safety_violence", "safety
 EVAL_TYPES = ("quantitative", "qualitative", "safety")
 _TEST_ID = re.compile(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
 _SCORE = re.compile(r"(TP\w*)_score")
+_DIGITS = re.compile("[0-9]+")
 FIELDS = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
 """What a case has in every step, in this order."""
+_RAW = ("input", "result_aftertest")
+TEXTS = ("result_aftertest", "result_preview")
+"""What is a text also where it looks like JSON."""
+_SHORTENED = ("input_summary", "result_preview", "run_status")
 _RESULTS = ("results", "scored_results", "test_results")
 
 
@@ -28,11 +33,13 @@ def sniff(record: Record) -> str:
 
 def is_table_row(record: Record) -> bool:
     """Whether a record is a row of the table, which shows inputs and results shortened and has neither."""
-    return "input_summary" in record and "input" not in record
+    return all(name in record for name in _SHORTENED) and not any(name in record for name in _RAW)
 
 
 def expand(document: Record) -> Expanded | None:
     """The cases of a document that holds them as results of some kind, beside a summary perhaps."""
+    if sniff(document) or wraps_records(document):
+        return None
     for name in _RESULTS:
         items = document.get(name)
         if isinstance(items, list) and any(isinstance(item, dict) and _is_of_case(item) for item in items):
@@ -41,7 +48,7 @@ def expand(document: Record) -> Expanded | None:
 
 
 def _is_of_case(record: Record) -> bool:
-    return bool(sniff(record) or test_points(record))
+    return "test_id" in record and bool("test_category" in record or test_points(record))
 
 
 def identity(record: Record) -> str | None:
@@ -128,13 +135,25 @@ def _score_findings(record: Record) -> Iterator[Remark]:
             message = f"{point}_score: expected 1, 2 or 3, got {got(score)}"
             yield error("bad_score", (f"{point}_score",), message)
         reason = record.get(f"{point}_reason")
-        if score is not None and (not isinstance(reason, str) or not reason.strip()):
+        if score is not None and not (isinstance(reason, str) and is_reason(reason)):
             yield warning("missing_reason", (f"{point}_score",), f"{point}_reason: missing; every score needs a reason")
 
 
 def test_points(record: Record) -> list[str]:
     """The test points that a record has scores for, in order of appearance."""
     return [match.group(1) for key in record if (match := _SCORE.fullmatch(key))]
+
+
+def is_reason(text: str) -> bool:
+    """Whether a text says anything: one of blanks, signs and invisible characters does not."""
+    return any(map(str.isalnum, text))
+
+
+def meant(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
+    """`did_you_mean` for names with numbers: TP9 is another test point than TP1, and no slip for it."""
+    bare = _DIGITS.sub("", name)
+    is_other = any(_DIGITS.sub("", one) == bare for one in known)
+    return "" if is_other else did_you_mean(name, known, cutoff)
 
 
 def got(value: object) -> str:

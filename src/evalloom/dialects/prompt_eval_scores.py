@@ -10,16 +10,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.dialects.prompt_eval import FIELDS, got
+from evalloom.dialects.prompt_eval import FIELDS, got, is_reason, meant
 from evalloom.dialects.prompt_eval_plan import SCORES, safety_last
-from evalloom.errors import did_you_mean
 from evalloom.model import Record, Remark, error, warning
 
 BEST = SCORES[-1]
 PASSING = 80
 """A case passes with this many percent of the most it can get (EVAL-14)."""
 _KEY = re.compile(r"(TP\w*)_(?:score|reason)")
-_LIKE_A_MARK = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
+LIKE_A_MARK = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
 _INCOMPLETE = re.compile(r"\A\[scoring incomplete: [^\]]*\] ?")
 _NO_REASON = "run failed; nobody wrote down why"
 
@@ -123,11 +122,6 @@ def output_digest(result: Any) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-def is_reason(text: str) -> bool:
-    """Whether a text says anything: one of blanks, signs and invisible characters does not."""
-    return any(map(str.isalnum, text))
-
-
 def without_mark(comment: str) -> str:
     """A comment without what is put before it where the scoring is incomplete."""
     return _INCOMPLETE.sub("", comment)
@@ -189,12 +183,12 @@ def scored_remarks(record: Record, points: tuple[str, ...]) -> Iterator[Remark]:
     """
     for unknown in points_in([record]):
         if unknown not in points:
-            hint = did_you_mean(unknown, points)
+            hint = meant(unknown, points)
             message = f"{unknown}: is no test point of the plan, so it has no column{hint}"
             where = (f"{unknown}_score",) if f"{unknown}_score" in record else (f"{unknown}_reason",)
             yield error("unknown_test_point", where, message)
     for key in record:
-        if _LIKE_A_MARK.fullmatch(key) and not _KEY.fullmatch(key):
+        if LIKE_A_MARK.fullmatch(key) and not _KEY.fullmatch(key):
             message = f"{key}: looks like a mark, and test points are TP1, TP_qualitative_<name> or TP_safety"
             yield error("unknown_test_point", (key,), message)
     case = read_scored(record, points)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from importlib.util import find_spec
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.dialects.prompt_eval import got
-from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase, points_in, read_scored
-from evalloom.errors import EvalloomError, did_you_mean
+from evalloom.dialects.prompt_eval import got, meant
+from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase, output_digest, points_in, read_scored
+from evalloom.errors import EvalloomError
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
@@ -26,6 +27,8 @@ _OF_RUN = ("input_summary", "result_preview", "run_status")
 TOTALS = ("total_score", "max_score", "avg_tp_score", "score_pct")
 _AT_END = ("overall_comment", "is_bad_case")
 COMMENT = "human_comment"
+REVIEWED = "human_of"
+"""The column that says which output a reviewer was shown; no entry of a person."""
 _FORBIDDEN = ("input", "result_aftertest")
 NO_RESULT = "[NULL]"
 LONGEST_PREVIEW = 300
@@ -33,6 +36,7 @@ _RISKY = re.compile(r"'*[=+\-@\t\r]")
 _GUARDED = re.compile(r"'+[=+\-@\t\r]")
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_FIGURE = re.compile(r"([0-9]{1,9}(?:[.,][0-9]{1,9})?)(\s?%)?")
 _SCORE = re.compile(r"TP\w*_score")
 _REASON = re.compile(r"TP\w*_reason")
 _ESCAPED = re.compile("(_x005F_(?=x[0-9A-Fa-f]{4}_))|_x(00[01][0-9A-Fa-f]|[Ff]{3}[EeFf])_")
@@ -48,8 +52,18 @@ def columns(points: Iterable[str]) -> list[str]:
 
 
 def review_columns(points: Iterable[str]) -> list[str]:
-    """The columns that a reviewer fills in."""
-    return [*(f"human_{point}_score" for point in points), COMMENT]
+    """The columns that a reviewer fills in and, last, the one that says of which output."""
+    return [*(f"human_{point}_score" for point in points), COMMENT, REVIEWED]
+
+
+def review_cells(case: ScoredCase, points: Sequence[str]) -> list[str]:
+    """The cells of a case under `review_columns`, before anybody has filled them in."""
+    return [*("" for _ in points), "", shown_output(case.record.get("result_aftertest"))]
+
+
+def shown_output(result: Any) -> str:
+    """What stands for an output under `human_of`; with a letter first, since `12e4…` would become a number."""
+    return f"x{output_digest(result)}"
 
 
 def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
@@ -156,7 +170,9 @@ def read_table(path: Path, encoding: str = "") -> Table:
             rows.append(item)
     table = Table(rows, findings)
     if "test_id" not in table.columns and not table.has_errors:
-        message = "expected a table with a column test_id and a row for each case, got none"
+        is_empty = not rows and (is_workbook or reader.layout == "csv")
+        found = "no row" if is_empty else "none"
+        message = f"expected a table with a column test_id and a row for each case, got {found}"
         findings.append(Finding("not_a_table", "error", message, Origin(path.as_posix())))
     return table
 
@@ -173,6 +189,11 @@ def human_columns(table: Table) -> list[str]:
 
 def _is_human(name: str) -> bool:
     return name.casefold().startswith("human")
+
+
+def is_entry(name: str) -> bool:
+    """Whether people write into a column."""
+    return _is_human(name) and name != REVIEWED
 
 
 def is_ours(path: Path) -> bool:
@@ -198,27 +219,36 @@ def holds_review(path: Path) -> bool:
 def _is_filled_in(items: Iterable[Row | Problem]) -> bool:
     """Whether a cell in a column for people's scores has anything in it."""
     rows = (item.value for item in items if isinstance(item, Row))
-    return any(text.strip() for row in rows for name, text in row.items() if _is_human(name))
+    return any(text.strip() for row in rows for name, text in row.items() if is_entry(name))
 
 
-def read_row(row: dict[str, str]) -> Record:
-    """A row of the table as a record: scores and totals are numbers, and have no field where the cell is empty."""
+def _as_text(name: str, cell: str) -> object:
+    return original(cell)
+
+
+def read_row(row: dict[str, str], read: Callable[[str, str], object] = _as_text) -> Record:
+    """A row of the table as a record: scores and totals are numbers, and have no field where the cell is empty.
+
+    `read` says what stands in any other cell, by the name of its column.
+    """
     found: Record = {}
     for name, cell in row.items():
-        text, is_number = original(cell), name in TOTALS or _SCORE.fullmatch(name)
-        if text or not (is_number or _REASON.fullmatch(name)):
-            found[name] = number_in(text) if is_number else text
+        is_number = name in TOTALS or _SCORE.fullmatch(name)
+        if cell or not (is_number or _REASON.fullmatch(name)):
+            found[name] = number_in(original(cell)) if is_number else read(name, cell)
     return found
 
 
 def row_findings(record: Record) -> Iterator[Remark]:
     """Where the totals in a row of the table are not what its own scores come to."""
+    computed = _computed(record)
     if "is_bad_case" in record and record["is_bad_case"] not in ("YES", "NO", ""):
+        computed.pop("is_bad_case", None)
         message = f"is_bad_case: expected YES, NO or nothing, got {got(record['is_bad_case'])}"
         yield error("bad_is_bad_case", ("is_bad_case",), message)
-    for name, expected in _computed(record).items():
+    for name, expected in computed.items():
         found = record.get(name)
-        if found not in (None, "", expected, number_in(expected)):
+        if found not in (None, "") and not same_cell(str(found), expected):
             message = f"{name}: expected {expected} by the scores of this row, got {got(found)}"
             yield warning("total_differs", (name,), message)
 
@@ -249,15 +279,29 @@ def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Rem
         if name in _FORBIDDEN:
             yield error("raw_column", (name,), f"{name}: the table shows it shortened and has no such column")
         elif name not in expected and not name.startswith("human_"):
-            yield error(
-                "unknown_table_column", (name,), f"{name}: is no column of the table{did_you_mean(name, expected)}"
-            )
+            yield error("unknown_table_column", (name,), f"{name}: is no column of the table{meant(name, expected)}")
     known = [name for name in names if name in expected or name.startswith("human_")]
     in_order = [name for name in expected if name in names] + [name for name in known if name not in expected]
     for found, wanted in zip(known, in_order, strict=True):
         if found != wanted:
             yield error("column_order", (found,), f"{found}: expected the column {wanted} in this place")
             return
+
+
+def same_cell(one: str, two: str) -> bool:
+    """Whether two cells say the same, also where a spreadsheet wrote a number anew: `94.00%` is `94%`, `3,00` is 3."""
+    if one == two:
+        return True
+    figure = _figure(one)
+    return figure is not None and figure == _figure(two)
+
+
+def _figure(text: str) -> Decimal | None:
+    match = _FIGURE.fullmatch(text.strip())
+    if match is None:
+        return None
+    figure = Decimal(match[1].replace(",", "."))
+    return figure / 100 if match[2] else figure
 
 
 def number_in(text: str) -> int | float | str:
@@ -284,6 +328,12 @@ def _is_workbook(path: Path) -> bool:
         return False  # the other reader says why it cannot be opened
 
 
+def _is_open_document(path: Path) -> bool:
+    """Whether an archive is one of OpenOffice or LibreOffice, which begins with what it is."""
+    with path.open("rb") as stream:
+        return b"mimetypeapplication/vnd.oasis.opendocument" in stream.read(128)
+
+
 def _workbook_rows(path: Path) -> Iterator[Row | Problem]:
     """The rows of the one sheet that is the table: it has test ids and, where several do, what people wrote."""
     sheets = _sheets(path)
@@ -304,6 +354,9 @@ def _has_ids(items: Iterable[Row | Problem]) -> bool:
 
 def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
     """The rows of every sheet by its name; a workbook that cannot be read is one nameless sheet with a problem."""
+    if _is_open_document(path):
+        message = "is an OpenDocument file, which is not read. Save it as .xlsx or as CSV"
+        return {"": [Problem("bad_workbook", "error", message)]}
     need_openpyxl()
     from openpyxl import load_workbook
 
@@ -364,7 +417,9 @@ def _shown(cell: Any, formula: Any, column: str) -> str:
         return str(value).upper()
     if isinstance(value, int | float):
         return _number_shown(value, "" if _is_human(column) else cell.number_format or "")
-    text = _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), str(value))
+    # A formula over several cells is an object with its text.
+    written = str(getattr(value, "text", value))
+    text = _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), written)
     # Where the `'` is a mark of the cell, there is none in its text.
     return text if formula.style_array.quotePrefix else original(text)
 

@@ -47,6 +47,11 @@ def expand_wrapper(document: Record) -> Expanded | None:
     return records_under(found[0], document[found[0]])
 
 
+def wraps_records(document: Record) -> bool:
+    """Whether a document has a list of records under a usual name."""
+    return any(_holds_records(document.get(key)) for key in WRAPPERS)
+
+
 def holds_objects(document: Record) -> bool:
     """Whether a document has a list of objects under any name."""
     lists = (value for value in document.values() if isinstance(value, list))

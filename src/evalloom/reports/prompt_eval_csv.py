@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase
-from evalloom.dialects.prompt_eval_table import cells, columns, neutralised, review_columns
+from evalloom.dialects.prompt_eval_table import cells, columns, neutralised, review_cells, review_columns
 
 
 def write(
@@ -28,7 +28,7 @@ def write(
     stream.write(line([*columns(points), *added]))
     count = 0
     for count, case in enumerate(cases, 1):  # noqa: B007
-        stream.write(line([*cells(case, points), *("" for _ in added)]))
+        stream.write(line([*cells(case, points), *(review_cells(case, points) if for_review else ())]))
     return count
 
 

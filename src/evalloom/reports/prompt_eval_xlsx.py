@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 from typing import IO, Any
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase
 from evalloom.dialects.prompt_eval_table import (
     COMMENT,
+    REVIEWED,
     TOTALS,
     cells,
     columns,
     need_openpyxl,
+    review_cells,
     review_columns,
 )
 
@@ -37,6 +38,7 @@ _WIDTHS = {
     "overall_comment": 45,
     "is_bad_case": 10,
     COMMENT: 45,
+    REVIEWED: 15,
 }
 _WIDTH_OF_SCORE, _WIDTH_OF_REASON, _WIDTH_OF_TOTAL = 10, 40, 10
 _LINE_POINTS, _MOST_LINES = 15, 12
@@ -61,7 +63,7 @@ def write(stream: IO[bytes], cases: Iterable[ScoredCase], points: Sequence[str],
     sheet.append(painter.header())
     last = 1
     for last, case in enumerate(cases, 2):
-        texts = cells(case, points)
+        texts = [*cells(case, points), *(review_cells(case, points) if for_review else ())]
         sheet.row_dimensions[last].height = _height(names, texts)
         sheet.append(painter.row(texts))
     sheet.auto_filter.ref = f"A1:{_letter(len(names))}{last}"
@@ -90,7 +92,7 @@ def _width(name: str) -> int:
 
 
 def _height(names: Sequence[str], texts: Sequence[str]) -> int:
-    lines = max(_lines(text, _width(name)) for name, text in zip(names, texts, strict=False))
+    lines = max(_lines(text, _width(name)) for name, text in zip(names, texts, strict=True))
     return _LINE_POINTS * min(lines, _MOST_LINES)
 
 
@@ -115,6 +117,10 @@ def _number(text: str) -> float:
 
 def _is_score(name: str) -> bool:
     return name.startswith("TP") and name.endswith("_score")
+
+
+def _is_human_score(name: str) -> bool:
+    return name.startswith("human_") and name.endswith("_score")
 
 
 class _Painter:
@@ -168,15 +174,16 @@ class _Painter:
     def row(self, texts: Sequence[str]) -> Iterator[Any]:
         """The cells of one case; of a bad one the id and the last column are red, a score that is missing is grey."""
         is_run = texts[self._names.index("run_status")] == "ok"
-        for name, text in zip_longest(self._names, texts, fillvalue=""):
+        is_bad = texts[self._names.index("is_bad_case")] == "YES"
+        for name, text in zip(self._names, texts, strict=True):
             if text and (_is_score(name) or name in TOTALS):
                 style = text if _is_score(name) else name if name in self._styles else "number"
                 yield self._cell(_number(text), style)
             elif is_run and _is_score(name):
                 yield self._cell("", "missing")
-            elif name.startswith("human_") and name != COMMENT:
+            elif _is_human_score(name):
                 yield self._cell("", "number")
-            elif name in ("test_id", "is_bad_case") and texts[-1] == "YES":
+            elif name in ("test_id", "is_bad_case") and is_bad:
                 yield self._cell(text, "risky bad" if text.startswith(_RISKY) else "bad")
             else:
                 yield self._cell(text, "risky text" if text.startswith(_RISKY) else "text")
@@ -216,7 +223,7 @@ def _add_choices(sheet: Any, names: Sequence[str], last: int) -> None:
     choice.showErrorMessage = True
     sheet.data_validations.append(choice)
     for number, name in enumerate(names, 1):
-        if name.startswith("human_") and name != COMMENT:
+        if _is_human_score(name):
             cells_of_column = f"{_letter(number)}2:{_letter(number)}{max(last, 2)}"
             choice.add(cells_of_column)
             for score, colour in _FILLS.items():

@@ -38,6 +38,9 @@ def convert(dataset: Dataset, to: Dialect, stream: IO[bytes], as_array: bool) ->
     if to not in WRITERS:
         names = ", ".join(dialect.name for dialect in WRITERS)
         raise usage_error("no_writer", f"--to: expected one of {names}, got {to.name!r}, which is only read")
+    if dataset.is_scored_table:
+        message = f"{dataset.source.name}: is a table of scored cases, without inputs. Convert the JSON instead"
+        raise usage_error("table_as_source", message)
     conversion = Conversion(lost=Counter(), unread=[])
     before = b"[\n" if as_array else b""
     for record in _records(dataset, to, conversion):

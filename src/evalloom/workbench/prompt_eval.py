@@ -24,16 +24,13 @@ from evalloom.files.write import write_text
 from evalloom.model import Record, Request, Response
 from evalloom.reports import prompt_eval_html, prompt_eval_markdown
 from evalloom.reports.lint import tell
-from evalloom.reports.prompt_eval_report import PromptEvalReport
+from evalloom.reports.prompt_eval_report import PromptEvalReport, remarks
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.plan import now
+from evalloom.workbench.prompt_eval_desk import Asking, Desk, drafted
 from evalloom.workbench.prompt_eval_draft import draft_plan, plan_text
 from evalloom.workbench.prompt_eval_folder import (
-    Asking,
-    Desk,
     Folder,
-    drafted,
-    made,
     needed,
     path_from,
     prompt_a,
@@ -46,6 +43,7 @@ from evalloom.workbench.prompt_eval_folder import (
     write_json,
 )
 from evalloom.workbench.prompt_eval_generate import Generated, generate
+from evalloom.workbench.prompt_eval_made import made
 from evalloom.workbench.prompt_eval_review import current_scores
 
 
@@ -69,10 +67,10 @@ def plan(prompt: Path, folder: Folder, asking: Asking, cases: int | None = None,
     if folder.plan.is_file() and not redo:
         kept = the_plan(folder)
         _refuse_other_prompt(kept, prompt, folder)
-        differs = is_other and _as_taken(beside, named) != _text(folder.plan)
+        differs = is_other and _as_taken(beside, folder, named) != _text(folder.plan)
         return Planned(kept, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
     if is_other:
-        text = _as_taken(beside, named)
+        text = _as_taken(beside, folder, named)
     else:
         tested = prompt_file(prompt)
         known = asking.settings(folder, tested)
@@ -93,19 +91,20 @@ def _refuse_other_prompt(kept: TestPlan, prompt: Path, folder: Folder) -> None:
         raise usage_error("other_prompt", f"{message}, or begin anew here with 'plan --redo'")
 
 
-def _as_taken(beside: Path, named: str) -> str:
+def _as_taken(beside: Path, folder: Folder, named: str) -> str:
     """The text of a plan beside the prompt for another folder; as it is written, where that can be done."""
     found, findings = read_plan(beside)
     refuse(findings, beside)
     assert found is not None
-    wanted = msgspec.structs.replace(found, prompt=named)
+    yardstick = path_from(folder.path, beside.parent / found.yardstick) if found.yardstick else ""
+    wanted = msgspec.structs.replace(found, prompt=named, yardstick=yardstick)
     text = with_prompt_named(_text(beside), named)
-    with TemporaryDirectory(prefix="evalloom-") as folder:
-        copy = Path(folder) / beside.name
+    with TemporaryDirectory(prefix="evalloom-") as scratch:
+        copy = Path(scratch) / beside.name
         copy.write_text(text, "utf-8")
         again = read_plan(copy)[0]
     is_same = again is not None and msgspec.structs.replace(again, path=wanted.path) == wanted
-    return text if is_same else plan_text(wanted)
+    return text if is_same else plan_text(wanted, is_draft=False)
 
 
 def _text(path: Path) -> str:
@@ -196,25 +195,32 @@ def report(folder: Folder) -> Reported:
     humans, outdated = current_scores(folder.path, cases)
     repeats, old_repeats = _repeats(folder, cases)
     prompt = _prompt_name(known) if known else ""
-    found = Reported(cases, scorecard(cases, points), tuple(_remarks(cases, outdated, old_repeats)))
+    figures = scorecard(cases, points)
     page = PromptEvalReport(
         title=f"Prompt evaluation: {Path(prompt or 'prompt_a').name}",
         prompt=prompt,
         cases=cases,
         points=points,
-        scorecard=found.scorecard,
+        scorecard=figures,
         agreement=agreement(cases, humans, ids),
         noise=noise(repeats, ids),
-        remarks=found.remarks,
+        remarks=tuple(_remarks(cases, outdated, old_repeats)),
         unknown=unknown_points(cases, points),
-        facts={name: who for name, step in (("profile", "run"), ("judge", "score")) if (who := made(folder, step).who)},
+        facts=_facts(folder),
         folder=str(folder),
         source=folder.scored.name,
         generated_at=now(),
     )
     write_text(folder.report, prompt_eval_markdown.render(page))
     write_text(folder.page, prompt_eval_html.render(page))
-    return found
+    return Reported(cases, figures, tuple(remarks(page)))
+
+
+def _facts(folder: Folder) -> dict[str, str]:
+    """Who answered and who scored, as far as that was noted."""
+    steps = {"profile": ("run", folder.results), "judge": ("score", folder.scored)}
+    found = {name: made(folder, step, artifact).was.who for name, (step, artifact) in steps.items()}
+    return {name: who for name, who in found.items() if who}
 
 
 def _prompt_name(plan: TestPlan) -> str:
@@ -238,7 +244,7 @@ def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[di
     except msgspec.ValidationError as fault:
         message = f"{folder.repeats.as_posix()}: {fault}. Delete it, and score again with --repeat"
         raise usage_error("bad_artifact", message) from None
-    judge = made(folder, "score").source
+    judge = made(folder, "score", folder.scored).was.source
     present = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}
     good = {one: it.scores for one, it in found.items() if (it.judge, it.result) == present.get(one)}
     return good, len(found) - len(good)
@@ -249,7 +255,10 @@ def _remarks(cases: list[ScoredCase], outdated: list[str], old_repeats: int) -> 
     if uncited_ones:
         quotes = "reason quotes" if uncited_ones == 1 else "reasons quote"
         yield f"{uncited_ones:,} {quotes} nothing of the output"
-    if outdated:
-        yield f"the scores of people for {tell(len(outdated), 'case')} are about former outputs, and are left out"
+    ids = {case.id for case in cases}
+    if former := [one for one in outdated if one in ids]:
+        yield f"the scores of people for {tell(len(former), 'case')} are about former outputs, and are left out"
+    if strange := [one for one in outdated if one not in ids]:
+        yield f"people scored {tell(len(strange), 'case')} that are not here"
     if old_repeats:
         yield f"repeated scores of {tell(old_repeats, 'case')} are of a former output or judge, and are left out"

@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from evalloom.dialects.prompt_eval_citing import uncited
 from evalloom.dialects.prompt_eval_plan import TestPlan, read_plan
 from evalloom.dialects.prompt_eval_scores import definition, points_in, read_scored, scored_remarks
-from evalloom.dialects.prompt_eval_table import cells, columns, header_findings, read_table
+from evalloom.dialects.prompt_eval_table import cells, columns, header_findings, read_table, same_cell
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.rows import Row
 from evalloom.model import Finding, Origin, Record, Remark, Severity, error, quote, warning
 from evalloom.reports.lint import tell
 from evalloom.targets import BuiltTarget
 from evalloom.workbench.prompt_eval_evaluator import lacking
-from evalloom.workbench.prompt_eval_folder import Folder, Records, made, prompt_a, read_records
+from evalloom.workbench.prompt_eval_folder import Folder, Records, prompt_a, prompt_file, read_object, read_records
+from evalloom.workbench.prompt_eval_made import made
 from evalloom.workbench.prompt_eval_review import current_scores, read_reviews
 from evalloom.workbench.prompt_eval_rules import refuse_bad_rules
 from evalloom.workbench.prompt_eval_run import input_remarks
@@ -57,6 +57,7 @@ def check(folder: Folder) -> list[Artifact]:
         (folder.scored, _scored),
         (folder.table, _table),
         (folder.humans, _humans),
+        (folder.repeats, _repeats),
     )
     found = [look(folder, seen) for path, look in checks if path.is_file()]
     if not found:
@@ -71,6 +72,8 @@ def _plan(folder: Folder, seen: _Seen) -> Artifact:
         try:
             seen.target = prompt_a(seen.plan).target
             refuse_bad_rules(seen.plan)
+            if seen.plan.yardstick:
+                prompt_file(folder.path / seen.plan.yardstick)
         except EvalloomError as fault:
             findings.append(_about(folder.plan, Remark(fault.code, "error", (), fault.args[0])))
     return Artifact(folder.plan, findings)
@@ -95,7 +98,7 @@ def _results(folder: Folder, seen: _Seen) -> Artifact:
     records = read_records(folder.results)
     seen.results = _by_id(records)
     findings = [*records.findings, *_against(records, seen.cases, folder.cases.name, "case_changed", definition)]
-    was = made(folder, "run").prompt
+    was = made(folder, "run", folder.results).was.prompt
     if was and seen.target and was != seen.target.digest:
         message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
         findings.append(_about(folder.results, warning("prompt_changed", (), message)))
@@ -111,7 +114,10 @@ def _by_id(records: Records) -> dict[str, Record]:
 
 
 def _prompt_b(folder: Folder, seen: _Seen) -> Artifact:
-    text = folder.prompt_b.read_text("utf-8", errors="replace")
+    try:
+        text = folder.prompt_b.read_text("utf-8")
+    except UnicodeDecodeError as fault:
+        return Artifact(folder.prompt_b, [_about(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {fault}"))])
     left_out = lacking(text, seen.plan) if seen.plan else []
     message = f"does not name {', '.join(left_out)}, which the plan has"
     remarks = [warning("prompt_b_lacks_points", (), message)] if left_out else []
@@ -124,26 +130,10 @@ def _scored(folder: Folder, seen: _Seen) -> Artifact:
     points = seen.plan.ids if seen.plan else tuple(points_in(records.values))
     findings = [finding for finding in records.findings if finding.code != "missing_reason"]
     findings += _against(records, seen.results, folder.results.name, "result_changed", _with_result)
-    marks = [records.placed(row, one) for row in records.rows for one in scored_remarks(row.value, points)]
     for row in records.rows:
-        marks += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
-    return Artifact(folder.scored, [*findings, *_together(marks, len(records.rows))], len(records.rows))
-
-
-def _together(findings: list[Finding], cases: int) -> Iterator[Finding]:
-    """Findings that almost every case has, said once: the plan has changed, and not every case is wrong."""
-    counted = Counter((one.code, one.message) for one in findings)
-    told = set()
-    for one in findings:
-        kind = (one.code, one.message)
-        if counted[kind] < max(3, cases * 0.6):
-            yield one
-        elif kind not in told:
-            told.add(kind)
-            message = (
-                f"{one.message} (and so in {counted[kind] - 1} more cases). Score again where the plan has changed"
-            )
-            yield msgspec.structs.replace(one, message=message, case_id="")
+        findings += [records.placed(row, remark) for remark in scored_remarks(row.value, points)]
+        findings += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
+    return Artifact(folder.scored, findings, len(records.rows))
 
 
 def _with_result(record: Record) -> Record:
@@ -192,7 +182,9 @@ def _table_findings(
             message = f"test_id: {quote(row.value.get('test_id'))} is no case of {folder.scored.name}"
             yield _about(folder.table, warning("table_differs", (), message), row.line)
             continue
-        differ = [name for name, cell in zip(names, expected, strict=True) if row.value.get(name, cell) != cell]
+        differ = [
+            name for name, cell in zip(names, expected, strict=True) if not same_cell(row.value.get(name, cell), cell)
+        ]
         if differ:
             message = f"{row.value['test_id']}: {', '.join(differ)} differ from {folder.scored.name}"
             yield _about(folder.table, warning("table_differs", (), message), row.line)
@@ -221,6 +213,14 @@ def _humans(folder: Folder, seen: _Seen) -> Artifact:
         warning("review_outdated", (), f"{one}: people scored another output") for one in outdated if one in ids
     ]
     return Artifact(folder.humans, [_about(folder.humans, remark) for remark in remarks], len(reviews))
+
+
+def _repeats(folder: Folder, seen: _Seen) -> Artifact:
+    try:
+        found = read_object(folder.repeats)
+    except EvalloomError as fault:
+        return Artifact(folder.repeats, [_about(folder.repeats, Remark(fault.code, "error", (), fault.args[0]))])
+    return Artifact(folder.repeats, [], len(found))
 
 
 def _about(path: Path, remark: Remark, line: int = 0) -> Finding:

@@ -239,10 +239,10 @@ _ABOUT_FLOORS = f"""\
 """
 
 
-def plan_text(plan: TestPlan) -> str:
+def plan_text(plan: TestPlan, is_draft: bool = True) -> str:
     """The text of test_plan.yaml, with comments that say what to edit; reading it gives the same plan."""
     named = {"prompt": plan.prompt, "yardstick": plan.yardstick}
-    parts = [_HEAD + "".join(_dump({key: name}) for key, name in named.items() if name)]
+    parts = [(_HEAD if is_draft else "") + "".join(_dump({key: name}) for key, name in named.items() if name)]
     # One by one, for an empty line between them; the indentation is that of the whole list.
     points = [_dump({"test_points": [_point(point)]}).partition("\n")[2] for point in plan.points]
     parts.append(_ABOUT_POINTS + "test_points:\n" + "\n".join(points))

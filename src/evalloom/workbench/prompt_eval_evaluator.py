@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from evalloom.asking import block, mark_for, mostly_chinese
 from evalloom.asking.again import Best, Unreadable, ask, object_of
-from evalloom.dialects.prompt_eval import FIELDS
+from evalloom.dialects.prompt_eval import FIELDS, is_reason
 from evalloom.dialects.prompt_eval_plan import SCORES, TestPlan, TestPoint
-from evalloom.dialects.prompt_eval_scores import Mark, is_reason, is_score, points_in, without_mark
+from evalloom.dialects.prompt_eval_scores import Mark, is_score, points_in, without_mark
 from evalloom.errors import usage_error
 from evalloom.files.write import write_text
 from evalloom.model import Context, Output, Record, quote
@@ -220,10 +220,11 @@ def read(text: str, plan: TestPlan) -> Best[Judgement]:
     try:
         answer = object_of(text)
     except Unreadable as fault:
-        return Best(Judgement({one: Mark() for one in ids}), (str(fault), *(f"{one}_score: missing" for one in ids)))
+        return Best(Judgement({one: Mark() for one in ids}), (str(fault),), is_unreadable=True)
     read_marks = {one: _mark(answer, one) for one in ids}
     faults = [fault for _, found in read_marks.values() for fault in found]
-    faults += [f"{one}: nobody asked for this test point" for one in points_in([answer]) if one not in ids]
+    strange = [one for one in points_in([answer]) if one not in ids]
+    faults += [f"{', '.join(strange)}: nobody asked for that"] if strange else []
     comment = answer.get("overall_comment")
     is_said = isinstance(comment, str) and comment.strip()
     faults += [] if is_said else [f"overall_comment: expected a sentence, got {_got(answer, 'overall_comment')}"]

@@ -1,40 +1,28 @@
-"""The results folder of prompt-eval: its artifacts, how they are read, and who is asked in its steps (EVAL-1)."""
+"""The results folder of prompt-eval: its artifacts, how they are read and written, and the prompt (EVAL-1)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from hashlib import blake2b
+from collections.abc import Callable, Iterable
 from itertools import count
 from os.path import normpath, relpath
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.dialects.dataset import Dataset
+from evalloom.dialects.prompt_eval import is_table_row
 from evalloom.dialects.prompt_eval_plan import TestPlan, read_plan
-from evalloom.errors import BudgetSpent, CallError, EvalloomError, usage_error
+from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
-from evalloom.llms import LlmOptions, Llms
-from evalloom.model import Case, Finding, Llm, Origin, Profile, Record, Remark, Run
-from evalloom.record import FOLDER, batches
-from evalloom.settings import Settings
+from evalloom.model import Finding, Origin, Record, Remark, error
 from evalloom.targets import BuiltTarget, build
 from evalloom.validate import validate
-from evalloom.workbench.evaluate import Live, evaluate
-from evalloom.workbench.plan import Plan
-from evalloom.workbench.prepare import Asked, prepare
-from evalloom.workbench.resume import Resume
 
-Drafted = TypeVar("Drafted")
 DEFAULT = "prompt-eval-results"
-_STATE = ".evalloom/prompt_eval.json"
 
 
 class Folder(Struct, frozen=True):
@@ -130,7 +118,12 @@ def read_records(path: Path) -> Records:
     """The case objects of an artifact of step 2, 3 or 5, with the findings of the linter."""
     checked = validate(Dataset(source_of(path), "prompt-eval"), hints=False)
     rows = [item for item in Dataset(source_of(path), "prompt-eval") if isinstance(item, Row)]
-    return Records(path, [row for row in rows if isinstance(row.value, dict)], checked.findings)
+    records = Records(path, [row for row in rows if isinstance(row.value, dict)], list(checked.findings))
+    # A row of the table may do without; a case of a step may not.
+    bare = [row for row in records.rows if is_table_row(row.value)]
+    remark = error("missing_field", (), "input: missing; every case needs it")
+    records.findings.extend(records.placed(row, remark) for row in bare)
+    return records
 
 
 def refuse(findings: Iterable[Finding], what: Path) -> None:
@@ -188,9 +181,21 @@ def write_json(path: Path, value: Any) -> None:
 
 def put_aside(path: Path, word: str) -> Path:
     """Gives a file another name, so that nothing of it is lost; says which."""
+    return path.rename(_free_name(path, word))
+
+
+def keep_beside(path: Path, word: str, warn: Callable[[str], None]) -> None:
+    """Keeps a copy of a file that is about to be replaced, unless there is one already."""
+    data, aside = path.read_bytes(), _free_name(path, word)
+    former = [one for one in path.parent.glob(f"{path.stem}.{word}*{path.suffix}") if one.read_bytes() == data]
+    if not former:
+        aside.write_bytes(data)
+        warn(f"{path.as_posix()}: what was there is kept as {aside.name} [kept_beside]")
+
+
+def _free_name(path: Path, word: str) -> Path:
     names = (path.with_name(f"{path.stem}.{word}{number or ''}{path.suffix}") for number in count())
-    aside = next(name for name in names if not name.exists())
-    return path.rename(aside)
+    return next(name for name in names if not name.exists())
 
 
 # -- the prompt under test ----------------------------------------------------------------------------
@@ -235,279 +240,3 @@ def prompt_file(path: Path) -> PromptA:
 def path_from(folder: Path, file: Path) -> str:
     """How a file is named from a folder."""
     return Path(relpath(file.resolve(), folder.resolve())).as_posix()
-
-
-# -- who is asked -------------------------------------------------------------------------------------
-
-
-class Purse:
-    """What a command has spent so far: its steps share one budget."""
-
-    def __init__(self) -> None:
-        self.cost = 0.0
-        self.tokens = 0
-
-    def left(self, options: Record) -> Record:
-        """The options with what is left of their budget."""
-        spent = {"max_cost": self.cost, "max_tokens": self.tokens}
-        limits = {name: options[name] - used for name, used in spent.items() if options.get(name) is not None}
-        for name, left in limits.items():
-            if left <= 0 < spent[name]:
-                flag = f"--{name.replace('_', '-')} {options[name]:g}"
-                raise EvalloomError("stopped", f"stopped: {flag} is reached. {_GOES_ON}")
-        return {**options, **limits}
-
-
-def _silent(live: Live) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-_GOES_ON = "What was answered is kept; the same command goes on"
-
-
-class Asking(Struct, frozen=True):
-    """Who drafts, who answers and who scores; what is empty is left to evalloom.yaml. `options` are of RunSettings."""
-
-    llm: str = ""
-    judge: str = ""
-    profile: str = ""
-    config: str = ""
-    options: Record = {}
-    warn: Callable[[str], None] = print
-    showing: Callable[[Live], AbstractContextManager[None]] = _silent
-    purse: Purse = msgspec.field(default_factory=Purse)
-
-    def settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
-        """The settings that are named, now or before; or those of the folder, or beside the prompt, or here."""
-        return settings.load(Path(self.config) if self.config else _settings_file(folder, prompt))
-
-    def drafter(self, known: Settings) -> str:
-        """The llm that drafts."""
-        return self.llm or known.prompt_eval.llm or self.runner(known).run
-
-    def runner(self, known: Settings, before: str = "") -> Profile:
-        """The profile that the prompt is run under; `before` is the one that it was run under last."""
-        name = self.profile or known.prompt_eval.profile or before
-        return settings.profile(known, name) if name else settings.first_profile(known)
-
-    def scorer(self, known: Settings, before: str = "") -> Profile:
-        """The llm that scores, at temperature 0 unless it says otherwise, as a profile to run the evaluator under."""
-        name = self.judge or known.prompt_eval.judge or known.judge or before or self.runner(known).run
-        found = settings.profile(known, name)
-        params = {"temperature": 0, **settings.llm_of(known, found.run).params, **found.params}
-        return msgspec.structs.replace(found, params=params)
-
-
-def _settings_file(folder: Folder, prompt: PromptA | None) -> Path | None:
-    named = _state(folder).get("config")
-    beside = prompt.path.parent if prompt and prompt.path else folder.path
-    places = [folder.path / settings.FILE_NAME, beside / settings.FILE_NAME]
-    if isinstance(named, str):
-        places.insert(0, Path(normpath(folder.path / named)))
-    return next((file for file in places if file.is_file()), None)
-
-
-class Answered(NamedTuple):
-    """What a batch gave: its id, empty where nothing was asked, and its runs in the order of the cases."""
-
-    batch: str = ""
-    runs: Sequence[Run] = ()
-
-
-class Desk(Struct, frozen=True):
-    """Everything that a step works with."""
-
-    folder: Folder
-    plan: TestPlan
-    prompt: PromptA
-    known: Settings
-    asking: Asking
-
-    @property
-    def runner(self) -> Profile:
-        return self.asking.runner(self.known, made(self.folder, "run").who)
-
-    @property
-    def scorer(self) -> Profile:
-        return self.asking.scorer(self.known, made(self.folder, "score").who)
-
-    @property
-    def yardstick(self) -> str:
-        """The prompt that the evaluator is shown: the one under test, unless the plan names another."""
-        named = self.plan.yardstick
-        return prompt_file(self.plan.path.parent / named).text if named else self.prompt.text
-
-    def source(self, target: BuiltTarget, profile: Profile) -> str:
-        """What stands for all that the answers of a target under a profile depend on."""
-        return digest(target.digest, Plan(target, (profile,), self.known).profile_digests())
-
-    def answers(self, used: str, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any) -> Answered:
-        """The runs of a target on these cases, recorded in the folder.
-
-        `used` is the batch that the artifact was made from. A later one was cut off before its step was finished, and
-        what it has is not asked for again.
-        """
-        if not given:
-            return Answered(used)
-        options = self.asking.purse.left(self.asking.options)
-        live = Live()
-        with self.asking.showing(live):
-            plan = self._batch(target, profile, tuple(given), {**options, **more})
-            results = evaluate(plan, live, self._cut_off(used, target.name), self.asking.warn)
-        self.asking.purse.cost += results.summary.cost
-        self.asking.purse.tokens += results.summary.tokens
-        if results.stopped:
-            raise EvalloomError("stopped", f"stopped: {results.stopped}. {_GOES_ON}")
-        return Answered(results.path.name, [run for run, _ in results])
-
-    def _batch(self, target: BuiltTarget, profile: Profile, given: tuple[Case, ...], options: Record) -> Plan:
-        """A plan for the engine; nothing is scored there."""
-        whole: Record = {"limit": None, "tags": [], "filter": "", "variants": [], "output": [], "repeat": 1}
-        options = {**whole, **options, "profiles": [profile.name]}
-        config = self.known.path.as_posix() if self.known.path else ""
-        return msgspec.structs.replace(
-            prepare(Asked(config=config, target=target, options=options, given=given)),
-            profiles=(profile,),
-            known=msgspec.structs.replace(self.known, gates=[]),
-            checks=(),
-            judge="",
-            home=self.folder.path,
-        )
-
-    def _cut_off(self, used: str, target: str) -> Resume:
-        """Takes over from the newest batch of a target where nothing was made of it yet, as after `kill -9`."""
-        for path, batch in batches(self.folder.path / FOLDER):
-            if batch.target == target:
-                return Resume() if path.name == used else Resume(source=path.name, retry_errors=True)
-        return Resume()
-
-
-def open_desk(folder: Folder, asking: Asking) -> Desk:
-    """The plan of a folder, its prompt and the settings."""
-    plan = the_plan(folder)
-    prompt = prompt_a(plan)
-    return Desk(folder, plan, prompt, asking.settings(folder, prompt), asking)
-
-
-def as_case(test_id: str, inputs: Record) -> Case:
-    """A case for the engine, whole in its `raw`, so that a batch can be gone on with."""
-    return Case(test_id, inputs, raw={"id": test_id, "inputs": inputs})
-
-
-async def drafted(
-    folder: Folder, asking: Asking, known: Settings, work: Callable[[Llm], Awaitable[Drafted]]
-) -> Drafted:
-    """What comes of work that asks the drafting llm; its answers are kept in the folder's own cache."""
-    name = asking.drafter(known)
-    settings.key_of(settings.llm_of(known, name))
-    limits = {one: left for one, left in asking.purse.left(asking.options).items() if one in ("max_cost", "max_tokens")}
-    options = LlmOptions(use_cache=bool(asking.options.get("cache", True)), home=folder.path, **limits)
-    llms = Llms(known, options, asking.warn)
-    try:
-        return await work(llms.get(name))
-    except CallError as fault:
-        raise EvalloomError(fault.code, f"llm {name!r}: {fault.message}") from None
-    except BudgetSpent as fault:
-        raise EvalloomError("stopped", f"stopped: {fault}. {_GOES_ON}") from None
-    finally:
-        asking.purse.cost += llms.budget.cost
-        asking.purse.tokens += llms.budget.tokens
-        await llms.close()
-
-
-# -- what a step was made from ------------------------------------------------------------------------
-
-
-def digest(*parts: Any) -> str:
-    """What stands for values that a step depends on."""
-    return _content(json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str).encode())
-
-
-def _content(data: bytes) -> str:
-    return blake2b(data, digest_size=12).hexdigest()
-
-
-class Made(Struct, frozen=True, omit_defaults=True):
-    """What an artifact was made from and by whom, and what it was like when it was made."""
-
-    source: str = ""
-    content: str = ""
-    who: str = ""
-    batch: str = ""
-    prompt: str = ""
-    """The prompt that was run, as a digest."""
-    rules: dict[str, str] = {}
-    """The rules that scored, as a digest for each test point."""
-    is_edited: bool = False
-    """Whether something in it was written by a hand or another tool."""
-
-
-def _state(folder: Folder) -> Record:
-    """What is known of how artifacts were made; nothing where another tool or a hand made them."""
-    try:
-        return read_object(folder.path / _STATE)
-    except EvalloomError:
-        return {}  # our own notes, damaged: as if nothing had been noted
-
-
-def _entries(folder: Folder, step: str) -> list[Made]:
-    """How a step's artifact was made: twice while it is being written, since it may be the old or the new one."""
-    try:
-        return msgspec.convert(_state(folder).get(step, []), list[Made])
-    except msgspec.ValidationError:
-        return []
-
-
-def made(folder: Folder, step: str) -> Made:
-    """How a step's artifact was made last."""
-    return next(reversed(_entries(folder, step)), Made())
-
-
-class Before(Struct, frozen=True):
-    """How a step finds its artifact: what it was made from, and whether it is to be made anew as a whole."""
-
-    was: Made = Made()
-    is_anew: bool = True
-    is_edited: bool = False
-    """Whether there is something in it that a hand or another tool wrote."""
-
-
-def look_back(folder: Folder, step: str, source: str, artifact: Path, redo: bool) -> Before:
-    """Whether what an artifact was made from has changed; then edits in it are not thrown away unasked."""
-    if not artifact.is_file():
-        return Before()
-    content, entries = _content(artifact.read_bytes()), _entries(folder, step)
-    same = next((one for one in reversed(entries) if one.content == content), None)
-    was = same or next(iter(entries), Made())
-    is_edited = was.is_edited or same is None
-    if redo:
-        return Before(was, is_edited=is_edited)
-    if not was.source or was.source == source:
-        return Before(was, is_anew=False, is_edited=is_edited)
-    if is_edited:
-        message = f"{artifact.as_posix()}: the prompt, the plan, prompt_b or who is asked has changed since it was made"
-        hint = f"--redo makes it anew and keeps the edited one as {artifact.stem}.edited{artifact.suffix}"
-        raise usage_error("edited_by_hand", f"{message}, and there are edits by hand in it. {hint}")
-    return Before(was)
-
-
-def write_made(desk: Desk, step: str, how: Made, artifact: Path, text: str) -> None:
-    """Writes an artifact, and remembers what it was made from.
-
-    That is noted before and after: whenever we are killed, it can be told which of the two the file is.
-    """
-    noted = msgspec.structs.replace(how, content=_content(text.encode()))
-    _note(desk, step, [*_entries(desk.folder, step)[-1:], noted])
-    write_text(artifact, text)
-    _note(desk, step, [noted])
-
-
-def note_written(desk: Desk, step: str, artifact: Path) -> None:
-    """Remembers what a file was like that is only a view of another artifact."""
-    _note(desk, step, [Made(content=_content(artifact.read_bytes()))])
-
-
-def _note(desk: Desk, step: str, entries: list[Made]) -> None:
-    config = desk.asking.config
-    named = {"config": path_from(desk.folder.path, Path(config))} if config else {}
-    write_json(desk.folder.path / _STATE, {**_state(desk.folder), **named, step: msgspec.to_builtins(entries)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,13 +27,11 @@ from evalloom.reports import prompt_eval_improvement
 from evalloom.reports.prompt_eval_improvement import ImprovementReport
 from evalloom.targets import BuiltTarget
 from evalloom.workbench.loop import run_loop
+from evalloom.workbench.prompt_eval_desk import Desk, drafted
 from evalloom.workbench.prompt_eval_draft import plan_text
 from evalloom.workbench.prompt_eval_evaluator import refresh
 from evalloom.workbench.prompt_eval_folder import (
-    Desk,
     Folder,
-    digest,
-    drafted,
     needed,
     prompt_file,
     read_object,
@@ -40,6 +39,7 @@ from evalloom.workbench.prompt_eval_folder import (
     refuse,
     write_json,
 )
+from evalloom.workbench.prompt_eval_made import digest
 from evalloom.workbench.prompt_eval_run import run
 from evalloom.workbench.prompt_eval_score import refuse_changed_prompt, score
 
@@ -122,7 +122,8 @@ def _cut_off(folder: Folder, source: str) -> tuple[Path, Candidate] | None:
     for path in sorted((folder.path / _FOLDER).glob("iteration_*"), reverse=True)[:1]:
         found = read_object(path / _DRAFT)
         if found.pop("source", None) == source and not (path / _GATES).exists():
-            return path, msgspec.convert(found, Candidate)
+            with suppress(msgspec.ValidationError):  # somebody wrote in it: then a new attempt is made
+                return path, msgspec.convert(found, Candidate)
     return None
 
 
@@ -155,7 +156,7 @@ def _next_folder(folder: Folder) -> Path:
             return path
 
 
-def _scored(desk: Desk, path: Path, cases: list[Record], name: str, prompt: str) -> list[ScoredCase]:
+def _scored(desk: Desk, path: Path, chosen: list[Record], name: str, prompt: str) -> list[ScoredCase]:
     """The cases under one prompt, in a results folder of its own that every other command can read.
 
     The evaluator is shown prompt_a on both sides: two prompts are held against one yardstick.
@@ -164,13 +165,17 @@ def _scored(desk: Desk, path: Path, cases: list[Record], name: str, prompt: str)
     suffix = desk.prompt.path.suffix if desk.prompt.path else ".md"
     plan = msgspec.structs.replace(desk.plan, path=folder.plan, prompt=name, yardstick=f"../prompt_a/prompt_a{suffix}")
     write_text(path / name, prompt)
-    write_text(folder.plan, plan_text(plan))
-    write_json(folder.cases, cases)
+    write_text(folder.plan, plan_text(plan, is_draft=False))
+    write_json(folder.cases, chosen)
     write_text(folder.prompt_b, refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn))
     asking = msgspec.structs.replace(desk.asking, profile=desk.runner.name, judge=desk.scorer.name)
     side = Desk(folder, plan, prompt_file(path / name), desk.known, asking)
-    run(side)
-    return score(side).cases
+    run(side, rerun_failed=True)
+    cases = score(side).cases
+    if not any(case.is_complete for case in cases):
+        why = cases[0].comment if cases else "there is no case"
+        raise EvalloomError("nothing_answered", f"{path.as_posix()}: nothing was scored, so nothing is decided: {why}")
+    return cases
 
 
 # -- drafting -----------------------------------------------------------------------------------------
@@ -240,7 +245,7 @@ def _read(text: str, desk: Desk, ids: set[str]) -> Best[Candidate]:
     try:
         answer = object_of(text)
     except Unreadable as fault:
-        return Best(Candidate(), (str(fault), "prompt: missing", "changes: missing"))
+        return Best(Candidate(), (str(fault),), is_unreadable=True)
     prompt, changes = answer.get("prompt"), answer.get("changes")
     faults = list(_prompt_faults(prompt, desk))
     if not isinstance(changes, list) or not changes:

@@ -11,18 +11,21 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.dialects.dataset import Dataset
-from evalloom.dialects.prompt_eval import DIALECT
+from evalloom.dialects.prompt_eval import DIALECT, meant
 from evalloom.dialects.prompt_eval_scores import ScoredCase, is_score, output_digest, points_in
 from evalloom.dialects.prompt_eval_table import (
     COMMENT,
+    REVIEWED,
     Table,
     human_columns,
+    is_entry,
     number_in,
     preview,
     read_table,
     review_columns,
+    shown_output,
 )
-from evalloom.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
@@ -33,6 +36,8 @@ HUMAN_SCORES = "human_scores.json"
 _COLUMN = re.compile(r"human_(TP\w*)_score")
 _RESULT = "result_aftertest"
 _PREVIEW = "result_preview"
+_DIGIT = re.compile("[0-9]")
+_LONGEST_VALUE = 20
 _UNSTABLE = re.compile("[\\s\0-\x1f\ud800-\udfff\ufffd-\uffff]|^'+")
 """What a spreadsheet may change in a text without anybody having touched it."""
 
@@ -153,6 +158,23 @@ def _stable(text: str) -> str:
     return _UNSTABLE.sub("", text)
 
 
+def _is_value(text: str) -> bool:
+    """Whether a spreadsheet may take a text for a number, date or truth value, and write it anew."""
+    text = text.strip()
+    is_short = len(text) <= _LONGEST_VALUE and _DIGIT.search(text) is not None
+    return is_short or not any(map(str.isalpha, text)) or text.casefold() in ("true", "false")
+
+
+def _differing(row: Record, result: Any) -> str:
+    """The column that shows that a row is about another output; the digest tells, where there is one."""
+    reviewed = row.get(REVIEWED, "").strip()
+    if reviewed:
+        return "" if reviewed == shown_output(result) else REVIEWED
+    now = preview(result)
+    is_other = _PREVIEW in row and not _is_value(now) and _stable(row[_PREVIEW]) != _stable(now)
+    return _PREVIEW if is_other else ""
+
+
 class _Reader:
     """Reads the reviews in one table, and keeps what is wrong with it."""
 
@@ -181,7 +203,8 @@ class _Reader:
                 self._compare(row, test_id, bool(scores))
                 found[test_id] = Review(scores, comment, output_digest(self._records[test_id][_RESULT]))
         if not found and not self.findings:
-            message = f"nobody has filled in anything: {', '.join(human_columns(self._table))} are empty in every row"
+            names = ", ".join(filter(is_entry, human_columns(self._table)))
+            message = f"nobody has filled in anything: {names} are empty in every row"
             self.findings.append(Finding("no_human_scores", "error", message, Origin(self._file)))
         return found
 
@@ -189,14 +212,14 @@ class _Reader:
         """Complains where people cannot have looked at the output that is there now."""
         result = self._records[test_id][_RESULT]
         if has_scores and result is None:
-            message = f"{test_id}: has scores of people, and its run failed, so there is nothing to score"
+            message = "has scores of people, and its run failed, so there is nothing to score"
             self._complain("score_without_result", row, "test_id", message)
-        elif _PREVIEW in row.value and _stable(row.value[_PREVIEW]) != _stable(preview(result)):
+        elif column := _differing(row.value, result):
             message = (
-                f"{test_id}: {_PREVIEW} is not that of {SCORED}: people scored another output. Review a new table or,"
-                f" if only the spreadsheet changed how it is written, take the column {_PREVIEW} out"
+                f"{column} is not that of {SCORED}: people scored another output. Review a new table, or take such"
+                " rows out"
             )
-            self._complain("review_of_other_output", row, _PREVIEW, message)
+            self._complain("review_of_other_output", row, column, message)
 
     def _columns(self) -> Iterator[tuple[str, str]]:
         """Each test point with its column."""
@@ -205,8 +228,8 @@ class _Reader:
             match = _COLUMN.fullmatch(name)
             if match and match[1] in self._points:
                 yield match[1], name
-            elif name != COMMENT:
-                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            elif name not in (COMMENT, REVIEWED):
+                hint = meant(name, known) or f"; there are {', '.join(known)}"
                 self._complain(
                     "unknown_human_column", self._table.rows[0], name, f"{name}: is no column of a review{hint}"
                 )
@@ -227,7 +250,7 @@ class _Reader:
         if not test_id and not has_review:
             return False
         if test_id not in self._records:
-            hint = did_you_mean(test_id, self._records, 0.8)
+            hint = meant(test_id, self._records, 0.8)
             message = f"test_id: {quote(test_id)} is no case of {SCORED}{hint}"
             self._complain("unknown_test_id", row, "test_id", message)
             return False

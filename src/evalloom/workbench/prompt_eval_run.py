@@ -11,22 +11,19 @@ from evalloom.errors import EvalloomError
 from evalloom.matchers.matcher import text_of
 from evalloom.model import Record, Remark, quote, warning
 from evalloom.targets import BuiltTarget
+from evalloom.workbench.prompt_eval_desk import Desk, as_case
 from evalloom.workbench.prompt_eval_evaluator import refresh
 from evalloom.workbench.prompt_eval_folder import (
-    Desk,
     Folder,
-    Made,
-    as_case,
     json_text,
-    look_back,
+    keep_beside,
     needed,
-    put_aside,
     read_object,
     read_records,
     refuse,
     write_json,
-    write_made,
 )
+from evalloom.workbench.prompt_eval_made import Before, Made, look_back, write_made
 
 Results = dict[str, str | None]
 """The output of each case, by test_id; None where the run failed."""
@@ -53,32 +50,32 @@ def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
     before = look_back(folder, "run", source, folder.results, redo)
     kept = {} if before.is_anew else _kept(folder, cases.values, rerun_failed)
     todo = [record for record in cases.values if record["test_id"] not in kept]
-    answered = desk.answers(before.was.batch, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
+    answered = desk.answers(before, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
     results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in answered.runs}
     failures = {one.case_id: one.error for one in answered.runs if one.error}
-    if todo and len(failures) == len(todo) and before.is_anew and folder.results.is_file():
-        why = next(iter(failures.values()))
-        message = f"every call failed, so {folder.results.as_posix()} stays as it was: {why}"
-        raise EvalloomError("nothing_answered", message)
+    if before.is_anew and folder.results.is_file():
+        _spare(desk, before, failures, len(todo))
     results |= kept
     reasons = {**read_object(folder.failures), **failures}
     failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
-    if redo and before.is_edited:
-        put_aside(folder.results, "edited")
     # First the reasons: of a result without one nobody would know why it is null.
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
-    how = Made(
-        source,
-        who=profile.name,
-        batch=answered.batch,
-        prompt=target.digest,
-        is_edited=before.is_edited and not before.is_anew,
-    )
-    write_made(desk, "run", how, folder.results, json_text(rows))
+    how = Made(source, who=profile.name, batch=answered.batch, prompt=target.digest)
+    write_made(folder, "run", before, how, folder.results, json_text(rows))
     # Step 4 stands ready to be read and edited before the judge is paid.
     refresh(folder.prompt_b, desk.plan, desk.asking.warn)
     return Ran(len(rows), len(todo), failed, before.is_anew and bool(before.was.source) and not redo)
+
+
+def _spare(desk: Desk, before: Before, failures: dict[str, str], asked: int) -> None:
+    """Before all results are replaced: keeps those that nothing better comes for, and those that somebody edited."""
+    path = desk.folder.results
+    if asked and len(failures) == asked:
+        why = next(iter(failures.values()))
+        raise EvalloomError("nothing_answered", f"every call failed, so {path.as_posix()} stays as it was: {why}")
+    if before.is_edited or failures:
+        keep_beside(path, "edited" if before.is_edited else "before", desk.asking.warn)
 
 
 def _odd_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:

@@ -25,30 +25,22 @@ from evalloom.dialects.prompt_eval_scores import (
 from evalloom.dialects.prompt_eval_table import need_openpyxl
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.model import Case, Finding, Record, Run, error
+from evalloom.workbench.prompt_eval_desk import Answered, Desk, as_case
 from evalloom.workbench.prompt_eval_evaluator import Judgement, evaluator, judgement_of, refresh
 from evalloom.workbench.prompt_eval_folder import (
-    Answered,
-    Before,
-    Desk,
     Folder,
-    Made,
     Records,
-    as_case,
-    digest,
     json_text,
-    look_back,
-    made,
+    keep_beside,
     needed,
-    note_written,
-    put_aside,
     read_object,
     read_records,
     refuse,
     write_json,
-    write_made,
 )
+from evalloom.workbench.prompt_eval_made import Before, Made, digest, look_back, made, write_made
 from evalloom.workbench.prompt_eval_rules import never_asked, refuse_bad_rules, score_by_rules
-from evalloom.workbench.prompt_eval_table import TableOptions, write_file
+from evalloom.workbench.prompt_eval_table import TableOptions, write_own
 
 
 class Scoring(Struct, frozen=True):
@@ -79,16 +71,16 @@ def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, 
     work = _Work(desk, redo)
     answered = work.ask(results.values, repeat)
     judgements = {run.case_id: _judgement(run, plan) for run in answered.runs if not run.repeat}
-    is_lost = work.before.is_anew and folder.scored.is_file()
-    if is_lost and answered.runs and all(run.error for run in answered.runs):
-        message = f"the evaluator answered nothing, so {folder.scored.as_posix()} stays as it was"
-        raise EvalloomError("nothing_answered", f"{message}: {answered.runs[0].error}")
     failures = read_object(folder.failures)
     cases = [work.scored(one, judgements.get(one["test_id"]), failures) for one in results.values]
+    if folder.scored.is_file():
+        work.spare(cases, judgements)
     work.write(cases, answered)
-    if repeat > 1:
+    if repeat > 1 and any(not run.error for run in answered.runs):
         write_json(folder.repeats, _repeats(answered, cases, work.source, plan))
-    _write_tables(desk, cases, tables, excel)
+    for path in tables:
+        for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
+            desk.asking.warn(str(finding))
     faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
     return Scoring(cases, work.count, faults, work.before.is_anew and bool(work.before.was.source) and not redo)
 
@@ -108,11 +100,17 @@ def _not_run(results: Records) -> list[Finding]:
 
 
 def refuse_changed_prompt(desk: Desk) -> None:
-    """Refuses to go on with outputs of a prompt that has changed since: they would be held against another one."""
-    was = made(desk.folder, "run").prompt
-    if was and was != desk.prompt.target.digest:
-        message = f"{desk.prompt.name}: has changed since {desk.folder.results.as_posix()} was made"
+    """Refuses to go on with outputs of a prompt that has changed since: they would be held against another one.
+
+    Outputs that somebody has written in are his to judge.
+    """
+    before = made(desk.folder, "run", desk.folder.results)
+    if not before.was.prompt or before.was.prompt == desk.prompt.target.digest:
+        return
+    message = f"{desk.prompt.name}: has changed since {desk.folder.results.as_posix()} was made"
+    if not before.is_edited:
         raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {desk.folder}")
+    desk.asking.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
 
 
 def _doubts(desk: Desk, results: list[Record]) -> Iterator[str]:
@@ -132,35 +130,33 @@ class _Work:
     """One scoring: what is there already, what is asked for, and what comes of both."""
 
     def __init__(self, desk: Desk, redo: bool) -> None:
-        self._desk, self._redo = desk, redo
-        self._prompt_b = refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn)
-        self._target = evaluator(desk.plan, desk.yardstick, self._prompt_b)
+        self._desk = desk
+        self._target = evaluator(desk.plan, desk.yardstick, refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn))
         # Rules alone need no llm, so none is asked for.
         self.source = desk.source(self._target, desk.scorer) if desk.plan.judged else digest("rules alone")
         self.before: Before = look_back(desk.folder, "score", self.source, desk.folder.scored, redo)
         self._rules = {point.id: digest(msgspec.to_builtins(point.rules)) for point in desk.plan.points if point.rules}
-        self._former = {} if self.before.is_anew else self._read_former()
+        self._former = self._read_former() if desk.folder.scored.is_file() else {}
         self.count = 0
 
     def _read_former(self) -> dict[str, ScoredCase]:
         records = read_records(self._desk.folder.scored)
-        refuse(records.findings, self._desk.folder.scored)
+        if not self.before.is_anew:
+            refuse(records.findings, self._desk.folder.scored)
         return {case.id: case for one in records.values if (case := read_scored(one, self._desk.plan.ids))}
 
     def _there(self, record: Record) -> ScoredCase | None:
-        """What is known of a case already, where its definition and output are what they were then."""
-        case = self._former.get(record["test_id"])
-        if case is None or definition(case.record) != definition(record):
-            return None
-        return case if case.record.get("result_aftertest") == record["result_aftertest"] else None
+        """What is known of a case already, where it is the same case with the same output."""
+        case = None if self.before.is_anew else self._former.get(record["test_id"])
+        is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
+        return case if is_same else None
 
     def ask(self, records: list[Record], repeat: int) -> Answered:
         """Asks the evaluator about every output that lacks a mark, or about all of them to see its noise."""
         judged = [point.id for point in self._desk.plan.judged]
-        outputs = [one for one in records if one["result_aftertest"] is not None]
         given: list[Case] = []
         is_again = False
-        for one in outputs:
+        for one in (record for record in records if record["result_aftertest"] is not None):
             there = self._there(one)
             lacks = there is None or not all(there.marks[point].is_complete for point in judged)
             self.count += lacks or any(self._is_due(there, point) for point in self._desk.plan.points)
@@ -168,12 +164,11 @@ class _Work:
             if judged and (lacks or repeat > 1):
                 inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
                 given.append(as_case(one["test_id"], inputs))
-        used = self.before.was.batch
         if not given:
-            return Answered(used)
+            return Answered(self.before.was.batch)
         # What came out incomplete is asked again in earnest: the cache would give the same answer.
         options = {"repeat": repeat, **({"cache": False} if is_again else {})}
-        return self._desk.answers(used, self._target, self._desk.scorer, given, **options)
+        return self._desk.answers(self.before, self._target, self._desk.scorer, given, **options)
 
     def _is_due(self, there: ScoredCase | None, point: TestPoint) -> bool:
         """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
@@ -184,18 +179,16 @@ class _Work:
 
     def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
         """A case with its marks: those there are, then those of rules and of the evaluator."""
-        plan, result, there = self._desk.plan, record["result_aftertest"], self._there(record)
-        if result is None:
+        plan, there = self._desk.plan, self._there(record)
+        if record["result_aftertest"] is None:
             failure = failures.get(record["test_id"], "")
             return ScoredCase(record, {one: Mark() for one in plan.ids}, f"run failed: {failure}" if failure else "")
         marks = {point.id: self._mark(point, record, judgement, there) for point in plan.points}
-        if not plan.judged:
-            comment = _summed_up(marks)
-        elif judgement is None or (there is not None and judgement.answer.has_no_marks):
-            comment = there.remark if there else ""
-        else:
-            comment = judgement.answer.comment or (there.remark if there else "")
-        return ScoredCase(record, marks, comment)
+        said = judgement.answer.comment if judgement else "" if plan.judged else _summed_up(marks)
+        own = there.remark if there and not there.remark.startswith(_NOT_A_REMARK) else ""
+        # Whatever else somebody has written beside a case stays with it.
+        further = definition(there.record) if there else {}
+        return ScoredCase({**further, **record}, marks, own or said or (there.remark if there else ""))
 
     def _mark(
         self, point: TestPoint, record: Record, judgement: Best[Judgement] | None, there: ScoredCase | None
@@ -209,33 +202,52 @@ class _Work:
         # Less is never put in the place of more: a score without a reason is still a score.
         return found if found.score is not None or known.score is None else known
 
-    def write(self, cases: list[ScoredCase], answered: Answered) -> None:
-        """Writes the scored results; an edited file that is made anew is put aside first."""
-        folder, before = self._desk.folder, self.before
-        if self._redo and before.is_edited:
-            put_aside(folder.scored, "edited")
-        how = Made(
-            self.source,
-            who=self._desk.scorer.name if self._desk.plan.judged else "",
-            batch=answered.batch,
-            rules=self._rules,
-            is_edited=before.is_edited and not before.is_anew,
+    def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]]) -> None:
+        """Before scores are replaced: keeps those that nothing better comes for, and those that somebody edited."""
+        path = self._desk.folder.scored
+        if self.before.is_anew and judgements and all(one.answer.has_no_marks for one in judgements.values()):
+            why = next(iter(judgements.values())).faults[0]
+            raise EvalloomError(
+                "nothing_answered", f"no answer had a score, so {path.as_posix()} stays as it was: {why}"
+            )
+        lost = [case for case in cases if self._is_less(case)]
+        if lost and (self.before.is_edited or any(case.missing for case in lost)):
+            keep_beside(path, "edited" if self.before.is_edited else "before", self._desk.asking.warn)
+
+    def _is_less(self, case: ScoredCase) -> bool:
+        """Whether a complete mark of the former results has gone or has changed."""
+        former = self._former.get(case.id)
+        return former is not None and any(
+            mark.is_complete and case.marks.get(point) != mark for point, mark in former.marks.items()
         )
-        write_made(self._desk, "score", how, folder.scored, json_text([write_scored(case) for case in cases]))
+
+    def write(self, cases: list[ScoredCase], answered: Answered) -> None:
+        """Writes the scored results."""
+        who = self._desk.scorer.name if self._desk.plan.judged else ""
+        how = Made(self.source, who=who, batch=answered.batch, rules=self._rules)
+        text = json_text([write_scored(case) for case in cases])
+        write_made(self._desk.folder, "score", self.before, how, self._desk.folder.scored, text)
+
+
+_WHAT_COUNTS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")
+"""What makes a case the same case with the same output; a description may be said better."""
+_NO_ANSWER, _ALL_HOLD, _BELOW = "The evaluator gave no answer: ", "Every rule holds.", "Below 3: "
+_NOT_A_REMARK = (_NO_ANSWER, _ALL_HOLD, _BELOW)
+"""How comments begin that are made here, and so made again."""
 
 
 def _judgement(run: Run, plan: TestPlan) -> Best[Judgement]:
     if run.error:
         # Nothing is guessed where nobody answered: every mark is missing, and the comment says why.
         missing = {point.id: Mark() for point in plan.judged}
-        return Best(Judgement(missing, f"The evaluator gave no answer: {run.error}"), (run.error,))
+        return Best(Judgement(missing, f"{_NO_ANSWER}{run.error}"), (run.error,))
     return judgement_of(run.output.value)
 
 
 def _summed_up(marks: dict[str, Mark]) -> str:
     """What rules alone come to, in one sentence."""
     below = [f"{point} {mark.score}" for point, mark in marks.items() if mark.score in (1, 2)]
-    return f"Below 3: {', '.join(below)}." if below else "Every rule holds."
+    return f"{_BELOW}{', '.join(below)}." if below else _ALL_HOLD
 
 
 def _repeats(answered: Answered, cases: list[ScoredCase], source: str, plan: TestPlan) -> Record:
@@ -247,20 +259,3 @@ def _repeats(answered: Answered, cases: list[ScoredCase], source: str, plan: Tes
         marks = _judgement(run, plan).answer.marks
         found.setdefault(run.case_id, about)["scores"].append({one: mark.score for one, mark in marks.items()})
     return found
-
-
-def _write_tables(desk: Desk, cases: list[ScoredCase], paths: list[Path], excel: bool) -> None:
-    """Writes the one CSV, and the workbook where it is wanted; a table that somebody has changed is put aside."""
-    for path in paths:
-        before = look_back(desk.folder, path.suffix, "", path, redo=True)
-        aside = put_aside(path, "edited") if before.is_edited else None
-        findings = write_file(path, cases, desk.plan.ids, TableOptions(excel=excel))
-        note_written(desk, path.suffix, path)
-        if aside is not None and aside.read_bytes() == path.read_bytes():
-            aside.unlink()
-        elif aside is not None:
-            told = f"{path.as_posix()}: was changed since it was written, and is now {aside.name}"
-            hint = f"Scores are edited in {desk.folder.scored.name}; those of people come in by import-review"
-            desk.asking.warn(f"{told}. {hint} [table_put_aside]")
-        for finding in findings:
-            desk.asking.warn(str(finding))

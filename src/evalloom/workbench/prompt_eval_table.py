@@ -22,6 +22,8 @@ from evalloom.files.write import atomic_writer
 from evalloom.model import Checked, Finding, Origin
 from evalloom.reports import prompt_eval_csv, prompt_eval_xlsx
 from evalloom.validate import validate
+from evalloom.workbench.prompt_eval_folder import Folder, put_aside
+from evalloom.workbench.prompt_eval_made import has_notes, made, note_written
 
 _PACKED = (".gz", ".zst")
 _LISTED = 1000
@@ -33,7 +35,7 @@ class TableOptions(Struct, frozen=True):
     plan: Path | None = None
     """Names the test points and their order; without it they stand in order of appearance, TP_safety last."""
     out: Path | None = None
-    """The CSV, or the workbook where it ends in `.xlsx`; beside the source by default."""
+    """The CSV, or the workbook where it ends in `.xlsx`; beside the source by default, as `….review.csv` for review."""
     excel: bool = False
     """Whether the CSV begins with the mark that Excel needs."""
     xlsx: bool = False
@@ -74,7 +76,7 @@ def write_table(source: Path, options: TableOptions = TableOptions()) -> Tabled:
     points, found = _points(source, options.plan, rows)
     cases = [read_scored(row.value, points) for row in rows] if points else []
     paths = _paths(source, options) if cases else ()
-    found += [finding for path in paths for finding in write_file(path, cases, points, options)]
+    found += [finding for path in paths for finding in _write(path, cases, points, options)]
     checked = validate(_dataset(source), hints=False)
     return Tabled(
         paths=paths,
@@ -97,8 +99,8 @@ def _dataset(source: Path) -> Dataset:
 def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[str], list[Finding]]:
     """The test points that have columns, none where there can be no table, and what is wrong with where they stand."""
     here = Origin(source.as_posix())
-    if rows and all(is_table_row(row.value) for row in rows):
-        message = "is the table itself, without inputs and results. Name the JSON that it was made from"
+    if any(is_table_row(row.value) for row in rows):
+        message = "has rows of the table itself, without inputs and results. Name the JSON that it was made from"
         return [], [Finding("table_as_source", "error", message, here)]
     if plan is not None:
         known, found = read_plan(plan)
@@ -113,7 +115,7 @@ def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[
 def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
     """Where the table goes. Raises where that would cost the user a file that is not ours to replace."""
     stem = source.with_suffix("") if source.suffix.lower() in _PACKED else source
-    out = options.out or stem.with_suffix(".csv")
+    out = options.out or stem.with_suffix(".review.csv" if options.for_review else ".csv")
     is_workbook = out.suffix.lower() == ".xlsx"
     paths = (out, out.with_suffix(".xlsx")) if options.xlsx and not is_workbook else (out,)
     for path in paths:
@@ -131,7 +133,7 @@ def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
                 " over with 'evalloom prompt-eval import-review', then move the file, or give another name with -o"
             )
             raise usage_error("would_lose_review", message)
-        if options.out is None and path.exists() and not is_ours(path):
+        if path != options.out and path.exists() and not is_ours(path):
             message = f"{path.as_posix()}: is there already, and is no table of scored cases. Give another name with -o"
             raise usage_error("would_overwrite", message)
     return paths
@@ -147,7 +149,7 @@ def _remarks(source: Path, rows: Sequence[Row], points: Sequence[str]) -> Iterat
 
 
 # Here a missing reason is an error, and so is a source that is a table.
-_ECHOES = (("missing_reason", "warning"), ("table_as_source", "info"))
+_ECHOES = (("missing_reason", "warning"), ("table_as_source", "info"), ("table_as_source", "error"))
 
 
 def _merged(checked: Checked, more: Iterable[Finding]) -> Checked:
@@ -159,6 +161,29 @@ def _merged(checked: Checked, more: Iterable[Finding]) -> Checked:
         if counts[finding.code, finding.severity] <= _LISTED:
             findings.append(finding)
     return msgspec.structs.replace(checked, findings=findings, counts=dict(counts))
+
+
+def _write(path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions) -> list[Finding]:
+    folder = Folder(path.parent)
+    if path in (folder.table, folder.sheet) and has_notes(folder):
+        return write_own(folder, path, cases, points, options)
+    return write_file(path, cases, points, options)
+
+
+def write_own(
+    folder: Folder, path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions
+) -> list[Finding]:
+    """Writes a table of a results folder; one that somebody has changed since it was written is put aside first."""
+    aside = put_aside(path, "edited") if made(folder, path.suffix, path).is_edited else None
+    found = write_file(path, cases, points, options)
+    note_written(folder, path.suffix, path)
+    if aside is not None and aside.read_bytes() == path.read_bytes():
+        aside.unlink()
+    elif aside is not None:
+        told = f"was changed since it was written, and is now {aside.name}"
+        hint = f"Scores are edited in {folder.scored.name}; those of people come in by import-review"
+        found.append(Finding("table_put_aside", "warning", f"{told}. {hint}", Origin(path.as_posix())))
+    return found
 
 
 def write_file(
