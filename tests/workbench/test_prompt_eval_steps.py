@@ -208,6 +208,9 @@ def test_an_input_that_the_prompt_does_not_take_is_said(bench: Bench) -> None:
 def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
     run(open_desk(bench.folder, Asking(profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None)))
     assert run(bench.desk).asked == 0
+    with pytest.raises(EvalloomError, match="unknown_profile"):
+        open_desk(bench.folder, Asking(profile="nobody"))
+    assert run(bench.desk).asked == 0
 
 
 @pytest.mark.req("EVAL-1")

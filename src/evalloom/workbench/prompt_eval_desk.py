@@ -184,11 +184,15 @@ def open_desk(folder: Folder, asking: Asking) -> Desk:
     """The plan of a folder, its prompt and the settings; whom flags name is remembered for the next step."""
     plan = the_plan(folder)
     prompt = prompt_a(plan)
+    if plan.yardstick:
+        prompt_file(plan.path.parent / plan.yardstick)  # one that is not there is told before anything is paid
+    known = asking.settings(folder, prompt)
     named = {"llm": asking.llm, "judge": asking.judge, "profile": asking.profile}
-    remember(folder, {one: name for one, name in named.items() if name})
-    desk = Desk(folder, plan, prompt, asking.settings(folder, prompt), asking.remembering(folder))
-    assert desk.yardstick is not None  # one that is not there is told before anything is paid
-    return desk
+    given = {one: name for one, name in named.items() if name}
+    for name in given.values():
+        settings.profile(known, name)  # a slip of the pen is not remembered
+    remember(folder, given)
+    return Desk(folder, plan, prompt, known, asking.remembering(folder))
 
 
 def as_case(test_id: str, inputs: Record) -> Case:
