@@ -139,7 +139,7 @@ def test_a_changed_prompt_is_run_anew_but_edits_are_not_thrown_away_unasked(benc
     run(bench.desk)
     (bench.path / "prompt_a.md").write_text("Say {{product}}")
     assert run(bench.desk).asked == 3
-    bench.write(bench.folder.results, bench.read(bench.folder.results)[:2])
+    bench.write(bench.folder.results, [{**bench.read(bench.folder.results)[0], "result_aftertest": "by hand"}])
     (bench.path / "prompt_a.md").write_text("Speak: {{product}}")
     with pytest.raises(EvalloomError, match=r"edits by hand in it.*--redo.*\[edited_by_hand\]"):
         run(bench.desk)
@@ -430,6 +430,12 @@ def test_repeated_scoring_shows_the_noise_of_the_judge(bench: Bench) -> None:
     assert "noise" in bench.folder.report.read_text("utf-8").lower()
     bench.script("judge", [{"answer": verdict(2)}])
     score(bench.desk, redo=True)
+    kept = bench.folder.repeats.read_bytes()
+    bench.script("judge", [{"answer": "I refuse."}])
+    with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
+        score(bench.desk, repeat=2, redo=True)
+    assert bench.folder.repeats.read_bytes() == kept
+    bench.script("judge", [{"answer": verdict(2)}])
     found = steps.report(bench.folder)
     assert any("of a former output or judge" in remark for remark in found.remarks)
     assert "noise" not in bench.folder.report.read_text("utf-8").lower()
@@ -521,6 +527,74 @@ def test_writes_that_fail_twice_do_not_make_old_results_new(bench: Bench, monkey
     calls = bench.calls()
     assert run(bench.desk).asked == 3 and bench.calls() == calls
     assert {one["result_aftertest"] for one in bench.read(bench.folder.results)} == {"new"}
+
+
+def test_a_judge_that_refused_is_asked_again(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    rules = [{"match": "Task: score", "answers": ["I refuse."] * 3 + [verdict(2)]}]
+    bench.script("judge", rules)
+    bench.folder.prompt_b.write_text("Score TP2 and TP_safety, please.")
+    for _ in range(2):
+        with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
+            score(bench.desk)
+    bench.script("judge", [*rules, {"answer": "another script"}])
+    (bench.path / "judge.yaml").write_text(yaml.safe_dump({"rules": [{"answer": verdict(2)}]}))
+    assert [case.total for case in score(bench.desk).cases] == [8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"TP2_score": 1, "TP2_reason": ""}, {"overall_comment": "Mine."}, {"note": "look at this"}, {"TP9_score": 2}],
+)
+def test_whatever_somebody_wrote_is_in_a_file_after_a_redo(bench: Bench, change: dict[str, Any]) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    edited = bench.read(bench.folder.scored)
+    edited[0] |= change
+    bench.write(bench.folder.scored, edited)
+    score(bench.desk, redo=True)
+    assert bench.read(bench.folder.path / "final_scored_results.edited.json") == edited
+    score(bench.desk)
+    assert not (bench.folder.path / "final_scored_results.edited1.json").exists()
+
+
+def test_an_edited_file_that_cannot_be_read_is_kept_too(bench: Bench) -> None:
+    run(bench.desk)
+    score(bench.desk)
+    broken = bench.folder.scored.read_text("utf-8").replace('"TC001"', '"TC001', 1)
+    bench.folder.scored.write_text(broken, "utf-8")
+    with pytest.raises(Invalid):
+        score(bench.desk)
+    score(bench.desk, redo=True)
+    assert (bench.folder.path / "final_scored_results.edited.json").read_text("utf-8") == broken
+
+
+def test_outputs_by_hand_of_cases_that_go_are_kept_beside(bench: Bench) -> None:
+    run(bench.desk)
+    edited = bench.read(bench.folder.results)
+    edited[2]["result_aftertest"] = "by hand"
+    bench.write(bench.folder.results, edited)
+    bench.cases("forklift", "crane")
+    run(bench.desk)
+    assert bench.read(bench.folder.path / "test_cases_with_results.edited.json") == edited
+
+
+def test_a_redo_that_could_not_write_pays_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(bench.desk)
+    edited = bench.read(bench.folder.results)
+    edited[0]["result_aftertest"] = "by hand"
+    bench.write(bench.folder.results, edited)
+
+    def full(path: Path, text: str) -> None:
+        raise EvalloomError("cannot_write", "the disk is full")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch, pytest.raises(EvalloomError, match="the disk is full"):
+            patch.setattr(prompt_eval_made, "write_text", full)
+            run(bench.desk, redo=True)
+    run(bench.desk, redo=True)
+    assert bench.calls() == 6
 
 
 def test_a_redo_asks_also_where_the_file_is_gone(bench: Bench) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from os.path import normpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ from evalloom.analyse.prompt_eval import Scorecard, scorecard, unknown_points
 from evalloom.dialects.prompt_eval_citing import uncited
 from evalloom.dialects.prompt_eval_plan import TestPlan, TestPoint, read_plan, with_prompt_named
 from evalloom.dialects.prompt_eval_scores import ScoredCase, output_digest, points_in, read_scored
-from evalloom.errors import CallError, usage_error
+from evalloom.errors import CallError, EvalloomError, usage_error
 from evalloom.files.write import write_text
 from evalloom.model import Record, Request, Response
 from evalloom.reports import prompt_eval_html, prompt_eval_markdown
@@ -204,7 +205,7 @@ def report(folder: Folder) -> Reported:
         scorecard=figures,
         agreement=agreement(cases, humans, ids),
         noise=noise(repeats, ids),
-        remarks=tuple(_remarks(cases, outdated, old_repeats)),
+        remarks=(*_changed(folder, known), *_remarks(cases, outdated, old_repeats)),
         unknown=unknown_points(cases, points),
         facts=_facts(folder),
         folder=str(folder),
@@ -214,6 +215,14 @@ def report(folder: Folder) -> Reported:
     write_text(folder.report, prompt_eval_markdown.render(page))
     write_text(folder.page, prompt_eval_html.render(page))
     return Reported(cases, figures, tuple(remarks(page)))
+
+
+def _changed(folder: Folder, plan: TestPlan | None) -> Iterator[str]:
+    """Says so where the outputs are of a prompt that has changed since."""
+    was = made(folder, "run", folder.results).was.prompt
+    with suppress(EvalloomError):  # a report needs no prompt
+        if was and plan and was != prompt_a(plan).target.digest:
+            yield "the prompt has changed since these outputs were made"
 
 
 def _facts(folder: Folder) -> dict[str, str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from evalloom.dialects.prompt_eval import FIELDS
 from evalloom.dialects.prompt_eval_citing import uncited
 from evalloom.dialects.prompt_eval_plan import TestPlan, read_plan
-from evalloom.dialects.prompt_eval_scores import definition, points_in, read_scored, scored_remarks
+from evalloom.dialects.prompt_eval_scores import points_in, read_scored, scored_remarks
 from evalloom.dialects.prompt_eval_table import cells, columns, header_findings, read_table, same_cell
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.rows import Row
@@ -97,7 +98,7 @@ def _cases(folder: Folder, seen: _Seen) -> Artifact:
 def _results(folder: Folder, seen: _Seen) -> Artifact:
     records = read_records(folder.results)
     seen.results = _by_id(records)
-    findings = [*records.findings, *_against(records, seen.cases, folder.cases.name, "case_changed", definition)]
+    findings = [*records.findings, *_against(records, seen.cases, folder.cases.name, "case_changed", _defined)]
     was = made(folder, "run", folder.results).was.prompt
     if was and seen.target and was != seen.target.digest:
         message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
@@ -137,7 +138,12 @@ def _scored(folder: Folder, seen: _Seen) -> Artifact:
 
 
 def _with_result(record: Record) -> Record:
-    return {**definition(record), "result_aftertest": record.get("result_aftertest")}
+    return {**_defined(record), "result_aftertest": record.get("result_aftertest")}
+
+
+def _defined(record: Record) -> Record:
+    """What makes a case what it is; whatever somebody has noted beside it is his."""
+    return {name: record.get(name) for name in FIELDS}
 
 
 def _against(

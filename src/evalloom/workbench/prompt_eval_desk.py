@@ -171,11 +171,12 @@ class Desk(Struct, frozen=True):
     def _cut_off(self, before: Before, target: str) -> Resume:
         """Takes over from the newest batch of a target where nothing was made of it yet, as after `kill -9`.
 
-        What is to be done anew takes over only from a batch that did not come to its end.
+        Where the file is gone and the step is to be done anew, a batch that came to its end is not taken over.
         """
         for path, batch in batches(self.folder.path / FOLDER):
             if batch.target == target:
-                is_used = path.name == before.was.batch or (before.is_redo and batch.finished_at)
+                is_gone = before.is_redo and not before.was.content
+                is_used = path.name == before.was.batch or (is_gone and batch.finished_at)
                 return Resume() if is_used else Resume(source=path.name, retry_errors=True)
         return Resume()
 

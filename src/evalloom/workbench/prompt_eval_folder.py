@@ -23,6 +23,7 @@ from evalloom.targets import BuiltTarget, build
 from evalloom.validate import validate
 
 DEFAULT = "prompt-eval-results"
+Warn = Callable[[str], None]
 
 
 class Folder(Struct, frozen=True):
@@ -184,7 +185,7 @@ def put_aside(path: Path, word: str) -> Path:
     return path.rename(_free_name(path, word))
 
 
-def keep_beside(path: Path, word: str, warn: Callable[[str], None]) -> None:
+def keep_beside(path: Path, word: str, warn: Warn) -> None:
     """Keeps a copy of a file that is about to be replaced, unless there is one already."""
     data, aside = path.read_bytes(), _free_name(path, word)
     former = [one for one in path.parent.glob(f"{path.stem}.{word}*{path.suffix}") if one.read_bytes() == data]

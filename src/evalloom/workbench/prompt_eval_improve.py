@@ -174,7 +174,8 @@ def _scored(desk: Desk, path: Path, chosen: list[Record], name: str, prompt: str
     cases = score(side).cases
     if not any(case.is_complete for case in cases):
         why = cases[0].comment if cases else "there is no case"
-        raise EvalloomError("nothing_answered", f"{path.as_posix()}: nothing was scored, so nothing is decided: {why}")
+        message = f"{path.as_posix()}: nothing was scored, so nothing is decided: {why}"
+        raise EvalloomError("nothing_answered", f"{message}. Delete {path.parent.name} for a new draft")
     return cases
 
 

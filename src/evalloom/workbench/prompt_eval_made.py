@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from evalloom.dialects.prompt_eval import FIELDS
 from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.write import write_text
 from evalloom.model import Record
-from evalloom.workbench.prompt_eval_folder import Folder, read_object, write_json
+from evalloom.workbench.prompt_eval_folder import Folder, Warn, json_text, keep_beside, read_object, write_json
 
 _NOTES = ".evalloom/prompt_eval.json"
 
@@ -57,20 +58,24 @@ class Before(Struct, frozen=True):
     """Whether it is made anew because somebody asked for it."""
 
 
-def made(folder: Folder, step: str, artifact: Path) -> Before:
-    """What the artifact was made from, as far as that was noted, and whether it was edited since."""
+def made(folder: Folder, step: str, artifact: Path, source: str = "") -> Before:
+    """What the artifact was made from, as far as that was noted, and whether it was edited since.
+
+    Of two notes and a file that fits neither, the one with this source is more likely.
+    """
     entries = _entries(folder, step)
     if not artifact.is_file():
         return Before(is_anew=True)
     content = _content(artifact.read_bytes())
     same = next((one for one in reversed(entries) if one.content == content), None)
-    was = same or next(iter(entries), Made())
+    likely = next((one for one in entries if source and one.source == source), None)
+    was = same or likely or next(iter(entries), Made())
     return Before(was, is_anew=False, is_edited=was.is_edited or same is None)
 
 
 def look_back(folder: Folder, step: str, source: str, artifact: Path, redo: bool) -> Before:
     """The same, and whether it is to be made anew; edits in it are not thrown away unasked."""
-    found = msgspec.structs.replace(made(folder, step, artifact), is_redo=redo)
+    found = msgspec.structs.replace(made(folder, step, artifact, source), is_redo=redo)
     was = found.was
     if found.is_anew or (not redo and (not was.source or was.source == source)):
         return found
@@ -81,14 +86,44 @@ def look_back(folder: Folder, step: str, source: str, artifact: Path, redo: bool
     return msgspec.structs.replace(found, is_anew=True)
 
 
-def write_made(folder: Folder, step: str, before: Before, how: Made, artifact: Path, text: str) -> None:
-    """Writes an artifact, and remembers what it was made from; `before` is how it was found."""
-    is_edited = before.is_edited and not before.is_anew
+def write_made(
+    folder: Folder, step: str, before: Before, how: Made, artifact: Path, rows: list[Record], warn: Warn
+) -> None:
+    """Writes an artifact, and remembers what it was made from; `before` is how it was found.
+
+    Where somebody has written in it, and something of that is not in the new one, the old one is kept beside it.
+    """
+    text, is_edited = json_text(rows), before.is_edited and not before.is_anew
+    if before.is_edited and _loses(artifact, rows):
+        keep_beside(artifact, "edited", warn)
     noted = msgspec.structs.replace(how, content=_content(text.encode()), is_edited=is_edited)
     # The old note stays until the new file is there, however often that is tried in vain.
     _note(folder, step, [before.was, noted] if artifact.is_file() else [noted])
     write_text(artifact, text)
     _note(folder, step, [noted])
+
+
+_NOT_WRITTEN = (*FIELDS, "total_score", "max_score", "avg_tp_score", "score_pct", "is_bad_case", "run_status")
+"""What nobody writes into a file of results: it comes from the cases, or is computed."""
+
+
+def _loses(artifact: Path, rows: list[Record]) -> bool:
+    """Whether a file has a row or a value that is not among these rows; one that cannot be read may have."""
+    present = {row["test_id"]: row for row in rows}
+    try:
+        return any(_has_more(one, present.get(one["test_id"])) for one in json.loads(artifact.read_bytes()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return True
+
+
+def _has_more(former: Record, row: Record | None) -> bool:
+    written = {name: value for name, value in former.items() if value and name not in _NOT_WRITTEN}
+    return row is None or any(row.get(name) != value for name, value in written.items())
+
+
+def note_used(folder: Folder, step: str, before: Before, batch: str) -> None:
+    """Remembers that nothing was made of a batch, and that nothing will be."""
+    _note(folder, step, [msgspec.structs.replace(before.was, batch=batch)])
 
 
 def note_written(folder: Folder, step: str, artifact: Path) -> None:
@@ -109,7 +144,7 @@ def remembered(folder: Folder) -> Record:
 
 def remember(folder: Folder, flags: Record) -> None:
     """Remembers llms and profiles that flags have named."""
-    if flags and flags.items() - remembered(folder).items():
+    if any(remembered(folder).get(name) != value for name, value in flags.items()):
         write_json(folder.path / _NOTES, {**_notes(folder), "flags": {**remembered(folder), **flags}})
 
 

@@ -15,7 +15,6 @@ from evalloom.workbench.prompt_eval_desk import Desk, as_case
 from evalloom.workbench.prompt_eval_evaluator import refresh
 from evalloom.workbench.prompt_eval_folder import (
     Folder,
-    json_text,
     keep_beside,
     needed,
     read_object,
@@ -23,7 +22,7 @@ from evalloom.workbench.prompt_eval_folder import (
     refuse,
     write_json,
 )
-from evalloom.workbench.prompt_eval_made import Before, Made, look_back, write_made
+from evalloom.workbench.prompt_eval_made import Made, look_back, note_used, write_made
 
 Results = dict[str, str | None]
 """The output of each case, by test_id; None where the run failed."""
@@ -53,8 +52,12 @@ def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
     answered = desk.answers(before, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
     results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in answered.runs}
     failures = {one.case_id: one.error for one in answered.runs if one.error}
-    if before.is_anew and folder.results.is_file():
-        _spare(desk, before, failures, len(todo))
+    if before.is_anew and failures and folder.results.is_file():
+        if len(failures) == len(todo):
+            note_used(folder, "run", before, answered.batch)
+            why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
+            raise EvalloomError("nothing_answered", f"every call failed, so {why}")
+        keep_beside(folder.results, "before", desk.asking.warn)
     results |= kept
     reasons = {**read_object(folder.failures), **failures}
     failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
@@ -62,20 +65,10 @@ def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
     how = Made(source, who=profile.name, batch=answered.batch, prompt=target.digest)
-    write_made(folder, "run", before, how, folder.results, json_text(rows))
+    write_made(folder, "run", before, how, folder.results, rows, desk.asking.warn)
     # Step 4 stands ready to be read and edited before the judge is paid.
     refresh(folder.prompt_b, desk.plan, desk.asking.warn)
     return Ran(len(rows), len(todo), failed, before.is_anew and bool(before.was.source) and not redo)
-
-
-def _spare(desk: Desk, before: Before, failures: dict[str, str], asked: int) -> None:
-    """Before all results are replaced: keeps those that nothing better comes for, and those that somebody edited."""
-    path = desk.folder.results
-    if asked and len(failures) == asked:
-        why = next(iter(failures.values()))
-        raise EvalloomError("nothing_answered", f"every call failed, so {path.as_posix()} stays as it was: {why}")
-    if before.is_edited or failures:
-        keep_beside(path, "edited" if before.is_edited else "before", desk.asking.warn)
 
 
 def _odd_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:

@@ -30,7 +30,6 @@ from evalloom.workbench.prompt_eval_evaluator import Judgement, evaluator, judge
 from evalloom.workbench.prompt_eval_folder import (
     Folder,
     Records,
-    json_text,
     keep_beside,
     needed,
     read_object,
@@ -38,7 +37,7 @@ from evalloom.workbench.prompt_eval_folder import (
     refuse,
     write_json,
 )
-from evalloom.workbench.prompt_eval_made import Before, Made, digest, look_back, made, write_made
+from evalloom.workbench.prompt_eval_made import Before, Made, digest, look_back, made, note_used, write_made
 from evalloom.workbench.prompt_eval_rules import never_asked, refuse_bad_rules, score_by_rules
 from evalloom.workbench.prompt_eval_table import TableOptions, write_own
 
@@ -73,10 +72,9 @@ def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, 
     judgements = {run.case_id: _judgement(run, plan) for run in answered.runs if not run.repeat}
     failures = read_object(folder.failures)
     cases = [work.scored(one, judgements.get(one["test_id"]), failures) for one in results.values]
-    if folder.scored.is_file():
-        work.spare(cases, judgements)
+    work.spare(cases, judgements, answered.batch)
     work.write(cases, answered)
-    if repeat > 1 and any(not run.error for run in answered.runs):
+    if repeat > 1 and any(not one.answer.has_no_marks for one in judgements.values()):
         write_json(folder.repeats, _repeats(answered, cases, work.source, plan))
     for path in tables:
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
@@ -202,17 +200,17 @@ class _Work:
         # Less is never put in the place of more: a score without a reason is still a score.
         return found if found.score is not None or known.score is None else known
 
-    def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]]) -> None:
-        """Before scores are replaced: keeps those that nothing better comes for, and those that somebody edited."""
+    def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
+        """Before all scores are replaced: keeps those that nothing better comes for."""
         path = self._desk.folder.scored
-        if self.before.is_anew and judgements and all(one.answer.has_no_marks for one in judgements.values()):
-            why = next(iter(judgements.values())).faults[0]
-            raise EvalloomError(
-                "nothing_answered", f"no answer had a score, so {path.as_posix()} stays as it was: {why}"
-            )
-        lost = [case for case in cases if self._is_less(case)]
-        if lost and (self.before.is_edited or any(case.missing for case in lost)):
-            keep_beside(path, "edited" if self.before.is_edited else "before", self._desk.asking.warn)
+        if not self.before.is_anew or not judgements or not path.is_file():
+            return
+        if all(one.answer.has_no_marks for one in judgements.values()):
+            note_used(self._desk.folder, "score", self.before, batch)
+            message = f"no answer had a score, so {path.as_posix()} stays as it was"
+            raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
+        if any(case.missing and self._is_less(case) for case in cases):
+            keep_beside(path, "before", self._desk.asking.warn)
 
     def _is_less(self, case: ScoredCase) -> bool:
         """Whether a complete mark of the former results has gone or has changed."""
@@ -225,8 +223,9 @@ class _Work:
         """Writes the scored results."""
         who = self._desk.scorer.name if self._desk.plan.judged else ""
         how = Made(self.source, who=who, batch=answered.batch, rules=self._rules)
-        text = json_text([write_scored(case) for case in cases])
-        write_made(self._desk.folder, "score", self.before, how, self._desk.folder.scored, text)
+        rows = [write_scored(case) for case in cases]
+        folder, warn = self._desk.folder, self._desk.asking.warn
+        write_made(folder, "score", self.before, how, folder.scored, rows, warn)
 
 
 _WHAT_COUNTS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")
