@@ -28,6 +28,7 @@ from evalloom.workbench import demo
 from evalloom.workbench.convert import convert
 from evalloom.workbench.lint import LintOptions, lint, with_pipeline
 from evalloom.workbench.prompt_eval_draft import draft_plan
+from evalloom.workbench.prompt_eval_folder import prompt_text
 from evalloom.workbench.prompt_eval_generate import generate
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -187,7 +188,7 @@ def test_prompt_eval_drafts_lead_to_the_same_plan_and_cases() -> None:
     plan, _ = read_plan(folder / "test_plan.yaml")
     llm = Scripted(folder / "drafts.yaml")
     drafted = asyncio.run(draft_plan(prompt, "prompt_a.md", llm)).plan
-    generated = asyncio.run(generate(drafted, prompt, [], llm, lambda cases: None))
+    generated = asyncio.run(generate(drafted, prompt_text(prompt), [], llm, lambda cases: None))
     assert plan is not None and (drafted.dimensions, drafted.floors) == (plan.dimensions, plan.floors)
     assert [(one.id, one.name, one.rules) for one in drafted.points] == [
         (one.id, one.name, one.rules) for one in plan.points

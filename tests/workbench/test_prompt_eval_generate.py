@@ -23,6 +23,7 @@ from evalloom.files.source import source_of
 from evalloom.llms.scripted import Scripted
 from evalloom.model import Llm, Record, Request, Response
 from evalloom.validate import validate
+from evalloom.workbench.prompt_eval_folder import prompt_text
 from evalloom.workbench.prompt_eval_generate import CHUNK, TASK, Generated, generate, harm_in
 
 PROMPT = "产品：{{product_name}}，备注：{{notes}}"
@@ -82,7 +83,7 @@ def answering(*answers: Any) -> tuple[Llm, list[Request]]:
 
 
 def make(plan: TestPlan, llm: Any, have: list[Record] | None = None, prompt: str = PROMPT) -> Generated:
-    return asyncio.run(generate(plan, prompt, have or [], llm, lambda cases: None))
+    return asyncio.run(generate(plan, prompt_text(prompt), have or [], llm, lambda cases: None))
 
 
 def counts(cases: list[Record]) -> dict[str, int]:
@@ -219,7 +220,7 @@ def test_who_is_stopped_loses_one_chunk_at_most(stop: BaseException) -> None:
         return await model(request)
 
     with pytest.raises(type(stop)):
-        asyncio.run(generate(plan, PROMPT, [], stopping, kept.append))
+        asyncio.run(generate(plan, prompt_text(PROMPT), [], stopping, kept.append))
     assert [len(cases) for cases in kept] == [CHUNK, 2 * CHUNK, 3 * CHUNK]
     assert ids(kept[-1]) == numbered(len(kept[-1]))
     found = make(plan, model, kept[-1])
@@ -343,7 +344,6 @@ def test_cases_that_differ_are_no_duplicates(one: tuple[str, Any], two: tuple[st
     ("prompt", "given", "why"),
     [
         ("Ask {{ order.id }}", {"order": {"id": 1}}, ""),
-        ("Ask {{ order.id }}", {"order": {}}, "has nothing at '.id'"),
         ("Ask {{a}} {% if b %}{{b}}{% endif %} {c}", {"a": "1", "c": "2"}, ""),
         ("No holes: takes a name.", {"name": "x"}, ""),
     ],

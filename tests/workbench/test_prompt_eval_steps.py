@@ -205,6 +205,13 @@ def test_an_input_that_the_prompt_does_not_take_is_said(bench: Bench) -> None:
     assert any("'product' is not sent" in warning and "[input_not_sent]" in warning for warning in bench.warnings)
 
 
+def test_a_variable_with_a_default_is_no_input_that_is_not_sent(bench: Bench) -> None:
+    (bench.path / "prompt_a.md").rename(bench.path / "prompt_a.yaml")
+    (bench.path / "prompt_a.yaml").write_text("user: 'Name {product}{{unit}}'\ndefaults: {product: lamp, unit: ''}\n")
+    bench.folder.plan.write_text(bench.folder.plan.read_text().replace("prompt_a.md", "prompt_a.yaml"))
+    assert run(bench.desk).asked == 3 and bench.warnings == []
+
+
 def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
     run(open_desk(bench.folder, Asking(profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None)))
     assert run(bench.desk).asked == 0

@@ -64,6 +64,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         call=within(prompt, limit) if limit else prompt,
         variables=prompt.variables,
         optional=prompt.optional,
+        defaulted=frozenset(prompt.defaults),
         needs_llm=True,
         watch=(path,) if path else (),
     )

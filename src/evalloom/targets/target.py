@@ -64,6 +64,8 @@ class BuiltTarget(Struct, frozen=True):
     secrets: tuple[str, ...] = ()
     closing: Callable[[], Awaitable[None]] = _nothing
     optional: frozenset[str] = frozenset()
+    defaulted: frozenset[str] = frozenset()
+    """Inputs that it has a value of its own for."""
     needs_llm: bool = False
     """Whether nothing comes of it without an llm."""
     contract: Contract | None = None
@@ -78,6 +80,11 @@ class BuiltTarget(Struct, frozen=True):
     """What its cases must fit, where it is a pipeline."""
     dataset: Path | None = None
     """The dataset that it is run with where none is named."""
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Every input that it does something with, as far as it says so."""
+        return self.variables | self.optional | self.defaulted
 
     async def close(self) -> None:
         await self.closing()

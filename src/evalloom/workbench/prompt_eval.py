@@ -119,9 +119,9 @@ def make_cases(desk: Desk, redo: bool = False) -> Generated:
     there = Counter(record.get("test_category") for record in have)
     keep = _Keeper(desk, redo)
     if all(there[name] >= planned for name, planned in desk.plan.dimensions.items()):
-        found = run_loop(generate(desk.plan, desk.prompt.text, have, _nobody, keep))
+        found = run_loop(generate(desk.plan, desk.prompt, have, _nobody, keep))
     else:
-        ask = lambda llm: generate(desk.plan, desk.prompt.text, have, llm, keep)  # noqa: E731
+        ask = lambda llm: generate(desk.plan, desk.prompt, have, llm, keep)  # noqa: E731
         found = run_loop(drafted(folder, desk.asking, desk.known, ask))
     # Nothing in place of something is no improvement.
     if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):

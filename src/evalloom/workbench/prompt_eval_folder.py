@@ -218,7 +218,7 @@ def prompt_a(plan: TestPlan) -> PromptA:
         message = f"{plan.path.as_posix()}: prompt: missing. Name the file of prompt_a"
         raise usage_error("prompt_missing", message)
     if "\n" in written or "{{" in written:
-        return PromptA(f"the prompt in {plan.path.name}", written, build({"prompt": written}))
+        return prompt_text(written, f"the prompt in {plan.path.name}")
     for folder in (plan.path.parent, Path()):
         # `results/../prompt_a.md` is `prompt_a.md` for whoever reads it.
         path = Path(normpath(folder / written))
@@ -226,6 +226,11 @@ def prompt_a(plan: TestPlan) -> PromptA:
             return prompt_file(path)
     message = f"{plan.path.as_posix()}: prompt: there is no file {written!r}, neither beside the plan nor here"
     raise usage_error("prompt_missing", message)
+
+
+def prompt_text(text: str, name: str = "prompt_a") -> PromptA:
+    """A prompt that stands in no file of its own."""
+    return PromptA(name, text, build({"template": text}))
 
 
 def prompt_file(path: Path) -> PromptA:

@@ -24,9 +24,10 @@ from evalloom.dialects.prompt_eval import CATEGORIES, EVAL_TYPES, FIELDS, SUBCAT
 from evalloom.dialects.prompt_eval_plan import TestPlan
 from evalloom.errors import CallError
 from evalloom.model import Llm, Path, Record, Request, quote, type_name
-from evalloom.targets.template import Template
+from evalloom.targets import BuiltTarget
 from evalloom.validate.alike import SIMILAR, leaves, same
 from evalloom.workbench.prompt_eval_draft import ABOUT
+from evalloom.workbench.prompt_eval_folder import PromptA
 
 TASK = "Task: write test cases"
 CHUNK = 8
@@ -57,7 +58,7 @@ class Generated(Struct, frozen=True):
     """Shortfalls, floors and categories with more cases than planned, in words."""
 
 
-async def generate(plan: TestPlan, prompt: str, have: list[Record], llm: Llm, keep: Keep) -> Generated:
+async def generate(plan: TestPlan, prompt: PromptA, have: list[Record], llm: Llm, keep: Keep) -> Generated:
     """The cases that a plan asks for: those there are, as they are, and new ones for what is missing.
 
     The categories are asked for side by side. `keep` gets all cases whenever some were added, so that whoever is
@@ -107,14 +108,13 @@ async def _fill(work: _Work, category: str, llm: Llm, keep: Keep) -> None:
 class _Work:
     """What there is, what is wanted still, and what was refused."""
 
-    def __init__(self, plan: TestPlan, prompt: str, have: list[Record]) -> None:
+    def __init__(self, plan: TestPlan, prompt: PromptA, have: list[Record]) -> None:
         self.plan = plan
         self.wanted = _wanted(plan, have)
         self.refused: list[str] = []
         self.why: dict[str, str] = {}
         """What stood in the way last, by category."""
         self._prompt = prompt
-        self._template = Template(prompt, plan.prompt or "prompt_a")
         self._have = have
         self._new: dict[str, list[Record]] = {category: [] for category in plan.dimensions}
         self._faces = [_face(case) for case in have]
@@ -129,7 +129,7 @@ class _Work:
     def messages(self, category: str, refused: list[str]) -> list[Record]:
         """What the model is told. Of other categories only what was there before, so that requests stay the same."""
         existing = [*self._have, *self._new[category]][-_MOST_SHOWN:]
-        asked = _Asked(self.plan, self._prompt, self._template, category)
+        asked = _Asked(self.plan, self._prompt, category)
         return _messages(asked, self.wanted[category], existing, refused)
 
     def take(self, category: str, answer: str) -> list[str]:
@@ -149,7 +149,7 @@ class _Work:
         if not isinstance(candidate, dict):
             return f"expected an object, got {type_name(candidate)}"
         case = _case(candidate, category)
-        faults = [*_faults(case, category, self._template)]
+        faults = [*_faults(case, category, self._prompt.target)]
         if faults:
             return "; ".join(faults)
         kind, face = case["test_subcategory"], _face(case)
@@ -270,16 +270,15 @@ class _Asked(NamedTuple):
     """What a request is about."""
 
     plan: TestPlan
-    prompt: str
-    template: Template
+    prompt: PromptA
     category: str
 
 
 def _messages(asked: _Asked, wanted: Counter[str], existing: list[Record], refused: list[str]) -> list[Record]:
     chunk = _chunk(wanted)
     parts = {
-        "prompt": asked.prompt,
-        "input_keys": _keys_text(asked.template),
+        "prompt": asked.prompt.text,
+        "input_keys": _keys_text(asked.prompt.target),
         "test_points": "\n".join(f"{one.id} ({one.criticality}): {one.name}" for one in asked.plan.points),
         "existing": "\n".join(f"- {_cut(_face(case).shown)}" for case in existing),
         "refused": "\n".join(f"- {_cut(why, 300)}" for why in refused[:_MOST_SHOWN]),
@@ -315,9 +314,9 @@ def _system(category: str, mark: str, has_keys: bool) -> str:
     )
 
 
-def _keys_text(template: Template) -> str:
-    optional = [f"{name} (may be left out)" for name in sorted(template.optional)]
-    return "\n".join([*sorted(template.variables), *optional])
+def _keys_text(target: BuiltTarget) -> str:
+    optional = [f"{name} (may be left out)" for name in sorted(target.takes - target.variables)]
+    return "\n".join([*sorted(target.variables), *optional])
 
 
 def _cut(text: str, most: int = 120) -> str:
@@ -341,34 +340,29 @@ def _case(candidate: Record, category: str) -> Record:
     return {**{name: given[name] for name in FIELDS if name in given}, "result_aftertest": None}
 
 
-def _faults(case: Record, category: str, template: Template) -> Iterator[str]:
+def _faults(case: Record, category: str, target: BuiltTarget) -> Iterator[str]:
     """Everything that keeps a candidate from being a case."""
     yield from (remark.message for remark in findings(case, Rules()))
     if case["test_category"] != category and case["test_category"] in CATEGORIES:
         yield f"test_category: expected {category}, got {quote(case['test_category'])}"
     given = case.get("input")
     if isinstance(given, dict):
-        yield from _input_faults(given, template)
+        yield from _input_faults(given, target)
     yield from _unsendable(case)
     if category == "safety":
         yield from (f"holds {what}; write a placeholder such as [prohibited item] instead" for what in harm_in(case))
 
 
-def _input_faults(given: Record, template: Template) -> Iterator[str]:
+def _input_faults(given: Record, target: BuiltTarget) -> Iterator[str]:
     """What an input lacks, or has too much, for the prompt to be filled with it."""
-    if not template.variables | template.optional:
+    if not target.takes:
         return
-    missing = sorted(template.variables - given.keys())
-    unknown = [name for name in given if name not in template.variables | template.optional]
+    missing = sorted(target.variables - given.keys())
+    unknown = [name for name in given if name not in target.takes]
     if missing:
         yield f"input: the prompt needs {', '.join(map(quote, missing))}"
     if unknown:
         yield f"input: the prompt has no {', '.join(map(quote, unknown))}"
-    if not missing and not unknown:
-        try:
-            template.render(given)
-        except CallError as fault:
-            yield f"input: {fault.message}"
 
 
 def _unsendable(case: Record) -> Iterator[str]:

@@ -25,7 +25,6 @@ from evalloom.files.write import write_text
 from evalloom.model import Llm, Record, quote
 from evalloom.reports import prompt_eval_improvement
 from evalloom.reports.prompt_eval_improvement import ImprovementReport
-from evalloom.targets import BuiltTarget
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.prompt_eval_desk import Desk, drafted
 from evalloom.workbench.prompt_eval_draft import plan_text
@@ -212,7 +211,7 @@ def _messages(desk: Desk, shown: list[ScoredCase], count: int) -> list[Record]:
         **{f"earlier_attempt {name}": text for name, text in _earlier(desk.folder)},
     }
     mark = mark_for("\n".join(parts.values()))
-    holes = ", ".join(f"{{{{{name}}}}}" for name in sorted(_holes(desk.prompt.target))) or "(it has none)"
+    holes = ", ".join(f"{{{{{name}}}}}" for name in sorted(desk.prompt.target.takes)) or "(it has none)"
     told = f"{count} cases are bad" + (f"; here are {len(shown)} of them." if count > len(shown) else ".")
     return [
         {"role": "system", "content": _SYSTEM.format(task=TASK, mark=mark, holes=holes)},
@@ -235,10 +234,6 @@ def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
         found = read_object(file)
         told = {name: found.get(name) for name in ("promoted", "changes", "gates")}
         yield file.parent.name, json.dumps(told, ensure_ascii=False)
-
-
-def _holes(target: BuiltTarget) -> frozenset[str]:
-    return target.variables | target.optional
 
 
 def _read(text: str, desk: Desk, ids: set[str]) -> Best[Candidate]:
@@ -271,11 +266,11 @@ def _prompt_faults(prompt: object, desk: Desk) -> Iterator[str]:
         file = Path(folder) / f"candidate{suffix}"
         file.write_text(prompt, "utf-8", errors="backslashreplace")
         try:
-            holes = _holes(prompt_file(file).target)
+            holes = prompt_file(file).target.takes
         except EvalloomError as fault:
             yield f"prompt: cannot be used: {fault.args[0]}"
             return
-    wanted = _holes(desk.prompt.target)
+    wanted = desk.prompt.target.takes
     yield from (f"prompt: the hole {{{{{name}}}}} is gone" for name in sorted(wanted - holes))
     yield from (f"prompt: the hole {{{{{name}}}}} is new, and no case fills it" for name in sorted(holes - wanted))
 

@@ -79,7 +79,7 @@ def _odd_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
 
 def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:
     """Where the input of a case and the variables of the prompt do not fit."""
-    given, takes = record.get("input"), target.variables | target.optional
+    given, takes = record.get("input"), target.takes
     if not isinstance(given, dict):
         return
     if unused := [name for name in given if name not in takes]:
