@@ -89,24 +89,20 @@ def _cases(folder: Folder, seen: _Seen) -> Artifact:
         if there[name] != planned:
             message = f"{name}: {tell(planned, 'case')} planned, got {there[name]}"
             findings.append(_about(folder.cases, warning("case_shortfall", (), message)))
-    for row in records.rows if seen.target else ():
-        assert seen.target is not None
-        findings += [records.placed(row, remark) for remark in input_remarks(seen.target, row.value)]
+    if target := seen.target:
+        findings += [records.placed(row, one) for row in records.rows for one in input_remarks(target, row.value)]
     return Artifact(folder.cases, findings, len(records.rows))
 
 
 def _results(folder: Folder, seen: _Seen) -> Artifact:
     records = read_records(folder.results)
     seen.results = _by_id(records)
-    findings = [*records.findings, *_against(records, seen.cases, folder.cases.name, "case_changed", _defined)]
+    findings = [*records.findings, *records.not_run()]
+    findings += _against(records, seen.cases, folder.cases.name, "case_changed", _defined)
     was = made(folder, "run", folder.results).was.prompt
     if was and seen.target and was != seen.target.digest:
         message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
         findings.append(_about(folder.results, warning("prompt_changed", (), message)))
-    for row in records.rows:
-        if "result_aftertest" not in row.value:
-            remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
-            findings.append(records.placed(row, remark))
     return Artifact(folder.results, findings, len(records.rows))
 
 

@@ -114,6 +114,11 @@ class Records(Struct, frozen=True):
         field = str(remark.path[0]) if remark.path else ""
         return Finding(remark.code, remark.severity, remark.message, origin, field, str(row.value.get("test_id", "")))
 
+    def not_run(self) -> list[Finding]:
+        """A finding for each case that nobody has run; a run that failed has a null there."""
+        remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
+        return [self.placed(row, remark) for row in self.rows if "result_aftertest" not in row.value]
+
 
 def read_records(path: Path) -> Records:
     """The case objects of an artifact of step 2, 3 or 5, with the findings of the linter."""

@@ -24,12 +24,11 @@ from evalloom.dialects.prompt_eval_scores import (
 )
 from evalloom.dialects.prompt_eval_table import need_openpyxl
 from evalloom.errors import EvalloomError, usage_error
-from evalloom.model import Case, Finding, Record, Run, error
+from evalloom.model import Case, Record, Run
 from evalloom.workbench.prompt_eval_desk import Answered, Desk, as_case
 from evalloom.workbench.prompt_eval_evaluator import Judgement, evaluator, judgement_of, refresh
 from evalloom.workbench.prompt_eval_folder import (
     Folder,
-    Records,
     keep_beside,
     needed,
     read_object,
@@ -63,7 +62,7 @@ def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, 
     refuse_bad_rules(plan)
     tables = _tables(folder, xlsx)
     results = read_records(needed(folder.results, "run", folder))
-    refuse([*results.findings, *_not_run(results)], folder.results)
+    refuse([*results.findings, *results.not_run()], folder.results)
     refuse_changed_prompt(desk)
     for warning in _doubts(desk, results.values):
         desk.asking.warn(warning)
@@ -89,12 +88,6 @@ def _tables(folder: Folder, xlsx: bool) -> list[Path]:
         return [folder.table]
     need_openpyxl()
     return [folder.table, folder.sheet]
-
-
-def _not_run(results: Records) -> list[Finding]:
-    """Cases that nobody has run; a run that failed has a null there."""
-    remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
-    return [results.placed(row, remark) for row in results.rows if "result_aftertest" not in row.value]
 
 
 def refuse_changed_prompt(desk: Desk) -> None:
