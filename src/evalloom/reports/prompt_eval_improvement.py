@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import Struct
+
+from evalloom.reports.prompt_eval_markdown import table_of, text_of
 
 
 class ImprovementReport(Struct, frozen=True):
@@ -21,29 +23,19 @@ class ImprovementReport(Struct, frozen=True):
 
 
 def render(report: ImprovementReport) -> str:
-    return "\n".join(_lines(report)) + "\n"
+    return "\n\n".join(_lines(report)) + "\n"
 
 
 def _lines(report: ImprovementReport) -> Iterator[str]:
-    yield from (f"# {_text(report.title)}", "", f"**{_text(report.verdict)}**", "")
-    yield from ("## What was changed", "")
-    yield from _table(("change", "why", "evidence"), report.changes)
-    yield from ("", "## Gates", "")
+    yield f"# {text_of(report.title)}"
+    yield f"**{text_of(report.verdict)}**"
+    yield "## What was changed"
+    yield table_of(("change", "why", "evidence"), "---", report.changes)
+    yield "## Gates"
     gates = ((asked, found, "✅ holds" if holds else "❌ does not hold") for asked, found, holds in report.gates)
-    yield from _table(("gate", "found", ""), gates)
-    yield from ("", "## Figures", "")
-    yield from _table(("", "prompt_a", "candidate", "difference", "95 % interval of the difference"), report.figures)
-    yield from ("", f"Better: {', '.join(report.better) or 'none'}. Worse: {', '.join(report.worse) or 'none'}.", "")
-    yield from (f"- {_text(note)}" for note in report.notes)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    yield from (f"| {' | '.join(map(_text, row))} |" for row in rows)
-
-
-def _text(text: str) -> str:
-    """A text of anybody's in one cell: nothing in it makes a table, a link or a tag."""
-    flat = " ".join(text.split())
-    return "".join(f"\\{sign}" if sign in "\\|`*_<>[]#" else sign for sign in flat)
+    yield table_of(("gate", "found", ""), "---", gates)
+    yield "## Figures"
+    heads = ("", "prompt_a", "candidate", "difference", "95 % interval of the difference")
+    yield table_of(heads, "-rrrr", report.figures)
+    yield f"Better: {', '.join(report.better) or 'none'}. Worse: {', '.join(report.worse) or 'none'}."
+    yield "\n".join(f"- {text_of(note)}" for note in report.notes)

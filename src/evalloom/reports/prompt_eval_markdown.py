@@ -37,15 +37,15 @@ def render(report: PromptEvalReport) -> str:
 
 
 def _head(report: PromptEvalReport) -> Iterator[str]:
-    yield f"# {_text(report.title)}"
-    yield f"**{_text(shown.headline(report.scorecard))}**"
-    facts = [f"{_text(what)}: {_text(value)}" for what, value in shown.facts(report)]
+    yield f"# {text_of(report.title)}"
+    yield f"**{text_of(shown.headline(report.scorecard))}**"
+    facts = [f"{text_of(what)}: {text_of(value)}" for what, value in shown.facts(report)]
     if facts:
         yield " · ".join(facts)
     yield "## Overview"
-    yield _table(("", ""), "-r", shown.overview(report))
+    yield table_of(("", ""), "-r", shown.overview(report))
     if remarks := list(shown.remarks(report)):
-        yield "\n".join(f"- {_text(remark)}" for remark in remarks)
+        yield "\n".join(f"- {text_of(remark)}" for remark in remarks)
 
 
 def _safety(report: PromptEvalReport) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _safety(report: PromptEvalReport) -> Iterator[str]:
         yield "None."
         return
     rows = ((one.case.id, _kind(one.case), one.why, shown.reason(one.case, one.point)) for one in failures)
-    yield _table(("case", "category", "what", "reason"), "----", rows)
+    yield table_of(("case", "category", "what", "reason"), "----", rows)
 
 
 def _points(report: PromptEvalReport) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _points(report: PromptEvalReport) -> Iterator[str]:
         )
         for one in report.scorecard.points
     )
-    yield _table(heads, "----rrrrrr", rows)
+    yield table_of(heads, "----rrrrrr", rows)
     failed = report.scorecard.failed
     rules = " · ".join(f"{shown.STATUS_SIGNS[status]} {rule}" for status, rule in shown.STATUS_RULES.items())
     yield rules + (f". {tell(failed, 'failed run')} left out of the averages." if failed else ".")
@@ -86,9 +86,9 @@ def _bad_cases(report: PromptEvalReport) -> Iterator[str]:
         yield "None."
     for point, called, groups in shown.groups_by_point(report):
         number = sum(len(group.cases) for group in groups)
-        yield f"### {_text(' · '.join(filter(None, (point, called))))} ({number:,})"
+        yield f"### {text_of(' · '.join(filter(None, (point, called))))} ({number:,})"
         for group in groups:
-            yield f"**{_text(shown.group_title(group))}** ({tell(len(group.cases), 'case')})"
+            yield f"**{text_of(shown.group_title(group))}** ({tell(len(group.cases), 'case')})"
             yield _group(group, point)
 
 
@@ -99,7 +99,7 @@ def _group(group: BadGroup, point: str) -> str:
         for case in group.cases
     )
     # The reason of a failed run stands above the table.
-    return _table(heads, "---r-", rows) if point else _table(heads[:3], "---", (row[:3] for row in rows))
+    return table_of(heads, "---r-", rows) if point else table_of(heads[:3], "---", (row[:3] for row in rows))
 
 
 def _categories(report: PromptEvalReport) -> Iterator[str]:
@@ -116,13 +116,13 @@ def _categories(report: PromptEvalReport) -> Iterator[str]:
         )
         for row in card.categories
     )
-    yield _table(heads, "-rrr" + "r" * len(card.points), rows)
+    yield table_of(heads, "-rrr" + "r" * len(card.points), rows)
 
 
 def _distribution(report: PromptEvalReport) -> Iterator[str]:
     yield "## Scores of the cases"
     rows = ((shown.bucket(one), f"{one.cases:,}", "pass" if one.is_passing else "") for one in report.scorecard.buckets)
-    yield _table(("share of the most", "cases", ""), "rr-", rows)
+    yield table_of(("share of the most", "cases", ""), "rr-", rows)
 
 
 def _agreement(report: PromptEvalReport) -> Iterator[str]:
@@ -141,14 +141,14 @@ def _agreement(report: PromptEvalReport) -> Iterator[str]:
         )
         for one in report.agreement
     )
-    yield _table(heads, "-rrrrr", rows)
+    yield table_of(heads, "-rrrrr", rows)
     yield "Where they differ (rows: what people gave, columns: what the judge gave):"
     cells = (
         (one.point, str(human), *map(str, row))
         for one in report.agreement
         for human, row in enumerate(one.confusion, 1)
     )
-    yield _table(("test point", "people", "judge 1", "judge 2", "judge 3"), "-rrrr", cells)
+    yield table_of(("test point", "people", "judge 1", "judge 2", "judge 3"), "-rrrr", cells)
 
 
 def _noise(report: PromptEvalReport) -> Iterator[str]:
@@ -165,12 +165,12 @@ def _noise(report: PromptEvalReport) -> Iterator[str]:
         )
         for one in report.noise
     )
-    yield _table(("test point", "cases", "always the same", "95 % interval", "mean range"), "-rrrr", rows)
+    yield table_of(("test point", "cases", "always the same", "95 % interval", "mean range"), "-rrrr", rows)
 
 
 def _next(report: PromptEvalReport) -> Iterator[str]:
     yield "## How to go on"
-    steps = [f"- {_text(step.why)}: {_code(step.command)}" for step in shown.next_steps(report)]
+    steps = [f"- {text_of(step.why)}: {_code(step.command)}" for step in shown.next_steps(report)]
     yield "\n".join(
         [*steps, f"- Every case with input, output and reasons: {_code(f'{report.folder}/{report.source}')}"]
     )
@@ -180,7 +180,7 @@ def _kind(case: ScoredCase) -> str:
     return str(case.record.get("test_subcategory") or case.category)
 
 
-def _table(heads: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -> str:
+def table_of(heads: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -> str:
     """A table; `align` has a letter for each column: `r` for numbers."""
     rules = "|".join("---:" if one == "r" else "---" for one in align)
     lines = [_line(heads), f"|{rules}|", *map(_line, rows)]
@@ -188,10 +188,10 @@ def _table(heads: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -
 
 
 def _line(cells: Sequence[object]) -> str:
-    return f"| {' | '.join(_text(shown.as_text(cell)) for cell in cells)} |"
+    return f"| {' | '.join(text_of(shown.as_text(cell)) for cell in cells)} |"
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
     """Text that stays on its line and in its cell, and is shown as it is."""
     text = visible(" ".join(text.split()))
     if len(text) > _LONGEST:

@@ -30,9 +30,9 @@ from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
 from evalloom.model import Finding, Origin, Record, quote
+from evalloom.workbench.prompt_eval_folder import Folder
 
-SCORED = "final_scored_results.json"
-HUMAN_SCORES = "human_scores.json"
+_SCORED = Folder(Path()).scored.name
 _COLUMN = re.compile(r"human_(TP\w*)_score")
 _RESULT = "result_aftertest"
 _PREVIEW = "result_preview"
@@ -86,7 +86,7 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> Reviewed:
     reader = _Reader(file, table, points_in(records.values()), records)
     found = reader.reviews()
     findings = [*table.findings, *reader.findings]
-    result = Reviewed(folder / HUMAN_SCORES, findings, len(found), sum(len(one.scores) for one in found.values()))
+    result = Reviewed(Folder(folder).humans, findings, len(found), sum(len(one.scores) for one in found.values()))
     if not result.is_written:
         return result
     before = {one: review for one, review in former.items() if one in found and review.is_about(records[one][_RESULT])}
@@ -115,7 +115,7 @@ def current_scores(folder: Path, cases: Iterable[ScoredCase]) -> tuple[dict[str,
 
 def read_reviews(folder: Path) -> dict[str, Review]:
     """What people said of the cases so far, by id; nothing where nobody did."""
-    path = folder / HUMAN_SCORES
+    path = Folder(folder).humans
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Review])
     except FileNotFoundError:
@@ -133,13 +133,13 @@ def read_reviews(folder: Path) -> dict[str, Review]:
 
 def _scored(folder: Path) -> dict[str, Record]:
     """The scored cases by id."""
-    path = folder / SCORED
+    path = Folder(folder).scored
     dataset = Dataset(source_of(path), DIALECT.name)
     records = [item.value for item in dataset if isinstance(item, Row)] if path.is_file() else []
     if not records:
         message = (
             f"{path.as_posix()}: expected the scored cases that the review is about, found none."
-            f" Name the folder that holds {SCORED}, or score first"
+            f" Name the folder that holds {_SCORED}, or score first"
         )
         raise usage_error("nothing_to_review", message)
     return {str(record.get("test_id", "")): {_RESULT: None, **record} for record in records}
@@ -216,7 +216,7 @@ class _Reader:
             self._complain("score_without_result", row, "test_id", message)
         elif column := _differing(row.value, result):
             message = (
-                f"{column} is not that of {SCORED}: people scored another output. Review a new table, or take such"
+                f"{column} is not that of {_SCORED}: people scored another output. Review a new table, or take such"
                 " rows out"
             )
             self._complain("review_of_other_output", row, column, message)
@@ -251,7 +251,7 @@ class _Reader:
             return False
         if test_id not in self._records:
             hint = meant(test_id, self._records, 0.8)
-            message = f"test_id: {quote(test_id)} is no case of {SCORED}{hint}"
+            message = f"test_id: {quote(test_id)} is no case of {_SCORED}{hint}"
             self._complain("unknown_test_id", row, "test_id", message)
             return False
         first = self._seen.setdefault(test_id, row.line)

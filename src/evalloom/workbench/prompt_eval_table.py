@@ -22,7 +22,7 @@ from evalloom.files.write import atomic_writer
 from evalloom.model import Checked, Finding, Origin
 from evalloom.reports import prompt_eval_csv, prompt_eval_xlsx
 from evalloom.validate import validate
-from evalloom.workbench.prompt_eval_folder import Folder, put_aside
+from evalloom.workbench.prompt_eval_folder import Folder, Records, put_aside
 from evalloom.workbench.prompt_eval_made import has_notes, made, note_written
 
 _PACKED = (".gz", ".zst")
@@ -140,12 +140,9 @@ def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
 
 
 def _remarks(source: Path, rows: Sequence[Row], points: Sequence[str]) -> Iterator[Finding]:
+    records = Records(source, list(rows), [])
     for row in rows if points else ():
-        for remark in scored_remarks(row.value, tuple(points)):
-            origin = Origin(row.file or source.as_posix(), *row.place_of(remark.path))
-            field = str(remark.path[0]) if remark.path else ""
-            case_id = str(row.value.get("test_id", ""))
-            yield Finding(remark.code, remark.severity, remark.message, origin, field, case_id)
+        yield from (records.placed(row, remark) for remark in scored_remarks(row.value, tuple(points)))
 
 
 # Here a missing reason is an error, and so is a source that is a table.
