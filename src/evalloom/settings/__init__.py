@@ -23,6 +23,7 @@ __all__ = [
     "LlmSettings",
     "Price",
     "PromptEvalSettings",
+    "ResolverSettings",
     "RunSettings",
     "Settings",
     "environment",
@@ -95,6 +96,22 @@ class PromptEvalSettings(Struct, frozen=True):
     profile: str = ""
 
 
+class ResolverSettings(Struct, frozen=True):
+    """What the dynamic variables of a context recipe may read; what is empty is not allowed."""
+
+    folder: str = ""
+    """Files, databases and chats are read inside it; when empty, the command says which it is."""
+    env: list[str] = []
+    """Environment variables that may be read."""
+    http: list[str] = []
+    """Hosts that may be asked, as `host` or `host:port`."""
+    private_addresses: bool = False
+    """Whether those hosts may have addresses of this machine or its network."""
+    timeout_s: float = 5.0
+    sources: dict[str, dict[str, str]] = {}
+    """Data sources by name: `{sqlite: FILE}` or `{duckdb: FILE}`, from the folder of the settings."""
+
+
 class Settings(Struct, frozen=True):
     """All that one settings file says; `defaults` are as written, and already merged into each of `llms`."""
 
@@ -112,6 +129,7 @@ class Settings(Struct, frozen=True):
     prices: dict[str, Price] = {}
     run: RunSettings = RunSettings()
     prompt_eval: PromptEvalSettings = PromptEvalSettings()
+    resolvers: ResolverSettings = ResolverSettings()
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -190,9 +208,16 @@ def _built(written: Record, path: Path) -> Settings:
         prices=msgspec.convert(parts.get("prices", {}), dict[str, Price]),
         run=msgspec.convert(form.present(parts.get("run", {})), RunSettings),
         prompt_eval=msgspec.convert(form.present(parts.get("prompt_eval", {})), PromptEvalSettings),
+        resolvers=_resolvers(parts.get("resolvers", {})),
     )
     llms = {name: _llm(name, shared, own or {}) for name, own in parts.get("llms", {}).items()}
     return msgspec.structs.replace(shared, llms=llms)
+
+
+def _resolvers(written: Record) -> ResolverSettings:
+    allowed = form.present(written)
+    sources = {name: form.present(own) for name, own in form.part(allowed, "sources").items()}
+    return msgspec.convert({**allowed, "sources": sources}, ResolverSettings)
 
 
 def _llm(name: str, settings: Settings, own: Record) -> LlmSettings:

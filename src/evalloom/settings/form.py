@@ -150,6 +150,18 @@ _PROMPT_EVAL_KEYS: Record = {
     "judge": _TEXT | {"description": "The llm that scores; `judge` of the whole file when left out."},
     "profile": _TEXT | {"description": "The profile or llm that the prompt is run under."},
 }
+_RESOLVER_KEYS: Record = {
+    "folder": _TEXT | {"description": "Files, databases and chats are read inside it; the data folder when left out."},
+    "env": _texts_of("a list of environment variables") | {"description": "Those that may be read."},
+    "http": _texts_of("a list of hosts") | {"description": "Those that may be asked: host or host:port."},
+    "private_addresses": _FLAG | {"description": "Whether these hosts may be in this machine or its network."},
+    "timeout_s": _SECONDS | {"maximum": 3600},
+    "sources": {
+        "type": "object",
+        "additionalProperties": _object({"sqlite": _TEXT, "duckdb": _TEXT}),
+        "description": "Data sources by name: a file of SQLite or of DuckDB, from this file's folder.",
+    },
+}
 _LLM = _object(LLM_KEYS | _KNOWN_PARAMS, others=True)
 _KEYS: Record = {
     "defaults": _LLM | {"description": "What holds for every llm that does not say otherwise."},
@@ -168,6 +180,7 @@ _KEYS: Record = {
     "prices": {"type": "object", "additionalProperties": _PRICE, "description": "Per million tokens, by model."},
     "run": _object(_RUN_KEYS) | {"description": "What `evalloom run` does when no flag says otherwise."},
     "prompt_eval": _object(_PROMPT_EVAL_KEYS) | {"description": "Whom `evalloom prompt-eval` asks."},
+    "resolvers": _object(_RESOLVER_KEYS) | {"description": "What the dynamic variables of a recipe may read."},
 }
 
 
@@ -346,6 +359,7 @@ def _meaning_faults(written: Record, folder: Path) -> Iterator[_Fault]:
         if isinstance(name, str) and not exists(folder, name):
             yield ("datasets", number), f"there is no file or folder {quote((folder / name).as_posix())}"
     yield from _filter_faults(run.get("filter"))
+    yield from _resolver_faults(part(written, "resolvers"), folder)
 
 
 _ROLES = ("run", "verify")
@@ -402,6 +416,26 @@ def _filter_faults(text: Any) -> Iterator[_Fault]:
             expressions.compile(text)
         except expressions.ExpressionError as fault:
             yield ("run", "filter"), str(fault)
+
+
+def _resolver_faults(written: Record, folder: Path) -> Iterator[_Fault]:
+    inside = written.get("folder")
+    if isinstance(inside, str) and inside and not (exists(folder, inside) and (folder / inside).is_dir()):
+        yield ("resolvers", "folder"), f"there is no folder {quote((folder / inside).as_posix())}"
+    for number, name in enumerate(_listed(written, "env")):
+        if isinstance(name, str) and not re.fullmatch(r"[^\W\d]\w*", name):
+            yield ("resolvers", "env", number), f"expected the name of an environment variable, got {quote(name)}"
+    for number, host in enumerate(_listed(written, "http")):
+        if isinstance(host, str) and not _ALLOWED_HOST.fullmatch(host):
+            advice = "" if "@" in host else f", got {quote(host)}"
+            yield ("resolvers", "http", number), f"expected a host such as api.example.com or localhost:8080{advice}"
+    sources = part(written, "sources")
+    for name in sources:
+        if len([file for file in part(sources, name).values() if file]) != 1:
+            yield ("resolvers", "sources", name), "expected one of sqlite: FILE and duckdb: FILE"
+
+
+_ALLOWED_HOST = re.compile(r"([a-z0-9_][a-z0-9_.-]*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?", re.IGNORECASE)
 
 
 def present(written: Record) -> Record:

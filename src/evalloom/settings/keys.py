@@ -7,6 +7,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 PREFIX = "HOP_KEY_"
 HIDDEN = "[hidden]"
@@ -26,6 +29,9 @@ _API_KEY_FIELD = re.compile(r"hopkey.*|.*(apikey|secretkey|accesskey|accesstoken
 _KEY_HEADERS = ("authorization", "proxyauthorization", "xapikey", "apikey", "xauthtoken")
 _KEY_VALUE = re.compile(r"(?:bearer\s+)?sk-[\w-]{6,}|(?:bearer\s+)?(?:gsk_|hf_|xai-|ghp_|AIza)[\w-]{16,}", re.I)
 _KEY_INSIDE = re.compile(r"(?<![\w-])sk-[\w-]{20,}")
+_KEY_START = "sk-|gsk_|hf_|xai-|ghp_|AIza"
+# With a digit somewhere: sk-learn-and-its-friends is no key.
+_KEY_KEPT = re.compile(rf"(?<![\w-])(?:{_KEY_START})(?=[\w-]*\d)[\w-]{{16,}}")
 
 
 def environment(folder: Path = Path()) -> dict[str, str]:
@@ -124,3 +130,35 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
         for form in forms(secret):
             text = text.replace(form, HIDDEN)
     return text
+
+
+class Redactor:
+    """Takes secrets out of what is kept: those that are known, and what looks like a key that a provider gave out."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = [re.escape(form) for secret in secrets for form in forms(secret)]
+        self._known = re.compile("|".join(known)) if known else None
+        self._maybe = re.compile("|".join([*known, _KEY_START]).encode())
+
+    def text(self, text: str) -> str:
+        """A text without secrets."""
+        if self._known is not None:
+            text = self._known.sub(HIDDEN, text)
+        return _KEY_KEPT.sub(HIDDEN, text)
+
+    def value(self, value: Any) -> Any:
+        """A JSON value without secrets, in its names too."""
+        encoded = msgspec.json.encode(value)
+        if not self._maybe.search(encoded):
+            return value
+        try:
+            return self._walk(value)
+        except RecursionError:
+            return msgspec.json.decode(self.text(encoded.decode()))
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(name): self._walk(inner) for name, inner in value.items()}
+        return [self._walk(inner) for inner in value] if isinstance(value, list) else value
