@@ -15,6 +15,7 @@ from evalloom.dialects.mapping import proposals
 from evalloom.files.source import source_of
 from evalloom.model import Origin, Record
 from evalloom.validate import validate
+from evalloom.variables import as_text
 
 
 @pytest.mark.req("REPLAY-4")
@@ -42,7 +43,7 @@ def test_a_variables_object_is_the_only_source() -> None:
     ],
 )
 def test_values_become_text(value: object, text: str) -> None:
-    assert replay.as_text(value) == text
+    assert as_text(value) == text
 
 
 @pytest.mark.req("REPLAY-4")

@@ -53,5 +53,5 @@ def test_a_spec_that_names_none_is_refused(spec: Any, code: str, said: str, tmp_
 
 
 def test_every_kind_says_what_it_is() -> None:
-    assert [kind.name for kind in TARGETS] == ["prompt", "python", "http", "command", "hoplet", "pipeline"]
+    assert [kind.name for kind in TARGETS] == ["prompt", "python", "http", "command", "hoplet", "pipeline", "recipe"]
     assert all(kind.summary for kind in TARGETS)

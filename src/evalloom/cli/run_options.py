@@ -18,7 +18,7 @@ _WHAT = (
     click.option(
         "--target",
         default="",
-        help="prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK, pipeline:FILE",
+        help="prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK, pipeline:FILE, recipe:FILE",
     ),
     click.option("--profile", "profiles", multiple=True, metavar="P", help="A profile or llm; may be repeated."),
     click.option("-j", "--concurrency", type=int, metavar="N", help="Runs at once; 16 by default."),

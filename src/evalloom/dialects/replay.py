@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.variables import as_text, texts_of
 
 _KINDS = {
     "mustContain": "contains_all",
@@ -22,16 +22,8 @@ _OWN = ("_expected", "_tags", "_id", "_meta")
 
 
 def variables_of(record: Record) -> dict[str, str]:
-    """The variables of a row as text (REPLAY-4): a `variables` object is the only source where there is one."""
-    found = record["variables"] if isinstance(record.get("variables"), dict) else record
-    return {name: as_text(value) for name, value in found.items() if not name.startswith("_")}
-
-
-def as_text(value: Any) -> str:
-    """Strings as they are, everything else as compact JSON with sorted keys and plain Unicode."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    """The variables of a row as text; one whose `variables` is no object has a finding, and its other keys."""
+    return texts_of(record["variables"] if isinstance(record.get("variables"), dict) else record)
 
 
 def sniff(record: Record) -> str:

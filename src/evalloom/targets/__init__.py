@@ -26,8 +26,15 @@ def _build_pipeline(spec: Record, folder: Path, options: TargetOptions) -> Built
     return pipeline.build(spec, folder, options)
 
 
+def _build_recipe(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    from evalloom.targets import recipe_file
+
+    return recipe_file.build(spec, folder, options)
+
+
 _PIPELINE = Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", _build_pipeline)
-TARGETS: tuple[Kind, ...] = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND, hoplet.KIND, _PIPELINE)
+_RECIPE = Kind("recipe", "FILE.json", "a context of nodes and variables, sent to the llm of the profile", _build_recipe)
+TARGETS: tuple[Kind, ...] = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND, hoplet.KIND, _PIPELINE, _RECIPE)
 
 
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
@@ -81,7 +88,7 @@ def _forms() -> str:
 def _proposal(spec: str) -> str:
     """What somebody may have meant who wrote only a file name."""
     kind = {".py": "python", ".sh": "command"}.get(Path(spec).suffix, "prompt" if Path(spec).suffix else "")
-    kind = "pipeline" if kind == "prompt" and "pipeline" in spec else kind
+    kind = next((word for word in ("pipeline", "recipe") if kind == "prompt" and word in spec), kind)
     return f". Did you mean '{kind}:{spec}'?" if kind else ""
 
 

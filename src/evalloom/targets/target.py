@@ -9,13 +9,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from evalloom.contract import Contract, Shape
 from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
 from evalloom.model import Context, Output, Record, Target, quote, type_name
+
+if TYPE_CHECKING:
+    from evalloom.resolvers import Reach
 
 TIMEOUT_S = 120.0
 CLAMP = 20_000
@@ -34,6 +37,8 @@ class TargetOptions(Struct, frozen=True):
     """What a target that writes files of its own must hide in them."""
     allow_code: bool = False
     """Whether code inside a pipeline or a dataset may run, in the sandbox."""
+    reach: Callable[[Path], Reach] | None = None
+    """What the dynamic variables of a recipe may read, by the folder of the recipe."""
 
     @property
     def environment(self) -> Mapping[str, str]:

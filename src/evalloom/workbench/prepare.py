@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from evalloom.files.source import Source
 from evalloom.llms import OFFLINE
 from evalloom.matchers import functions_of, parse_check
 from evalloom.model import Case, Profile, Record
+from evalloom.resolvers import reach_of
 from evalloom.settings import LlmSettings, RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget, TargetOptions, build
 from evalloom.workbench.lint import find_sources
@@ -117,7 +119,11 @@ def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
     if asked.allow_code:
         refuse_without_sandbox()
     given = TargetOptions(
-        options.timeout_s, settings.environment(known.folder), tuple(settings.secrets(known)), asked.allow_code
+        options.timeout_s,
+        settings.environment(known.folder),
+        tuple(settings.secrets(known)),
+        asked.allow_code,
+        partial(reach_of, known),
     )
     if isinstance(asked.target, BuiltTarget):
         return asked.target
@@ -128,7 +134,7 @@ def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
         return build({**known.target, "timeout_s": options.timeout_s}, known.folder, given)
     if known.target:
         return build(known.target, known.folder, given)
-    forms = "prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK or pipeline:FILE"
+    forms = "prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK, pipeline:FILE or recipe:FILE"
     raise usage_error("no_target", f"name what is tested: --target {forms}, or 'target:' in {settings.FILE_NAME}")
 
 
