@@ -128,10 +128,8 @@ def _unpacker(head: bytes) -> Callable[[IO[bytes]], IO[bytes]] | None:
 
 
 def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdFile
-    else:
-        from backports.zstd import ZstdFile
+    from evalloom.files.zstd import ZstdFile  # deferred: few files are packed
+
     return cast(IO[bytes], ZstdFile(stream))
 
 

@@ -1,0 +1,585 @@
+"""The desk of the replay service: projects, datasets and replays of one data folder.
+
+Everything may be called from any thread. What waits for a model, or is asked for by a server, is async.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from time import time_ns
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.analyse.replay import (
+    Pair,
+    ReplayComparison,
+    RowComparison,
+    RunComparison,
+    compare_row,
+    compare_rows,
+    compare_runs,
+)
+from evalloom.errors import EvalloomError
+from evalloom.llms import LlmOptions
+from evalloom.model import Record
+from evalloom.record.replay_store import (
+    FOLDER,
+    WINDOW,
+    Chosen,
+    Outcome,
+    Pack,
+    PackGone,
+    Replay,
+    ReplayCounts,
+    ReplayStore,
+    StoredDataset,
+    StoredProject,
+    Window,
+)
+from evalloom.resolvers import Resolution, reach_of, resolve
+from evalloom.settings import Settings
+from evalloom.settings.keys import Redactor
+from evalloom.targets import recipe as recipes
+from evalloom.targets.recipe import Assembled, Recipe, RecipeFault, trace_of
+from evalloom.targets.recipe_trace import RunRecord, RunSummary, Trace
+from evalloom.workbench.replay_bodies import (
+    Fault,
+    ReplayAsked,
+    checked_id,
+    not_found,
+    page,
+    read_dataset,
+    read_execution,
+    read_project,
+    read_replay,
+    refuse,
+)
+from evalloom.workbench.replay_model import Asker
+
+_FORMAT = "1"
+"""Changes when the same recipe and row would come to something else; what was made before is then not used again."""
+_MOST_REMEMBERED = 256
+_MOST_LOOKED_AT = 1_000
+_THREADS = 8
+
+_NO_SETTINGS = Settings()
+
+Value = TypeVar("Value")
+
+
+class Project(Struct, frozen=True, rename="camel"):
+    """A recipe under a name."""
+
+    id: str
+    name: str
+    state: Record
+    updated_at: str
+
+
+class ProjectSummary(Struct, frozen=True, rename="camel"):
+    """A project in a list."""
+
+    id: str
+    name: str
+    updated_at: str
+
+
+class DatasetSummary(Struct, frozen=True, rename="camel"):
+    """A dataset in a list."""
+
+    id: str
+    name: str
+    row_count: int
+    updated_at: str
+
+
+class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A replay in a list."""
+
+    replay_id: str
+    created_at: str
+    project_id: str
+    dataset_id: str
+    offset: int
+    row_count: int
+    succeeded: int
+    failed: int
+    profile: str = ""
+
+
+class _Known(NamedTuple):
+    """A pack that is kept already, and the summaries of its runs but for what differs between replays."""
+
+    pack: int
+    succeeded: int
+    row_count: int
+    pieces: list[bytes]
+    """Of the summaries as JSON: every fourth one waits for the replay's id, and every fourth for the time."""
+
+
+class _Remembered(Generic[Value]):
+    """The last few values by key, so that what is asked for again need not be made again."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[str, Value] = OrderedDict()
+
+    def get(self, key: str) -> Value | None:
+        return self._values.get(key)
+
+    def put(self, key: str, value: Value) -> Value:
+        self._values[key] = value
+        if len(self._values) > _MOST_REMEMBERED:
+            # Several threads may do so at once; one that finds nothing left has nothing to do.
+            self._values.popitem(last=False)
+        return value
+
+    def forget(self, key: str) -> None:
+        self._values.pop(key, None)
+
+
+class Desk:
+    """Projects, datasets and replays of one data folder."""
+
+    def __init__(
+        self, data_dir: Path, known: Settings = _NO_SETTINGS, files: Path | None = None, token: str = ""
+    ) -> None:
+        """Dynamic variables read files, databases and chats in `files`; that is the data folder where none is named.
+
+        `token` is a secret beside those of the settings: nothing that is kept has it.
+        """
+        self.store = ReplayStore(data_dir)
+        self.known = known
+        self.redactor = Redactor([*settings.secrets(known), *([token] if token else [])])
+        reach = reach_of(known, files or data_dir, (data_dir / FOLDER,))
+        self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
+        self._home = data_dir
+        self._recipes = _Remembered[Recipe]()
+        self._packs = _Remembered[_Known]()
+        self._threads = ThreadPoolExecutor(_THREADS, "replay")
+
+    def close(self) -> None:
+        """Waits for what is being written, and closes the store."""
+        self._threads.shutdown()
+        self.store.close()
+
+    # -- projects -------------------------------------------------------------------------------------
+
+    def create_project(self, body: Any) -> Project:
+        """Keeps `{name, state}` under a new id."""
+        return self._put_project(_new_id("p"), body)
+
+    def replace_project(self, id: str, body: Any) -> Project:
+        """Keeps `{name, state}` in the place of a project."""
+        if not self.store.has_project(checked_id(id, "project")):
+            raise not_found("project", id)
+        return self._put_project(id, body)
+
+    def _put_project(self, id: str, body: Any) -> Project:
+        name, state, _ = read_project(body)
+        name, state = self.redactor.text(name), self.redactor.value(state)
+        encoded = msgspec.json.encode(state)
+        digest = sha256(encoded).hexdigest()
+        updated_at = now()
+        self.store.put_project(StoredProject(id, name, encoded, digest, updated_at))
+        return Project(id, name, state, updated_at)
+
+    def projects(self, limit: int = 100, offset: int = 0) -> list[ProjectSummary]:
+        """The projects, newest first."""
+        limit, offset = page(limit, offset)
+        return [ProjectSummary(*row) for row in self.store.projects(limit, offset)]
+
+    def project(self, id: str) -> Project:
+        found = self._project(id)
+        return Project(found.id, found.name, msgspec.json.decode(found.state), found.updated_at)
+
+    def _project(self, id: str) -> StoredProject:
+        found = self.store.project(checked_id(id, "project"))
+        if found is None:
+            raise not_found("project", id)
+        return found
+
+    def delete_project(self, id: str) -> None:
+        """Removes a project; the runs that were made of it stay."""
+        if not self.store.delete_project(checked_id(id, "project")):
+            raise not_found("project", id)
+
+    # -- datasets -------------------------------------------------------------------------------------
+
+    def create_dataset(self, body: Any) -> DatasetSummary:
+        """Keeps `{name, rows}` under a new id."""
+        name, rows = read_dataset(body)
+        id, updated_at, name = _new_id("d"), now(), self.redactor.text(name)
+        encoded = (msgspec.json.encode(self.redactor.value(row)) for row in rows)
+        self.store.put_dataset(StoredDataset(id, name, len(rows), updated_at), encoded)
+        return DatasetSummary(id, name, len(rows), updated_at)
+
+    def datasets(self, limit: int = 100, offset: int = 0) -> list[DatasetSummary]:
+        """The datasets, newest first."""
+        limit, offset = page(limit, offset)
+        return [DatasetSummary(*found) for found in self.store.datasets(limit, offset)]
+
+    def dataset(self, id: str, limit: int | None = None, offset: int = 0) -> bytes:
+        """A dataset and its rows as JSON; the rows are those that were given, to the letter."""
+        found = self._dataset(id)
+        count = found.row_count if limit is None else limit
+        page(1 if limit is None else min(limit, 1), offset)
+        head = msgspec.json.encode(DatasetSummary(*found))[:-1]
+        rows = self.store.rows(id, min(offset, found.row_count), min(count, found.row_count))
+        return b'%s,"rows":[%s]}' % (head, b",".join(rows))
+
+    def _dataset(self, id: str) -> StoredDataset:
+        found = self.store.dataset(checked_id(id, "dataset"))
+        if found is None:
+            raise not_found("dataset", id)
+        return found
+
+    def delete_dataset(self, id: str, with_runs: bool = False) -> None:
+        """Removes a dataset; its runs stay unless they are to go as well."""
+        if not self.store.delete_dataset(checked_id(id, "dataset"), with_runs):
+            raise not_found("dataset", id)
+
+    # -- replays --------------------------------------------------------------------------------------
+
+    async def replay(self, dataset_id: str, body: Any) -> tuple[str, bytes]:
+        """Replays rows and gives the replay's id and the summaries of its runs as a JSON array."""
+        asked = read_replay(body)
+        if asked.profile:
+            windows = [window async for window in self._replay_all(dataset_id, asked)]
+        else:
+            windows = await self._replay_again(dataset_id, asked)
+            if not windows:
+                windows = await self._aside(self._replay_at_once, dataset_id, asked)
+        return windows[0] if windows else ("", b"[]")
+
+    async def _replay_again(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
+        """A replay that was made before, of the same rows through the same recipe; none where it was not.
+
+        Nothing but one read by key is done here, so no thread need be asked; only the write is waited for.
+        """
+        rows, digest = self._look_up(dataset_id, asked.project_id)
+        if (recipe := self._recipes.get(digest)) is None:
+            return []
+        going = self._going(dataset_id, asked, rows, digest, recipe)
+        for first, count in going.windows:
+            if known := self._packs.get(going.key(first, count)):
+                with suppress(PackGone):
+                    return [(going.replay.id, await going.keep_again(first, known))]
+        return []
+
+    async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:
+        """Replays any number of rows; each JSON array of summaries comes when its runs are on disk."""
+        asked = read_replay(body, is_streamed=True)
+        async with aclosing(self._replay_all(dataset_id, asked)) as windows:
+            async for _, summaries in windows:
+                yield summaries
+
+    def _replay_at_once(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
+        going = self._begin(dataset_id, asked)
+        return [(going.replay.id, going.window(first, count)) for first, count in going.windows]
+
+    async def _replay_all(self, dataset_id: str, asked: ReplayAsked) -> AsyncGenerator[tuple[str, bytes], None]:
+        going = await self._aside(self._begin, dataset_id, asked)
+        asker = self.asker(asked.profile) if asked.profile else None
+        try:
+            for first, count in going.windows:
+                if asker is None:
+                    summaries = await self._aside(going.window, first, count)
+                else:
+                    rows, made = await self._aside(going.assembled, first, count)
+                    answered = await asker.ask(going.recipe.parts, rows, made)
+                    summaries = await self._aside(going.keep, first, answered)
+                yield going.replay.id, summaries
+        finally:
+            if asker is not None:
+                await asker.close()
+
+    def _begin(self, dataset_id: str, asked: ReplayAsked) -> Going:
+        rows, digest = self._look_up(dataset_id, asked.project_id)
+        recipe = self._recipes.get(digest)
+        if recipe is None:
+            digest, recipe = self._read_recipe(asked.project_id)
+        return self._going(dataset_id, asked, rows, digest, recipe)
+
+    def _look_up(self, dataset_id: str, project_id: str) -> tuple[int, str]:
+        """How many rows there are, and the digest of the project's state."""
+        rows, digest = self.store.look_up(checked_id(dataset_id, "dataset"), checked_id(project_id, "project"))
+        if rows is None:
+            raise not_found("dataset", dataset_id)
+        if digest is None:
+            raise not_found("project", project_id)
+        return rows, digest
+
+    def _going(self, dataset_id: str, asked: ReplayAsked, rows: int, digest: str, recipe: Recipe) -> Going:
+        replay = Replay(new_replay_id(), dataset_id, asked.project_id, now(), asked.profile)
+        last = rows if asked.limit is None else min(rows, asked.offset + asked.limit)
+        return Going(self, replay, digest, recipe, range(min(asked.offset, last), last))
+
+    def _read_recipe(self, project_id: str) -> tuple[str, Recipe]:
+        """The digest of a project's state, and its recipe."""
+        found = self._project(project_id)
+        recipe = self._recipes.get(found.digest)
+        return found.digest, recipe or self._recipes.put(found.digest, recipes.read(msgspec.json.decode(found.state)))
+
+    def asker(self, profile: str) -> Asker:
+        """A model that is asked under a profile; whoever asks closes it."""
+        options = LlmOptions(self.known.run.concurrency, self.known.run.cache, home=self._home)
+        try:
+            return Asker(profile, self.known, options, self.redactor.text)
+        except EvalloomError as fault:
+            raise refuse([("profile", self.redactor.text(str(fault.args[0])))]) from None
+
+    async def _aside(self, work: Any, *arguments: Any) -> Any:
+        """Runs what blocks in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
+
+    def resolve_all(self, recipe: Recipe, names: Sequence[str]) -> dict[str, Resolution]:
+        """The values of dynamic variables, several at a time."""
+        variables = [recipe.dynamic[name] for name in names]
+        if not variables:
+            return {}
+        with ThreadPoolExecutor(min(_THREADS, len(variables))) as pool:
+            found = pool.map(lambda one: resolve(one.resolver, one.value, self._reach), variables)
+            return dict(zip(names, found, strict=True))
+
+    # -- looking back ---------------------------------------------------------------------------------
+
+    def replays(self, dataset_id: str = "", limit: int = 100, offset: int = 0) -> list[ReplaySummary]:
+        """The replays of a dataset, or all there are, newest first."""
+        limit, offset = page(limit, offset)
+        if not dataset_id:
+            return [summary_of(one) for one in self.store.all_replays(limit, offset)]
+        self._dataset(dataset_id)
+        return [summary_of(one) for one in self.store.replays(dataset_id, limit, offset)]
+
+    def runs(
+        self,
+        dataset_id: str,
+        row_index: int | None = None,
+        status: str = "",
+        project_id: str = "",
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[RunSummary]:
+        """The runs of a dataset, newest first."""
+        limit, offset = page(limit, offset)
+        if status not in ("", "succeeded", "failed"):
+            raise refuse([("status", f"expected succeeded or failed, got {status!r}")])
+        if row_index is not None and row_index < 0:
+            raise refuse([("rowIndex", f"expected 0 or more, got {row_index}")])
+        found = self._dataset(dataset_id)
+        if row_index is not None and row_index >= found.row_count:
+            return []
+        return self.store.runs(Chosen(dataset_id, row_index, status, project_id), limit, offset)
+
+    def run(self, run_id: str) -> RunRecord:
+        """The whole record of a run."""
+        replay, _, row = checked_id(run_id, "run").rpartition("-")
+        # One number is written in one way only: 007 and 7 are not the same id.
+        is_row = row.isascii() and row.isdigit() and len(row) < 10 and str(int(row)) == row
+        found = self.store.run(replay, int(row)) if is_row else None
+        if found is None:
+            raise not_found("run", run_id)
+        return found
+
+    def compare_runs(self, a: str, b: str) -> RunComparison:
+        """What differs between two runs (REPLAY-16)."""
+        return compare_runs(self.run(a), self.run(b))
+
+    def compare_replays(
+        self, dataset_id: str, a: str = "", b: str = "", status: str = "", limit: int = 100, offset: int = 0
+    ) -> ReplayComparison:
+        """What differs between two replays of a dataset, row by row; by default between the last two."""
+        limit, offset = page(limit, offset)
+        if status not in ("", "stable", "drift", "new", "gone"):
+            raise refuse([("status", f"expected stable, drift, new or gone, got {status!r}")])
+        self._dataset(dataset_id)
+        older, newer = self._two_replays(dataset_id, a, b)
+        found = compare_rows(self.store.summaries(older), self.store.summaries(newer))
+        counts = {word: sum(one.status == word for one in found) for word in ("stable", "drift", "new", "gone")}
+        meant = [one for one in found if status in ("", one.status)][offset : offset + limit]
+        return ReplayComparison(older, newer, **counts, rows=[self._with_diff(one) for one in meant])
+
+    def _with_diff(self, pair: Pair) -> RowComparison:
+        if pair.status != "drift" or pair.a is None or pair.b is None:
+            return compare_row(pair)
+        return compare_row(pair, self.run(pair.a.run_id), self.run(pair.b.run_id))
+
+    def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
+        for id in filter(None, (a, b)):
+            found = self.store.replay(checked_id(id, "replay"))
+            if found is None or found.replay.dataset != dataset_id:
+                raise not_found("replay", id)
+        last = self.store.replays(dataset_id, _MOST_LOOKED_AT, 0)
+        newer = next((one for one in last if one.replay.id != a), None) if not b else self.store.replay(b)
+        if newer is not None and not a:
+            before = [one for one in last if one.replay.id < newer.replay.id]
+            # Whoever replays a large dataset in pieces wants the same piece of the time before.
+            same = (one for one in before if one.offset < newer.end and newer.offset < one.end)
+            a = next((one.replay.id for one in (*same, *before)), "")
+        if newer is None or not a:
+            raise Fault("replay_not_found", "expected two replays of the dataset to compare. Replay it once more")
+        return a, newer.replay.id
+
+    # -- one context ----------------------------------------------------------------------------------
+
+    async def execute(self, body: Any) -> Trace:
+        """Assembles the context of one row, and keeps nothing."""
+        project_id, state, row, profile = read_execution(body)
+        asker = self.asker(profile) if profile else None
+        recipe, made = await self._aside(
+            self._execute, project_id, self.redactor.value(state), self.redactor.value(row)
+        )
+        if asker is not None:
+            try:
+                [made] = await asker.ask(recipe.parts, [row], [made])
+            finally:
+                await asker.close()
+        return trace_of(recipe.parts, made, f"{new_replay_id()}-0", now())
+
+    def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, Assembled]:
+        recipe = self._read_recipe(project_id)[1] if project_id else _read_state(state)
+        made = recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row]))))
+        # Nothing could be assembled: a client has to mend that first.
+        if made.status == "failed" and not made.segments:
+            fault = made.errors[0]
+            raise Fault(fault.error_code, fault.message, **({"nodeIds": recipe.cycle} if recipe.cycle else {}))
+        return recipe, made
+
+
+class Going:
+    """A replay that is going on, window by window."""
+
+    def __init__(self, desk: Desk, replay: Replay, digest: str, recipe: Recipe, rows: range) -> None:
+        self.replay = replay
+        self.recipe = recipe
+        self.windows = [(first, min(WINDOW, rows.stop - first)) for first in rows[::WINDOW]]
+        self._desk = desk
+        self._store = desk.store
+        self._digest = digest
+        self._resolved: dict[str, Resolution] = {}
+        self._is_first = True
+
+    def window(self, first: int, count: int) -> bytes:
+        """Replays rows and keeps their runs; gives the summaries. What was made before is not made again."""
+        key = self.key(first, count)
+        if key and (known := self._known(key, first)):
+            try:
+                self._keep_window(self._again(first, known))
+                return self._summaries(known)
+            except PackGone:
+                self._desk._packs.forget(key)
+        return self.keep(first, self.assembled(first, count)[1], key)
+
+    def key(self, first: int, count: int) -> str:
+        """What the pack of a window is found by; empty where it must be made anew."""
+        # What a resolver finds may be another thing next time.
+        return "" if self.recipe.dynamic else f"{_FORMAT}/{self._digest}/{self.replay.dataset}/{first}/{count}"
+
+    async def keep_again(self, first: int, known: _Known) -> bytes:
+        """Keeps a window whose pack is known; gives the summaries. Raises PackGone where somebody removed it."""
+        window = self._again(first, known)
+        self._created_at = window.created_at
+        await self._store.add_window_soon(self.replay, window)
+        return self._summaries(known)
+
+    def _again(self, first: int, known: _Known) -> Window:
+        return Window(first, self._now(), self._digest, known.row_count, known.succeeded, known.pack)
+
+    def _now(self) -> str:
+        """When a window is kept: the first one together with its replay."""
+        return self.replay.created_at if self._is_first else now()
+
+    def _known(self, key: str, first: int) -> _Known | None:
+        known = self._desk._packs.get(key)
+        if known is None and (found := self._store.find_pack(key)):
+            known = self._desk._packs.put(key, _known(*found, first))
+        return known
+
+    def assembled(self, first: int, count: int) -> tuple[list[Any], list[Assembled]]:
+        """Rows, and what they come to."""
+        rows = [msgspec.json.decode(row) for row in self._store.rows(self.replay.dataset, first, count)]
+        if len(rows) < count:
+            # Somebody removed it meanwhile.
+            raise not_found("dataset", self.replay.dataset)
+        return rows, self.assemble(rows)
+
+    def assemble(self, rows: Sequence[Any]) -> list[Assembled]:
+        """What rows come to; a dynamic variable is resolved once for the whole replay."""
+        needed = sorted(self.recipe.needs(rows) - self._resolved.keys())
+        self._resolved |= self._desk.resolve_all(self.recipe, needed)
+        return [self.recipe.assemble(row, self._resolved) for row in rows]
+
+    def keep(self, first: int, made: Sequence[Assembled], key: str = "") -> bytes:
+        """Keeps the runs of assembled rows; gives their summaries."""
+        pack = Pack.of(key, made)
+        succeeded = sum(one.status == "succeeded" for one in made)
+        id = self._keep_window(Window(first, now(), self._digest, len(made), succeeded, pack))
+        known = _known(id, pack.outcomes, first)
+        if key:
+            self._desk._packs.put(key, known)
+        return self._summaries(known)
+
+    def _keep_window(self, window: Window) -> int:
+        id = self._store.add_window(self.replay, window, self.recipe.parts, self._is_first)
+        self._is_first = False
+        self._created_at = window.created_at
+        return id
+
+    def _summaries(self, known: _Known) -> bytes:
+        pieces = known.pieces.copy()
+        pieces[1::4] = [self.replay.id.encode()] * known.row_count
+        pieces[3::4] = [self._created_at.encode()] * known.row_count
+        return b"".join(pieces)
+
+
+def _known(pack: int, outcomes: list[Outcome], first: int) -> _Known:
+    summaries = [
+        RunSummary(f"<replay>-{row}", "<time>", row, outcome.status, outcome.digest, outcome.missing)
+        for row, outcome in enumerate(outcomes, first)
+    ]
+    succeeded = sum(outcome.status == "succeeded" for outcome in outcomes)
+    pieces = re.split(rb"(<replay>|<time>)", msgspec.json.encode(summaries))
+    return _Known(pack, succeeded, len(outcomes), pieces)
+
+
+def _read_state(state: Any) -> Recipe:
+    try:
+        return recipes.read(state)
+    except RecipeFault as fault:
+        raise refuse(fault.faults) if fault.code == "validation_failed" else Fault(fault.code, str(fault)) from None
+
+
+def summary_of(found: ReplayCounts) -> ReplaySummary:
+    """A replay as a list shows it."""
+    replay, failed = found.replay, found.row_count - found.succeeded
+    return ReplaySummary(
+        *(replay.id, replay.created_at, replay.project, replay.dataset, found.offset),
+        *(found.row_count, found.succeeded, failed, replay.profile),
+    )
+
+
+def now() -> str:
+    """The time as records tell it: ISO 8601, UTC, to the millisecond."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
+def new_replay_id() -> str:
+    """An id that sorts by time and that no other process takes."""
+    return f"r{time_ns() // 1_000_000:011x}{secrets.token_hex(4)}"
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(8)}"
