@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # These start a process or a database for almost every test, or go over whole shelves.
 HERE = Path(__file__).parent
-SLOW_PLACES = ("cli", "conformance", "faults", "tools", "workbench")
+SLOW_PLACES = ("cli", "conformance", "faults", "server", "tools", "workbench")
 SLOW_FILES = (
     *("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py"),
     *("test_hop_copy.py", "test_hop_cube.py", "test_hop_stats.py", "test_hop_store.py"),

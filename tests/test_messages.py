@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "messages.md"
 EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonFault", "finding", "_finding"), 0),
-    **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_complain"), 0),
-    "_at": 1,
+    **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_complain", "Fault", "_failed"), 0),
+    **dict.fromkeys(("_at", "Message", "RecipeFault"), 1),
 }
 
 # Codes that are made while the program runs, by the place that makes them.
@@ -40,11 +40,14 @@ MADE = {
     # The page has the usual ones; what holds for the others stands there too.
     ("http/retry.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
     ("llms/scripted.py", "*_FAULTS[fault]"): "timeout connection_broke bad_answer",
+    ("workbench/replay_bodies.py", "f'{kind}_not_found'"): (
+        "project_not_found dataset_not_found run_not_found replay_not_found"
+    ),
 }
 
 HEADING = re.compile(r"^### (\S+)$", re.MULTILINE)
 BRACKETED = re.compile(r"(?<= )\[([a-z][a-z_]+[a-z])\]$")
-FORWARDED = re.compile(r".+\.(code|not_object_code)|code|remark")
+FORWARDED = re.compile(r".+\.(code|error_code|not_object_code)|code|remark")
 """A code, or a remark with its code in it, that was made elsewhere and is only handed on."""
 
 

@@ -1,0 +1,1 @@
+"""The workbench over HTTP: projects, datasets, replays and runs as JSON (REPLAY-12 to REPLAY-16)."""
