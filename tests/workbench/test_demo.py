@@ -53,13 +53,22 @@ def test_report_has_every_file_and_conversion(shown: Shown) -> None:
 
 def test_every_example_is_run_and_told(shown: Shown) -> None:
     runs = {entry["example"]: entry for entry in shown.report["runs"]}
-    assert set(runs) == {
+    assert {*runs, *(entry["example"] for entry in shown.report["replays"])} == {
         path.parent.relative_to(demo.find_examples()).as_posix() for path in demo.find_examples().rglob("evalloom.yaml")
     }
     assert all(entry["as_expected"] for entry in runs.values())
     assert runs["first"]["summary"]["passed"] == 4 and "unknown_en" in runs["first"]["failures"][0]
     assert {"error", "unscored", "retries"} <= {k for one in runs.values() for k, n in one["summary"].items() if n}
     assert "4 passed   1 failed" in shown.stdout and "worst: unknown_en: contains: expected 'call'" in shown.stdout
+
+
+def test_recipe_is_replayed_and_told(shown: Shown) -> None:
+    [entry] = shown.report["replays"]
+    assert (entry["succeeded"], entry["failed"], entry["same_digests_twice"]) == (27, 3, True)
+    assert "30 rows twice, 27 succeeded, 3 failed, the same digests both times" in shown.stdout
+    data_dir = shown.folder / "evalloom-demo/.evalloom"
+    done = call(shown.folder, "replay", "show", f"{entry['replay']}-17", "--data-dir", str(data_dir))
+    assert done.returncode == 0 and "connect_failed" in done.stdout, done.stdout + done.stderr
 
 
 def test_records_can_be_looked_at(shown: Shown) -> None:

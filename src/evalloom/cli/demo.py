@@ -16,6 +16,7 @@ from evalloom.files.write import write_text
 from evalloom.model import Finding
 from evalloom.reports.lint import in_line_order, tell
 from evalloom.workbench import demo as workbench
+from evalloom.workbench import demo_replay
 from evalloom.workbench.demo import COUNTED, Demo, Ran, Seen, Trip
 
 _WIDTH = 110
@@ -72,6 +73,10 @@ def _account(demo: Demo) -> Iterator[Line]:
     yield _rewriting_line([trip for trip in demo.trips if trip.start == trip.via])
     yield from _heading("5. Files from elsewhere, written as pipeline testsets")
     yield from (_trip_line(trip) for trip in demo.arrivals)
+    yield from _heading("6. A context recipe, replayed: every row leaves a record, and a digest that tells of changes")
+    yield f"  {demo_replay.sentence(demo.replayed)}{_surprise(demo.replayed.as_expected)}", ""
+    for failure in demo.replayed.failures:
+        yield f"      {_short(failure)}", "red"
 
 
 def _heading(text: str) -> Iterator[Line]:
@@ -152,14 +157,16 @@ def _closing(demo: Demo, reports: tuple[Path, ...]) -> Iterator[Line]:
     yield f"The whole account: {' and '.join(path.as_posix() for path in reports)}", ""
     yield "", ""
     yield "Next:", "bold"
-    for line in (*_show_commands(demo.ran), *_next_commands(demo.examples)):
+    for line in (*_show_commands(demo), *_next_commands(demo.examples)):
         yield f"  {line}", ""
 
 
-def _show_commands(ran: list[Ran]) -> Iterator[str]:
-    """How to look at one of the records."""
-    for results in [one.results for one in ran if one.results][:1]:
+def _show_commands(demo: Demo) -> Iterator[str]:
+    """How to look at one of the records of each kind."""
+    for results in [one.results for one in demo.ran if one.results][:1]:
         yield f"{_our_name()} batches show {shlex.quote(results.path.as_posix())}"
+    where = shlex.quote(demo.replayed.data_dir)
+    yield f"{_our_name()} replay show {demo.replayed.replay_id}-17 --data-dir {where}"
 
 
 def _next_commands(examples: Path) -> Iterator[str]:

@@ -64,7 +64,6 @@ Resolver = Callable[[Call], str]
 def reach_of(known: Settings, folder: Path, closed: tuple[Path, ...] = ()) -> Reach:
     """What the settings allow to read, in their own folder of data or else in the one given here."""
     allowed = known.resolvers
-    forms = [form for secret in secrets(known) for form in keys.forms(secret)]
     return Reach(
         folder=known.folder / allowed.folder if allowed.folder else folder,
         closed=closed,
@@ -74,7 +73,7 @@ def reach_of(known: Settings, folder: Path, closed: tuple[Path, ...] = ()) -> Re
         timeout_s=allowed.timeout_s,
         sources={name: _source(own, known.folder) for name, own in allowed.sources.items()},
         environ=environment(known.folder),
-        hide=lambda text: _without(text, forms),
+        hide=keys.Redactor(secrets(known)).text,
     )
 
 
@@ -82,12 +81,6 @@ def _source(written: Mapping[str, str], folder: Path) -> Source:
     # One of the two is written, and only one.
     duckdb = written.get("duckdb")
     return Source("duckdb", folder / duckdb) if duckdb else Source("sqlite", folder / written["sqlite"])
-
-
-def _without(text: str, forms: list[str]) -> str:
-    for form in forms:
-        text = text.replace(form, keys.HIDDEN)
-    return text
 
 
 def find(reach: Reach, name: str) -> Path:

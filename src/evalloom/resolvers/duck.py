@@ -35,7 +35,8 @@ def query_duckdb(path: Path, call: Call) -> str:
     try:
         connection = duckdb.connect(str(path), read_only=True, config=_CONFIG)
     except duckdb.Error as fault:
-        raise CallError("connect_failed", f"cannot be opened for reading: {_first_line(fault)}") from None
+        told = _first_line(fault).replace(str(path), path.name)
+        raise CallError("connect_failed", f"cannot be opened for reading: {told}") from None
     with connection, _deadline(connection, call):
         try:
             statements = connection.extract_statements(call.value)

@@ -20,5 +20,6 @@ def read_source(call: Call) -> str:
         )
         raise CallError("connect_failed", f"there is no data source {quote(call.target)}{guess}")
     if not source.path.is_file():
-        raise CallError("connect_failed", f"there is no file {quote(source.path.as_posix(), 200)}")
+        # Not the whole path: those who may ask the service need not know where things lie on its machine.
+        raise CallError("connect_failed", f"there is no file {quote(source.path.name)}")
     return query_duckdb(source.path, call) if source.kind == "duckdb" else query_sqlite(source.path, call)

@@ -25,7 +25,9 @@ from evalloom.files.write import atomic_writer
 from evalloom.model import Checked, Run, Scored
 from evalloom.reports.lint import in_line_order, printable, tell
 from evalloom.settings import FILE_NAME
+from evalloom.workbench import demo_replay
 from evalloom.workbench.convert import Conversion, convert
+from evalloom.workbench.demo_replay import Replayed
 from evalloom.workbench.evaluate import evaluate
 from evalloom.workbench.lint import LintOptions, lint_sources, now, with_pipeline
 from evalloom.workbench.prepare import Asked, prepare
@@ -210,10 +212,17 @@ class Demo(Struct, frozen=True):
     seen: list[Seen]
     trips: list[Trip]
     arrivals: list[Trip]
+    replayed: Replayed
 
     @property
     def as_expected(self) -> bool:
-        results: list[Ran | Seen | Trip] = [*self.ran, *self.seen, *self.trips, *self.arrivals]
+        results: list[Ran | Seen | Trip | Replayed] = [
+            *self.ran,
+            *self.seen,
+            *self.trips,
+            *self.arrivals,
+            self.replayed,
+        ]
         return all(one.as_expected for one in results)
 
 
@@ -259,7 +268,7 @@ def run(examples: Path, home: Path, converted: Path | None = None) -> Demo:
     with _folder(converted) as folder:
         trips = [_there_and_back(examples, one, via, folder) for one in own for via in WRITERS]
         arrivals = [_arrival(examples, one, folder) for one in brought]
-    return Demo(examples, now(), ran, seen, trips, arrivals)
+    return Demo(examples, now(), ran, seen, trips, arrivals, demo_replay.replay(examples, home))
 
 
 @contextmanager
@@ -350,6 +359,7 @@ def document(demo: Demo) -> dict[str, Any]:
         "runs": [_ran_entry(ran) for ran in demo.ran],
         "files": [_file_entry(one) for one in demo.seen],
         "conversions": [_trip_entry(trip) for trip in (*demo.trips, *demo.arrivals)],
+        "replays": [demo_replay.entry(demo.replayed)],
     }
 
 
@@ -415,6 +425,9 @@ def markdown(demo: Demo) -> str:
         _table(_TRIP_HEADER, map(_trip_row, demo.trips)),
         "## From elsewhere",
         _table(_TRIP_HEADER, map(_trip_row, demo.arrivals)),
+        "## A context recipe, replayed",
+        f"{demo_replay.sentence(demo.replayed)}.",
+        "\n".join(f"- {printable(failure)}" for failure in demo.replayed.failures),
         "## What could not be carried over",
         *(part for trip in (*demo.trips, *demo.arrivals) for part in _lost_part(trip)),
     ]
