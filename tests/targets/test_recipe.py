@@ -348,3 +348,17 @@ def test_ten_thousand_variables_are_told_of_shortly() -> None:
     assert made.text == "--- A ---\nx"
     assert len(made.messages) == 1_000
     assert made.messages[-1].code == "messages_left_out"
+
+
+def test_segments_of_one_run_have_a_limit_together() -> None:
+    nodes = [(f"n{at:03}", "N", "{{v}}") for at in range(300)]
+    made = recipe.read(state_of(nodes)).assemble({"v": "x" * 30_000})
+    assert sum(len(segment.text) for segment in made.segments) == 1_000_000
+    assert [segment.truncated for segment in made.segments] == [False] * 50 + [True] * 250
+
+
+def test_too_many_placeholders_are_refused() -> None:
+    many = "".join(f"{{{{a{at}}}}}" for at in range(100_001))
+    with pytest.raises(RecipeFault, match="100,001") as caught:
+        recipe.read(state_of([("n", "N", many)]))
+    assert caught.value.code == "limit_exceeded"

@@ -27,6 +27,7 @@ VERSION = 1
 WINDOW = 200
 """How many rows a window holds at most."""
 _BUSY_S = 30.0
+_encode = msgspec.json.Encoder().encode
 _SCHEMA = """
 CREATE TABLE projects (id TEXT PRIMARY KEY, name TEXT, state BLOB, digest TEXT, updated_at TEXT, number INTEGER);
 CREATE TABLE datasets (id TEXT PRIMARY KEY, name TEXT, row_count INTEGER, updated_at TEXT, number INTEGER);
@@ -104,10 +105,16 @@ class Pack(NamedTuple):
     body: bytes
 
     @classmethod
-    def of(cls, key: str, made: Sequence[Assembled]) -> Pack:
-        """The pack of assembled rows."""
-        outcomes = [Outcome(one.status, one.digest, one.missing) for one in made]
-        return cls(key, outcomes, zstd.compress(msgspec.json.encode(made)))
+    def of(cls, key: str, made: Iterable[Assembled]) -> Pack:
+        """The pack of assembled rows, which are taken one by one: together they may be large."""
+        packer = zstd.ZstdCompressor()
+        outcomes: list[Outcome] = []
+        pieces = []
+        for one in made:
+            pieces.append(packer.compress((b"," if outcomes else b"[") + _encode(one)))
+            outcomes.append(Outcome(one.status, one.digest, one.missing))
+        pieces.append(packer.compress(b"]" if outcomes else b"[]"))
+        return cls(key, outcomes, b"".join(pieces) + packer.flush())
 
 
 class Window(NamedTuple):

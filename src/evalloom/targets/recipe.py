@@ -34,6 +34,10 @@ _ROLES = ("system", "user", "assistant")
 VARIABLE_TYPES = ("static", "dynamic")
 MOST = {"nodes": 1_000, "edges": 100_000, "variables": 20_000}
 """How much of each a recipe may have."""
+MOST_PLACEHOLDERS = 100_000
+"""How many names the templates of a recipe may have, each counted once for every node."""
+_MOST_RENDERED = 1_000_000
+"""How many characters the segments of one run may have together: a thousand full ones, in many rows, are gigabytes."""
 _MOST_MESSAGES = 1_000
 """How many variables a trace tells of one by one; ten thousand in each of many rows would be gigabytes."""
 # Everything up to the next brace: one pass, whatever stands between.
@@ -175,6 +179,7 @@ class Recipe:
                 self._users.setdefault(name, []).append(node.part.node_id)
         self._by_name = {one.name: one for one in variables}
         self.names = frozenset(self._users)
+        self.placeholders = sum(len(node.names) for node in self._nodes)
         self.declared = frozenset(self._by_name)
         self.dynamic = {one.name: one for one in variables if one.type == "dynamic" and one.name in self._users}
         """The dynamic variables that a template uses: the others need not be resolved."""
@@ -260,11 +265,15 @@ class Recipe:
         """Each segment, its part of the text, and the names that nothing has a value for."""
         segments, bodies = [], []
         missing: set[str] = set()
+        left = _MOST_RENDERED
         for node in self._nodes:
             text, has_gaps = node.render(values)
             is_cut = False
             if len(text) > _SURELY_SHORT:
                 text, is_cut = clamp(text)
+            left -= len(text)
+            if left < 0:
+                text, is_cut = "", True
             if not has_gaps:
                 segments.append(Rendered(text, _NONE, _NONE, is_cut) if is_cut else Rendered(text))
             else:
@@ -381,7 +390,11 @@ def read(state: Any) -> Recipe:
     if faults:
         raise RecipeFault(faults)
     ordered, cycle = _order(nodes, edges)
-    return Recipe(ordered, variables, cycle)
+    made = Recipe(ordered, variables, cycle)
+    if made.placeholders > MOST_PLACEHOLDERS:
+        message = f"expected templates with at most {MOST_PLACEHOLDERS:,} names, got {made.placeholders:,}"
+        raise RecipeFault([("state.nodes", message)], "limit_exceeded")
+    return made
 
 
 def _list(state: Record, name: str, faults: list[tuple[str, str]]) -> list[Any]:

@@ -9,7 +9,7 @@ import asyncio
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -71,7 +71,8 @@ from evalloom.workbench.replay_model import Asker
 
 _FORMAT = "1"
 """Changes when the same recipe and row would come to something else; what was made before is then not used again."""
-_MOST_REMEMBERED = 256
+_MOST_RECIPES, _MOST_PACKS = 16, 256
+"""How many are remembered; a recipe may have megabytes."""
 _MOST_LOOKED_AT = 1_000
 _THREADS = 8
 
@@ -133,7 +134,8 @@ class _Known(NamedTuple):
 class _Remembered(Generic[Value]):
     """The last few values by key, so that what is asked for again need not be made again."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._values: OrderedDict[str, Value] = OrderedDict()
 
     def get(self, key: str) -> Value | None:
@@ -141,7 +143,7 @@ class _Remembered(Generic[Value]):
 
     def put(self, key: str, value: Value) -> Value:
         self._values[key] = value
-        if len(self._values) > _MOST_REMEMBERED:
+        if len(self._values) > self._most:
             # Several threads may do so at once; one that finds nothing left has nothing to do.
             self._values.popitem(last=False)
         return value
@@ -166,8 +168,8 @@ class Desk:
         reach = reach_of(known, files or data_dir, (data_dir / FOLDER,))
         self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
         self._home = data_dir
-        self._recipes = _Remembered[Recipe]()
-        self._packs = _Remembered[_Known]()
+        self._recipes = _Remembered[Recipe](_MOST_RECIPES)
+        self._packs = _Remembered[_Known](_MOST_PACKS)
         self._threads = ThreadPoolExecutor(_THREADS, "replay")
 
     def close(self) -> None:
@@ -299,7 +301,7 @@ class Desk:
                     summaries = await self._aside(going.window, first, count)
                 else:
                     rows, made = await self._aside(going.assembled, first, count)
-                    answered = await asker.ask(going.recipe.parts, rows, made)
+                    answered = await asker.ask(going.recipe.parts, rows, list(made))
                     summaries = await self._aside(going.keep, first, answered)
                 yield going.replay.id, summaries
         finally:
@@ -508,7 +510,7 @@ class Going:
             known = self._desk._packs.put(key, _known(*found, first))
         return known
 
-    def assembled(self, first: int, count: int) -> tuple[list[Any], list[Assembled]]:
+    def assembled(self, first: int, count: int) -> tuple[list[Any], Iterator[Assembled]]:
         """Rows, and what they come to."""
         rows = [msgspec.json.decode(row) for row in self._store.rows(self.replay.dataset, first, count)]
         if len(rows) < count:
@@ -516,17 +518,17 @@ class Going:
             raise not_found("dataset", self.replay.dataset)
         return rows, self.assemble(rows)
 
-    def assemble(self, rows: Sequence[Any]) -> list[Assembled]:
+    def assemble(self, rows: Sequence[Any]) -> Iterator[Assembled]:
         """What rows come to; a dynamic variable is resolved once for the whole replay."""
         needed = sorted(self.recipe.needs(rows) - self._resolved.keys())
         self._resolved |= self._desk.resolve_all(self.recipe, needed)
-        return [self.recipe.assemble(row, self._resolved) for row in rows]
+        return (self.recipe.assemble(row, self._resolved) for row in rows)
 
-    def keep(self, first: int, made: Sequence[Assembled], key: str = "") -> bytes:
+    def keep(self, first: int, made: Iterable[Assembled], key: str = "") -> bytes:
         """Keeps the runs of assembled rows; gives their summaries."""
         pack = Pack.of(key, made)
-        succeeded = sum(one.status == "succeeded" for one in made)
-        id = self._keep_window(Window(first, now(), self._digest, len(made), succeeded, pack))
+        succeeded = sum(one.status == "succeeded" for one in pack.outcomes)
+        id = self._keep_window(Window(first, self._now(), self._digest, len(pack.outcomes), succeeded, pack))
         known = _known(id, pack.outcomes, first)
         if key:
             self._desk._packs.put(key, known)

@@ -75,7 +75,7 @@ async def _go(
     try:
         while window := list(islice(rows, WINDOW)):
             given = [row for row, failed in window if failed is None]
-            assembled = iter(going.assemble(given))
+            assembled = going.assemble(given)
             made = [failed or next(assembled) for _, failed in window]
             if asker is not None:
                 made = await asker.ask(going.recipe.parts, [row for row, _ in window], made)
