@@ -129,7 +129,7 @@ def digest(text: str) -> str:
 
 def record(row: int, rendered: str, answer: str = "", status: RunStatus = "succeeded") -> RunRecord:
     text = f"--- U ---\n{rendered}"
-    model = Answered("p", [], answer, digest(answer)) if answer else None
+    model = Answered("p", "unscored", [], answer, digest(answer)) if answer else None
     trace = Trace(f"r-{row}", "t", "labeled", text, [segment("u", rendered)], [], model=model)
     return RunRecord(f"r-{row}", "t", "p", "d", row, status, digest(text), 0, trace)
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,10 +77,42 @@ def test_failing_rows_say_where(call: Call) -> None:
     assert replay(call).out.startswith("4 rows, 3 succeeded, 1 failed\n")
 
 
-def test_only_the_first_failing_rows_are_shown(call: Call) -> None:
-    put_rows([{"variables": 1}] * 30)
+def test_rows_with_the_same_trouble_are_told_together(call: Call) -> None:
+    put_rows([*[{"variables": 1}] * 10, {"q": "fine"}, {"variables": 1}, *({"variables": f"v{n}"} for n in range(25))])
     out = replay(call).out
-    assert out.count("[row_invalid]") == 20 and "… and 10 more that failed; --json has them" in out
+    assert "  row 0–9, 11: variables: expected an object, got an integer [row_invalid]\n" in out
+    assert out.count("[row_invalid]") == 20 and "… and 6 other errors; -o FILE writes all of them" in out
+
+
+def test_cut_rows_are_told(call: Call) -> None:
+    put_rows([{"name": "x" * 30_000, "q": "a"}, {"name": "y", "q": "b"}])
+    assert "Cut at 20,000 bytes: 1 row (0). A change behind the cut does not change the digest\n" in replay(call).out
+    put_rows([{"name": "x" * 30_000, "q": "other"}, {"name": "y", "q": "b"}])
+    replay(call)
+    done = call("replay", "compare")
+    assert done.code == 0 and "stable as far as can be told: row 0, cut at 20,000 bytes on both sides\n" in done.out
+
+
+@pytest.mark.req("REPLAY-17")
+def test_expectations_that_cannot_be_read_are_told_and_fail(call: Call) -> None:
+    expected = [{"regex": "("}, {"mustcontain": ["z"]}, "zz", {"jsonSchema": "x"}, {"mustContain": ["Ask"]}]
+    put_rows([{"name": "n", "q": "q", "_expected": one} for one in expected])
+    done = replay(call, "--profile", "echo")
+    assert done.code == 1 and "echo was asked 5 times: 1 passed, 3 error, 1 unscored\n" in done.out
+    assert "  row 0: regex: _expected.regex: expected a regular expression" in done.out
+    assert "  row 1: mustcontain: _expected.mustcontain: is not known and has no effect" in done.out
+
+
+def test_doubts_about_a_recipe_are_told(call: Call) -> None:
+    node = {"id": "n", "data": {"label": "N", "type": "sytem_prompt", "contents": "{{q}}"}}
+    Path("p.json").write_text(
+        json.dumps({"nodes": [node], "edges": [{"source": "n", "target": "m"}]}), encoding="utf-8"
+    )
+    done = replay(call)
+    assert done.code == 0 and "there is no content, so the segment is empty. Did you mean 'contents'?" in done.err
+    assert "Did you mean 'system_prompt'?" in done.err and "there is no node 'm'" in done.err
+    checked = call("validate", "p.json")
+    assert "p.json: a context recipe, 0 errors, 3 warnings" in checked.out and checked.out.count("[recipe_doubt]") == 3
 
 
 @pytest.mark.req("REPLAY-7")
@@ -165,16 +201,98 @@ def test_replays_are_kept_where_the_flag_says(call: Call) -> None:
         (["--project", "p.json", "--dataset", "rows.jsonl", "--limit", "0"], "--limit"),
         (["--project", "p.json", "--dataset", "rows.jsonl", "--profile", "nobody"], "nobody"),
         (["--project", "p.json", "list"], "--project: does not go before 'list'"),
-        (["show", "no-such-run"], "run_not_found"),
-        (["show", "../../etc"], "run_not_found"),
+        (["show", "no-such-run"], "there is no replay in .evalloom yet"),
+        (["compare", "r1"], "there is no replay in .evalloom yet"),
         (["show", "latest-0"], "replay_not_found"),
-        (["compare"], "previous"),
+        (["compare"], "there is no replay in .evalloom yet"),
         (["compare", "none.jsonl", "latest"], "none.jsonl"),
     ],
 )
 def test_wrong_usage_is_told(call: Call, arguments: list[str], said: str) -> None:
     done = call("replay", *arguments)
     assert done.code == 2 and said in done.err and done.out == ""
+
+
+def test_who_only_looks_makes_no_folder(call: Call) -> None:
+    assert call("replay", "list").code == 0 and call("replay", "show", "17").code == 2
+    assert not Path(".evalloom").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "../../etc"], "'../../etc' is no run. Name its row, such as 17 or latest-17"),
+        (["show", "latest"], "'latest' is no run"),
+        (["show", "99"], "there is no run"),
+        (["show", "previous-0"], "expected two replays of 'rows' to compare, got one"),
+        (["compare"], "expected two replays of 'rows' to compare, got one"),
+        (["compare", "latest"], "'latest' and 'latest' are the same replay"),
+        (["compare", "rows.jsonl"], "rows.jsonl:1: expected a record as 'evalloom replay -o FILE' writes it"),
+    ],
+)
+def test_wrong_names_are_told(call: Call, arguments: list[str], said: str) -> None:
+    replay(call)
+    done = call("replay", *arguments)
+    assert done.code == 2 and said in done.err and done.out == ""
+
+
+def test_rows_may_be_named_shortly(call: Call) -> None:
+    replay(call)
+    assert call("replay", "show", "1").out == call("replay", "show", "latest-1").out != call("replay", "show", "0").out
+
+
+def test_output_spares_the_store(call: Call) -> None:
+    replay(call)
+    for output in (".evalloom/store/replay.sqlite", ".evalloom/store/replay.sqlite-wal", "rows.jsonl", "."):
+        assert replay(call, "-o", output).code == 2
+    assert call("replay", "list").code == 0
+
+
+def test_same_pieces_are_compared(call: Call) -> None:
+    put_rows([{"name": "n", "q": str(number)} for number in range(4)])
+    for _ in range(2):
+        replay(call, "--limit", "2")
+        replay(call, "--offset", "2")
+    done = call("replay", "compare")
+    assert done.code == 0 and done.out.startswith("STABLE: 2 rows stable")
+
+
+def test_other_rows_and_recipes_are_told(call: Call) -> None:
+    replay(call)
+    replay(call, "-o", "a.out")
+    Path("sub").mkdir()
+    put_rows([{"name": "other", "q": "other"}], "sub/rows.jsonl")
+    call("replay", "--project", "p.json", "--dataset", "sub/rows.jsonl", "-o", "b.out")
+    assert "  not the same: p · rows → p · sub-rows\n" in call("replay", "compare", "a.out", "b.out").out
+
+
+def test_huge_windows_are_no_bug(call: Call) -> None:
+    assert replay(call, "--limit", str(10**30), "--offset", "1").code == 0
+    assert replay(call, "--limit", "1", "--offset", str(10**30), "--json").out == "[]\n"
+
+
+def test_changed_answers_are_told(call: Call) -> None:
+    for answer in ("one", "two"):
+        Path("answers.yaml").write_text(f"rules: [{{answer: {answer}}}]", encoding="utf-8")
+        replay(call, "--profile", "scripted:answers.yaml")
+    done = call("replay", "compare")
+    assert done.code == 0 and "another answer: row 0–2\n" in done.out
+    assert json.loads(call("replay", "compare", "--json").out)["answersChanged"] == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+def test_ctrl_c_stops_and_says_what_is_kept(call: Call) -> None:
+    put_rows([{"name": "n", "q": str(number)} for number in range(60_000)])
+    command = [sys.executable, "-m", "evalloom", "replay", "--project", "p.json", "--dataset", "rows.jsonl"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not Path(".evalloom/store/replay.sqlite").exists():
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, "") and err.startswith("evalloom: interrupted: ")
+    kept = json.loads(call("replay", "list", "--json").out)
+    assert sum(one["rowCount"] for one in kept) < 60_000
 
 
 def test_nothing_in_a_file_drives_the_terminal(call: Call) -> None:
@@ -201,7 +319,7 @@ def test_a_comparison_is_coloured_on_a_terminal(call: Call, on_terminal: Callabl
 def test_answers_are_held_against_what_rows_expect(call: Call) -> None:
     put_rows([{**ROWS[0], "_expected": {"mustContain": ["hi"]}}, {**ROWS[0], "_expected": {"equals": "no"}}, ROWS[0]])
     done = replay(call, "--profile", "echo")
-    assert done.code == 1 and "echo gave 3 answers: 1 passed, 1 failed, 1 unscored\n" in done.out
+    assert done.code == 1 and "echo was asked 3 times: 1 passed, 1 failed, 1 unscored\n" in done.out
     assert "\n  row 1: " in done.out and "3 rows, 3 succeeded" in done.out
     put_rows(ROWS)
     assert replay(call, "--profile", "echo").code == 0
@@ -223,9 +341,12 @@ def test_example_has_rows_that_fail_and_rows_that_miss_variables(in_process: Cal
     arguments = ("replay", "--project", "project.json", "--dataset", "rows.jsonl")
     done = in_process(*arguments)
     assert done.code == 1 and done.out.startswith("30 rows, 27 succeeded, 3 failed\n  row 16: variables: expected")
-    assert done.out.count("[connect_failed]") == 2 and "  user_name: 3 rows\n  question: 2 rows\n" in done.out
+    assert (
+        "  row 17–18: variable 'v7', node 'memory': account: sql://crm: there is no file" in done.out
+        and "  user_name: 3 rows\n  question: 2 rows\n" in done.out
+    )
     done = in_process(*arguments, "--profile", "offline")
-    assert "offline gave 27 answers: 21 passed, 2 failed, 4 unscored\n" in done.out
+    assert "offline was asked 27 times: 21 passed, 2 failed, 4 unscored\n" in done.out
     assert in_process("replay", "compare").code == 0
 
 

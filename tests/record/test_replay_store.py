@@ -13,6 +13,8 @@ import pytest
 from evalloom.errors import EvalloomError
 from evalloom.record.replay_store import (
     Chosen,
+    Counts,
+    DatasetGone,
     Pack,
     PackGone,
     Replay,
@@ -29,10 +31,11 @@ RECIPE = recipe.read(STATE)
 
 def keep(store: ReplayStore, number: int, rows: list[object], key: str = "", first: int = 0) -> int:
     """Keeps a replay of some rows under a number; a row that is no object fails."""
-    made = [RECIPE.assemble(row) for row in rows]
-    succeeded = sum(one.status == "succeeded" for one in made)
-    window = Window(first, f"t{number}", "recipe", len(rows), succeeded, Pack.of(key, made))
-    return store.add_window(Replay(f"r{number}", "d", f"p{number % 2}", f"t{number}"), window, RECIPE.parts, True)
+    pack = Pack.of(key, map(RECIPE.assemble, rows))
+    window = Window(first, f"t{number}", "recipe", Counts.of(pack.outcomes), pack)
+    return store.add_window(
+        Replay(f"r{number}", "d", f"p{number % 2}", f"t{number}"), window, RECIPE.parts, True, False
+    )
 
 
 @pytest.mark.req("REPLAY-7")
@@ -80,8 +83,57 @@ def test_runs_may_go_with_their_dataset(tmp_path: Path) -> None:
         assert store.delete_dataset("d", with_runs=True)
         assert store.run("r1", 0) is None and store.find_pack("key") is None and store.rows("d", 0, 9) == []
     with pytest.raises(PackGone):
-        store.add_window(Replay("r2", "d", "p", ""), Window(0, "", "recipe", 1, 1, pack), RECIPE.parts, True)
+        window = Window(0, "", "recipe", Counts(1, 1, 0, 0), pack)
+        store.add_window(Replay("r2", "d", "p", ""), window, RECIPE.parts, True, False)
     assert store.replay("r2") is None
+
+
+def test_large_rows_are_kept_in_blocks(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    rows: list[object] = [{"q": f"{number}" + "x" * 15_000} for number in range(100)]
+    keep(store, 1, rows)
+    for number in (0, 7, 8, 9, 99, 50):
+        record = store.run("r1", number)
+        assert record is not None and record.trace.text.startswith(f"--- N ---\n{number}x")
+    assert [record.row_index for record in store.records("r1")] == [*range(100)]
+
+
+def test_who_removes_runs_hurts_no_reader(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    keep(store, 1, [{"q": "a"}, {"q": "b"}])
+    records, runs = store.records("r1"), store._windows(Chosen("d", 1, "succeeded"))
+    next(records), next(runs)
+    assert store.delete_dataset("d", with_runs=True) and not store.delete_dataset("d", with_runs=True)
+    store._unpacked.clear()
+    assert list(records) == [] and store.runs(Chosen("d", 1, "succeeded"), 9, 0) == []
+
+
+def test_window_of_a_replay_that_is_gone_is_refused(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    store.put_dataset(StoredDataset("d", "d", 2, ""), [b"{}", b"{}"])
+    pack = keep(store, 1, [{"q": "a"}], "key")
+    store.delete_dataset("d", with_runs=False)
+    window = Window(1, "", "recipe", Counts(1, 1, 0, 0), pack)
+    with pytest.raises(DatasetGone):
+        store.add_window(Replay("r1", "d", "p", ""), window, RECIPE.parts, False, True)
+    with pytest.raises(DatasetGone):
+        store.add_window(Replay("r9", "d", "p", ""), window, RECIPE.parts, False, False)
+
+
+@pytest.mark.req("REPLAY-16")
+def test_last_two_are_the_last_that_were_kept(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    for number in (5, 3, 9, 1):
+        keep(store, number, [{"q": "a"}])
+    assert store.last_two("d") == ("r9", "r1")
+    assert (store.last_two("d", b="r9"), store.last_two("d", a="r5")) == (("r3", "r9"), ("r5", "r1"))
+    assert store.last_two("d", a="r1") is None is store.last_two("d", b="r5")
+
+
+def test_folder_may_be_opened_by_several_at_once(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from evalloom.record.replay_store import ReplayStore; ReplayStore(Path(sys.argv[1]))"
+    started = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(4)]
+    assert [process.wait() for process in started] == [0] * 4
 
 
 def test_threads_and_stores_share_one_file(tmp_path: Path) -> None:

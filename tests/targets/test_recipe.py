@@ -350,11 +350,20 @@ def test_ten_thousand_variables_are_told_of_shortly() -> None:
     assert made.messages[-1].code == "messages_left_out"
 
 
-def test_segments_of_one_run_have_a_limit_together() -> None:
-    nodes = [(f"n{at:03}", "N", "{{v}}") for at in range(300)]
-    made = recipe.read(state_of(nodes)).assemble({"v": "x" * 30_000})
-    assert sum(len(segment.text) for segment in made.segments) == 1_000_000
-    assert [segment.truncated for segment in made.segments] == [False] * 50 + [True] * 250
+def test_a_value_in_a_hundred_thousand_places_takes_no_memory() -> None:
+    made = recipe.read(state_of([("a", "A", "{{v}}" * 150_000 + "{{gone}}")])).assemble({"v": "x" * 20_000})
+    assert (made.segments[0].text, made.segments[0].truncated) == ("x" * 20_000, True)
+    assert made.segments[0].missing == ["gone"]
+
+
+def test_messages_that_are_left_out_are_those_nobody_needs() -> None:
+    names = [f"v{number}" for number in range(1_500)]
+    made = recipe.read(state_of([("a", "A", "{{v1400}}")], variables=[(name, "x") for name in names])).assemble({})
+    assert "v1400" in [message.details.get("variableName") for message in made.messages]
+    many = "".join(f"{{{{m{number}}}}}" for number in range(1_500))
+    made = recipe.read(state_of([("a", "A", many)])).assemble({"idle": 1})
+    assert made.missing == 1_500 and len(made.messages) == 1_000
+    assert made.messages[-1].message == "502 more messages are left out"
 
 
 def test_too_many_placeholders_are_refused() -> None:

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from evalloom import settings
+from evalloom.settings import ResolverSettings, Settings
+from evalloom.targets.recipe import digest_of
 from evalloom.workbench.replay import Desk
 from evalloom.workbench.replay_bodies import Fault
 
@@ -241,6 +243,29 @@ def test_keys_are_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert KEY.encode() not in stored and b"a secret of 2026" not in stored
 
 
+@pytest.mark.req("REPLAY-15")
+def test_key_that_comes_about_when_assembling_is_hidden(desk: Desk) -> None:
+    project = desk.create_project({"name": "p", "state": state_of("{{a}}-abcdefgh{{b}}")})
+    dataset = desk.create_dataset({"name": "d", "rows": [{"a": "sk", "b": "12345678abcdefgh"}]})
+    run = desk.run(replay(desk, dataset.id, project.id)[0]["runId"])
+    assert run.trace.text == "--- User ---\n[hidden]" and run.trace.segments[0].rendered == "[hidden]"
+    assert run.output_digest == digest_of(run.trace.text)
+
+
+@pytest.mark.req("REPLAY-5")
+def test_equal_resolvers_are_asked_once_and_all_within_a_limit(tmp_path: Path) -> None:
+    known = Settings(resolvers=ResolverSettings(timeout_s=0.02))
+    desk = Desk(tmp_path, known)
+    (tmp_path / "n.sqlite").touch()
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c WHERE x < -{}"
+    variables = tuple(dynamic("sqlite://n.sqlite", f"v{at}", endless.format(at)) for at in range(200))
+    content = "".join(f"{{{{v{at}}}}}" for at in range(200))
+    trace = asyncio.run(desk.execute({"state": state_of(content, variables)}))
+    told = [one.message for one in trace.messages if one.code == "timeout"]
+    assert len(told) == 200 and any("took all the time" in message for message in told)
+    desk.close()
+
+
 @pytest.mark.req("REPLAY-16")
 def test_changed_node_shows_as_drift(desk: Desk) -> None:
     dataset, project = begin(desk)
@@ -337,6 +362,11 @@ def test_model_is_asked_and_its_answer_checked(tmp_path: Path) -> None:
     assert asked[1].status == "failed"
     assert "garbage" in asked[2].error and asked[2].status == "error"
     assert [one["status"] for one in found] == ["succeeded", "succeeded", "succeeded", "failed"]
+    assert [one.row_index for one in desk.runs(dataset.id, check="failed")] == [2, 1]
+    assert [one.row_index for one in desk.runs(dataset.id, check="passed", limit=1)] == [0]
+    assert desk.runs(dataset.id, check="failed", offset=2) == []
+    kept = desk.replays(dataset.id)[0]
+    assert (kept.profile, kept.checks_passed, kept.checks_failed) == ("told", 1, 2)
     desk.close()
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from evalloom.targets.recipe_trace import RunRecord, RunSummary, Segment, Trace
+from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary, Segment, Trace
 
 RowStatus = Literal["stable", "drift", "new", "gone"]
 
@@ -60,6 +61,10 @@ class ReplayComparison(Struct, frozen=True, rename="camel"):
     drift: int
     new: int
     gone: int
+    cut: int
+    """Stable rows whose text is cut on both sides: a change behind the cut does not change the digest."""
+    answers_changed: int
+    """Rows to which a model gave another answer."""
     rows: list[RowComparison]
 
 
@@ -95,6 +100,38 @@ def compare_rows(a: Iterable[RunSummary], b: Iterable[RunSummary]) -> list[Pair]
     before = {run.row_index: run for run in a}
     after = {run.row_index: run for run in b}
     return [_pair(index, before.get(index), after.get(index)) for index in sorted(before.keys() | after.keys())]
+
+
+class Beside(NamedTuple):
+    """Rows of which the digests do not tell everything: stable ones that are cut, and those with another answer."""
+
+    cut: list[int]
+    answers: list[int]
+
+
+def compare_beside(a: Mapping[int, Outcome], b: Mapping[int, Outcome]) -> Beside:
+    """What two replays differ in, or may differ in, beside the digests of their texts."""
+    both = [(index, a[index], b[index]) for index in sorted(a.keys() & b.keys())]
+    return Beside(
+        [index for index, old, new in both if old.digest == new.digest and old.is_cut and new.is_cut],
+        [index for index, old, new in both if old.answer and new.answer and old.answer != new.answer],
+    )
+
+
+def joined(a: str, b: str, pairs: Iterable[Pair], beside: Beside, rows: list[RowComparison]) -> ReplayComparison:
+    """Everything about two replays in one; `rows` are those that are to be shown."""
+    counts = Counter(pair.status for pair in pairs)
+    return ReplayComparison(
+        a,
+        b,
+        counts["stable"],
+        counts["drift"],
+        counts["new"],
+        counts["gone"],
+        len(beside.cut),
+        len(beside.answers),
+        rows,
+    )
 
 
 def compare_row(pair: Pair, a: RunRecord | None = None, b: RunRecord | None = None) -> RowComparison:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,16 +14,34 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from evalloom.analyse.replay import Pair, ReplayComparison, RowComparison, compare_row, compare_rows
+from evalloom.analyse.replay import (
+    Pair,
+    ReplayComparison,
+    RowComparison,
+    compare_beside,
+    compare_row,
+    compare_rows,
+    joined,
+)
 from evalloom.cli.options import refuse_overwriting
-from evalloom.cli.replay_text import ROWS_SHOWN, compared_lines, list_lines, look_over, replay_lines, run_lines
+from evalloom.cli.replay_text import (
+    ROWS_SHOWN,
+    Compared,
+    compared_lines,
+    list_lines,
+    look_over,
+    replay_lines,
+    run_lines,
+)
 from evalloom.cli.run_text import print_lines
 from evalloom.errors import usage_error
 from evalloom.files.write import atomic_writer
+from evalloom.record.replay_store import FOLDER
+from evalloom.reports.lint import printable
 from evalloom.settings import Settings, load
-from evalloom.workbench.replay import Desk
+from evalloom.workbench.replay import Desk, has_store
 from evalloom.workbench.replay_bodies import Fault
-from evalloom.workbench.replay_files import FileReplay, Side, load_side, replay_files
+from evalloom.workbench.replay_files import FileReplay, Side, find_replay, load_sides, replay_files
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,7 +77,8 @@ def command(context: click.Context, /, **flags: Any) -> int:
     evalloom replay show RUN                    one run: its segments, variables and errors
     evalloom replay list                        what was replayed
 
-    Exit codes: 0 every row succeeded, 1 a row or a check failed, 2 wrong usage or an unreadable file.
+    Exit codes: 0 every row succeeded, 1 a row or a check failed, 2 wrong usage or an unreadable file, 3 could not
+    finish.
     """
     if context.invoked_subcommand is not None:
         _refuse_flags(context)
@@ -89,21 +109,45 @@ def _replay(
     output: str,
 ) -> int:
     if output:
-        refuse_overwriting([Path(output)], [Path(project), Path(dataset)])
+        _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER)
     # What a recipe names stands beside it, wherever the command is typed.
     known = load(Path(config) if config else None)
     with _desk(data_dir, known, Path(project).parent) as desk:
         with _progress() as progress:
             done = replay_files(Path(project), dataset, desk, limit, offset, profile, progress)
+        for doubt in done.doubts:
+            click.echo(printable(str(doubt)), err=True)
         if output:
             _write_records(Path(output), done)
-        # Summaries alone say which rows failed; whether an answer did is in the records only.
-        seen = look_over(done.records() if profile or not as_json else ())
         if as_json:
             _print_array(done.summaries())
         else:
-            print_lines(replay_lines(done.replay, seen, _shown(data_dir)))
-    return int(done.replay.failed > 0 or seen.is_bad)
+            print_lines(replay_lines(done.replay, look_over(done.records()), _shown(data_dir)))
+    return int(done.replay.failed > 0 or done.replay.checks_failed > 0)
+
+
+def _check_output(output: Path, inputs: list[Path], store: Path) -> None:
+    """Refuses an output that cannot be written, or would take the place of something else."""
+    refuse_overwriting([output], inputs)
+    if output.is_dir():
+        raise usage_error("is_directory", f"-o {output}: expected a file, got a folder")
+    if output.resolve().is_relative_to(store.resolve()):
+        raise usage_error("would_overwrite", f"-o {output}: that folder holds the records themselves. Name another one")
+
+
+@contextmanager
+def _looking_back(data_dir: str) -> Iterator[Callable[[], Desk]]:
+    """Opens the desk when it is asked for; who only looks makes no folder."""
+    with ExitStack() as opened:
+
+        @cache
+        def desk() -> Desk:
+            if not has_store(Path(data_dir)):
+                message = f"there is no replay in {data_dir} yet. 'evalloom replay' makes one"
+                raise usage_error("replay_not_found", message)
+            return opened.enter_context(_desk(data_dir))
+
+        yield desk
 
 
 @contextmanager
@@ -155,29 +199,32 @@ def _shown(data_dir: str) -> str:
 
 
 @command.command("compare")
-@click.argument("a", default="previous")
+@click.argument("a", default="")
 @click.argument("b", default="latest")
 @_data_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every row that is not stable.")
 def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
     """Compare two replays row by row: stable, drift, new or gone.
 
-    A and B are replays, the beginnings of their ids, 'latest', 'previous', or files that -o wrote. Without them, the
-    last two are compared.
+    A and B are replays, the beginnings of their ids, 'latest', 'previous', or files that -o wrote. Without B it is the
+    latest, and without both the last two of the same rows are compared.
 
     Exit codes: 0 all rows are stable, 1 some are not, 2 wrong usage or nothing to compare.
     """
-    with _desk(data_dir) as desk:
-        sides = load_side(a, desk), load_side(b, desk)
+    with _looking_back(data_dir) as desk:
+        sides = load_sides(a, b, desk)
         pairs = compare_rows(*(side.summaries() for side in sides))
         rows = {word: [pair for pair in pairs if pair.status == word] for word in ("stable", "drift", "new", "gone")}
+        beside = compare_beside(*(side.outcomes() for side in sides))
         if as_json:
-            head = _comparison(*sides, rows, [])
+            head = joined(sides[0].name, sides[1].name, pairs, beside, [])
             _print_comparison(head, (_row(pair, *sides) for pair in pairs if pair.status != "stable"))
         else:
             shown = [_row(pair, *sides) for pair in rows["drift"][:ROWS_SHOWN]]
             new, gone = ([pair.row_index for pair in rows[word]] for word in ("new", "gone"))
-            print_lines(compared_lines(_comparison(*sides, rows, shown), new, gone, _shown(data_dir)))
+            result = joined(sides[0].name, sides[1].name, pairs, beside, shown)
+            what = sides[0].what, sides[1].what
+            print_lines(compared_lines(Compared(result, what, new, gone, beside, _shown(data_dir))))
     return int(len(rows["stable"]) < len(pairs))
 
 
@@ -185,10 +232,6 @@ def _row(pair: Pair, a: Side, b: Side) -> RowComparison:
     if pair.status != "drift":
         return compare_row(pair)
     return compare_row(pair, a.record(pair.row_index), b.record(pair.row_index))
-
-
-def _comparison(a: Side, b: Side, rows: dict[str, list[Pair]], shown: list[RowComparison]) -> ReplayComparison:
-    return ReplayComparison(a.name, b.name, **{word: len(found) for word, found in rows.items()}, rows=shown)
 
 
 def _print_comparison(head: ReplayComparison, rows: Iterable[RowComparison]) -> None:
@@ -204,8 +247,8 @@ def _print_comparison(head: ReplayComparison, rows: Iterable[RowComparison]) -> 
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_command(limit: int, data_dir: str, as_json: bool) -> int:
     """List the replays, newest first."""
-    with _desk(data_dir) as desk:
-        replays = desk.replays(limit=limit)
+    with _looking_back(data_dir) as desk:
+        replays = desk().replays(limit=limit) if has_store(Path(data_dir)) else []
         if as_json:
             _print_array(replays)
         else:
@@ -220,10 +263,10 @@ def list_command(limit: int, data_dir: str, as_json: bool) -> int:
 def show_command(run: str, data_dir: str, as_json: bool) -> int:
     """Show one run: how it was assembled, segment by segment, and where it failed.
 
-    RUN is the id of a run, or a row of the last replay ('latest-17') or of the one before ('previous-17').
+    RUN is the id of a run, or a row of a replay: 17 or 'latest-17' of the last one, 'previous-17' of the one before.
     """
-    with _desk(data_dir) as desk:
-        record = desk.run(_run_id(run, desk))
+    with _looking_back(data_dir) as desk:
+        record = desk().run(_run_id(run, desk()))
         if as_json:
             click.echo(msgspec.json.encode(record))
         else:
@@ -233,4 +276,7 @@ def show_command(run: str, data_dir: str, as_json: bool) -> int:
 
 def _run_id(run: str, desk: Desk) -> str:
     word, _, row = run.rpartition("-")
-    return f"{load_side(word, desk).name}-{row}" if word in ("latest", "previous") else run
+    if not row.isdecimal():
+        message = f"{run!r} is no run. Name its row, such as 17 or latest-17, or its id from 'evalloom replay list'"
+        raise usage_error("run_not_found", message)
+    return f"{find_replay(word or 'latest', desk)}-{row}"

@@ -9,7 +9,7 @@ from shlex import quote as quote_word
 
 from msgspec import Struct, field
 
-from evalloom.analyse.replay import ReplayComparison, RowComparison, SegmentChange
+from evalloom.analyse.replay import Beside, ReplayComparison, RowComparison, SegmentChange
 from evalloom.cli.run_text import Line, seconds, short, table_lines
 from evalloom.reports.lint import printable, tell
 from evalloom.targets.recipe_trace import Answered, Message, RunError, RunRecord, Segment
@@ -17,9 +17,7 @@ from evalloom.workbench.replay import ReplaySummary
 
 ROWS_SHOWN = 10
 """How many rows that drift are shown with their diff."""
-_FAILED_SHOWN = 20
-_ERRORS_SHOWN = 3
-"""Of one row: a variable that many nodes use fails at each of them."""
+_TROUBLES_SHOWN = 20
 _NAMES_SHOWN = 20
 _DIFF_SHOWN = 20
 _WIDTH = 200
@@ -29,12 +27,15 @@ _SEVERITY_STYLES = {"info": "dim", "warn": "yellow", "error": "red"}
 
 
 class Seen(Struct):
-    """What the records of a replay come to; only the first rows of each kind are kept."""
+    """What the records of a replay come to. Rows with the same trouble are told together."""
 
-    failed: list[RunRecord] = field(default_factory=list)
-    unmet: list[RunRecord] = field(default_factory=list)
+    failed: dict[str, list[int]] = field(default_factory=dict)
+    unmet: dict[str, list[int]] = field(default_factory=dict)
+    cut: list[int] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
+    to_see: str = ""
+    """The first run that is worth a look."""
 
     @property
     def is_bad(self) -> bool:
@@ -47,14 +48,16 @@ def look_over(records: Iterable[RunRecord]) -> Seen:
     seen = Seen()
     for record in records:
         seen.missing.update({name for segment in record.trace.segments for name in segment.missing_variables})
-        if record.status == "failed" and len(seen.failed) < _FAILED_SHOWN:
-            seen.failed.append(record)
-        model = record.trace.model
-        if model is None:
-            continue
-        seen.answers[model.status] += 1
-        if model.status in ("failed", "error") and len(seen.unmet) < _FAILED_SHOWN:
-            seen.unmet.append(record)
+        if record.trace.truncated:
+            seen.cut.append(record.row_index)
+        troubles = [(_told(error), seen.failed) for error in record.errors]
+        if model := record.trace.model:
+            # Without an answer there is none to count among those that came.
+            seen.answers["error" if model.error else f"{model.status}"] += 1
+            troubles += [(reason, seen.unmet) for reason in _reasons(model)]
+        for text, where in troubles:
+            where.setdefault(text, []).append(record.row_index)
+            seen.to_see = seen.to_see or record.run_id
     return seen
 
 
@@ -65,21 +68,22 @@ def replay_lines(replay: ReplaySummary, seen: Seen, data_dir: str) -> Iterator[L
     """Everything there is to say about a replay."""
     counts = f"{tell(replay.row_count, 'row')}, {replay.succeeded:,} succeeded, {replay.failed:,} failed"
     yield counts, "bold red" if replay.failed else "bold green"
-    for record in seen.failed:
-        yield from _failed_lines(record)
-    if replay.failed > len(seen.failed):
-        yield f"  … and {replay.failed - len(seen.failed):,} more that failed; --json has them", "dim"
+    yield from _trouble_lines(seen.failed)
     yield from _missing_lines(seen.missing)
+    if seen.cut:
+        rows = f"{tell(len(seen.cut), 'row')} ({_ranges(seen.cut)})"
+        yield f"Cut at 20,000 bytes: {rows}. A change behind the cut does not change the digest", "yellow"
     if replay.profile:
         yield from _answer_lines(replay.profile, seen)
     yield from _next_lines(replay, seen, data_dir)
 
 
-def _failed_lines(record: RunRecord) -> Iterator[Line]:
-    for error in record.errors[:_ERRORS_SHOWN]:
-        yield f"  row {record.row_index}: {short(_told(error), _WIDTH)}", "red"
-    if len(record.errors) > _ERRORS_SHOWN:
-        yield f"  row {record.row_index}: … and {len(record.errors) - _ERRORS_SHOWN:,} more errors", "dim"
+def _trouble_lines(troubles: dict[str, list[int]]) -> Iterator[Line]:
+    """Each trouble once, with the rows that have it."""
+    for text, rows in [*troubles.items()][:_TROUBLES_SHOWN]:
+        yield f"  row {_ranges(rows)}: {short(text, _WIDTH)}", "red"
+    if len(troubles) > _TROUBLES_SHOWN:
+        yield f"  … and {len(troubles) - _TROUBLES_SHOWN:,} other errors; -o FILE writes all of them", "dim"
 
 
 def _told(error: RunError) -> str:
@@ -102,33 +106,28 @@ def _missing_lines(missing: Counter[str]) -> Iterator[Line]:
 
 def _answer_lines(profile: str, seen: Seen) -> Iterator[Line]:
     counts = seen.answers
-    words = {"passed": "passed", "failed": "failed", "error": "ended in an error", "unscored": "unscored"}
-    told = ", ".join(
-        f"{counts[status]:,} {word}" for status, word in words.items() if counts[status] or status == "passed"
-    )
+    words = {"passed": "passed", "failed": "failed", "error": "error", "unscored": "unscored"}
+    told = [f"{counts[status]:,} {word}" for status, word in words.items() if counts[status] or status == "passed"]
     style = "bold red" if seen.is_bad else "bold green"
-    yield f"{printable(profile)} gave {tell(counts.total(), 'answer')}: {told}", style
-    for record in seen.unmet:
-        for reason in _reasons(record.trace.model):
-            yield f"  row {record.row_index}: {short(reason, _WIDTH)}", "red"
-    left = counts["failed"] + counts["error"] - len(seen.unmet)
-    if left > 0:
-        yield f"  … and {left:,} more", "dim"
+    yield f"{printable(profile)} was asked {tell(counts.total(), 'time')}: {', '.join(told)}", style
+    yield from _trouble_lines(seen.unmet)
 
 
-def _reasons(model: Answered | None) -> list[str]:
-    """What is wrong with an answer."""
-    if model is None or model.error:
-        return [model.error] if model else []
+def _reasons(model: Answered) -> list[str]:
+    """What is wrong with an answer, or with what is expected of it."""
+    if model.error:
+        return [model.error]
     return [f"{check.name}: {check.reason or check.status}" for check in model.checks if check.status != "passed"]
 
 
 def _next_lines(replay: ReplaySummary, seen: Seen, data_dir: str) -> Iterator[Line]:
     at = _at(data_dir)
+    if not replay.row_count:
+        yield f"Nothing is kept: the dataset has no row {replay.offset}", ""
+        return
     yield f"Kept as replay {printable(replay.replay_id)}", ""
-    to_see = [*seen.failed, *seen.unmet]
-    if to_see:
-        yield f"Next: evalloom replay show {printable(to_see[0].run_id)}{at}", ""
+    if seen.to_see:
+        yield f"Next: evalloom replay show {printable(seen.to_see)}{at}", ""
     else:
         yield f"Next: change the recipe, replay it, and see what drifts: evalloom replay compare{at}", ""
 
@@ -210,13 +209,28 @@ def _model_lines(model: Answered) -> Iterator[Line]:
 # -- a comparison -------------------------------------------------------------------------------------
 
 
-def compared_lines(compared: ReplayComparison, new: list[int], gone: list[int], data_dir: str = "") -> Iterator[Line]:
-    """The verdict, the rows of `compared` with what changed in them, then which rows only one of the sides has."""
+class Compared(Struct, frozen=True):
+    """Two replays, and what there is to tell of them beside the rows that drift."""
+
+    result: ReplayComparison
+    what: tuple[str, str]
+    """Which recipe and which rows, on each side."""
+    new: list[int]
+    gone: list[int]
+    beside: Beside
+    data_dir: str = ""
+
+
+def compared_lines(told: Compared) -> Iterator[Line]:
+    """The verdict, the rows with what changed in them, then which rows only one of the sides has."""
+    compared, new, gone = told.result, told.new, told.gone
     is_stable = not (compared.drift or new or gone)
     word, style = ("STABLE", "bold green") if is_stable else ("DRIFT", "bold red")
     counts = f"{compared.drift:,} drift, {compared.new:,} new, {compared.gone:,} gone"
     yield f"{word}: {tell(compared.stable, 'row')} stable, {counts}", style
     yield f"  {printable(compared.a)} → {printable(compared.b)}", "dim"
+    if told.what[0] != told.what[1]:
+        yield f"  not the same: {printable(told.what[0])} → {printable(told.what[1])}", "yellow"
     shown: dict[tuple[str, ...], int] = {}
     for row in compared.rows:
         changed = tuple(line for line in row.diff if line[0] in "+-")
@@ -226,10 +240,15 @@ def compared_lines(compared: ReplayComparison, new: list[int], gone: list[int], 
     for name, rows in (("new", new), ("gone", gone)):
         if rows:
             yield f"{name}: row {_ranges(rows)}", "yellow"
+    if told.beside.cut:
+        cut = _ranges(told.beside.cut)
+        yield f"stable as far as can be told: row {cut}, cut at 20,000 bytes on both sides", "yellow"
+    if told.beside.answers:
+        yield f"another answer: row {_ranges(told.beside.answers)}", "yellow"
     run = next((row.b for row in compared.rows if row.b), None)
     # A run out of a file need not be kept here.
     if run and not Path(compared.b).suffix:
-        yield f"Next: evalloom replay show {printable(run.run_id)}{_at(data_dir)}", ""
+        yield f"Next: evalloom replay show {printable(run.run_id)}{_at(told.data_dir)}", ""
 
 
 def _row_lines(row: RowComparison, as_in: int) -> Iterator[Line]:

@@ -93,6 +93,11 @@ class Dataset:
         return not self._is_dataset and isinstance(self.sample[0].get("test_points"), list)
 
     @property
+    def is_recipe(self) -> bool:
+        """Whether this is a context recipe and no dataset at all."""
+        return not self._is_dataset and _is_recipe(self.sample[0])
+
+    @property
     def is_scored_table(self) -> bool:
         """Whether there are rows of the table of prompt-eval, which has no inputs to run anything with."""
         return self.dialect is prompt_eval.DIALECT and any(map(prompt_eval.is_table_row, self.sample))
@@ -276,6 +281,11 @@ class Dataset:
 def _is_pipeline(document: Record) -> bool:
     steps = document.get("steps")
     return isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
+
+
+def _is_recipe(document: Record) -> bool:
+    state = document.get("state", document)
+    return isinstance(state, dict) and isinstance(state.get("nodes"), list)
 
 
 def _only_wraps(document: Record, dialect: Dialect) -> bool:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
 from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
@@ -112,6 +114,18 @@ def _meta(record: Record) -> Record:
     }
     meta = record.get("_meta")
     return {**found, **meta} if isinstance(meta, dict) else found
+
+
+def checks_of(record: Record) -> tuple[Check, ...]:
+    """The checks of a row under the names that `_expected` gives them; without those that cannot be read."""
+    expected = record.get("_expected")
+    found = expected.items() if isinstance(expected, dict) else ()
+    sound = [
+        (key, value)
+        for key, value in found
+        if key in _KINDS and not any(remark.severity == "error" for remark in _expected_findings(key, value))
+    ]
+    return tuple(msgspec.structs.replace(check, name=key) for key, value in sound for check in _checks({key: value}))
 
 
 def _checks(expected: Record) -> Iterator[Check]:

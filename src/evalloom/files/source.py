@@ -36,6 +36,8 @@ class Source(Struct, frozen=True):
     name: str
     path: Path | None = None
     encoding: str = ""
+    content: bytes | None = None
+    """What is in it, where it is no file but has arrived already."""
 
     @property
     def suffix(self) -> str:
@@ -96,6 +98,8 @@ def is_plain(source: Source) -> bool:
 
 def _open(source: Source) -> io.BufferedReader:
     try:
+        if source.content is not None:
+            return io.BufferedReader(cast(io.RawIOBase, io.BytesIO(source.content)), CHUNK)
         if source.path is None:
             # None where the program was started without one.
             if sys.stdin is None:

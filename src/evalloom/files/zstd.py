@@ -3,8 +3,8 @@
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdCompressor, ZstdFile, decompress
+    from compression.zstd import ZstdFile, compress, decompress
 else:
-    from backports.zstd import ZstdCompressor, ZstdFile, decompress
+    from backports.zstd import ZstdFile, compress, decompress
 
-__all__ = ["ZstdCompressor", "ZstdFile", "decompress"]
+__all__ = ["ZstdFile", "compress", "decompress"]

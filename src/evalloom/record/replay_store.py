@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ from evalloom.errors import EvalloomError
 from evalloom.files import zstd
 from evalloom.record.replay_writer import LoopWriter, Work, Writer, Written
 from evalloom.targets.recipe import Assembled, Part, trace_of
-from evalloom.targets.recipe_trace import RunRecord, RunSummary
+from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary
 
 FOLDER = "store"
 FILE = "replay.sqlite"
@@ -27,19 +28,25 @@ VERSION = 1
 WINDOW = 200
 """How many rows a window holds at most."""
 _BUSY_S = 30.0
+_RETRY_S = 0.02
+UNMET = ("failed", "error")
+"""What the checks of an answer come to where it is not as expected, or did not come."""
+_BLOCK_BYTES = 256_000
+_MOST_LOOKED_AT = 1_000
+_PAST_EVERYTHING = 2**62
 _encode = msgspec.json.Encoder().encode
 _SCHEMA = """
 CREATE TABLE projects (id TEXT PRIMARY KEY, name TEXT, state BLOB, digest TEXT, updated_at TEXT, number INTEGER);
 CREATE TABLE datasets (id TEXT PRIMARY KEY, name TEXT, row_count INTEGER, updated_at TEXT, number INTEGER);
 CREATE TABLE dataset_rows (dataset TEXT, number INTEGER, body BLOB, PRIMARY KEY (dataset, number)) WITHOUT ROWID;
 CREATE TABLE recipes (digest TEXT PRIMARY KEY, parts BLOB) WITHOUT ROWID;
-CREATE TABLE packs (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, summaries BLOB, body BLOB);
+CREATE TABLE packs (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, summaries BLOB, blocks BLOB, body BLOB);
 CREATE TABLE replays (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, dataset TEXT, project TEXT, created_at TEXT,
     profile TEXT);
 CREATE TABLE windows (
     replay INTEGER REFERENCES replays ON DELETE CASCADE, first_row INTEGER, row_count INTEGER, succeeded INTEGER,
-    created_at TEXT, recipe TEXT REFERENCES recipes, pack INTEGER REFERENCES packs,
+    met INTEGER, unmet INTEGER, created_at TEXT, recipe TEXT REFERENCES recipes, pack INTEGER REFERENCES packs,
     PRIMARY KEY (replay, first_row)) WITHOUT ROWID;
 CREATE INDEX replays_of_dataset ON replays (dataset, number);
 CREATE INDEX windows_of_pack ON windows (pack);
@@ -80,21 +87,41 @@ class ReplayCounts(NamedTuple):
 
     replay: Replay
     offset: int
-    row_count: int
-    succeeded: int
+    counts: Counts
+    number: int = 0
+    """Grows with every replay that is kept: a larger one is newer."""
 
     @property
     def end(self) -> int:
         """The row behind the last one."""
-        return self.offset + self.row_count
+        return self.offset + self.counts.rows
 
 
-class Outcome(NamedTuple):
-    """What a list says of a run, in the order in which a pack keeps it."""
+class Counts(NamedTuple):
+    """How many runs there are, how many succeeded, and how many answers were as expected and how many were not."""
 
-    status: Any
-    digest: str
-    missing: int
+    rows: int
+    succeeded: int
+    met: int
+    unmet: int
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Counts:
+        return cls(
+            len(outcomes),
+            sum(one.status == "succeeded" for one in outcomes),
+            sum(one.check == "passed" for one in outcomes),
+            sum(one.check in UNMET for one in outcomes),
+        )
+
+
+class Block(NamedTuple):
+    """Some rows of a pack, compressed by themselves, so that a run is read without all the others."""
+
+    first: int
+    rows: int
+    start: int
+    size: int
 
 
 class Pack(NamedTuple):
@@ -102,19 +129,32 @@ class Pack(NamedTuple):
 
     key: str
     outcomes: list[Outcome]
+    blocks: list[Block]
     body: bytes
 
     @classmethod
     def of(cls, key: str, made: Iterable[Assembled]) -> Pack:
         """The pack of assembled rows, which are taken one by one: together they may be large."""
-        packer = zstd.ZstdCompressor()
         outcomes: list[Outcome] = []
-        pieces = []
+        blocks: list[Block] = []
+        packed: list[bytes] = []
+        raw: list[bytes] = []
+
+        def close_block() -> None:
+            block = zstd.compress(b"[" + b",".join(raw) + b"]")
+            start = blocks[-1].start + blocks[-1].size if blocks else 0
+            blocks.append(Block(len(outcomes) - len(raw), len(raw), start, len(block)))
+            packed.append(block)
+            raw.clear()
+
         for one in made:
-            pieces.append(packer.compress((b"," if outcomes else b"[") + _encode(one)))
-            outcomes.append(Outcome(one.status, one.digest, one.missing))
-        pieces.append(packer.compress(b"]" if outcomes else b"[]"))
-        return cls(key, outcomes, b"".join(pieces) + packer.flush())
+            raw.append(_encode(one))
+            outcomes.append(outcome_of(one))
+            if sum(map(len, raw)) > _BLOCK_BYTES:
+                close_block()
+        if raw:
+            close_block()
+        return cls(key, outcomes, blocks, b"".join(packed))
 
 
 class Window(NamedTuple):
@@ -123,8 +163,7 @@ class Window(NamedTuple):
     first_row: int
     created_at: str
     recipe: str
-    row_count: int
-    succeeded: int
+    counts: Counts
     pack: int | Pack
 
 
@@ -137,6 +176,7 @@ class Kept(NamedTuple):
     created_at: str
     first_row: int
     row_count: int
+    succeeded: int
     pack: int
     recipe: str
 
@@ -148,6 +188,16 @@ class Chosen(NamedTuple):
     row_index: int | None = None
     status: str = ""
     project: str = ""
+    check: str = ""
+    """`passed` or `failed`: those whose answer was as expected, or was not."""
+
+    def means(self, outcome: Outcome) -> bool:
+        is_checked = outcome.check == "passed" if self.check == "passed" else outcome.check in UNMET
+        return self.status in ("", outcome.status) and (not self.check or is_checked)
+
+
+class DatasetGone(Exception):
+    """A dataset was removed while it was replayed, and its runs with it."""
 
 
 class PackGone(Exception):
@@ -162,7 +212,7 @@ class ReplayStore:
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._loop_writer: LoopWriter | None = None
-        self._unpacked: dict[int, list[msgspec.Raw]] = {}
+        self._unpacked: dict[tuple[int, Block], list[msgspec.Raw]] = {}
         self._parts: dict[str, list[Part]] = {}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,12 +298,10 @@ class ReplayStore:
         """Removes a dataset; its runs stay unless they are to go as well."""
 
         def work(connection: sqlite3.Connection) -> bool:
-            if not connection.execute("DELETE FROM datasets WHERE id = ?", (id,)).rowcount:
-                return False
+            is_found = connection.execute("DELETE FROM datasets WHERE id = ?", (id,)).rowcount > 0
             connection.execute("DELETE FROM dataset_rows WHERE dataset = ?", (id,))
-            if with_runs:
-                _forget_runs(connection, id)
-            return True
+            # Runs that outlived their dataset can still be removed.
+            return (with_runs and _forget_runs(connection, id)) or is_found
 
         return self._write(work)
 
@@ -264,10 +312,15 @@ class ReplayStore:
         row = self._one("SELECT id, summaries FROM packs WHERE key = ?", key)
         return (row[0], msgspec.json.decode(row[1], type=list[Outcome])) if row else None
 
-    def add_window(self, replay: Replay, window: Window, parts: Sequence[Part], is_first: bool) -> int:
-        """Keeps a window of a replay, and the replay itself with its first one; gives the id of its pack."""
+    def add_window(
+        self, replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, of_service: bool
+    ) -> int:
+        """Keeps a window of a replay, and the replay itself with its first one; gives the id of its pack.
+
+        The dataset of a service must be there; one of a file is not kept.
+        """
         try:
-            return self._write(_window_work(replay, window, parts, is_first))
+            return self._write(_window_work(replay, window, parts, is_first, of_service))
         except sqlite3.IntegrityError:
             raise PackGone(window.recipe) from None
 
@@ -276,13 +329,28 @@ class ReplayStore:
         if self._loop_writer is None:
             self._loop_writer = LoopWriter(self._connect(timeout_s=0.0), self._writer)
         try:
-            await self._loop_writer.submit(_window_work(replay, window, (), is_first=True))
+            await self._loop_writer.submit(_window_work(replay, window, (), is_first=True, of_service=True))
         except sqlite3.IntegrityError:
             raise PackGone(window.recipe) from None
 
-    def replays(self, dataset: str, limit: int, offset: int) -> list[ReplayCounts]:
-        """The replays of a dataset, newest first."""
-        return self._counted("r.dataset = ?", dataset, limit, offset)
+    def replays(self, dataset: str, limit: int, offset: int, before: int = _PAST_EVERYTHING) -> list[ReplayCounts]:
+        """The replays of a dataset that were kept before the one of a number, newest first."""
+        return self._counted("r.dataset = ?", dataset, limit, offset, before)
+
+    def last_two(self, dataset: str, a: str = "", b: str = "") -> tuple[str, str] | None:
+        """Two replays to compare, the earlier first: those that are named, else the newest and the one before it.
+
+        Whoever replays a large dataset in pieces wants the same piece of the time before.
+        """
+        if a and b:
+            return a, b
+        newer = self.replay(b) if b else next(iter(self.replays(dataset, 1, 0)), None)
+        if newer is None or newer.replay.id == a:
+            return None
+        before = self.replays(dataset, _MOST_LOOKED_AT, 0, newer.number)
+        same = [one for one in before if one.offset < newer.end and newer.offset < one.end]
+        older = a or next((one.replay.id for one in (*same, *before)), "")
+        return (older, newer.replay.id) if older else None
 
     def all_replays(self, limit: int, offset: int) -> list[ReplayCounts]:
         """The replays of all datasets, newest first."""
@@ -296,93 +364,90 @@ class ReplayStore:
     def replay(self, id: str) -> ReplayCounts | None:
         return next(iter(self._counted("r.id = ?", id, 1, 0)), None)
 
-    def _counted(self, where: str, value: str | None, limit: int, offset: int) -> list[ReplayCounts]:
+    def _counted(
+        self, where: str, value: str | None, limit: int, offset: int, before: int = _PAST_EVERYTHING
+    ) -> list[ReplayCounts]:
         query = (
             "SELECT r.id, r.dataset, r.project, r.created_at, r.profile, min(w.first_row), sum(w.row_count), "
-            f"sum(w.succeeded) FROM replays r JOIN windows w ON w.replay = r.number WHERE {where} "
-            "GROUP BY r.number ORDER BY r.number DESC LIMIT ? OFFSET ?"
+            "sum(w.succeeded), sum(w.met), sum(w.unmet), r.number FROM replays r JOIN windows w ON w.replay = r.number "
+            f"WHERE {where} AND r.number < ? GROUP BY r.number ORDER BY r.number DESC LIMIT ? OFFSET ?"
         )
-        return [ReplayCounts(Replay(*row[:5]), *row[5:]) for row in self._all(query, value, limit, offset)]
+        return [
+            ReplayCounts(Replay(*row[:5]), row[5], Counts(*row[6:10]), row[10])
+            for row in self._all(query, value, before, limit, offset)
+        ]
 
     def runs(self, chosen: Chosen, limit: int, offset: int) -> list[RunSummary]:
         """The runs of a dataset, newest first: of the last replay the last row."""
         found: list[RunSummary] = []
-        for replay, created_at, first_row, pack, count in self._windows(chosen):
-            # Without looking into a window it is known how many of its runs are meant.
-            if offset >= count:
-                offset -= count
+        for window, most in self._windows(chosen):
+            # A window all of whose runs are meant, or none, need not be looked into to be passed over.
+            if most is not None and offset >= most:
+                offset -= most
                 continue
-            meant = [
-                one
-                for one in self._summaries(replay, created_at, first_row, pack)
-                if chosen.status in ("", one.status) and chosen.row_index in (None, one.row_index)
-            ]
+            meant = list(self._chosen(window, chosen))
             found += meant[::-1][offset : offset + limit - len(found)]
-            offset = 0
+            offset = max(0, offset - len(meant))
             if len(found) == limit:
                 break
         return found
 
-    def _windows(self, chosen: Chosen) -> Iterator[tuple[str, str, int, int, int]]:
-        """The windows of a dataset, newest first, and how many of their runs are meant."""
-        query = (
-            "SELECT r.id, w.created_at, w.first_row, w.pack, w.row_count, w.succeeded "
-            "FROM replays r JOIN windows w ON w.replay = r.number WHERE r.dataset = ?"
-        )
-        values: list[Any] = [chosen.dataset]
+    def _windows(self, chosen: Chosen) -> Iterator[tuple[Kept, int | None]]:
+        """The windows of a dataset, newest first, and how many of their runs are meant where that is plain."""
+        query, values = f"{_KEPT} WHERE r.dataset = ?", [chosen.dataset]
         if chosen.project:
             query, values = f"{query} AND r.project = ?", [*values, chosen.project]
         if chosen.row_index is not None:
-            query = f"{query} AND w.first_row <= ? AND w.first_row + w.row_count > ?"
-            values += [chosen.row_index, chosen.row_index]
-        for id, created_at, first_row, pack, count, succeeded in self._each(
-            f"{query} ORDER BY r.number DESC, w.first_row DESC", *values
-        ):
-            if chosen.row_index is not None:
-                count = self._has_status(pack, chosen.row_index - first_row, chosen.status)
-            elif chosen.status:
-                count = succeeded if chosen.status == "succeeded" else count - succeeded
-            yield id, created_at, first_row, pack, count
+            index = chosen.row_index
+            query = f"{query} AND w.first_row <= {index:d} AND w.first_row + w.row_count > {index:d}"
+        for row in self._each(f"{query} ORDER BY r.number DESC, w.first_row DESC", *values):
+            yield Kept(*row), _plain_count(Kept(*row), chosen)
 
-    def _has_status(self, pack: int, at: int, status: str) -> int:
-        return int(not status or self._outcomes(pack)[at].status == status)
+    def _chosen(self, window: Kept, chosen: Chosen) -> Iterator[RunSummary]:
+        for row, outcome in enumerate(self._outcomes(window.pack), window.first_row):
+            if chosen.row_index in (None, row) and chosen.means(outcome):
+                yield _summary(window, row, outcome)
 
     def _outcomes(self, pack: int) -> list[Outcome]:
         row = self._one("SELECT summaries FROM packs WHERE id = ?", pack)
         return msgspec.json.decode(row[0], type=list[Outcome]) if row else []
 
-    def _summaries(self, replay: str, created_at: str, first_row: int, pack: int) -> list[RunSummary]:
-        return [
-            RunSummary(f"{replay}-{row}", created_at, row, outcome.status, outcome.digest, outcome.missing)
-            for row, outcome in enumerate(self._outcomes(pack), first_row)
-        ]
-
     def summaries(self, replay: str) -> Iterator[RunSummary]:
         """The runs of one replay, by row."""
-        query = (
-            "SELECT w.created_at, w.first_row, w.pack FROM replays r JOIN windows w ON w.replay = r.number "
-            "WHERE r.id = ? ORDER BY w.first_row"
-        )
-        for window in self._each(query, replay):
-            yield from self._summaries(replay, *window)
+        for window in self._windows_of(replay):
+            for row, outcome in enumerate(self._outcomes(window.pack), window.first_row):
+                yield _summary(window, row, outcome)
+
+    def outcomes(self, replay: str) -> dict[int, Outcome]:
+        """What the runs of one replay came to, by row."""
+        return {
+            row: outcome
+            for window in self._windows_of(replay)
+            for row, outcome in enumerate(self._outcomes(window.pack), window.first_row)
+        }
+
+    def _windows_of(self, replay: str) -> Iterator[Kept]:
+        return (Kept(*row) for row in self._each(f"{_KEPT} WHERE r.id = ? ORDER BY w.first_row", replay))
 
     def run(self, replay: str, row_index: int) -> RunRecord | None:
         """The whole record of one run."""
         where = "WHERE r.id = ? AND w.first_row <= ? AND w.first_row + w.row_count > ?"
         row = self._one(f"{_KEPT} {where}", replay, row_index, row_index)
-        return next(self._records(Kept(*row), [row_index])) if row else None
+        return next(self._records(Kept(*row), [row_index]), None) if row else None
 
     def records(self, replay: str) -> Iterator[RunRecord]:
         """The whole records of a replay, by row."""
-        for row in self._each(f"{_KEPT} WHERE r.id = ? ORDER BY w.first_row", replay):
-            kept = Kept(*row)
+        for kept in self._windows_of(replay):
             yield from self._records(kept, range(kept.first_row, kept.first_row + kept.row_count))
 
     def _records(self, kept: Kept, wanted: Iterable[int]) -> Iterator[RunRecord]:
-        """The records of some rows of a window."""
-        rows, parts = self._rows_of(kept.pack), self._parts_of(kept.recipe)
+        """The records of some rows of a window; none where somebody removed them meanwhile."""
+        parts = self._parts_of(kept.recipe)
         for row_index in wanted:
-            made = msgspec.json.decode(rows[row_index - kept.first_row], type=Assembled)
+            row = self._row(kept.pack, row_index - kept.first_row)
+            if row is None:
+                return
+            made = msgspec.json.decode(row, type=Assembled)
             run_id = f"{kept.replay}-{row_index}"
             trace = trace_of(parts, made, run_id, kept.created_at)
             yield RunRecord(
@@ -390,13 +455,22 @@ class ReplayStore:
                 *(made.status, made.digest, made.missing, trace, made.errors),
             )
 
-    def _rows_of(self, pack: int) -> list[msgspec.Raw]:
-        """The rows of a pack. The last ones are remembered: whoever looks at a run mostly looks at the next one too."""
-        if (found := self._unpacked.get(pack)) is None:
-            (body,) = self._one("SELECT body FROM packs WHERE id = ?", pack)
-            found = msgspec.json.decode(zstd.decompress(body), type=list[msgspec.Raw])
-            self._unpacked = {**dict(list(self._unpacked.items())[-1:]), pack: found}
-        return found
+    def _row(self, pack: int, at: int) -> msgspec.Raw | None:
+        """A row of a pack. The last blocks are remembered: who looks at a run mostly looks at the next one too."""
+        for (known, block), rows in self._unpacked.items():
+            if known == pack and block.first <= at < block.first + block.rows:
+                return rows[at - block.first]
+        found = self._one("SELECT blocks FROM packs WHERE id = ?", pack)
+        blocks = msgspec.json.decode(found[0], type=list[Block]) if found else []
+        for block in blocks:
+            if block.first <= at < block.first + block.rows:
+                query = "SELECT substr(body, ?, ?) FROM packs WHERE id = ?"
+                if (body := self._one(query, block.start + 1, block.size, pack)) is None:
+                    return None
+                rows = msgspec.json.decode(zstd.decompress(body[0]), type=list[msgspec.Raw])
+                self._unpacked = {**dict(list(self._unpacked.items())[-1:]), (pack, block): rows}
+                return rows[at - block.first]
+        return None
 
     def _parts_of(self, recipe: str) -> list[Part]:
         if (found := self._parts.get(recipe)) is None:
@@ -429,9 +503,10 @@ class ReplayStore:
 
     def _connect(self, timeout_s: float) -> sqlite3.Connection:
         made = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
-        # FULL: what was answered is on disk, also when the power goes.
-        made.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")
         self._open.append(made)
+        _switch_to_wal(made)
+        # FULL: what was answered is on disk, also when the power goes.
+        made.executescript("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")
         return made
 
     def _write(self, work: Work[Written]) -> Written:
@@ -440,9 +515,42 @@ class ReplayStore:
 
 
 _KEPT = (
-    "SELECT r.id, r.dataset, r.project, w.created_at, w.first_row, w.row_count, w.pack, w.recipe "
+    "SELECT r.id, r.dataset, r.project, w.created_at, w.first_row, w.row_count, w.succeeded, w.pack, w.recipe "
     "FROM replays r JOIN windows w ON w.replay = r.number"
 )
+
+
+def _summary(window: Kept, row: int, outcome: Outcome) -> RunSummary:
+    return RunSummary(f"{window.replay}-{row}", window.created_at, row, outcome.status, outcome.digest, outcome.missing)
+
+
+def _plain_count(window: Kept, chosen: Chosen) -> int | None:
+    """How many runs of a window are meant, where its counts tell."""
+    if chosen.row_index is not None or chosen.check:
+        return None
+    if chosen.status:
+        return window.succeeded if chosen.status == "succeeded" else window.row_count - window.succeeded
+    return window.row_count
+
+
+def outcome_of(made: Assembled) -> Outcome:
+    """What an assembled row came to, in short."""
+    model = made.model
+    asked = (model.status, model.answer_digest) if model else ("", "")
+    return Outcome(made.status, made.digest, made.missing, made.truncated, *asked)
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Turns on the log of changes. SQLite does not wait here by itself where another process does the same."""
+    until = monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if monotonic() > until:
+                raise
+            sleep(_RETRY_S)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -457,7 +565,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _window_work(replay: Replay, window: Window, parts: Sequence[Part], is_first: bool) -> Work[int]:
+def _window_work(replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, of_service: bool) -> Work[int]:
     """What keeps a window, and gives the id of its pack."""
 
     def work(connection: sqlite3.Connection) -> int:
@@ -465,17 +573,18 @@ def _window_work(replay: Replay, window: Window, parts: Sequence[Part], is_first
             connection.execute(
                 "INSERT INTO replays (id, dataset, project, created_at, profile) VALUES (?, ?, ?, ?, ?)", replay
             )
+        if of_service and not connection.execute("SELECT 1 FROM datasets WHERE id = ?", (replay.dataset,)).fetchone():
+            raise DatasetGone(replay.dataset)
         pack = window.pack
         if isinstance(pack, Pack):
             _keep_recipe(connection, window.recipe, parts)
             pack = _keep_pack(connection, pack)
-        connection.execute(
-            "INSERT INTO windows SELECT number, ?, ?, ?, ?, ?, ? FROM replays WHERE id = ?",
-            (
-                *(window.first_row, window.row_count, window.succeeded),
-                *(window.created_at, window.recipe, pack, replay.id),
-            ),
+        kept = connection.execute(
+            "INSERT INTO windows SELECT number, ?, ?, ?, ?, ?, ?, ?, ? FROM replays WHERE id = ?",
+            (window.first_row, *window.counts, window.created_at, window.recipe, pack, replay.id),
         )
+        if kept.rowcount != 1:
+            raise DatasetGone(replay.dataset)
         return pack
 
     return work
@@ -489,18 +598,21 @@ def _keep_pack(connection: sqlite3.Connection, pack: Pack) -> int:
     """The id of a pack; another process may have kept the same one meanwhile."""
     summaries = msgspec.json.encode(pack.outcomes)
     kept = connection.execute(
-        "INSERT INTO packs (key, summaries, body) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING RETURNING id",
-        (pack.key or None, summaries, pack.body),
+        "INSERT INTO packs (key, summaries, blocks, body) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (key) DO NOTHING RETURNING id",
+        (pack.key or None, summaries, msgspec.json.encode(pack.blocks), pack.body),
     ).fetchone()
     found = kept or connection.execute("SELECT id FROM packs WHERE key = ?", (pack.key,)).fetchone()
     id: int = found[0]
     return id
 
 
-def _forget_runs(connection: sqlite3.Connection, dataset: str) -> None:
-    """Removes the runs of a dataset, and the packs that no other run needs."""
+def _forget_runs(connection: sqlite3.Connection, dataset: str) -> bool:
+    """Removes the runs of a dataset, and the packs that no other run needs; says whether there were some."""
     packs = connection.execute(
         "SELECT DISTINCT w.pack FROM replays r JOIN windows w ON w.replay = r.number WHERE r.dataset = ?", (dataset,)
     ).fetchall()
     connection.execute("DELETE FROM replays WHERE dataset = ?", (dataset,))
-    connection.executemany("DELETE FROM packs WHERE id = ? AND id NOT IN (SELECT pack FROM windows)", packs)
+    unused = "DELETE FROM packs WHERE id = ? AND NOT EXISTS (SELECT 1 FROM windows WHERE pack = packs.id)"
+    connection.executemany(unused, packs)
+    return bool(packs)

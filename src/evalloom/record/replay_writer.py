@@ -113,7 +113,7 @@ class LoopWriter:
         waiting, self._waiting = self._waiting, []
         try:
             results = transact(self._connection, [work for work, _ in waiting])
-        except sqlite3.Error:
+        except Exception:  # the thread tells whoever it belongs to
             for work, done in waiting:
                 self._leave_to_thread(work, done)
             return

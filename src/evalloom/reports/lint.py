@@ -12,7 +12,8 @@ from evalloom.model import Checked, Finding, Severity
 
 PIPELINE_FILE = "a pipeline"
 PLAN_FILE = "a test plan"
-NOT_CASES = (PIPELINE_FILE, PLAN_FILE)
+RECIPE_FILE = "a context recipe"
+NOT_CASES = (PIPELINE_FILE, PLAN_FILE, RECIPE_FILE)
 """What stands in the place of a dialect where a file is no dataset but something else that is checked."""
 LABELS: dict[Severity, str] = {"error": "FAIL", "warning": "WARN", "info": "INFO"}
 LEVELS = {"PASS": 0, "INFO": 1, "WARN": 2, "FAIL": 3, "ERROR": 4}

@@ -27,6 +27,7 @@ RESOLVERS: dict[str, Resolver] = {
     "https": read_url,
 }
 """Who reads for each scheme."""
+_LONGEST_RESOLVER = 4_096
 _LONGEST_MESSAGE = 500
 _LONGEST_TARGET = 80
 
@@ -37,6 +38,10 @@ def resolve(resolver: str, value: str, reach: Reach) -> Resolution:
     scheme, separator, target = _encodable(resolver).strip().partition("://")
     call = Call(scheme.lower(), target, _encodable(value), reach, started + reach.timeout_s)
     try:
+        if len(resolver) > _LONGEST_RESOLVER:
+            # Paths and host names take time that grows with the square of their length.
+            message = f"expected a resolver of at most {_LONGEST_RESOLVER:,} characters, got {len(resolver):,}"
+            raise CallError("connect_failed", message)
         text = _resolver(call.scheme, is_url=bool(separator))(call)
         # Hidden before it is cut, since half a secret would no longer be known as one.
         text, is_cut = clamp(reach.hide(_encodable(text)))

@@ -101,6 +101,8 @@ class App:
         """What a client is told of what went wrong; what is no fault of the client is told on stderr too."""
         if isinstance(fault, Fault):
             return fault
+        if isinstance(fault, RecursionError):
+            return Fault("validation_failed", "body: expected at most a few hundred levels, got more")
         is_ours = not isinstance(fault, EvalloomError)
         print(self._hide("".join(format_exception(fault)) if is_ours else str(fault)), file=sys.stderr, flush=True)
         if is_ours:

@@ -21,7 +21,7 @@ from evalloom.server.reading import Parameter, rows_of
 from evalloom.server.schemas import ANY_NUMBER, NAME, Health, ReplayDone, list_of, ref
 from evalloom.settings import Settings
 from evalloom.workbench.replay import Desk
-from evalloom.workbench.replay_bodies import MOST_IN_LIST, MOST_ROWS, Fault, refuse
+from evalloom.workbench.replay_bodies import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, Fault, refuse
 
 UPLOADS = {"application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "text/csv": ".csv"}
 """What a dataset may be uploaded as, and the file that it then is."""
@@ -138,6 +138,7 @@ def _list_runs(call: Call) -> Response:
             call.ids["datasetId"],
             row_index=asked["rowIndex"],
             status=asked["status"] or "",
+            check=asked["check"] or "",
             project_id=asked["projectId"] or "",
             limit=asked["limit"],
             offset=asked["offset"],
@@ -236,7 +237,11 @@ _OFFSET = Parameter("offset", _whole(0, ANY_NUMBER, default=0), "How many to lea
 _PAGE = (_LIMIT, _OFFSET)
 _ROW_INDEX = Parameter("rowIndex", _whole(0, ANY_NUMBER), "Only the runs of this row, counted from 0.")
 _STATUS = Parameter("status", {"type": "string", "enum": ["succeeded", "failed"]}, "Only the runs with this status.")
-_PROJECT = Parameter("projectId", {"type": "string"}, "Only the runs of this project.")
+_NAMED: Record = {"type": "string", "pattern": r"\S", "maxLength": LONGEST_NAME}
+_PROJECT = Parameter("projectId", _NAMED, "Only the runs of this project.")
+_CHECK = Parameter(
+    "check", {"type": "string", "enum": ["passed", "failed"]}, "Only the runs whose answer is as expected, or is not."
+)
 _STREAM = Parameter(
     "stream",
     {"type": "boolean", "default": False},
@@ -247,8 +252,8 @@ _WITH_RUNS = Parameter("withRuns", {"type": "boolean", "default": False}, "Its r
 _NAME = Parameter("name", {**NAME, "default": "upload"}, "The name of an uploaded file.")
 _CHANGES = {"type": "string", "enum": ["stable", "drift", "new", "gone"]}
 _COMPARED = (
-    Parameter("a", {"type": "string"}, "The earlier replay; the last but one by default."),
-    Parameter("b", {"type": "string"}, "The later replay; the last by default."),
+    Parameter("a", _NAMED, "The earlier replay; the last but one by default."),
+    Parameter("b", _NAMED, "The later replay; the last by default."),
     Parameter("status", _CHANGES, "Only the rows of which this is true."),
     *_PAGE,
 )
@@ -399,7 +404,7 @@ ENDPOINTS = (
         "List the runs of a dataset, the newest first.",
         _list_runs,
         _gives("The runs.", list_of("RunSummary")),
-        (_ROW_INDEX, _STATUS, _PROJECT, *_PAGE),
+        (_ROW_INDEX, _STATUS, _PROJECT, _CHECK, *_PAGE),
     ),
     Endpoint(
         "GET",

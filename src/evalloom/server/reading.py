@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -13,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
-from evalloom.files.read import RowReader
+from evalloom.dialects.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import Source
 from evalloom.model import Record, quote
@@ -27,7 +25,7 @@ _MOST_FIELDS = 100
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FORM = "application/x-www-form-urlencoded"
 _OF_BROWSERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,1000}")
 _CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 _decode = msgspec.json.Decoder().decode
 
@@ -48,7 +46,7 @@ class Parameter(Struct, frozen=True):
 def query_of(sent: bytes, known: Iterable[Parameter]) -> Record:
     """The parameters of an endpoint as values; those that were not sent have their default."""
     values = {parameter.name: parameter.schema.get("default") for parameter in known}
-    if not sent:
+    if not sent or not values:
         return values
     try:
         fields = parse_qsl(sent.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
@@ -147,7 +145,8 @@ def json_of(body: bytes) -> Any:
         message = "it is not UTF-8"
     except RecursionError:
         message = "it is nested too deeply"
-    raise Fault("validation_failed", f"body: expected JSON, got something else: {message}")
+    hint = ". For rows, name the Content-Type: application/x-ndjson or text/csv" if b"\n" in body.strip() else ""
+    raise Fault("validation_failed", f"body: expected JSON, got something else: {message}{hint}")
 
 
 def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
@@ -157,18 +156,19 @@ def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
         raise Fault("validation_failed", "body: expected text, got a packed file. Unpack it first")
     rows: list[Any] = []
     faults: list[tuple[str, str]] = []
-    with TemporaryDirectory(prefix="evalloom-upload-") as folder:
-        path = Path(folder) / f"upload{suffix}"
-        path.write_bytes(body)
-        for item in RowReader(Source(path.name, path, charset)):
-            if isinstance(item, Row):
-                rows.append(item.value)
-            elif item.severity == "error":
-                # What is a flag on the command line is a parameter of the Content-Type here.
-                message = item.message.replace("--encoding", "charset")
-                faults.append((f"line {item.place.line}" if item.place.line else "body", message))
-            if len(rows) > MOST_ROWS or len(faults) >= _MOST_FAULTS:
-                break
+    # As the command line reads it, so that the same file gives the same rows.
+    for item in Dataset(Source(f"upload{suffix}", None, charset, body), "replay"):
+        if isinstance(item, Row):
+            rows.append(item.value)
+        elif item.code == "row_invalid":
+            message = f"line {item.place.line}: {item.message}"
+            raise Fault("row_invalid", message, index=len(rows))
+        elif item.severity == "error":
+            # What is a flag on the command line is a parameter of the Content-Type here.
+            message = item.message.replace("--encoding", "charset")
+            faults.append((f"line {item.place.line}" if item.place.line else "body", message))
+        if len(rows) > MOST_ROWS or len(faults) >= _MOST_FAULTS:
+            break
     if faults:
         raise refuse(faults)
     return rows

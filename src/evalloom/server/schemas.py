@@ -74,7 +74,19 @@ def _event(name: str, schema: Record) -> Record:
 
 WRITTEN: dict[str, Record] = {
     "Error": _object(
-        {"error": {"type": "string", "description": "A stable code."}, "message": _TEXT}, ["error", "message"]
+        {
+            "error": {"type": "string", "description": "A stable code."},
+            "message": _TEXT,
+            "index": {"type": "integer", "description": "The row that is no object."},
+            "limit": {"type": "integer", "description": "What is allowed at most."},
+            "nodeIds": {"type": "array", "items": _TEXT, "description": "The nodes of a cycle."},
+            "faults": {
+                "type": "array",
+                "items": _object({"path": _TEXT, "message": _TEXT}, ["path", "message"]),
+                "description": "Everything that is wrong with the body.",
+            },
+        },
+        ["error", "message"],
     ),
     "Node": _object(
         {

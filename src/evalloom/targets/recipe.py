@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from binascii import b2a_base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -36,8 +37,7 @@ MOST = {"nodes": 1_000, "edges": 100_000, "variables": 20_000}
 """How much of each a recipe may have."""
 MOST_PLACEHOLDERS = 100_000
 """How many names the templates of a recipe may have, each counted once for every node."""
-_MOST_RENDERED = 1_000_000
-"""How many characters the segments of one run may have together: a thousand full ones, in many rows, are gigabytes."""
+_FEW_PIECES = 64
 _MOST_MESSAGES = 1_000
 """How many variables a trace tells of one by one; ten thousand in each of many rows would be gigabytes."""
 # Everything up to the next brace: one pass, whatever stands between.
@@ -162,6 +162,10 @@ class _Node:
                 is_missing = True
             else:
                 pieces[at] = value
+        if len(pieces) > _FEW_PIECES:
+            # The rest would be cut off anyway, and a hundred thousand full values are gigabytes.
+            lengths = accumulate(map(len, pieces))
+            pieces = pieces[: next((at for at, length in enumerate(lengths, 1) if length > MOST_BYTES), None)]
         return "".join(pieces), is_missing
 
 
@@ -198,7 +202,8 @@ class Recipe:
         values, messages, errors = self._fill(given, resolved)
         segments, bodies, missing = self._render(values, errors)
         if missing:
-            messages = messages + [_missing(name, self._users[name]) for name in sorted(missing)[:_MOST_MESSAGES]]
+            told = [_missing(name, self._users[name]) for name in sorted(missing)[:_MOST_MESSAGES]]
+            messages = self._shortened(messages + told, len(missing) - len(told))
         text, is_cut = _text_of(bodies)
         return Assembled(
             "failed" if errors else "succeeded",
@@ -235,9 +240,9 @@ class Recipe:
             if len(value) > _SURELY_SHORT:
                 value, is_cut = clamp(value)
             values[name] = value
-            if name in self._users and name not in self._by_name and len(own) < _MOST_MESSAGES:
+            if name not in self._by_name:
                 own.append(_told(name, name, "static", "row", value, is_cut))
-        return values, _shortened(messages + own), errors
+        return values, self._shortened(messages + own), errors
 
     def _tell(
         self, given: dict[str, str], resolved: Mapping[str, Resolution], values: dict[str, str]
@@ -254,7 +259,8 @@ class Recipe:
             elif (found := resolved[name]).error_code:
                 nodes = self._users[name]
                 messages.append(_unresolved(variable, found, nodes))
-                errors += [RunError(found.message, found.error_code, variable.id, node) for node in nodes]
+                message = f"{name}: {found.message}"
+                errors += [RunError(message, found.error_code, variable.id, node) for node in nodes]
             else:
                 values[name] = found.value
                 told = (found.value, found.truncated, found.duration_ms)
@@ -265,15 +271,11 @@ class Recipe:
         """Each segment, its part of the text, and the names that nothing has a value for."""
         segments, bodies = [], []
         missing: set[str] = set()
-        left = _MOST_RENDERED
         for node in self._nodes:
             text, has_gaps = node.render(values)
             is_cut = False
             if len(text) > _SURELY_SHORT:
                 text, is_cut = clamp(text)
-            left -= len(text)
-            if left < 0:
-                text, is_cut = "", True
             if not has_gaps:
                 segments.append(Rendered(text, _NONE, _NONE, is_cut) if is_cut else Rendered(text))
             else:
@@ -295,6 +297,22 @@ class Recipe:
         if broken:
             names = [name for name in names if name not in self.dynamic]
         return names, messages + [_missing(name, [node_id]) for name in names[:_MOST_MESSAGES]]
+
+    def _shortened(self, messages: list[Message], left: int = 0) -> list[Message]:
+        """The messages, but no more than anybody reads: faults first, then variables that a template uses.
+
+        `left` is how many have been left out already.
+        """
+        if len(messages) <= _MOST_MESSAGES:
+            return messages
+        order = [
+            0 if one.severity == "error" else 1 if one.details.get("variableName") in self._users else 2
+            for one in messages
+        ]
+        kept = sorted(range(len(messages)), key=order.__getitem__)[: _MOST_MESSAGES - 1]
+        left += len(messages) - len(kept)
+        last = Message("info", "messages_left_out", f"{left:,} more messages are left out")
+        return [*(messages[at] for at in sorted(kept)), last]
 
     def _tell_fixed(self, variable: Variable) -> Message:
         """What there is to tell of a variable that no row gives."""
@@ -329,21 +347,13 @@ def _told(id: str, name: str, type: str, source: str, value: str, is_cut: bool, 
 
 def _unresolved(variable: Variable, found: Resolution, nodes: list[str]) -> Message:
     details = _details(variable.id, variable.name, "dynamic", 0, False, found.duration_ms)
-    return Message("error", found.error_code, found.message, {**details, "nodeIds": nodes})
+    message = f"{variable.name}: {found.message}"
+    return Message("error", found.error_code, message, {**details, "nodeIds": nodes})
 
 
 def _missing(name: str, nodes: list[str]) -> Message:
     message = f"{{{{{name}}}}}: no variable has this name, so it stays as it is written"
     return Message("warn", "missing_variable", message, {"variableName": name, "nodeIds": nodes})
-
-
-def _shortened(messages: list[Message]) -> list[Message]:
-    """The messages, but no more than anybody reads: errors first, and how many are left out."""
-    if len(messages) <= _MOST_MESSAGES:
-        return messages
-    kept = sorted(messages, key=lambda one: one.severity == "info")[: _MOST_MESSAGES - 1]
-    left = len(messages) - len(kept)
-    return [*kept, Message("info", "messages_left_out", f"{left} more variables are not told of one by one")]
 
 
 def failed_row(message: str) -> Assembled:
@@ -475,6 +485,27 @@ def _refuse_twice(found: list[str], where: str, name: str, faults: list[tuple[st
 
 def _got(value: object) -> str:
     return quote(value) if isinstance(value, str) else type_name(value)
+
+
+def doubts(state: Any) -> Iterator[tuple[str, str]]:
+    """What may be a slip of the pen in a state that can be read: unknown fields are kept, and so go unnoticed."""
+    nodes, ids = state["nodes"], {node["id"] for node in state["nodes"]}
+    if not nodes:
+        yield "state.nodes", "there is no node, so every context is empty"
+    for at, node in enumerate(nodes):
+        where, data = f"state.nodes[{at}].data", node["data"]
+        if "content" not in data:
+            yield where, f"there is no content, so the segment is empty{did_you_mean('content', data)}"
+        type = data.get("type", "")
+        if type not in KINDS and (hint := did_you_mean(type, KINDS, 0.8)):
+            yield f"{where}.type", f"{quote(type)} is no known type, so the segment is plain text{hint}"
+    for at, edge in enumerate(state.get("edges", [])):
+        for end in ("source", "target"):
+            if edge[end] not in ids:
+                yield f"state.edges[{at}].{end}", f"there is no node {quote(edge[end])}, so the edge has no effect"
+    for at, variable in enumerate(state.get("variables", [])):
+        if variable.get("resolver") and variable.get("type", "static") == "static":
+            yield f"state.variables[{at}]", "a static variable has no use for a resolver. Did you mean type dynamic?"
 
 
 # -- order --------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Names are camelCase where they are written, and only there.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -51,6 +51,8 @@ class Answered(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
     """What a model was sent and said, where a replay asks one (REPLAY-17)."""
 
     profile: str
+    status: str
+    """What the checks came to: passed, failed, error, or unscored where nothing is expected."""
     messages: list[Record]
     answer: str = ""
     answer_digest: str = ""
@@ -58,8 +60,6 @@ class Answered(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
     error: str = ""
     duration_ms: float = 0.0
     usage: Record = {}
-    status: str = "unscored"
-    """What the checks came to: passed, failed, error, or unscored where there is none."""
     checks: list[CheckResult] = []
 
 
@@ -83,6 +83,17 @@ class RunError(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
     error_code: str = ""
     variable_id: str = ""
     node_id: str = ""
+
+
+class Outcome(NamedTuple):
+    """What a run came to, as short as it can be said; `check` and `answer` where a model was asked."""
+
+    status: RunStatus
+    digest: str
+    missing: int
+    is_cut: bool = False
+    check: str = ""
+    answer: str = ""
 
 
 class RunSummary(Struct, frozen=True, rename="camel", gc=False):

@@ -22,7 +22,7 @@ from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
 from evalloom.model import Checked, Finding, Origin
-from evalloom.reports.lint import PIPELINE_FILE, PLAN_FILE, LintReport
+from evalloom.reports.lint import PIPELINE_FILE, PLAN_FILE, RECIPE_FILE, LintReport
 from evalloom.validate import validate
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
@@ -129,6 +129,8 @@ def _lint_one(source: Source, options: LintOptions) -> Checked:
         return _lint_pipeline(source.name, source.path)
     if dataset.is_plan and source.path is not None:
         return _lint_plan(source.name, source.path)
+    if dataset.is_recipe and source.path is not None:
+        return _lint_recipe(source.name, source.path)
     rules = options.rules
     is_open = dataset.dialect.name == "hop" and rules.contract is None and not rules.has_no_contract
     if is_open and (metainfo := _metainfo_beside(source)):
@@ -146,6 +148,14 @@ def _lint_pipeline(name: str, path: Path) -> Checked:
 def _lint_plan(name: str, path: Path) -> Checked:
     """What is wrong with a test plan of prompt-eval."""
     return _checked(name, path, PLAN_FILE, "it has test points", read_plan(path)[1])
+
+
+def _lint_recipe(name: str, path: Path) -> Checked:
+    """What is wrong with a context recipe."""
+    # Deferred: few files are recipes.
+    from evalloom.workbench.recipe_files import RecipeFile
+
+    return _checked(name, path, RECIPE_FILE, "it has nodes", RecipeFile(path).findings())
 
 
 def _checked(name: str, path: Path, kind: str, why: str, findings: Iterable[Finding]) -> Checked:

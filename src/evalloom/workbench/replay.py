@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -28,18 +28,22 @@ from evalloom.analyse.replay import (
     ReplayComparison,
     RowComparison,
     RunComparison,
+    compare_beside,
     compare_row,
     compare_rows,
     compare_runs,
+    joined,
 )
 from evalloom.errors import EvalloomError
 from evalloom.llms import LlmOptions
 from evalloom.model import Record
 from evalloom.record.replay_store import (
+    FILE,
     FOLDER,
     WINDOW,
     Chosen,
-    Outcome,
+    Counts,
+    DatasetGone,
     Pack,
     PackGone,
     Replay,
@@ -54,7 +58,7 @@ from evalloom.settings import Settings
 from evalloom.settings.keys import Redactor
 from evalloom.targets import recipe as recipes
 from evalloom.targets.recipe import Assembled, Recipe, RecipeFault, trace_of
-from evalloom.targets.recipe_trace import RunRecord, RunSummary, Trace
+from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary, Trace
 from evalloom.workbench.replay_bodies import (
     Fault,
     ReplayAsked,
@@ -73,8 +77,11 @@ _FORMAT = "1"
 """Changes when the same recipe and row would come to something else; what was made before is then not used again."""
 _MOST_RECIPES, _MOST_PACKS = 16, 256
 """How many are remembered; a recipe may have megabytes."""
-_MOST_LOOKED_AT = 1_000
+ASKED_WINDOW = 32
+"""How many rows are kept together where a model is asked: what it said is paid for, and lost until it is kept."""
 _THREADS = 8
+_MOST_TIMEOUTS = 6
+"""How many time-outs of one resolver all those of a replay may take together."""
 
 _NO_SETTINGS = Settings()
 
@@ -119,14 +126,16 @@ class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
     succeeded: int
     failed: int
     profile: str = ""
+    checks_passed: int = 0
+    checks_failed: int = 0
+    """Rows whose answer was as `_expected` says, and whose was not; where a model was asked."""
 
 
 class _Known(NamedTuple):
     """A pack that is kept already, and the summaries of its runs but for what differs between replays."""
 
     pack: int
-    succeeded: int
-    row_count: int
+    counts: Counts
     pieces: list[bytes]
     """Of the summaries as JSON: every fourth one waits for the replay's id, and every fourth for the time."""
 
@@ -264,7 +273,7 @@ class Desk:
             windows = await self._replay_again(dataset_id, asked)
             if not windows:
                 windows = await self._aside(self._replay_at_once, dataset_id, asked)
-        return windows[0] if windows else ("", b"[]")
+        return windows[0][0] if windows else "", b"[%s]" % b",".join(summaries[1:-1] for _, summaries in windows)
 
     async def _replay_again(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
         """A replay that was made before, of the same rows through the same recipe; none where it was not.
@@ -348,13 +357,23 @@ class Desk:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
 
     def resolve_all(self, recipe: Recipe, names: Sequence[str]) -> dict[str, Resolution]:
-        """The values of dynamic variables, several at a time."""
-        variables = [recipe.dynamic[name] for name in names]
-        if not variables:
+        """The values of dynamic variables: several at a time, equal ones once, all of them within a limit."""
+        sources = {name: (recipe.dynamic[name].resolver, recipe.dynamic[name].value) for name in names}
+        until = monotonic() + _MOST_TIMEOUTS * self._reach.timeout_s
+
+        def read(source: tuple[str, str]) -> Resolution:
+            left = until - monotonic()
+            if left <= 0:
+                return Resolution(error_code="timeout", message="the variables before it took all the time there is")
+            reach = msgspec.structs.replace(self._reach, timeout_s=min(left, self._reach.timeout_s))
+            return resolve(*source, reach)
+
+        if not sources:
             return {}
-        with ThreadPoolExecutor(min(_THREADS, len(variables))) as pool:
-            found = pool.map(lambda one: resolve(one.resolver, one.value, self._reach), variables)
-            return dict(zip(names, found, strict=True))
+        different = list(dict.fromkeys(sources.values()))
+        with ThreadPoolExecutor(min(_THREADS, len(different))) as pool:
+            found = dict(zip(different, pool.map(read, different), strict=True))
+        return {name: found[source] for name, source in sources.items()}
 
     # -- looking back ---------------------------------------------------------------------------------
 
@@ -372,6 +391,7 @@ class Desk:
         row_index: int | None = None,
         status: str = "",
         project_id: str = "",
+        check: str = "",
         limit: int = 100,
         offset: int = 0,
     ) -> list[RunSummary]:
@@ -379,12 +399,14 @@ class Desk:
         limit, offset = page(limit, offset)
         if status not in ("", "succeeded", "failed"):
             raise refuse([("status", f"expected succeeded or failed, got {status!r}")])
+        if check not in ("", "passed", "failed"):
+            raise refuse([("check", f"expected passed or failed, got {check!r}")])
         if row_index is not None and row_index < 0:
             raise refuse([("rowIndex", f"expected 0 or more, got {row_index}")])
         found = self._dataset(dataset_id)
         if row_index is not None and row_index >= found.row_count:
             return []
-        return self.store.runs(Chosen(dataset_id, row_index, status, project_id), limit, offset)
+        return self.store.runs(Chosen(dataset_id, row_index, status, project_id, check), limit, offset)
 
     def run(self, run_id: str) -> RunRecord:
         """The whole record of a run."""
@@ -410,9 +432,10 @@ class Desk:
         self._dataset(dataset_id)
         older, newer = self._two_replays(dataset_id, a, b)
         found = compare_rows(self.store.summaries(older), self.store.summaries(newer))
-        counts = {word: sum(one.status == word for one in found) for word in ("stable", "drift", "new", "gone")}
+        beside = compare_beside(self.store.outcomes(older), self.store.outcomes(newer))
         meant = [one for one in found if status in ("", one.status)][offset : offset + limit]
-        return ReplayComparison(older, newer, **counts, rows=[self._with_diff(one) for one in meant])
+        rows = [self._with_diff(one) for one in meant]
+        return joined(older, newer, found, beside, rows)
 
     def _with_diff(self, pair: Pair) -> RowComparison:
         if pair.status != "drift" or pair.a is None or pair.b is None:
@@ -424,26 +447,19 @@ class Desk:
             found = self.store.replay(checked_id(id, "replay"))
             if found is None or found.replay.dataset != dataset_id:
                 raise not_found("replay", id)
-        last = self.store.replays(dataset_id, _MOST_LOOKED_AT, 0)
-        newer = next((one for one in last if one.replay.id != a), None) if not b else self.store.replay(b)
-        if newer is not None and not a:
-            before = [one for one in last if one.replay.id < newer.replay.id]
-            # Whoever replays a large dataset in pieces wants the same piece of the time before.
-            same = (one for one in before if one.offset < newer.end and newer.offset < one.end)
-            a = next((one.replay.id for one in (*same, *before)), "")
-        if newer is None or not a:
+        two = self.store.last_two(dataset_id, a, b)
+        if two is None:
             raise Fault("replay_not_found", "expected two replays of the dataset to compare. Replay it once more")
-        return a, newer.replay.id
+        return two
 
     # -- one context ----------------------------------------------------------------------------------
 
     async def execute(self, body: Any) -> Trace:
         """Assembles the context of one row, and keeps nothing."""
         project_id, state, row, profile = read_execution(body)
+        row = self.redactor.value(row)
+        recipe, made = await self._aside(self._execute, project_id, self.redactor.value(state), row)
         asker = self.asker(profile) if profile else None
-        recipe, made = await self._aside(
-            self._execute, project_id, self.redactor.value(state), self.redactor.value(row)
-        )
         if asker is not None:
             try:
                 [made] = await asker.ask(recipe.parts, [row], [made])
@@ -453,7 +469,7 @@ class Desk:
 
     def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, Assembled]:
         recipe = self._read_recipe(project_id)[1] if project_id else _read_state(state)
-        made = recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row]))))
+        made = hidden(recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row])))), self.redactor)
         # Nothing could be assembled: a client has to mend that first.
         if made.status == "failed" and not made.segments:
             fault = made.errors[0]
@@ -461,13 +477,21 @@ class Desk:
         return recipe, made
 
 
+def has_store(data_dir: Path) -> bool:
+    """Whether anything has been kept in a data folder."""
+    return (data_dir / FOLDER / FILE).is_file()
+
+
 class Going:
     """A replay that is going on, window by window."""
 
-    def __init__(self, desk: Desk, replay: Replay, digest: str, recipe: Recipe, rows: range) -> None:
+    def __init__(self, desk: Desk, replay: Replay, digest: str, recipe: Recipe, rows: range | None = None) -> None:
+        """`rows` are those of a dataset that is kept; without them, rows come from elsewhere."""
         self.replay = replay
         self.recipe = recipe
-        self.windows = [(first, min(WINDOW, rows.stop - first)) for first in rows[::WINDOW]]
+        self._of_service = rows is not None
+        size = ASKED_WINDOW if replay.profile else WINDOW
+        self.windows = [(first, min(size, rows.stop - first)) for first in rows[::size]] if rows is not None else []
         self._desk = desk
         self._store = desk.store
         self._digest = digest
@@ -479,7 +503,7 @@ class Going:
         key = self.key(first, count)
         if key and (known := self._known(key, first)):
             try:
-                self._keep_window(self._again(first, known))
+                self._keep_window(Window(first, now(), self._digest, known.counts, known.pack))
                 return self._summaries(known)
             except PackGone:
                 self._desk._packs.forget(key)
@@ -492,17 +516,13 @@ class Going:
 
     async def keep_again(self, first: int, known: _Known) -> bytes:
         """Keeps a window whose pack is known; gives the summaries. Raises PackGone where somebody removed it."""
-        window = self._again(first, known)
+        window = Window(first, self.replay.created_at, self._digest, known.counts, known.pack)
         self._created_at = window.created_at
-        await self._store.add_window_soon(self.replay, window)
+        try:
+            await self._store.add_window_soon(self.replay, window)
+        except DatasetGone:
+            raise not_found("dataset", self.replay.dataset) from None
         return self._summaries(known)
-
-    def _again(self, first: int, known: _Known) -> Window:
-        return Window(first, self._now(), self._digest, known.row_count, known.succeeded, known.pack)
-
-    def _now(self) -> str:
-        """When a window is kept: the first one together with its replay."""
-        return self.replay.created_at if self._is_first else now()
 
     def _known(self, key: str, first: int) -> _Known | None:
         known = self._desk._packs.get(key)
@@ -522,28 +542,34 @@ class Going:
         """What rows come to; a dynamic variable is resolved once for the whole replay."""
         needed = sorted(self.recipe.needs(rows) - self._resolved.keys())
         self._resolved |= self._desk.resolve_all(self.recipe, needed)
-        return (self.recipe.assemble(row, self._resolved) for row in rows)
+        hide = self._desk.redactor
+        return (hidden(self.recipe.assemble(row, self._resolved), hide) for row in rows)
 
     def keep(self, first: int, made: Iterable[Assembled], key: str = "") -> bytes:
         """Keeps the runs of assembled rows; gives their summaries."""
         pack = Pack.of(key, made)
-        succeeded = sum(one.status == "succeeded" for one in pack.outcomes)
-        id = self._keep_window(Window(first, self._now(), self._digest, len(pack.outcomes), succeeded, pack))
+        id = self._keep_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
         known = _known(id, pack.outcomes, first)
         if key:
             self._desk._packs.put(key, known)
         return self._summaries(known)
 
     def _keep_window(self, window: Window) -> int:
-        id = self._store.add_window(self.replay, window, self.recipe.parts, self._is_first)
+        if self._is_first:
+            # It is as new as its first record, however long that took.
+            self.replay = self.replay._replace(created_at=window.created_at)
+        try:
+            id = self._store.add_window(self.replay, window, self.recipe.parts, self._is_first, self._of_service)
+        except DatasetGone:
+            raise not_found("dataset", self.replay.dataset) from None
         self._is_first = False
         self._created_at = window.created_at
         return id
 
     def _summaries(self, known: _Known) -> bytes:
         pieces = known.pieces.copy()
-        pieces[1::4] = [self.replay.id.encode()] * known.row_count
-        pieces[3::4] = [self._created_at.encode()] * known.row_count
+        pieces[1::4] = [self.replay.id.encode()] * known.counts.rows
+        pieces[3::4] = [self._created_at.encode()] * known.counts.rows
         return b"".join(pieces)
 
 
@@ -552,9 +578,17 @@ def _known(pack: int, outcomes: list[Outcome], first: int) -> _Known:
         RunSummary(f"<replay>-{row}", "<time>", row, outcome.status, outcome.digest, outcome.missing)
         for row, outcome in enumerate(outcomes, first)
     ]
-    succeeded = sum(outcome.status == "succeeded" for outcome in outcomes)
-    pieces = re.split(rb"(<replay>|<time>)", msgspec.json.encode(summaries))
-    return _Known(pack, succeeded, len(outcomes), pieces)
+    return _Known(pack, Counts.of(outcomes), re.split(rb"(<replay>|<time>)", msgspec.json.encode(summaries)))
+
+
+def hidden(made: Assembled, redactor: Redactor) -> Assembled:
+    """What was assembled without secrets that came about only now, of a template and a value, or of two values."""
+    texts = [made.text, *(segment.text for segment in made.segments)] if made.truncated else [made.text]
+    if all(map(redactor.is_clean, texts)):
+        return made
+    text = redactor.text(made.text)
+    segments = [msgspec.structs.replace(one, text=redactor.text(one.text)) for one in made.segments]
+    return msgspec.structs.replace(made, text=text, segments=segments, digest=recipes.digest_of(text))
 
 
 def _read_state(state: Any) -> Recipe:
@@ -566,10 +600,11 @@ def _read_state(state: Any) -> Recipe:
 
 def summary_of(found: ReplayCounts) -> ReplaySummary:
     """A replay as a list shows it."""
-    replay, failed = found.replay, found.row_count - found.succeeded
+    replay, counts = found.replay, found.counts
     return ReplaySummary(
         *(replay.id, replay.created_at, replay.project, replay.dataset, found.offset),
-        *(found.row_count, found.succeeded, failed, replay.profile),
+        *(counts.rows, counts.succeeded, counts.rows - counts.succeeded),
+        *(replay.profile, counts.met, counts.unmet),
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import islice
@@ -11,30 +14,41 @@ from typing import Any
 
 import msgspec
 
+from evalloom.analyse.replay import summary_of as summary_of_record
 from evalloom.dialects.dataset import Dataset
-from evalloom.errors import usage_error
+from evalloom.errors import EvalloomError, usage_error
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import Source, source_of
-from evalloom.model import Record, quote, type_name
-from evalloom.record.replay_store import WINDOW, Replay, ReplayCounts
+from evalloom.model import Finding, quote
+from evalloom.record.replay_store import WINDOW, Counts, Replay, ReplayCounts
 from evalloom.targets import recipe as recipes
-from evalloom.targets.recipe import Assembled, RecipeFault
-from evalloom.targets.recipe_trace import RunRecord, RunSummary
+from evalloom.targets.recipe import Assembled
+from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.plan import spooled
-from evalloom.workbench.replay import Desk, Going, ReplaySummary, new_replay_id, now, summary_of
+from evalloom.workbench.recipe_files import RecipeFile
+from evalloom.workbench.replay import (
+    ASKED_WINDOW,
+    Desk,
+    Going,
+    ReplaySummary,
+    new_replay_id,
+    now,
+    summary_of,
+)
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
-_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _MOST_TOLD = 10
 
 
 class FileReplay:
     """A replay of files that is over, as it was kept."""
 
-    def __init__(self, replay: ReplaySummary, desk: Desk) -> None:
+    def __init__(self, replay: ReplaySummary, desk: Desk, doubts: list[Finding]) -> None:
+        """`doubts` are about the recipe: what may be a slip of the pen."""
         self.replay = replay
+        self.doubts = doubts
         self._desk = desk
 
     def summaries(self) -> Iterator[RunSummary]:
@@ -54,17 +68,27 @@ def replay_files(
     progress: Callable[[int], None] = lambda done: None,
 ) -> FileReplay:
     """Replays the rows of a file through the recipe in another, and keeps a record of each."""
-    name, state = _read_project(project, desk)
+    file = RecipeFile(project)
+    file.read()
+    state = desk.redactor.value(file.state)
+    name = _id_of(str(file.body.get("id") or project.stem), "project")
     source = spooled(source_of(dataset))
-    _refuse_broken(source)
-    replay = Replay(new_replay_id(), _id_of(Path(source.name).stem, "rows"), name, now(), profile)
+    if not _count_rows(source):
+        raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
+    replay = Replay(new_replay_id(), _dataset_id(source), name, now(), profile)
     digest = sha256(msgspec.json.encode(state)).hexdigest()
-    going = Going(desk, replay, digest, recipes.read(state), range(0))
-    rows = islice(_rows(source, desk), offset, None if limit is None else offset + limit)
-    run_loop(_go(going, rows, offset, desk, progress))
-    kept = desk.store.replay(replay.id)
-    # Without a row there is nothing to keep.
-    return FileReplay(summary_of(kept or ReplayCounts(replay, offset, 0, 0)), desk)
+    going = Going(desk, replay, digest, recipes.read(state))
+    last = None if limit is None else min(offset + limit, sys.maxsize)
+    rows = islice(_rows(source, desk), min(offset, sys.maxsize), last)
+    try:
+        run_loop(_go(going, rows, offset, desk, progress))
+    except KeyboardInterrupt:
+        kept = desk.store.replay(replay.id)
+        told = f"{kept.counts.rows:,} rows are kept as replay {replay.id}" if kept else "nothing is kept"
+        raise EvalloomError("stopped", f"interrupted: {told}") from None
+    # Past the last row there is nothing to keep.
+    found = desk.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
+    return FileReplay(summary_of(found), desk, [*file.doubts()])
 
 
 async def _go(
@@ -72,14 +96,19 @@ async def _go(
 ) -> None:
     asker = desk.asker(going.replay.profile) if going.replay.profile else None
     done = 0
+    size = ASKED_WINDOW if asker is not None else WINDOW
     try:
-        while window := list(islice(rows, WINDOW)):
+        while window := list(islice(rows, size)):
+            # Where nobody is asked nothing is waited for, and Ctrl-C comes only to those who wait.
+            await asyncio.sleep(0)
             given = [row for row, failed in window if failed is None]
             assembled = going.assemble(given)
-            made = [failed or next(assembled) for _, failed in window]
-            if asker is not None:
-                made = await asker.ask(going.recipe.parts, [row for row, _ in window], made)
-            going.keep(first + done, made)
+            made = (failed or next(assembled) for _, failed in window)
+            if asker is None:
+                going.keep(first + done, made)
+            else:
+                rows_of_window = [row for row, _ in window]
+                going.keep(first + done, await asker.ask(going.recipe.parts, rows_of_window, list(made)))
             done += len(window)
             progress(done)
     finally:
@@ -87,46 +116,21 @@ async def _go(
             await asker.close()
 
 
-def _read_project(path: Path, desk: Desk) -> tuple[str, Record]:
-    """Id and state of the project in a file; the file may also hold a state alone."""
-    row = _only_row(path)
-    body: Record = row.value
-    state, prefix = (body, "") if "state" not in body and "nodes" in body else (body.get("state"), "state")
-    try:
-        recipes.read(state)
-    except RecipeFault as fault:
-        lines = [_placed(path, row, at, message, prefix) for at, message in fault.faults[:_MOST_TOLD]]
-        raise usage_error("bad_project", "\n".join(lines)) from None
-    return _id_of(str(body.get("id") or path.stem), "project"), desk.redactor.value(state)
-
-
-def _only_row(path: Path) -> Row:
-    items = list(islice(RowReader(source_of(path)), 2))
-    for item in items:
-        if isinstance(item, Problem) and item.severity == "error":
-            raise usage_error("bad_project", f"{path.as_posix()}:{item.place.line}: {item.message}")
-    rows = [item for item in items if isinstance(item, Row)]
-    if len(rows) != 1 or not isinstance(rows[0].value, dict):
-        got = type_name(rows[0].value) if len(rows) == 1 else "several values" if rows else "nothing"
-        raise usage_error("bad_project", f"{path.as_posix()}: expected one object with name and state, got {got}")
-    return rows[0]
-
-
-def _placed(path: Path, row: Row, at: str, message: str, prefix: str) -> str:
-    """A fault with the line that it is about."""
-    steps = [int(number) if number else name for number, name in _STEP.findall(at)]
-    place = row.place_of(tuple(steps if prefix else steps[1:]))
-    return f"{path.as_posix()}:{place.line}: {at}: {message}"
-
-
-def _refuse_broken(source: Source) -> None:
-    """Raises where the file cannot be read as rows; a row that is no object is a failed row and nothing more."""
-    problems = (item for item in Dataset(source, "replay") if isinstance(item, Problem))
-    faults = [item for item in problems if item.severity == "error" and item.code != "row_invalid"]
+def _count_rows(source: Source) -> int:
+    """How many rows a file has. Raises where it cannot be read; a row that is no object is a failed row."""
+    count = 0
+    faults: list[str] = []
+    for item in Dataset(source, "replay"):
+        if isinstance(item, Row) or item.code == "row_invalid":
+            count += 1
+        elif item.severity == "error":
+            where = f"{item.file or source.name}:{item.place.line}" if item.place.line else item.file or source.name
+            # What a flag of other commands could help with has to be mended in the file here.
+            faults.append(f"{where}: {item.message.replace(', or name its --encoding', '')}")
     if faults:
-        shown = [f"{item.file or source.name}:{item.place.line}: {item.message} [{item.code}]" for item in faults]
-        more = [f"… and {len(shown) - _MOST_TOLD} more"] if len(shown) > _MOST_TOLD else []
-        raise usage_error("bad_dataset", "\n".join(shown[:_MOST_TOLD] + more))
+        more = [f"… and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
+        raise usage_error("bad_dataset", "\n".join(faults[:_MOST_TOLD] + more))
+    return count
 
 
 def _rows(source: Source, desk: Desk) -> Iterator[tuple[Any, Assembled | None]]:
@@ -137,9 +141,16 @@ def _rows(source: Source, desk: Desk) -> Iterator[tuple[Any, Assembled | None]]:
             yield None, recipes.failed_row(f"{source.name}:{item.place.line}: {item.message}")
 
 
+def _dataset_id(source: Source) -> str:
+    """An id for a file of rows: two of the same name in two folders are two datasets."""
+    path = Path(source.name)
+    inside = path.absolute().relative_to(Path.cwd()) if path.absolute().is_relative_to(Path.cwd()) else path
+    return _id_of(inside.with_suffix("").as_posix(), "rows")
+
+
 def _id_of(name: str, otherwise: str) -> str:
     """An id for what has only a file name."""
-    return _UNFIT.sub("-", name).strip("-")[:64] or otherwise
+    return _UNFIT.sub("-", name).strip("-")[-64:] or otherwise
 
 
 # -- sides of a comparison ----------------------------------------------------------------------------
@@ -149,32 +160,67 @@ class Side:
     """One side of a comparison: a replay that was kept, or a file of records."""
 
     def __init__(
-        self, name: str, summaries: Callable[[], Iterator[RunSummary]], record: Callable[[int], RunRecord | None]
+        self,
+        name: str,
+        what: str,
+        summaries: Callable[[], Iterator[RunSummary]],
+        outcomes: Callable[[], dict[int, Outcome]],
+        record: Callable[[int], RunRecord | None],
     ) -> None:
+        """`what` says which recipe and which rows were replayed."""
         self.name = name
+        self.what = what
         self.summaries = summaries
+        self.outcomes = outcomes
         self.record = record
 
 
-def load_side(name: str, desk: Desk) -> Side:
+def load_sides(a: str, b: str, desk: Callable[[], Desk]) -> tuple[Side, Side]:
+    """What two names mean: without any, the last two replays. The desk is opened where one of them is no file."""
+    if not a:
+        return _last_sides(desk())
+    sides = load_side(a, desk), load_side(b, desk)
+    if sides[0].name == sides[1].name:
+        raise usage_error(
+            "replay_not_found", f"{a!r} and {b!r} are the same replay. Name another one to compare it with"
+        )
+    return sides
+
+
+def _last_sides(desk: Desk) -> tuple[Side, Side]:
+    newest = desk.store.all_replays(1, 0)
+    if not newest:
+        raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
+    dataset = newest[0].replay.dataset
+    two = desk.store.last_two(dataset)
+    if two is None:
+        message = f"expected two replays of {dataset!r} to compare, got one. Replay it once more"
+        raise usage_error("replay_not_found", message)
+    return _kept_side(two[0], desk), _kept_side(two[1], desk)
+
+
+def load_side(name: str, desk: Callable[[], Desk]) -> Side:
     """What a name means: a replay by its id or the beginning of one, `latest`, `previous`, or a file of records."""
-    if name.endswith((".jsonl", ".ndjson")):
+    if os.path.isfile(name) or name.endswith((".jsonl", ".ndjson")):
         return _file_side(Path(name))
-    id = _find(name, desk)
-    return Side(id, lambda: desk.store.summaries(id), lambda row: desk.store.run(id, row))
+    return _kept_side(find_replay(name, desk()), desk())
 
 
-def _find(name: str, desk: Desk) -> str:
-    if name in ("latest", "last", "previous"):
+def _kept_side(id: str, desk: Desk) -> Side:
+    store, found = desk.store, desk.store.replay(id)
+    what = f"{found.replay.project} · {found.replay.dataset}" if found else ""
+    return Side(id, what, lambda: store.summaries(id), lambda: store.outcomes(id), lambda row: store.run(id, row))
+
+
+def find_replay(name: str, desk: Desk) -> str:
+    """The id of the replay that is meant."""
+    if name == "previous":
+        return _last_sides(desk)[0].name
+    if name in ("latest", "last"):
         newest = desk.store.all_replays(1, 0)
-        same = desk.store.replays(newest[0].replay.dataset, 2, 0) if newest else []
-        at = 1 if name == "previous" else 0
-        if len(same) <= at:
-            more = f" of {same[0].replay.dataset!r}" if same else ""
-            raise usage_error(
-                "replay_not_found", f"{name}: there is no such replay{more} yet. 'evalloom replay' makes one"
-            )
-        return same[at].replay.id
+        if not newest:
+            raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
+        return newest[0].replay.id
     found = desk.store.replays_from(name, 6)
     if len(found) == 1 or name in found:
         return name if name in found else found[0]
@@ -189,21 +235,30 @@ def _file_side(path: Path) -> Side:
     """A file of records, as `evalloom replay -o` writes it."""
     lines: dict[int, bytes] = {}
     runs: list[RunSummary] = []
-    number = 0
-    try:
-        with path.open("rb") as stream:
-            for line in stream:
-                number += 1
-                if line.strip():
-                    runs.append(msgspec.json.decode(line, type=RunSummary))
-                    lines[runs[-1].row_index] = line
-    except OSError as fault:
-        raise usage_error("cannot_read", f"{path.as_posix()}: {(fault.strerror or str(fault)).lower()}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        message = f"{path.as_posix()}:{number}: expected a record that 'evalloom replay -o' wrote, got {fault}"
-        raise usage_error("bad_record", message) from None
+    outcomes: dict[int, Outcome] = {}
+    what = ""
+    for item in RowReader(source_of(path)):
+        if isinstance(item, Problem):
+            if item.severity == "error":
+                raise usage_error("bad_record", f"{path.as_posix()}:{item.place.line}: {item.message}")
+            continue
+        try:
+            record = msgspec.convert(item.value, RunRecord)
+        except msgspec.ValidationError:
+            message = f"{path.as_posix()}:{item.line}: expected a record as 'evalloom replay -o FILE' writes it"
+            raise usage_error("bad_record", f"{message}, got something else") from None
+        runs.append(summary_of_record(record))
+        outcomes[record.row_index] = _outcome(record)
+        lines[record.row_index] = msgspec.json.encode(item.value)
+        what = what or f"{record.project_id} · {record.dataset_id}"
 
-    def record(row: int) -> RunRecord | None:
+    def record_of(row: int) -> RunRecord | None:
         return msgspec.json.decode(lines[row], type=RunRecord) if row in lines else None
 
-    return Side(path.as_posix(), lambda: iter(runs), record)
+    return Side(path.as_posix(), what, lambda: iter(runs), lambda: outcomes, record_of)
+
+
+def _outcome(record: RunRecord) -> Outcome:
+    trace, model = record.trace, record.trace.model
+    asked = (model.status, model.answer_digest) if model else ("", "")
+    return Outcome(record.status, record.output_digest, record.missing_variables_count, trace.truncated, *asked)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from evalloom import settings
 from evalloom.dialects import replay as dialect
+from evalloom.dialects.dialect import Rules
 from evalloom.llms import LlmOptions, Llms
 from evalloom.matchers import Services
-from evalloom.model import Case, Context, Origin, Output, Profile, Record, Request, Run, Scored
+from evalloom.model import Case, Context, Output, Record, Request, Run, Scored
 from evalloom.resolvers import clamp
 from evalloom.run import Job, Runner, Voices
-from evalloom.score import score
+from evalloom.score import grade_now
 from evalloom.settings import Settings
 from evalloom.targets.recipe import Assembled, Part, digest_of, messages_of
 from evalloom.targets.recipe_trace import Answered, CheckResult
+
+_RULES = Rules()
+_NOBODY = Services()
 
 
 class Asker:
@@ -44,12 +49,30 @@ class Asker:
     async def _ask(self, parts: Sequence[Part], row: Any, made: Assembled) -> Assembled:
         if made.status == "failed":
             return made
-        messages = messages_of(parts, made)
-        case = msgspec.structs.replace(dialect.to_case(row, Origin("")), inputs={"messages": messages})
+        messages, unread = messages_of(parts, made), list(_unread(row))
+        case = Case("", {"messages": messages}, dialect.checks_of(row))
         async with self._at_once:
             run = await self._runner(Job("", case, self._profile, 0, 1))
-        scored = await score(case, run, Services())
-        return msgspec.structs.replace(made, model=_answered(self._profile, messages, run, scored, case, self._hide))
+        # In a thread: a pattern may search for a second, and nobody else would be answered meanwhile.
+        scored = await asyncio.to_thread(grade_now, case, run, _NOBODY) if case.checks else None
+        return msgspec.structs.replace(made, model=self._answered(messages, run, scored, unread))
+
+    def _answered(self, messages: list[Record], run: Run, scored: Scored | None, unread: list[CheckResult]) -> Answered:
+        answer, is_cut = clamp(self._hide(run.output.value or ""))
+        verdicts = scored.verdicts if scored else []
+        checks = [CheckResult(one.name, one.status, self._hide(one.reason)) for one in verdicts]
+        return Answered(
+            self._profile.name,
+            _status(run, scored, unread),
+            messages,
+            answer,
+            "" if run.error else digest_of(answer),
+            is_cut,
+            self._hide(run.error),
+            round(run.duration_s * 1000, 3),
+            _camel(msgspec.to_builtins(run.usage)),
+            checks + unread,
+        )
 
 
 async def _send(inputs: Record, context: Context) -> Output:
@@ -57,19 +80,21 @@ async def _send(inputs: Record, context: Context) -> Output:
     return Output(response.text)
 
 
-def _answered(
-    profile: Profile, messages: list[Record], run: Run, scored: Scored, case: Case, hide: Callable[[str], str]
-) -> Answered:
-    answer, is_cut = clamp(hide(run.output.value or ""))
-    return Answered(
-        profile.name,
-        messages,
-        answer,
-        "" if run.error else digest_of(answer),
-        is_cut,
-        hide(run.error),
-        round(run.duration_s * 1000, 3),
-        msgspec.to_builtins(run.usage),
-        scored.status if case.checks or run.error else "unscored",
-        [CheckResult(verdict.name, verdict.status, hide(verdict.reason)) for verdict in scored.verdicts],
-    )
+def _camel(fields: Record) -> Record:
+    """Fields under the names that they have on the wire."""
+    return {re.sub(r"_(\w)", lambda letter: letter[1].upper(), name): value for name, value in fields.items()}
+
+
+def _unread(row: Record) -> Iterator[CheckResult]:
+    """What cannot be read in `_expected`, or is not known there."""
+    for remark in dialect.findings(row, _RULES):
+        if remark.path[:1] == ("_expected",):
+            name = str(remark.path[-1])
+            yield CheckResult(name, "error" if remark.severity == "error" else "unscored", remark.message)
+
+
+def _status(run: Run, scored: Scored | None, unread: list[CheckResult]) -> str:
+    """What an answer comes to; an expectation that cannot be read is not met."""
+    if run.error or any(check.status == "error" for check in unread):
+        return "error"
+    return scored.status if scored else "unscored"
