@@ -2,7 +2,8 @@
 
 In a ```console block a line that begins with `$ ` is a command and the lines below it are its output, stdout and stderr
 together. `…` alone on a line stands for any number of lines, and inside a line for any text. An exit code other than 0
-is written behind the command: `$ evalloom validate cases.jsonl  # exit 2`.
+is written behind the command: `$ evalloom validate cases.jsonl  # exit 2`. A command that is only `cd FOLDER` holds for
+those below it, and `<!-- in FOLDER -->` above a block for all of them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Commands are run where the examples are; pages about decisions show measurements, which nobody repeats in a test.
 SHOWN = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INSIDE = re.compile(r"<!-- in (\S+) -->\n\Z")
 LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
 EXIT = re.compile(r"\s+# exit (\d+)$")
 FLAG = re.compile(r"(?<![\w-])(--?[a-z][a-z-]*)")
@@ -52,7 +54,9 @@ def console_blocks() -> Iterator[tuple[str, str]]:
         text = page.read_text(encoding="utf-8")
         for block in BLOCK.finditer(text):
             if block[1] == "console":
-                yield f"{name_of(page)}:{text.count(chr(10), 0, block.start()) + 1}", block[2]
+                inside = INSIDE.search(text, max(0, block.start() - 200), block.start())
+                lines = f"$ cd {inside[1]}\n{block[2]}" if inside else block[2]
+                yield f"{name_of(page)}:{text.count(chr(10), 0, block.start()) + 1}", lines
 
 
 def steps(block: str) -> list[Step]:
@@ -103,8 +107,12 @@ def run(command: str, folder: Path) -> tuple[int, str]:
 @pytest.mark.parametrize(("place", "block"), [*console_blocks()], ids=[place for place, _ in console_blocks()])
 def test_console_sample_is_what_happens(place: str, block: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    folder = tmp_path
     for command, code, output in steps(block):
-        got_code, got = run(command, tmp_path)
+        if re.fullmatch(r"cd [\w./-]+", command):
+            folder = folder / command[3:]
+            continue
+        got_code, got = run(command, folder)
         wanted = "\n".join(output)
         assert got_code == code, f"{place}: {command}: expected exit code {code}, got {got_code}\n{got}"
         assert re.fullmatch(pattern(output), got), f"{place}: {command}\n--- shown\n{wanted}\n--- got\n{got}"

@@ -189,9 +189,7 @@ def _segment_lines(segment: Segment) -> Iterator[Line]:
 def _message(message: Message) -> str:
     details = message.details
     size, took = details.get("valueBytes"), details.get("durationMs")
-    # A message of a resolver is about its target; the reader looks for the variable.
-    name = f"{details.get('variableName')}: " if message.severity == "error" and "variableName" in details else ""
-    told = [short(f"{name}{message.message}", _WIDTH)]
+    told = [short(message.message, _WIDTH)]
     told += [tell(size, "byte")] if isinstance(size, int) and message.severity != "error" else []
     told += [seconds(took / 1000)] if isinstance(took, int | float) and took else []
     return f"{', '.join(told)} [{printable(message.code)}]"

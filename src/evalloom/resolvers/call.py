@@ -91,7 +91,9 @@ def find(reach: Reach, name: str) -> Path:
         parts = path.relative_to(folder).parts
     # A loop of links is an OSError or a RuntimeError, by the version of Python.
     except (OSError, RuntimeError, ValueError):
-        message = "is no file inside the data folder. Put it there, and name it from there"
+        message = (
+            "is no file inside the folder of the resolvers. Put it there, or name another with 'resolvers: folder:'"
+        )
         raise CallError("outside_folder", message) from None
     if any(part.startswith(".") for part in parts):
         raise CallError("not_allowed", "hidden files, such as .env, are not read. Rename it")
@@ -99,7 +101,9 @@ def find(reach: Reach, name: str) -> Path:
         is_regular = stat.S_ISREG(path.stat().st_mode)
         is_closed = any(_is_same(one, shut) for one in (path, *path.parents)[: len(parts)] for shut in reach.closed)
     except (OSError, ValueError):
-        raise CallError("not_found", "there is no such file in the data folder") from None
+        raise CallError(
+            "not_found", "there is no such file in the folder of the resolvers. 'resolvers: folder:' names another"
+        ) from None
     if is_closed:
         raise CallError("outside_folder", "belongs to evalloom itself and is not read. Name a file of your own")
     # A pipe or a device could keep us waiting, or never end.

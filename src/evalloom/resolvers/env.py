@@ -15,7 +15,7 @@ def read_variable(call: Call) -> str:
     if name not in call.reach.env:
         raise CallError("not_allowed", f"not allowed. Add {_shown(name)} to 'resolvers: env:' in evalloom.yaml")
     if name not in call.reach.environ:
-        raise CallError("not_found", f"the environment variable {name} is not set. Set it, in .env too")
+        raise CallError("not_found", f"the environment variable {name} is not set. Set it, or write it into .env")
     value = call.reach.environ[name]
     if call.reach.hide(value) != value:
         raise CallError("not_allowed", f"{name} holds a key, and keys go into no context, allowed or not")

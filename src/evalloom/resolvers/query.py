@@ -13,6 +13,12 @@ _FIRST_WORD = re.compile(r"(?:\s++|--[^\n]*+|/\*.*?\*/)*+([a-z]*)", re.DOTALL | 
 _MOST_SIGNS = 100_000
 
 
+_NO_ROWS = (
+    "the query found no row; what a row of the dataset says is not filled into it. "
+    "SELECT coalesce((SELECT …), '') gives a text even then"
+)
+
+
 def read_only() -> CallError:
     return CallError("readonly_required", "only one statement is allowed, and only SELECT or WITH … SELECT")
 
@@ -31,7 +37,7 @@ def check_statement(sql: str) -> None:
 def first_cell(row: tuple[Any, ...] | None) -> str:
     """The first cell of a row as a text: nothing for NULL, and what JSON would write for numbers and nested values."""
     if row is None:
-        raise CallError("no_rows", "the query found no row. SELECT coalesce((SELECT …), '') gives a text even then")
+        raise CallError("no_rows", _NO_ROWS)
     if not isinstance(row[0], bytes):
         return text_of(row[0])
     try:

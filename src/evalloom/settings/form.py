@@ -151,7 +151,8 @@ _PROMPT_EVAL_KEYS: Record = {
     "profile": _TEXT | {"description": "The profile or llm that the prompt is run under."},
 }
 _RESOLVER_KEYS: Record = {
-    "folder": _TEXT | {"description": "Files, databases and chats are read inside it; the data folder when left out."},
+    "folder": _TEXT
+    | {"description": "Where files, databases and chats are read; else beside the recipe, or in the service's data."},
     "env": _texts_of("a list of environment variables") | {"description": "Those that may be read."},
     "http": _texts_of("a list of hosts") | {"description": "Those that may be asked: host or host:port."},
     "private_addresses": _FLAG | {"description": "Whether these hosts may be in this machine or its network."},

@@ -62,7 +62,8 @@ def read_project(body: Any) -> tuple[str, Record, Recipe]:
     except RecipeFault as fault:
         if fault.code != "validation_failed":
             raise Fault(fault.code, f"{fault}") from None
-        faults.found += fault.faults
+        is_there = "state" in faults.body
+        faults.found += fault.faults if is_there else [("state", "expected an object, got none")]
     faults.refuse()
     return name, state, found
 
