@@ -37,7 +37,7 @@ MADE = {
     ("dialects/rag.py", "code"): "expected_file_missing expected_dir_missing",
     ("dialects/prompt_eval_plan.py", "f'bad_{key}'"): "bad_dimensions bad_floors",
     ("workbench/prompt_eval_check.py", "code"): "case_changed result_changed",
-    ("workbench/recipe_files.py", "code"): "bad_recipe recipe_doubt",
+    ("targets/recipe_document.py", "code"): "bad_recipe recipe_doubt",
     # The page has the usual ones; what holds for the others stands there too.
     ("http/retry.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
     ("llms/scripted.py", "*_FAULTS[fault]"): "timeout connection_broke bad_answer",

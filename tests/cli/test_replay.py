@@ -99,8 +99,8 @@ def test_expectations_that_cannot_be_read_are_told_and_fail(call: Call) -> None:
     put_rows([{"name": "n", "q": "q", "_expected": one} for one in expected])
     done = replay(call, "--profile", "echo")
     assert done.code == 1 and "echo was asked 5 times: 1 passed, 3 error, 1 unscored\n" in done.out
-    assert "  row 0: regex: _expected.regex: expected a regular expression" in done.out
-    assert "  row 1: mustcontain: _expected.mustcontain: is not known and has no effect" in done.out
+    assert "  row 0: regex: expected a regular expression" in done.out
+    assert "  row 1: mustcontain: is not known and has no effect" in done.out
 
 
 def test_doubts_about_a_recipe_are_told(call: Call) -> None:
@@ -263,7 +263,7 @@ def test_other_rows_and_recipes_are_told(call: Call) -> None:
     Path("sub").mkdir()
     put_rows([{"name": "other", "q": "other"}], "sub/rows.jsonl")
     call("replay", "--project", "p.json", "--dataset", "sub/rows.jsonl", "-o", "b.out")
-    assert "  not the same: p · rows → p · sub-rows\n" in call("replay", "compare", "a.out", "b.out").out
+    assert "  not the same: p · rows → p · sub-rows-" in call("replay", "compare", "a.out", "b.out").out
 
 
 def test_huge_windows_are_no_bug(call: Call) -> None:

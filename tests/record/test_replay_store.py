@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from evalloom.errors import EvalloomError
-from evalloom.record.replay_store import (
+from evalloom.record.replay_kept import (
     Chosen,
     Counts,
     DatasetGone,
     Pack,
     PackGone,
     Replay,
-    ReplayStore,
     StoredDataset,
     StoredProject,
     Window,
 )
+from evalloom.record.replay_store import ReplayStore
 from evalloom.targets import recipe
 
 STATE = {"nodes": [{"id": "n", "data": {"label": "N", "content": "{{q}}"}}]}
@@ -128,6 +128,22 @@ def test_last_two_are_the_last_that_were_kept(tmp_path: Path) -> None:
     assert store.last_two("d") == ("r9", "r1")
     assert (store.last_two("d", b="r9"), store.last_two("d", a="r5")) == (("r3", "r9"), ("r5", "r1"))
     assert store.last_two("d", a="r1") is None is store.last_two("d", b="r5")
+
+
+def test_dataset_beside_a_failing_write_keeps_its_rows(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    held = threading.Event()
+    # While the writer is busy, the two below come together into one transaction.
+    busy = store._writer.submit(lambda connection: held.wait(10))
+    bad = store._writer.submit(lambda connection: connection.execute("nonsense"))
+    writing = threading.Thread(target=store.put_dataset, args=(StoredDataset("d", "d", 2, ""), [b"1", b"2"]))
+    writing.start()
+    while store._writer._waiting.qsize() < 2:
+        pass
+    held.set()
+    writing.join()
+    assert busy.result() and isinstance(bad.exception(), EvalloomError)
+    assert store.rows("d", 0, 9) == [b"1", b"2"]
 
 
 def test_folder_may_be_opened_by_several_at_once(tmp_path: Path) -> None:

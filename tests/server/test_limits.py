@@ -76,6 +76,17 @@ def test_a_table_gives_the_rows_that_the_command_line_reads(service: Any) -> Non
     assert row["q"] == "hi" and row["_expected"] == {"mustContain": ["zzz"]}
 
 
+def test_a_table_of_many_columns(service: Any) -> None:
+    names = ",".join(f"c{number}" for number in range(100_000))
+    made = service.post("/api/datasets", f"{names}\n{names}\n".encode(), **{"Content-Type": "text/csv"})
+    assert made.status == 201 and made.value["rowCount"] == 1
+
+
+def test_columns_are_texts(service: Any) -> None:
+    made = service.post("/api/datasets", b"q,tags\nhi,red;blue\n", **{"Content-Type": "text/csv"}).value
+    assert service.get(f"/api/datasets/{made['id']}").value["rows"] == [{"q": "hi", "tags": "red;blue"}]
+
+
 def test_blank_and_huge_parameters(service: Any) -> None:
     dataset = service.dataset([{}])
     assert service.get(f"/api/datasets/{dataset}/runs?projectId=").error == (400, "validation_failed")

@@ -364,6 +364,18 @@ def test_messages_that_are_left_out_are_those_nobody_needs() -> None:
     made = recipe.read(state_of([("a", "A", many)])).assemble({"idle": 1})
     assert made.missing == 1_500 and len(made.messages) == 1_000
     assert made.messages[-1].message == "502 more messages are left out"
+    made = recipe.read(state_of([("a", "A", many)])).assemble({})
+    assert [message.code for message in made.messages[-2:]] == ["missing_variable", "messages_left_out"]
+    assert made.messages[-1].message == "501 more messages are left out"
+
+
+def test_warnings_are_not_left_out_for_variables() -> None:
+    names = [f"v{number}" for number in range(1_500)]
+    used = "".join(f"{{{{{name}}}}}" for name in names)
+    state = state_of([("a", "A", used + "{{gone}}{{lost}}")], variables=[(name, "x") for name in names])
+    messages = recipe.read(state).assemble({}).messages
+    assert [one.details["variableName"] for one in messages if one.code == "missing_variable"] == ["gone", "lost"]
+    assert messages[-1].message == "503 more messages are left out"
 
 
 def test_too_many_placeholders_are_refused() -> None:

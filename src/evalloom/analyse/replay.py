@@ -114,7 +114,8 @@ def compare_beside(a: Mapping[int, Outcome], b: Mapping[int, Outcome]) -> Beside
     both = [(index, a[index], b[index]) for index in sorted(a.keys() & b.keys())]
     return Beside(
         [index for index, old, new in both if old.digest == new.digest and old.is_cut and new.is_cut],
-        [index for index, old, new in both if old.answer and new.answer and old.answer != new.answer],
+        # Where a model was asked on both sides; without an answer there is an error.
+        [index for index, old, new in both if old.check and new.check and old.answer != new.answer],
     )
 
 

@@ -46,6 +46,7 @@ from evalloom.workbench.replay_files import FileReplay, Side, find_replay, load_
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DATA_DIR = ".evalloom"
+_DOUBTS_SHOWN = 10
 _AT_ONCE = 1000
 _NO_SETTINGS = Settings()
 """Enough to look back: what was kept has no secrets in it."""
@@ -115,8 +116,11 @@ def _replay(
     with _desk(data_dir, known, Path(project).parent) as desk:
         with _progress() as progress:
             done = replay_files(Path(project), dataset, desk, limit, offset, profile, progress)
-        for doubt in done.doubts:
+        for doubt in done.doubts[:_DOUBTS_SHOWN]:
             click.echo(printable(str(doubt)), err=True)
+        if len(done.doubts) > _DOUBTS_SHOWN:
+            more = f"… and {len(done.doubts) - _DOUBTS_SHOWN:,} more doubts"
+            click.echo(f"{more}; 'evalloom validate {printable(project)}' shows all", err=True)
         if output:
             _write_records(Path(output), done)
         if as_json:

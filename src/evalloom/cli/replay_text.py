@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from shlex import quote as quote_word
 
 from msgspec import Struct, field
@@ -52,8 +52,7 @@ def look_over(records: Iterable[RunRecord]) -> Seen:
             seen.cut.append(record.row_index)
         troubles = [(_told(error), seen.failed) for error in record.errors]
         if model := record.trace.model:
-            # Without an answer there is none to count among those that came.
-            seen.answers["error" if model.error else f"{model.status}"] += 1
+            seen.answers[model.status] += 1
             troubles += [(reason, seen.unmet) for reason in _reasons(model)]
         for text, where in troubles:
             where.setdefault(text, []).append(record.row_index)
@@ -106,8 +105,8 @@ def _missing_lines(missing: Counter[str]) -> Iterator[Line]:
 
 def _answer_lines(profile: str, seen: Seen) -> Iterator[Line]:
     counts = seen.answers
-    words = {"passed": "passed", "failed": "failed", "error": "error", "unscored": "unscored"}
-    told = [f"{counts[status]:,} {word}" for status, word in words.items() if counts[status] or status == "passed"]
+    words = ("passed", "failed", "error", "unscored")
+    told = [f"{counts[word]:,} {word}" for word in words if counts[word] or word == "passed"]
     style = "bold red" if seen.is_bad else "bold green"
     yield f"{printable(profile)} was asked {tell(counts.total(), 'time')}: {', '.join(told)}", style
     yield from _trouble_lines(seen.unmet)
@@ -245,7 +244,7 @@ def compared_lines(told: Compared) -> Iterator[Line]:
         yield f"another answer: row {_ranges(told.beside.answers)}", "yellow"
     run = next((row.b for row in compared.rows if row.b), None)
     # A run out of a file need not be kept here.
-    if run and not Path(compared.b).suffix:
+    if run and not os.path.isfile(compared.b):
         yield f"Next: evalloom replay show {printable(run.run_id)}{_at(told.data_dir)}", ""
 
 

@@ -249,7 +249,8 @@ class Dataset:
 
     def _cell(self, name: str, text: str) -> object:
         """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
-        if name == "tags" and text[:1] != "[":
+        # A replay row has its tags under _tags, and anything else is a variable.
+        if name == ("_tags" if self.dialect is replay.DIALECT else "tags") and text[:1] != "[":
             return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
         if name == "id" and self.dialect is hop.DIALECT and text.isdecimal() and len(text) < 19:
             return int(text)
@@ -284,8 +285,12 @@ def _is_pipeline(document: Record) -> bool:
 
 
 def _is_recipe(document: Record) -> bool:
-    state = document.get("state", document)
-    return isinstance(state, dict) and isinstance(state.get("nodes"), list)
+    """Whether this is a project, or the state of one; other graphs have nodes too, but none with `data`."""
+    state = document.get("state")
+    if isinstance(state, dict):
+        return isinstance(state.get("nodes"), list)
+    nodes = document.get("nodes")
+    return isinstance(nodes, list) and any(isinstance(one, dict) and "data" in one for one in nodes)
 
 
 def _only_wraps(document: Record, dialect: Dialect) -> bool:

@@ -100,13 +100,15 @@ def _row(header: list[str], cells: list[str], line: int, places: Mapping[Path, P
 
 
 def _header_problems(names: list[str], line: int) -> Iterator[Problem]:
+    seen: set[str] = set()
     for number, name in enumerate(names):
         if not name:
             message = f"column {number + 1} has no name; it is read as '_column{number + 1}'"
             yield Problem("blank_column", "info", message, Place(line, 1))
-        elif name in names[:number]:
+        elif name in seen:
             message = f"column {number + 1}: {quote(name)} is already the name of another column; the last one counts"
             yield Problem("duplicate_key", "warning", message, Place(line, 1))
+        seen.add(name)
 
 
 class _Cells(Mapping[Path, Place]):

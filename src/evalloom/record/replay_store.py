@@ -11,13 +11,28 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from secrets import token_bytes
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from evalloom.errors import EvalloomError
 from evalloom.files import zstd
+from evalloom.record.replay_kept import (
+    Block,
+    Chosen,
+    Counts,
+    DatasetGone,
+    Kept,
+    Pack,
+    PackGone,
+    Replay,
+    ReplayCounts,
+    StoredDataset,
+    StoredProject,
+    Window,
+)
 from evalloom.record.replay_writer import LoopWriter, Work, Writer, Written
 from evalloom.targets.recipe import Assembled, Part, trace_of
 from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary
@@ -25,16 +40,10 @@ from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary
 FOLDER = "store"
 FILE = "replay.sqlite"
 VERSION = 1
-WINDOW = 200
-"""How many rows a window holds at most."""
 _BUSY_S = 30.0
 _RETRY_S = 0.02
-UNMET = ("failed", "error")
-"""What the checks of an answer come to where it is not as expected, or did not come."""
-_BLOCK_BYTES = 256_000
 _MOST_LOOKED_AT = 1_000
 _PAST_EVERYTHING = 2**62
-_encode = msgspec.json.Encoder().encode
 _SCHEMA = """
 CREATE TABLE projects (id TEXT PRIMARY KEY, name TEXT, state BLOB, digest TEXT, updated_at TEXT, number INTEGER);
 CREATE TABLE datasets (id TEXT PRIMARY KEY, name TEXT, row_count INTEGER, updated_at TEXT, number INTEGER);
@@ -50,158 +59,9 @@ CREATE TABLE windows (
     PRIMARY KEY (replay, first_row)) WITHOUT ROWID;
 CREATE INDEX replays_of_dataset ON replays (dataset, number);
 CREATE INDEX windows_of_pack ON windows (pack);
+CREATE INDEX windows_of_recipe ON windows (recipe);
+CREATE TABLE own (salt BLOB);
 """
-
-
-class StoredProject(NamedTuple):
-    """A project as it is kept: its state is JSON text."""
-
-    id: str
-    name: str
-    state: bytes
-    digest: str
-    updated_at: str
-
-
-class StoredDataset(NamedTuple):
-    """What is kept of a dataset beside its rows."""
-
-    id: str
-    name: str
-    row_count: int
-    updated_at: str
-
-
-class Replay(NamedTuple):
-    """Who was replayed with what."""
-
-    id: str
-    dataset: str
-    project: str
-    created_at: str
-    profile: str = ""
-
-
-class ReplayCounts(NamedTuple):
-    """A replay, and what came of it so far."""
-
-    replay: Replay
-    offset: int
-    counts: Counts
-    number: int = 0
-    """Grows with every replay that is kept: a larger one is newer."""
-
-    @property
-    def end(self) -> int:
-        """The row behind the last one."""
-        return self.offset + self.counts.rows
-
-
-class Counts(NamedTuple):
-    """How many runs there are, how many succeeded, and how many answers were as expected and how many were not."""
-
-    rows: int
-    succeeded: int
-    met: int
-    unmet: int
-
-    @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Counts:
-        return cls(
-            len(outcomes),
-            sum(one.status == "succeeded" for one in outcomes),
-            sum(one.check == "passed" for one in outcomes),
-            sum(one.check in UNMET for one in outcomes),
-        )
-
-
-class Block(NamedTuple):
-    """Some rows of a pack, compressed by themselves, so that a run is read without all the others."""
-
-    first: int
-    rows: int
-    start: int
-    size: int
-
-
-class Pack(NamedTuple):
-    """What the rows of a window came to. `key` says what it was made of; without one it is not found again."""
-
-    key: str
-    outcomes: list[Outcome]
-    blocks: list[Block]
-    body: bytes
-
-    @classmethod
-    def of(cls, key: str, made: Iterable[Assembled]) -> Pack:
-        """The pack of assembled rows, which are taken one by one: together they may be large."""
-        outcomes: list[Outcome] = []
-        blocks: list[Block] = []
-        packed: list[bytes] = []
-        raw: list[bytes] = []
-
-        def close_block() -> None:
-            block = zstd.compress(b"[" + b",".join(raw) + b"]")
-            start = blocks[-1].start + blocks[-1].size if blocks else 0
-            blocks.append(Block(len(outcomes) - len(raw), len(raw), start, len(block)))
-            packed.append(block)
-            raw.clear()
-
-        for one in made:
-            raw.append(_encode(one))
-            outcomes.append(outcome_of(one))
-            if sum(map(len, raw)) > _BLOCK_BYTES:
-                close_block()
-        if raw:
-            close_block()
-        return cls(key, outcomes, blocks, b"".join(packed))
-
-
-class Window(NamedTuple):
-    """Some rows of a replay that follow one another; `pack` is one that is kept already, or a new one."""
-
-    first_row: int
-    created_at: str
-    recipe: str
-    counts: Counts
-    pack: int | Pack
-
-
-class Kept(NamedTuple):
-    """A window as it is kept."""
-
-    replay: str
-    dataset: str
-    project: str
-    created_at: str
-    first_row: int
-    row_count: int
-    succeeded: int
-    pack: int
-    recipe: str
-
-
-class Chosen(NamedTuple):
-    """Which runs of a dataset are asked for."""
-
-    dataset: str
-    row_index: int | None = None
-    status: str = ""
-    project: str = ""
-    check: str = ""
-    """`passed` or `failed`: those whose answer was as expected, or was not."""
-
-    def means(self, outcome: Outcome) -> bool:
-        is_checked = outcome.check == "passed" if self.check == "passed" else outcome.check in UNMET
-        return self.status in ("", outcome.status) and (not self.check or is_checked)
-
-
-class DatasetGone(Exception):
-    """A dataset was removed while it was replayed, and its runs with it."""
-
-
-class PackGone(Exception):
-    """A pack was removed by somebody else: what it held has to be made again."""
 
 
 class ReplayStore:
@@ -233,6 +93,12 @@ class ReplayStore:
             connection.close()
         self._open.clear()
         self._local = threading.local()
+
+    @property
+    def salt(self) -> bytes:
+        """Random bytes that only this store has."""
+        found: bytes = self._one("SELECT salt FROM own")[0]
+        return found
 
     # -- projects and datasets ------------------------------------------------------------------------
 
@@ -268,7 +134,7 @@ class ReplayStore:
         query = "DELETE FROM projects WHERE id = ?"
         return self._write(lambda connection: connection.execute(query, (id,)).rowcount > 0)
 
-    def put_dataset(self, dataset: StoredDataset, rows: Iterable[bytes]) -> None:
+    def put_dataset(self, dataset: StoredDataset, rows: Sequence[bytes]) -> None:
         """Keeps a dataset and all its rows, or nothing of it."""
 
         def work(connection: sqlite3.Connection) -> None:
@@ -533,13 +399,6 @@ def _plain_count(window: Kept, chosen: Chosen) -> int | None:
     return window.row_count
 
 
-def outcome_of(made: Assembled) -> Outcome:
-    """What an assembled row came to, in short."""
-    model = made.model
-    asked = (model.status, model.answer_digest) if model else ("", "")
-    return Outcome(made.status, made.digest, made.missing, made.truncated, *asked)
-
-
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
     """Turns on the log of changes. SQLite does not wait here by itself where another process does the same."""
     until = monotonic() + _BUSY_S
@@ -562,6 +421,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         # Not executescript, which commits first.
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
+        connection.execute("INSERT INTO own VALUES (?)", (token_bytes(16),))
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -615,4 +475,5 @@ def _forget_runs(connection: sqlite3.Connection, dataset: str) -> bool:
     connection.execute("DELETE FROM replays WHERE dataset = ?", (dataset,))
     unused = "DELETE FROM packs WHERE id = ? AND NOT EXISTS (SELECT 1 FROM windows WHERE pack = packs.id)"
     connection.executemany(unused, packs)
+    connection.execute("DELETE FROM recipes WHERE NOT EXISTS (SELECT 1 FROM windows WHERE recipe = recipes.digest)")
     return bool(packs)

@@ -17,9 +17,16 @@ Work = Callable[[sqlite3.Connection], Written]
 """What changes the store within a transaction; it may be done again when another one of the same transaction fails."""
 
 
+class InUse(Exception):
+    """Somebody else changes the store, and has done so for longer than the connection waits."""
+
+
 def transact(connection: sqlite3.Connection, works: list[Work[Any]]) -> list[Any]:
     """Does all of it in one transaction: on disk when this returns, or nothing of it where it raises."""
-    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as fault:
+        raise InUse(str(fault)) from None
     try:
         results = [work(connection) for work in works]
         connection.execute("COMMIT")
@@ -68,16 +75,23 @@ class Writer:
         """Does jobs, and tells those who wait. False when several were tried in vain, and nobody was told."""
         try:
             results = transact(self._connect(), [job.work for job in jobs])
+        except InUse as fault:
+            # None of them can be done: to wait for each of them would take that many times as long.
+            for job in jobs:
+                job.done.set_exception(_cannot_write(fault))
+            return True
         except Exception as fault:  # it belongs to whoever waits for the job
             if len(jobs) > 1:
                 return False
-            is_ours = not isinstance(fault, sqlite3.OperationalError)
-            told = fault if is_ours else EvalloomError("cannot_write", f"the store cannot be written: {fault}")
-            jobs[0].done.set_exception(told)
+            jobs[0].done.set_exception(_cannot_write(fault) if isinstance(fault, sqlite3.OperationalError) else fault)
             return True
         for job, result in zip(jobs, results, strict=True):
             job.done.set_result(result)
         return True
+
+
+def _cannot_write(fault: Exception) -> EvalloomError:
+    return EvalloomError("cannot_write", f"the store cannot be written: {fault}")
 
 
 class _Job:

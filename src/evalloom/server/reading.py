@@ -162,7 +162,7 @@ def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
             rows.append(item.value)
         elif item.code == "row_invalid":
             message = f"line {item.place.line}: {item.message}"
-            raise Fault("row_invalid", message, index=len(rows))
+            raise Fault("row_invalid", message, index=len(rows) + len(faults))
         elif item.severity == "error":
             # What is a flag on the command line is a parameter of the Content-Type here.
             message = item.message.replace("--encoding", "charset")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,16 @@ class Redactor:
     """Takes secrets out of what is kept: those that are known, and what looks like a key that a provider gave out."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        known = [re.escape(form) for secret in secrets for form in forms(secret)]
+        # The longest first, so that none is cut in two by a shorter one.
+        self._secrets = sorted(secrets, key=lambda secret: (-len(secret), secret))
+        known = [re.escape(form) for secret in self._secrets for form in forms(secret)]
         self._known = re.compile("|".join(known)) if known else None
         self._perhaps = re.compile("|".join([*known, _KEY_START]))
         self._maybe = re.compile(self._perhaps.pattern.encode())
+
+    def fingerprint(self, salt: bytes) -> str:
+        """Says whether two hide the same; without the salt, nobody can try out what that is."""
+        return blake2b(json.dumps(self._secrets).encode(), key=salt, digest_size=8).hexdigest()
 
     def is_clean(self, text: str) -> bool:
         """Whether there is nothing in a text that could be a secret; fast, and now and then wrong when it says no."""

@@ -33,6 +33,7 @@ KINDS = {
 """The kind of segment that a type of node becomes; any other becomes text."""
 _ROLES = ("system", "user", "assistant")
 VARIABLE_TYPES = ("static", "dynamic")
+_ENDS = ("source", "target")
 MOST = {"nodes": 1_000, "edges": 100_000, "variables": 20_000}
 """How much of each a recipe may have."""
 MOST_PLACEHOLDERS = 100_000
@@ -194,16 +195,19 @@ class Recipe:
     def assemble(self, row: Any, resolved: Mapping[str, Resolution] = {}) -> Assembled:
         """What becomes of a row. `resolved` holds each of `dynamic` that the row does not give itself."""
         if self.cycle:
-            return _failed("dependency_cycle", _cycle_message(self.cycle), self.cycle)
+            return _failed("dependency_cycle", cycle_message(self.cycle), self.cycle)
         try:
             given = variables_of(row)
         except RowInvalid as fault:
             return failed_row(str(fault))
         values, messages, errors = self._fill(given, resolved)
         segments, bodies, missing = self._render(values, errors)
+        left = 0
         if missing:
             told = [_missing(name, self._users[name]) for name in sorted(missing)[:_MOST_MESSAGES]]
-            messages = self._shortened(messages + told, len(missing) - len(told))
+            messages, left = messages + told, len(missing) - len(told)
+        if len(messages) > _MOST_MESSAGES or left:
+            messages = self._shortened(messages, left)
         text, is_cut = _text_of(bodies)
         return Assembled(
             "failed" if errors else "succeeded",
@@ -242,7 +246,7 @@ class Recipe:
             values[name] = value
             if name not in self._by_name:
                 own.append(_told(name, name, "static", "row", value, is_cut))
-        return values, self._shortened(messages + own), errors
+        return values, messages + own, errors
 
     def _tell(
         self, given: dict[str, str], resolved: Mapping[str, Resolution], values: dict[str, str]
@@ -298,16 +302,14 @@ class Recipe:
             names = [name for name in names if name not in self.dynamic]
         return names, messages + [_missing(name, [node_id]) for name in names[:_MOST_MESSAGES]]
 
-    def _shortened(self, messages: list[Message], left: int = 0) -> list[Message]:
-        """The messages, but no more than anybody reads: faults first, then variables that a template uses.
+    def _shortened(self, messages: list[Message], left: int) -> list[Message]:
+        """As many messages as anybody reads: errors, warnings, variables that a template uses, then the others.
 
         `left` is how many have been left out already.
         """
-        if len(messages) <= _MOST_MESSAGES:
-            return messages
+        ranks = {"error": 0, "warn": 1}
         order = [
-            0 if one.severity == "error" else 1 if one.details.get("variableName") in self._users else 2
-            for one in messages
+            ranks.get(one.severity, 2 if one.details.get("variableName") in self._users else 3) for one in messages
         ]
         kept = sorted(range(len(messages)), key=order.__getitem__)[: _MOST_MESSAGES - 1]
         left += len(messages) - len(kept)
@@ -373,7 +375,8 @@ def _text_of(bodies: Iterable[str]) -> tuple[str, bool]:
     return clamp(text) if len(text) > _SURELY_SHORT else (text, False)
 
 
-def _cycle_message(cycle: list[str]) -> str:
+def cycle_message(cycle: list[str]) -> str:
+    """What is wrong with nodes that wait for each other."""
     shown = " → ".join(map(quote, [*cycle[:20], *(["…"] if len(cycle) > 20 else []), cycle[0]]))
     return f"the nodes wait for each other: {shown}. Remove one of these edges"
 
@@ -494,15 +497,17 @@ def doubts(state: Any) -> Iterator[tuple[str, str]]:
         yield "state.nodes", "there is no node, so every context is empty"
     for at, node in enumerate(nodes):
         where, data = f"state.nodes[{at}].data", node["data"]
-        if "content" not in data:
+        # A group, or a note without a type, may well be empty.
+        if "content" not in data and "type" in data:
             yield where, f"there is no content, so the segment is empty{did_you_mean('content', data)}"
         type = data.get("type", "")
         if type not in KINDS and (hint := did_you_mean(type, KINDS, 0.8)):
             yield f"{where}.type", f"{quote(type)} is no known type, so the segment is plain text{hint}"
-    for at, edge in enumerate(state.get("edges", [])):
-        for end in ("source", "target"):
-            if edge[end] not in ids:
-                yield f"state.edges[{at}].{end}", f"there is no node {quote(edge[end])}, so the edge has no effect"
+    lost = [(at, end) for at, edge in enumerate(state.get("edges", [])) for end in _ENDS if edge[end] not in ids]
+    for at, end in lost[:1]:
+        more = f" (and {len(lost) - 1:,} more such ends)" if len(lost) > 1 else ""
+        node = state["edges"][at][end]
+        yield f"state.edges[{at}].{end}", f"there is no node {quote(node)}, so the edge has no effect{more}"
     for at, variable in enumerate(state.get("variables", [])):
         if variable.get("resolver") and variable.get("type", "static") == "static":
             yield f"state.variables[{at}]", "a static variable has no use for a resolver. Did you mean type dynamic?"

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from evalloom.errors import CallError, usage_error
 from evalloom.model import Context, Output, Record, Request
 from evalloom.resolvers import Resolution, resolve
-from evalloom.targets import recipe
-from evalloom.targets.prompt import read_fields
-from evalloom.targets.recipe import Recipe, RecipeFault, messages_of
+from evalloom.targets.recipe import Recipe, messages_of
+from evalloom.targets.recipe_document import RecipeFile
 from evalloom.targets.target import BuiltTarget, TargetOptions, bad_spec, digest_of, text_in, time_limit, within
 
 if TYPE_CHECKING:
@@ -23,12 +22,8 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     path = folder / text_in(spec, "recipe")
     if not path.is_file():
         raise usage_error("recipe_missing", f"recipe: there is no file {path.as_posix()!r}")
-    body = read_fields(path)
-    state = body if "state" not in body and "nodes" in body else body.get("state")
-    try:
-        found = recipe.read(state)
-    except RecipeFault as fault:
-        raise usage_error("bad_recipe", f"{path.as_posix()}: {fault}") from None
+    document = RecipeFile(path)
+    found = document.read()
     if options.reach is None and found.dynamic:
         raise bad_spec("recipe", "a recipe without dynamic variables here", ", ".join(found.dynamic))
     target = RecipeTarget(found, options.reach(path.parent) if options.reach else None)
@@ -36,7 +31,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     return BuiltTarget(
         name=text_in(spec, "name") or f"recipe:{spec['recipe']}",
         kind="recipe",
-        digest=digest_of("recipe", state),
+        digest=digest_of("recipe", document.state),
         call=within(target, limit) if limit else target,
         # A name that nothing has a value for stays as it is written (REPLAY-3).
         optional=found.names - found.declared,

@@ -153,7 +153,7 @@ def _lint_plan(name: str, path: Path) -> Checked:
 def _lint_recipe(name: str, path: Path) -> Checked:
     """What is wrong with a context recipe."""
     # Deferred: few files are recipes.
-    from evalloom.workbench.recipe_files import RecipeFile
+    from evalloom.targets.recipe_document import RecipeFile
 
     return _checked(name, path, RECIPE_FILE, "it has nodes", RecipeFile(path).findings())
 

@@ -6,18 +6,15 @@ Everything may be called from any thread. What waits for a model, or is asked fo
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic, time_ns
-from typing import Any, Generic, NamedTuple, TypeVar
+from time import monotonic
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -37,28 +34,14 @@ from evalloom.analyse.replay import (
 from evalloom.errors import EvalloomError
 from evalloom.llms import LlmOptions
 from evalloom.model import Record
-from evalloom.record.replay_store import (
-    FILE,
-    FOLDER,
-    WINDOW,
-    Chosen,
-    Counts,
-    DatasetGone,
-    Pack,
-    PackGone,
-    Replay,
-    ReplayCounts,
-    ReplayStore,
-    StoredDataset,
-    StoredProject,
-    Window,
-)
+from evalloom.record.replay_kept import Chosen, PackGone, Replay, ReplayCounts, StoredDataset, StoredProject
+from evalloom.record.replay_store import FILE, FOLDER, ReplayStore
 from evalloom.resolvers import Resolution, reach_of, resolve
 from evalloom.settings import Settings
 from evalloom.settings.keys import Redactor
 from evalloom.targets import recipe as recipes
 from evalloom.targets.recipe import Assembled, Recipe, RecipeFault, trace_of
-from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary, Trace
+from evalloom.targets.recipe_trace import RunRecord, RunSummary, Trace
 from evalloom.workbench.replay_bodies import (
     Fault,
     ReplayAsked,
@@ -71,21 +54,17 @@ from evalloom.workbench.replay_bodies import (
     read_replay,
     refuse,
 )
+from evalloom.workbench.replay_going import Going, Known, Remembered, hidden, new_replay_id, now
 from evalloom.workbench.replay_model import Asker
 
-_FORMAT = "1"
-"""Changes when the same recipe and row would come to something else; what was made before is then not used again."""
 _MOST_RECIPES, _MOST_PACKS = 16, 256
 """How many are remembered; a recipe may have megabytes."""
-ASKED_WINDOW = 32
-"""How many rows are kept together where a model is asked: what it said is paid for, and lost until it is kept."""
 _THREADS = 8
 _MOST_TIMEOUTS = 6
 """How many time-outs of one resolver all those of a replay may take together."""
 
+_TOO_LATE = Resolution(error_code="timeout", message="other variables took the time that all of a replay have")
 _NO_SETTINGS = Settings()
-
-Value = TypeVar("Value")
 
 
 class Project(Struct, frozen=True, rename="camel"):
@@ -131,36 +110,6 @@ class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Rows whose answer was as `_expected` says, and whose was not; where a model was asked."""
 
 
-class _Known(NamedTuple):
-    """A pack that is kept already, and the summaries of its runs but for what differs between replays."""
-
-    pack: int
-    counts: Counts
-    pieces: list[bytes]
-    """Of the summaries as JSON: every fourth one waits for the replay's id, and every fourth for the time."""
-
-
-class _Remembered(Generic[Value]):
-    """The last few values by key, so that what is asked for again need not be made again."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[str, Value] = OrderedDict()
-
-    def get(self, key: str) -> Value | None:
-        return self._values.get(key)
-
-    def put(self, key: str, value: Value) -> Value:
-        self._values[key] = value
-        if len(self._values) > self._most:
-            # Several threads may do so at once; one that finds nothing left has nothing to do.
-            self._values.popitem(last=False)
-        return value
-
-    def forget(self, key: str) -> None:
-        self._values.pop(key, None)
-
-
 class Desk:
     """Projects, datasets and replays of one data folder."""
 
@@ -174,11 +123,12 @@ class Desk:
         self.store = ReplayStore(data_dir)
         self.known = known
         self.redactor = Redactor([*settings.secrets(known), *([token] if token else [])])
+        self.hiding = self.redactor.fingerprint(self.store.salt)
         reach = reach_of(known, files or data_dir, (data_dir / FOLDER,))
         self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
         self._home = data_dir
-        self._recipes = _Remembered[Recipe](_MOST_RECIPES)
-        self._packs = _Remembered[_Known](_MOST_PACKS)
+        self._recipes = Remembered[Recipe](_MOST_RECIPES)
+        self.packs = Remembered[Known](_MOST_PACKS)
         self._threads = ThreadPoolExecutor(_THREADS, "replay")
 
     def close(self) -> None:
@@ -233,7 +183,7 @@ class Desk:
         """Keeps `{name, rows}` under a new id."""
         name, rows = read_dataset(body)
         id, updated_at, name = _new_id("d"), now(), self.redactor.text(name)
-        encoded = (msgspec.json.encode(self.redactor.value(row)) for row in rows)
+        encoded = [msgspec.json.encode(self.redactor.value(row)) for row in rows]
         self.store.put_dataset(StoredDataset(id, name, len(rows), updated_at), encoded)
         return DatasetSummary(id, name, len(rows), updated_at)
 
@@ -285,7 +235,7 @@ class Desk:
             return []
         going = self._going(dataset_id, asked, rows, digest, recipe)
         for first, count in going.windows:
-            if known := self._packs.get(going.key(first, count)):
+            if known := self.packs.get(going.key(first, count)):
                 with suppress(PackGone):
                     return [(going.replay.id, await going.keep_again(first, known))]
         return []
@@ -309,8 +259,8 @@ class Desk:
                 if asker is None:
                     summaries = await self._aside(going.window, first, count)
                 else:
-                    rows, made = await self._aside(going.assembled, first, count)
-                    answered = await asker.ask(going.recipe.parts, rows, list(made))
+                    rows, made = await self._aside(going.assembled_now, first, count)
+                    answered = await asker.ask(going.recipe.parts, rows, made)
                     summaries = await self._aside(going.keep, first, answered)
                 yield going.replay.id, summaries
         finally:
@@ -356,17 +306,20 @@ class Desk:
         """Runs what blocks in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
 
-    def resolve_all(self, recipe: Recipe, names: Sequence[str]) -> dict[str, Resolution]:
+    def deadline(self) -> float:
+        """Until when all dynamic variables of a replay that begins now must be resolved."""
+        return monotonic() + _MOST_TIMEOUTS * self._reach.timeout_s
+
+    def resolve_all(self, recipe: Recipe, names: Sequence[str], until: float) -> dict[str, Resolution]:
         """The values of dynamic variables: several at a time, equal ones once, all of them within a limit."""
         sources = {name: (recipe.dynamic[name].resolver, recipe.dynamic[name].value) for name in names}
-        until = monotonic() + _MOST_TIMEOUTS * self._reach.timeout_s
 
         def read(source: tuple[str, str]) -> Resolution:
             left = until - monotonic()
-            if left <= 0:
-                return Resolution(error_code="timeout", message="the variables before it took all the time there is")
-            reach = msgspec.structs.replace(self._reach, timeout_s=min(left, self._reach.timeout_s))
-            return resolve(*source, reach)
+            if left >= self._reach.timeout_s:
+                return resolve(*source, self._reach)
+            found = resolve(*source, msgspec.structs.replace(self._reach, timeout_s=left)) if left > 0 else _TOO_LATE
+            return _TOO_LATE if found.error_code == "timeout" else found
 
         if not sources:
             return {}
@@ -440,7 +393,11 @@ class Desk:
     def _with_diff(self, pair: Pair) -> RowComparison:
         if pair.status != "drift" or pair.a is None or pair.b is None:
             return compare_row(pair)
-        return compare_row(pair, self.run(pair.a.run_id), self.run(pair.b.run_id))
+        try:
+            return compare_row(pair, self.run(pair.a.run_id), self.run(pair.b.run_id))
+        except Fault as fault:
+            # Somebody removed it meanwhile.
+            raise Fault("replay_not_found", fault.message) from None
 
     def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
         for id in filter(None, (a, b)):
@@ -469,7 +426,9 @@ class Desk:
 
     def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, Assembled]:
         recipe = self._read_recipe(project_id)[1] if project_id else _read_state(state)
-        made = hidden(recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row])))), self.redactor)
+        made = hidden(
+            recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row])), self.deadline())), self.redactor
+        )
         # Nothing could be assembled: a client has to mend that first.
         if made.status == "failed" and not made.segments:
             fault = made.errors[0]
@@ -480,115 +439,6 @@ class Desk:
 def has_store(data_dir: Path) -> bool:
     """Whether anything has been kept in a data folder."""
     return (data_dir / FOLDER / FILE).is_file()
-
-
-class Going:
-    """A replay that is going on, window by window."""
-
-    def __init__(self, desk: Desk, replay: Replay, digest: str, recipe: Recipe, rows: range | None = None) -> None:
-        """`rows` are those of a dataset that is kept; without them, rows come from elsewhere."""
-        self.replay = replay
-        self.recipe = recipe
-        self._of_service = rows is not None
-        size = ASKED_WINDOW if replay.profile else WINDOW
-        self.windows = [(first, min(size, rows.stop - first)) for first in rows[::size]] if rows is not None else []
-        self._desk = desk
-        self._store = desk.store
-        self._digest = digest
-        self._resolved: dict[str, Resolution] = {}
-        self._is_first = True
-
-    def window(self, first: int, count: int) -> bytes:
-        """Replays rows and keeps their runs; gives the summaries. What was made before is not made again."""
-        key = self.key(first, count)
-        if key and (known := self._known(key, first)):
-            try:
-                self._keep_window(Window(first, now(), self._digest, known.counts, known.pack))
-                return self._summaries(known)
-            except PackGone:
-                self._desk._packs.forget(key)
-        return self.keep(first, self.assembled(first, count)[1], key)
-
-    def key(self, first: int, count: int) -> str:
-        """What the pack of a window is found by; empty where it must be made anew."""
-        # What a resolver finds may be another thing next time.
-        return "" if self.recipe.dynamic else f"{_FORMAT}/{self._digest}/{self.replay.dataset}/{first}/{count}"
-
-    async def keep_again(self, first: int, known: _Known) -> bytes:
-        """Keeps a window whose pack is known; gives the summaries. Raises PackGone where somebody removed it."""
-        window = Window(first, self.replay.created_at, self._digest, known.counts, known.pack)
-        self._created_at = window.created_at
-        try:
-            await self._store.add_window_soon(self.replay, window)
-        except DatasetGone:
-            raise not_found("dataset", self.replay.dataset) from None
-        return self._summaries(known)
-
-    def _known(self, key: str, first: int) -> _Known | None:
-        known = self._desk._packs.get(key)
-        if known is None and (found := self._store.find_pack(key)):
-            known = self._desk._packs.put(key, _known(*found, first))
-        return known
-
-    def assembled(self, first: int, count: int) -> tuple[list[Any], Iterator[Assembled]]:
-        """Rows, and what they come to."""
-        rows = [msgspec.json.decode(row) for row in self._store.rows(self.replay.dataset, first, count)]
-        if len(rows) < count:
-            # Somebody removed it meanwhile.
-            raise not_found("dataset", self.replay.dataset)
-        return rows, self.assemble(rows)
-
-    def assemble(self, rows: Sequence[Any]) -> Iterator[Assembled]:
-        """What rows come to; a dynamic variable is resolved once for the whole replay."""
-        needed = sorted(self.recipe.needs(rows) - self._resolved.keys())
-        self._resolved |= self._desk.resolve_all(self.recipe, needed)
-        hide = self._desk.redactor
-        return (hidden(self.recipe.assemble(row, self._resolved), hide) for row in rows)
-
-    def keep(self, first: int, made: Iterable[Assembled], key: str = "") -> bytes:
-        """Keeps the runs of assembled rows; gives their summaries."""
-        pack = Pack.of(key, made)
-        id = self._keep_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
-        known = _known(id, pack.outcomes, first)
-        if key:
-            self._desk._packs.put(key, known)
-        return self._summaries(known)
-
-    def _keep_window(self, window: Window) -> int:
-        if self._is_first:
-            # It is as new as its first record, however long that took.
-            self.replay = self.replay._replace(created_at=window.created_at)
-        try:
-            id = self._store.add_window(self.replay, window, self.recipe.parts, self._is_first, self._of_service)
-        except DatasetGone:
-            raise not_found("dataset", self.replay.dataset) from None
-        self._is_first = False
-        self._created_at = window.created_at
-        return id
-
-    def _summaries(self, known: _Known) -> bytes:
-        pieces = known.pieces.copy()
-        pieces[1::4] = [self.replay.id.encode()] * known.counts.rows
-        pieces[3::4] = [self._created_at.encode()] * known.counts.rows
-        return b"".join(pieces)
-
-
-def _known(pack: int, outcomes: list[Outcome], first: int) -> _Known:
-    summaries = [
-        RunSummary(f"<replay>-{row}", "<time>", row, outcome.status, outcome.digest, outcome.missing)
-        for row, outcome in enumerate(outcomes, first)
-    ]
-    return _Known(pack, Counts.of(outcomes), re.split(rb"(<replay>|<time>)", msgspec.json.encode(summaries)))
-
-
-def hidden(made: Assembled, redactor: Redactor) -> Assembled:
-    """What was assembled without secrets that came about only now, of a template and a value, or of two values."""
-    texts = [made.text, *(segment.text for segment in made.segments)] if made.truncated else [made.text]
-    if all(map(redactor.is_clean, texts)):
-        return made
-    text = redactor.text(made.text)
-    segments = [msgspec.structs.replace(one, text=redactor.text(one.text)) for one in made.segments]
-    return msgspec.structs.replace(made, text=text, segments=segments, digest=recipes.digest_of(text))
 
 
 def _read_state(state: Any) -> Recipe:
@@ -606,16 +456,6 @@ def summary_of(found: ReplayCounts) -> ReplaySummary:
         *(counts.rows, counts.succeeded, counts.rows - counts.succeeded),
         *(replay.profile, counts.met, counts.unmet),
     )
-
-
-def now() -> str:
-    """The time as records tell it: ISO 8601, UTC, to the millisecond."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
-
-
-def new_replay_id() -> str:
-    """An id that sorts by time and that no other process takes."""
-    return f"r{time_ns() // 1_000_000:011x}{secrets.token_hex(4)}"
 
 
 def _new_id(kind: str) -> str:

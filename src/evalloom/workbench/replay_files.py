@@ -21,22 +21,15 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import Source, source_of
 from evalloom.model import Finding, quote
-from evalloom.record.replay_store import WINDOW, Counts, Replay, ReplayCounts
+from evalloom.record.replay_kept import WINDOW, Counts, Replay, ReplayCounts
 from evalloom.targets import recipe as recipes
 from evalloom.targets.recipe import Assembled
+from evalloom.targets.recipe_document import RecipeFile
 from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.plan import spooled
-from evalloom.workbench.recipe_files import RecipeFile
-from evalloom.workbench.replay import (
-    ASKED_WINDOW,
-    Desk,
-    Going,
-    ReplaySummary,
-    new_replay_id,
-    now,
-    summary_of,
-)
+from evalloom.workbench.replay import Desk, ReplaySummary, summary_of
+from evalloom.workbench.replay_going import ASKED_WINDOW, Going, new_replay_id, now
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_TOLD = 10
@@ -69,12 +62,12 @@ def replay_files(
 ) -> FileReplay:
     """Replays the rows of a file through the recipe in another, and keeps a record of each."""
     file = RecipeFile(project)
+    # Read as it is written, so that faults have their lines; used without what is secret in it.
     file.read()
     state = desk.redactor.value(file.state)
     name = _id_of(str(file.body.get("id") or project.stem), "project")
     source = spooled(source_of(dataset))
-    if not _count_rows(source):
-        raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
+    _check_rows(source)
     replay = Replay(new_replay_id(), _dataset_id(source), name, now(), profile)
     digest = sha256(msgspec.json.encode(state)).hexdigest()
     going = Going(desk, replay, digest, recipes.read(state))
@@ -116,13 +109,13 @@ async def _go(
             await asker.close()
 
 
-def _count_rows(source: Source) -> int:
-    """How many rows a file has. Raises where it cannot be read; a row that is no object is a failed row."""
-    count = 0
+def _check_rows(source: Source) -> None:
+    """Raises where a file has no rows, or cannot be read; a row that is no object is a failed row, and no more."""
+    has_rows = False
     faults: list[str] = []
     for item in Dataset(source, "replay"):
         if isinstance(item, Row) or item.code == "row_invalid":
-            count += 1
+            has_rows = True
         elif item.severity == "error":
             where = f"{item.file or source.name}:{item.place.line}" if item.place.line else item.file or source.name
             # What a flag of other commands could help with has to be mended in the file here.
@@ -130,7 +123,8 @@ def _count_rows(source: Source) -> int:
     if faults:
         more = [f"… and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
         raise usage_error("bad_dataset", "\n".join(faults[:_MOST_TOLD] + more))
-    return count
+    if not has_rows:
+        raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
 
 
 def _rows(source: Source, desk: Desk) -> Iterator[tuple[Any, Assembled | None]]:
@@ -143,14 +137,15 @@ def _rows(source: Source, desk: Desk) -> Iterator[tuple[Any, Assembled | None]]:
 
 def _dataset_id(source: Source) -> str:
     """An id for a file of rows: two of the same name in two folders are two datasets."""
-    path = Path(source.name)
-    inside = path.absolute().relative_to(Path.cwd()) if path.absolute().is_relative_to(Path.cwd()) else path
-    return _id_of(inside.with_suffix("").as_posix(), "rows")
+    path = os.path.relpath(source.name) if source.path is not None else "stdin"
+    return _id_of(path, "rows")
 
 
 def _id_of(name: str, otherwise: str) -> str:
-    """An id for what has only a file name."""
-    return _UNFIT.sub("-", name).strip("-")[-64:] or otherwise
+    """An id for what has only a name; where the name cannot be one, a digest keeps it apart from others."""
+    plain = name.removesuffix(".jsonl")
+    id = _UNFIT.sub("-", plain).strip("-")[-50:]
+    return id if id == plain else f"{id or otherwise}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 # -- sides of a comparison ----------------------------------------------------------------------------
@@ -240,7 +235,8 @@ def _file_side(path: Path) -> Side:
     for item in RowReader(source_of(path)):
         if isinstance(item, Problem):
             if item.severity == "error":
-                raise usage_error("bad_record", f"{path.as_posix()}:{item.place.line}: {item.message}")
+                where = f"{path.as_posix()}:{item.place.line}" if item.place.line else path.as_posix()
+                raise usage_error("bad_record", f"{where}: {item.message}")
             continue
         try:
             record = msgspec.convert(item.value, RunRecord)
@@ -251,6 +247,9 @@ def _file_side(path: Path) -> Side:
         outcomes[record.row_index] = _outcome(record)
         lines[record.row_index] = msgspec.json.encode(item.value)
         what = what or f"{record.project_id} · {record.dataset_id}"
+
+    if not runs:
+        raise usage_error("bad_record", f"{path.as_posix()}: expected records to compare, got none")
 
     def record_of(row: int) -> RunRecord | None:
         return msgspec.json.decode(lines[row], type=RunRecord) if row in lines else None

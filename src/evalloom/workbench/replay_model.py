@@ -89,12 +89,14 @@ def _unread(row: Record) -> Iterator[CheckResult]:
     """What cannot be read in `_expected`, or is not known there."""
     for remark in dialect.findings(row, _RULES):
         if remark.path[:1] == ("_expected",):
-            name = str(remark.path[-1])
-            yield CheckResult(name, "error" if remark.severity == "error" else "unscored", remark.message)
+            name, message = str(remark.path[-1]), remark.message.partition(": ")[2]
+            yield CheckResult(name, "error" if remark.severity == "error" else "unscored", message)
 
 
 def _status(run: Run, scored: Scored | None, unread: list[CheckResult]) -> str:
-    """What an answer comes to; an expectation that cannot be read is not met."""
+    """What an answer comes to; an expectation that cannot be read, or held against it, is not met."""
     if run.error or any(check.status == "error" for check in unread):
         return "error"
-    return scored.status if scored else "unscored"
+    if scored is None:
+        return "unscored"
+    return "error" if scored.status == "unscored" else scored.status

@@ -13,7 +13,7 @@ from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.model import Finding, Origin, Record, Severity, type_name
 from evalloom.targets import recipe
-from evalloom.targets.recipe import Recipe, RecipeFault
+from evalloom.targets.recipe import Recipe, RecipeFault, cycle_message
 
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _MOST_TOLD = 10
@@ -41,11 +41,13 @@ class RecipeFile:
     def findings(self) -> Iterator[Finding]:
         """All that is wrong with the recipe, and what is worth a look."""
         try:
-            recipe.read(self.state)
+            found = recipe.read(self.state)
         except RecipeFault as fault:
             yield from self._findings("bad_recipe", "error", fault.faults)
-        else:
-            yield from self.doubts()
+            return
+        if found.cycle:
+            yield from self._findings("dependency_cycle", "error", [("state.edges", cycle_message(found.cycle))])
+        yield from self.doubts()
 
     def doubts(self) -> Iterator[Finding]:
         """What may be a slip of the pen."""
