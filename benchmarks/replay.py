@@ -22,7 +22,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from evalloom.targets import recipe
+from evalloom.targets.recipe_reading import read_recipe
 
 NODES = [
     ("System", "system_prompt", "You are the assistant of {{company}}. Be {{tone}}. Answer in {{language}}."),
@@ -104,7 +104,7 @@ def by_pattern(rows: list[dict[str, str]]) -> str:
 
 
 def by_recipe(rows: list[dict[str, str]]) -> str:
-    made = recipe.read(state())
+    made = read_recipe(state())
     text = ""
     for one in rows:
         text = made.assemble(one).text

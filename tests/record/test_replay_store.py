@@ -24,9 +24,10 @@ from evalloom.record.replay_kept import (
 )
 from evalloom.record.replay_store import ReplayStore
 from evalloom.targets import recipe
+from evalloom.targets.recipe_reading import read_recipe
 
 STATE = {"nodes": [{"id": "n", "data": {"label": "N", "content": "{{q}}"}}]}
-RECIPE = recipe.read(STATE)
+RECIPE = read_recipe(STATE)
 
 
 def keep(store: ReplayStore, number: int, rows: list[object], key: str = "", first: int = 0) -> int:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from evalloom.resolvers import MOST_BYTES, Resolution
 from evalloom.targets import recipe
-from evalloom.targets.recipe import Assembled, RecipeFault, messages_of, trace_of
+from evalloom.targets.recipe import Assembled, messages_of, trace_of
+from evalloom.targets.recipe_reading import RecipeFault, read_recipe
 
 HELLO = [("a", "System", "Hello {{name}}"), ("b", "User", "Ask: {{q}}")]
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"))
@@ -26,7 +27,7 @@ def state_of(nodes: list[tuple[str, str, str]], edges: list[tuple[str, str]] = [
 
 
 def text_of(row: Any, content: str, *variables: tuple[str, Any]) -> str:
-    found = recipe.read(state_of([("n", "N", content)], variables=variables)).assemble(row)
+    found = read_recipe(state_of([("n", "N", content)], variables=variables)).assemble(row)
     return found.text.removeprefix("--- N ---\n")
 
 
@@ -35,13 +36,13 @@ def dynamic(name: str, resolver: str = "env://X") -> dict[str, str]:
 
 
 def order_of(*edges: tuple[str, str]) -> list[str]:
-    made = recipe.read(state_of([(id, id, "") for id in "cadb"], list(edges)))
+    made = read_recipe(state_of([(id, id, "") for id in "cadb"], list(edges)))
     return [part.node_id for part in made.parts]
 
 
 @pytest.mark.req("REPLAY-3", "REPLAY-8")
 def test_example_of_the_specification() -> None:
-    made = recipe.read(state_of(HELLO)).assemble({"name": "Alice", "q": "hi"})
+    made = read_recipe(state_of(HELLO)).assemble({"name": "Alice", "q": "hi"})
     assert made.text == "--- System ---\nHello Alice\n\n--- User ---\nAsk: hi"
     assert made.digest == "Iap+GZAYbfg+d6LXKtwTRC+NFywBzO2QkAmaqm+JskQ="
     assert made.status == "succeeded"
@@ -49,7 +50,7 @@ def test_example_of_the_specification() -> None:
 
 @pytest.mark.req("REPLAY-8")
 def test_digest_of_nothing() -> None:
-    made = recipe.read(state_of([])).assemble({})
+    made = read_recipe(state_of([])).assemble({})
     assert (made.text, made.digest) == ("", "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
 
 
@@ -63,7 +64,7 @@ def test_digest_of_nothing() -> None:
 )
 def test_type_becomes_kind(type: str, kind: str) -> None:
     state = {"nodes": [{"id": "n", "position": {"x": 1}, "data": {"label": "L", "type": type, "content": "c"}}]}
-    assert [part.kind for part in recipe.read(state).parts] == [kind]
+    assert [part.kind for part in read_recipe(state).parts] == [kind]
 
 
 @pytest.mark.req("REPLAY-2")
@@ -80,7 +81,7 @@ def test_order() -> None:
     [([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")], ["a", "b", "c"]), ([("d", "d")], ["d"])],
 )
 def test_cycle_names_its_nodes(edges: list[tuple[str, str]], nodes: list[str]) -> None:
-    made = recipe.read(state_of([(id, id, "{{x}}") for id in "abcd"], edges)).assemble({})
+    made = read_recipe(state_of([(id, id, "{{x}}") for id in "abcd"], edges)).assemble({})
     assert (made.status, made.text, made.segments) == ("failed", "", [])
     [error] = made.errors
     assert (error.error_code, error.node_id) == ("dependency_cycle", nodes[0])
@@ -91,7 +92,7 @@ def test_cycle_names_its_nodes(edges: list[tuple[str, str]], nodes: list[str]) -
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")), max_size=12))
 @pytest.mark.req("REPLAY-2")
 def test_order_follows_every_edge_or_tells_a_cycle(edges: list[tuple[str, str]]) -> None:
-    made = recipe.read(state_of([(id, id, "") for id in "fedcba"], edges))
+    made = read_recipe(state_of([(id, id, "") for id in "fedcba"], edges))
     order = [part.node_id for part in made.parts]
     if made.cycle:
         assert all(pair in edges for pair in zip(made.cycle, made.cycle[1:] + made.cycle[:1], strict=True))
@@ -119,7 +120,7 @@ def test_holes(content: str, text: str) -> None:
 
 @pytest.mark.req("REPLAY-3", "REPLAY-9")
 def test_missing_names_are_listed_once_and_sorted() -> None:
-    made = recipe.read(state_of([("a", "A", "{{z}}{{b}}{{z}}"), ("b", "B", "{{b}}{{q}}")])).assemble({"q": "hi"})
+    made = read_recipe(state_of([("a", "A", "{{z}}{{b}}{{z}}"), ("b", "B", "{{b}}{{q}}")])).assemble({"q": "hi"})
     assert [segment.missing for segment in made.segments] == [["b", "z"], ["b"]]
     assert (made.status, made.missing) == ("succeeded", 2)
     told = [message for message in made.messages if message.code == "missing_variable"]
@@ -152,7 +153,7 @@ def test_where_variables_come_from() -> None:
 @pytest.mark.req("REPLAY-4", "REPLAY-9")
 @pytest.mark.parametrize("row", [None, [], "x", 1, {"variables": None}, {"variables": []}, {"variables": "x"}])
 def test_invalid_row_fails(row: Any) -> None:
-    made = recipe.read(state_of(HELLO)).assemble(row)
+    made = read_recipe(state_of(HELLO)).assemble(row)
     assert (made.status, made.text, made.missing) == ("failed", "", 0)
     assert [error.error_code for error in made.errors] == ["row_invalid"]
 
@@ -162,7 +163,7 @@ def test_value_nested_too_deeply_fails_its_row() -> None:
     value: Any = 1
     for _ in range(100_000):
         value = [value]
-    made = recipe.read(state_of(HELLO)).assemble({"q": value})
+    made = read_recipe(state_of(HELLO)).assemble({"q": value})
     assert [error.error_code for error in made.errors] == ["row_invalid"]
 
 
@@ -174,7 +175,7 @@ def broken(*names: str) -> dict[str, Resolution]:
 def test_unresolved_variable_fails_the_rows_that_use_it() -> None:
     state = state_of([("a", "A", "{{d}}"), ("b", "B", "{{d}} {{gone}}"), ("c", "C", "-")])
     state["variables"] = [dynamic("d"), dynamic("unused")]
-    made = recipe.read(state).assemble({}, broken("d"))
+    made = read_recipe(state).assemble({}, broken("d"))
     assert made.status == "failed"
     assert [(one.error_code, one.variable_id, one.node_id) for one in made.errors] == [
         *(("timeout", "v_d", "a"), ("timeout", "v_d", "b"))
@@ -182,14 +183,14 @@ def test_unresolved_variable_fails_the_rows_that_use_it() -> None:
     assert [segment.missing for segment in made.segments] == [[], ["gone"], []]
     assert made.segments[0].messages[0].code == "timeout"
     assert "{{d}}" in made.text
-    assert recipe.read(state).assemble({"d": "given"}).status == "succeeded"
+    assert read_recipe(state).assemble({"d": "given"}).status == "succeeded"
 
 
 @pytest.mark.req("REPLAY-5")
 def test_only_what_some_row_needs_is_resolved() -> None:
     state = state_of([("a", "A", "{{d}} {{e}}")])
     state["variables"] = [dynamic("d"), dynamic("e"), dynamic("unused")]
-    made = recipe.read(state)
+    made = read_recipe(state)
     assert made.needs([{"d": 1, "e": 2}, {"variables": {"d": 1, "e": 1}}, {"variables": 3}]) == set()
     assert made.needs([{"d": 1, "e": 2}, {"variables": {"d": 1}, "e": 1}]) == {"e"}
 
@@ -198,7 +199,7 @@ def test_only_what_some_row_needs_is_resolved() -> None:
 def test_every_variable_leaves_a_message() -> None:
     state = state_of([("a", "A", "{{d}} {{s}} {{new}}")], variables=[("s", "四"), ("idle", "x")])
     state["variables"] += [dynamic("d"), dynamic("unused")]
-    made = recipe.read(state).assemble({"new": "row", "s": "own"}, {"d": Resolution("found", duration_ms=1.25)})
+    made = read_recipe(state).assemble({"new": "row", "s": "own"}, {"d": Resolution("found", duration_ms=1.25)})
     keys = ("variableId", "variableName", "type", "durationMs", "valueBytes", "truncated")
     assert [tuple(message.details[key] for key in keys) for message in made.messages] == [
         ("v_s", "s", "static", 0.0, 3, False),
@@ -207,13 +208,13 @@ def test_every_variable_leaves_a_message() -> None:
         ("v_unused", "unused", "dynamic", 0.0, 0, False),
         ("new", "new", "static", 0.0, 3, False),
     ]
-    alone = recipe.read(state).assemble({"new": "row"}, {"d": Resolution("found")})
+    alone = read_recipe(state).assemble({"new": "row"}, {"d": Resolution("found")})
     assert alone.messages[0].details["valueBytes"] == 3
 
 
 @pytest.mark.req("REPLAY-6")
 def test_trace_has_every_field() -> None:
-    made = recipe.read(state_of(HELLO))
+    made = read_recipe(state_of(HELLO))
     trace = trace_of(made.parts, made.assemble({"name": "A"}), "r-0", "2026-11-16T00:00:00.000Z")
     assert (trace.run_id, trace.output_style) == ("r-0", "labeled")
     first, second = trace.segments
@@ -226,7 +227,7 @@ def test_trace_has_every_field() -> None:
 @pytest.mark.parametrize("sign", ["x", "é", "中", "🧵"])
 def test_values_segments_and_text_are_clamped(sign: str) -> None:
     state = state_of([("a", "A", "{{v}}{{v}}"), ("b", "B", "{{v}}")])
-    made = recipe.read(state).assemble({"v": sign * 30_000})
+    made = read_recipe(state).assemble({"v": sign * 30_000})
     size = len(sign.encode())
     least = MOST_BYTES - size
     details = made.messages[0].details
@@ -238,7 +239,7 @@ def test_values_segments_and_text_are_clamped(sign: str) -> None:
 
 @pytest.mark.req("REPLAY-10")
 def test_what_fits_is_not_marked() -> None:
-    made = recipe.read(state_of([("a", "A", "{{v}}")])).assemble({"v": "x" * MOST_BYTES})
+    made = read_recipe(state_of([("a", "A", "{{v}}")])).assemble({"v": "x" * MOST_BYTES})
     assert made.messages[0].details["truncated"] is False
     assert not made.segments[0].truncated
     assert made.truncated  # the label comes on top
@@ -248,8 +249,8 @@ def test_what_fits_is_not_marked() -> None:
 @given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.booleans(), st.lists(TEXTS))), TEXTS)
 def test_same_row_same_digest(row: dict[str, Any], content: str) -> None:
     state = state_of([("a", "A", content), ("b", "B", "{{q}}")])
-    once = recipe.read(state).assemble(row)
-    again = recipe.read(json.loads(json.dumps(state))).assemble(dict(reversed(row.items())))
+    once = read_recipe(state).assemble(row)
+    again = read_recipe(json.loads(json.dumps(state))).assemble(dict(reversed(row.items())))
     assert (once.digest, once.text) == (again.digest, again.text)
 
 
@@ -290,11 +291,11 @@ def test_values_are_never_looked_into(value: str, around: str) -> None:
 )
 def test_reading_never_raises_anything_else(state: Any) -> None:
     try:
-        assert isinstance(recipe.read(state).assemble({}, {}), Assembled)
+        assert isinstance(read_recipe(state).assemble({}, {}), Assembled)
     except RecipeFault as fault:
         assert fault.faults
     except KeyError:
-        assert recipe.read(state).dynamic
+        assert read_recipe(state).dynamic
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ def test_reading_never_raises_anything_else(state: Any) -> None:
 )
 def test_faults_say_where(change: dict[str, Any], path: str) -> None:
     with pytest.raises(RecipeFault) as caught:
-        recipe.read({"nodes": [], **change})
+        read_recipe({"nodes": [], **change})
     assert [at for at, _ in caught.value.faults] == [path]
 
 
@@ -327,44 +328,44 @@ def test_faults_say_where(change: dict[str, Any], path: str) -> None:
 def test_messages_for_a_model() -> None:
     nodes = [("s", "system_prompt"), ("m", "memory"), ("h", "messages"), ("u", "user_input")]
     state = {"nodes": [{"id": id, "data": {"label": id, "type": type, "content": id * 2}} for id, type in nodes]}
-    made = recipe.read(state)
+    made = read_recipe(state)
     assert messages_of(made.parts, made.assemble({})) == [
         {"role": "system", "content": "--- s ---\nss\n\n--- m ---\nmm"},
         {"role": "assistant", "content": "--- h ---\nhh"},
         {"role": "user", "content": "--- u ---\nuu"},
     ]
-    alone = recipe.read({"nodes": state["nodes"][:2]})
+    alone = read_recipe({"nodes": state["nodes"][:2]})
     assert [one["role"] for one in messages_of(alone.parts, alone.assemble({}))] == ["user"]
 
 
 def test_million_braces_take_one_pass() -> None:
-    made = recipe.read(state_of([("a", "A", "{{" * 500_000), ("b", "B", "{{x" * 300_000)])).assemble({"x": "y"})
+    made = read_recipe(state_of([("a", "A", "{{" * 500_000), ("b", "B", "{{x" * 300_000)])).assemble({"x": "y"})
     assert (made.status, made.missing, made.truncated) == ("succeeded", 0, True)
 
 
 def test_ten_thousand_variables_are_told_of_shortly() -> None:
     names = [f"v{number}" for number in range(10_000)]
-    made = recipe.read(state_of([("a", "A", "{{v7}}")], variables=[(name, "x") for name in names])).assemble({})
+    made = read_recipe(state_of([("a", "A", "{{v7}}")], variables=[(name, "x") for name in names])).assemble({})
     assert made.text == "--- A ---\nx"
     assert len(made.messages) == 1_000
     assert made.messages[-1].code == "messages_left_out"
 
 
 def test_a_value_in_a_hundred_thousand_places_takes_no_memory() -> None:
-    made = recipe.read(state_of([("a", "A", "{{v}}" * 150_000 + "{{gone}}")])).assemble({"v": "x" * 20_000})
+    made = read_recipe(state_of([("a", "A", "{{v}}" * 150_000 + "{{gone}}")])).assemble({"v": "x" * 20_000})
     assert (made.segments[0].text, made.segments[0].truncated) == ("x" * 20_000, True)
     assert made.segments[0].missing == ["gone"]
 
 
 def test_messages_that_are_left_out_are_those_nobody_needs() -> None:
     names = [f"v{number}" for number in range(1_500)]
-    made = recipe.read(state_of([("a", "A", "{{v1400}}")], variables=[(name, "x") for name in names])).assemble({})
+    made = read_recipe(state_of([("a", "A", "{{v1400}}")], variables=[(name, "x") for name in names])).assemble({})
     assert "v1400" in [message.details.get("variableName") for message in made.messages]
     many = "".join(f"{{{{m{number}}}}}" for number in range(1_500))
-    made = recipe.read(state_of([("a", "A", many)])).assemble({"idle": 1})
+    made = read_recipe(state_of([("a", "A", many)])).assemble({"idle": 1})
     assert made.missing == 1_500 and len(made.messages) == 1_000
     assert made.messages[-1].message == "502 more messages are left out"
-    made = recipe.read(state_of([("a", "A", many)])).assemble({})
+    made = read_recipe(state_of([("a", "A", many)])).assemble({})
     assert [message.code for message in made.messages[-2:]] == ["missing_variable", "messages_left_out"]
     assert made.messages[-1].message == "501 more messages are left out"
 
@@ -373,7 +374,7 @@ def test_warnings_are_not_left_out_for_variables() -> None:
     names = [f"v{number}" for number in range(1_500)]
     used = "".join(f"{{{{{name}}}}}" for name in names)
     state = state_of([("a", "A", used + "{{gone}}{{lost}}")], variables=[(name, "x") for name in names])
-    messages = recipe.read(state).assemble({}).messages
+    messages = read_recipe(state).assemble({}).messages
     assert [one.details["variableName"] for one in messages if one.code == "missing_variable"] == ["gone", "lost"]
     assert messages[-1].message == "503 more messages are left out"
 
@@ -381,5 +382,15 @@ def test_warnings_are_not_left_out_for_variables() -> None:
 def test_too_many_placeholders_are_refused() -> None:
     many = "".join(f"{{{{a{at}}}}}" for at in range(100_001))
     with pytest.raises(RecipeFault, match="100,001") as caught:
-        recipe.read(state_of([("n", "N", many)]))
+        read_recipe(state_of([("n", "N", many)]))
     assert caught.value.code == "limit_exceeded"
+
+
+def test_broken_variables_in_many_nodes_are_told_shortly() -> None:
+    names = [f"d{number}" for number in range(100)]
+    content = "".join(f"{{{{{name}}}}}" for name in names)
+    state = state_of([(f"n{number:03}", "N", content) for number in range(200)])
+    state["variables"] = [dynamic(name) for name in names]
+    made = read_recipe(state).assemble({}, broken(*names))
+    assert (made.status, made.missing, len(made.errors)) == ("failed", 0, 1_000)
+    assert all(segment.missing == [] for segment in made.segments)

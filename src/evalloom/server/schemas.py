@@ -9,7 +9,7 @@ from msgspec.json import schema_components
 
 from evalloom.analyse.replay import ReplayComparison, RunComparison
 from evalloom.model import Record
-from evalloom.targets.recipe import MOST, VARIABLE_TYPES
+from evalloom.targets.recipe_reading import MOST, VARIABLE_TYPES
 from evalloom.targets.recipe_trace import RunRecord, RunSummary, Trace
 from evalloom.workbench.replay import DatasetSummary, Project, ProjectSummary, ReplaySummary
 from evalloom.workbench.replay_bodies import DEFAULT_LIMIT, LONGEST_NAME, MOST_AT_ONCE, MOST_ROWS

@@ -12,8 +12,8 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.model import Finding, Origin, Record, Severity, type_name
-from evalloom.targets import recipe
-from evalloom.targets.recipe import Recipe, RecipeFault, cycle_message
+from evalloom.targets.recipe import Recipe, cycle_message
+from evalloom.targets.recipe_reading import RecipeFault, doubts_about, read_recipe
 
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _MOST_TOLD = 10
@@ -32,7 +32,7 @@ class RecipeFile:
     def read(self) -> Recipe:
         """The recipe. Raises EvalloomError with the line of every fault."""
         try:
-            return recipe.read(self.state)
+            return read_recipe(self.state)
         except RecipeFault as fault:
             found = [str(one) for one in self._findings("bad_recipe", "error", fault.faults)]
             more = [f"… and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
@@ -41,7 +41,7 @@ class RecipeFile:
     def findings(self) -> Iterator[Finding]:
         """All that is wrong with the recipe, and what is worth a look."""
         try:
-            found = recipe.read(self.state)
+            found = read_recipe(self.state)
         except RecipeFault as fault:
             yield from self._findings("bad_recipe", "error", fault.faults)
             return
@@ -51,7 +51,7 @@ class RecipeFile:
 
     def doubts(self) -> Iterator[Finding]:
         """What may be a slip of the pen."""
-        yield from self._findings("recipe_doubt", "warning", recipe.doubts(self.state))
+        yield from self._findings("recipe_doubt", "warning", doubts_about(self.state))
 
     def _findings(self, code: str, severity: Severity, found: Iterable[tuple[str, str]]) -> Iterator[Finding]:
         for at, message in found:

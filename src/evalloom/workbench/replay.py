@@ -39,8 +39,8 @@ from evalloom.record.replay_store import FILE, FOLDER, ReplayStore
 from evalloom.resolvers import Resolution, reach_of, resolve
 from evalloom.settings import Settings
 from evalloom.settings.keys import Redactor
-from evalloom.targets import recipe as recipes
-from evalloom.targets.recipe import Assembled, Recipe, RecipeFault, trace_of
+from evalloom.targets.recipe import Assembled, Recipe, trace_of
+from evalloom.targets.recipe_reading import RecipeFault, read_recipe
 from evalloom.targets.recipe_trace import RunRecord, RunSummary, Trace
 from evalloom.workbench.replay_bodies import (
     Fault,
@@ -292,7 +292,7 @@ class Desk:
         """The digest of a project's state, and its recipe."""
         found = self._project(project_id)
         recipe = self._recipes.get(found.digest)
-        return found.digest, recipe or self._recipes.put(found.digest, recipes.read(msgspec.json.decode(found.state)))
+        return found.digest, recipe or self._recipes.put(found.digest, read_recipe(msgspec.json.decode(found.state)))
 
     def asker(self, profile: str) -> Asker:
         """A model that is asked under a profile; whoever asks closes it."""
@@ -443,7 +443,7 @@ def has_store(data_dir: Path) -> bool:
 
 def _read_state(state: Any) -> Recipe:
     try:
-        return recipes.read(state)
+        return read_recipe(state)
     except RecipeFault as fault:
         raise refuse(fault.faults) if fault.code == "validation_failed" else Fault(fault.code, str(fault)) from None
 

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.model import Record, quote, type_name
-from evalloom.targets import recipe
-from evalloom.targets.recipe import Recipe, RecipeFault
+from evalloom.targets.recipe import Recipe
+from evalloom.targets.recipe_reading import RecipeFault, read_recipe
 
 DEFAULT_LIMIT = 20
 MOST_AT_ONCE = 200
@@ -58,7 +58,7 @@ def read_project(body: Any) -> tuple[str, Record, Recipe]:
     name = faults.name("name")
     state = faults.given("state")
     try:
-        found = recipe.read(state)
+        found = read_recipe(state)
     except RecipeFault as fault:
         if fault.code != "validation_failed":
             raise Fault(fault.code, f"{fault}") from None

@@ -25,6 +25,7 @@ from evalloom.record.replay_kept import WINDOW, Counts, Replay, ReplayCounts
 from evalloom.targets import recipe as recipes
 from evalloom.targets.recipe import Assembled
 from evalloom.targets.recipe_document import RecipeFile
+from evalloom.targets.recipe_reading import read_recipe
 from evalloom.targets.recipe_trace import Outcome, RunRecord, RunSummary
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.plan import spooled
@@ -70,7 +71,7 @@ def replay_files(
     _check_rows(source)
     replay = Replay(new_replay_id(), _dataset_id(source), name, now(), profile)
     digest = sha256(msgspec.json.encode(state)).hexdigest()
-    going = Going(desk, replay, digest, recipes.read(state))
+    going = Going(desk, replay, digest, read_recipe(state))
     last = None if limit is None else min(offset + limit, sys.maxsize)
     rows = islice(_rows(source, desk), min(offset, sys.maxsize), last)
     try:
