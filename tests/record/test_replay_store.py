@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -133,14 +134,21 @@ def test_last_two_are_the_last_that_were_kept(tmp_path: Path) -> None:
 
 def test_dataset_beside_a_failing_write_keeps_its_rows(tmp_path: Path) -> None:
     store = ReplayStore(tmp_path)
-    held = threading.Event()
-    # While the writer is busy, the two below come together into one transaction.
-    busy = store._writer.submit(lambda connection: held.wait(10))
+    begun, held = threading.Event(), threading.Event()
+    # While the writer is busy with one, the two others come together into its next transaction.
+
+    def hold(connection: sqlite3.Connection) -> bool:
+        begun.set()
+        return held.wait(10)
+
+    busy = store._writer.submit(hold)
+    begun.wait(10)
     bad = store._writer.submit(lambda connection: connection.execute("nonsense"))
     writing = threading.Thread(target=store.put_dataset, args=(StoredDataset("d", "d", 2, ""), [b"1", b"2"]))
     writing.start()
-    while store._writer._waiting.qsize() < 2:
-        pass
+    for _ in range(200):
+        if store._writer._waiting.qsize() < 2:
+            time.sleep(0.01)
     held.set()
     writing.join()
     assert busy.result() and isinstance(bad.exception(), EvalloomError)
