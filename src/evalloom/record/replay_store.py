@@ -297,8 +297,9 @@ class ReplayStore:
 
     def run(self, replay: str, row_index: int) -> RunRecord | None:
         """The whole record of one run."""
-        where = "WHERE r.id = ? AND w.first_row <= ? AND w.first_row + w.row_count > ?"
-        row = self._one(f"{_KEPT} {where}", replay, row_index, row_index)
+        # The last window that begins before it: a replay of a million rows has thousands.
+        where = "WHERE r.id = ? AND w.first_row <= ? ORDER BY w.first_row DESC LIMIT 1"
+        row = self._one(f"{_KEPT} {where}", replay, row_index)
         return next(self._records(Kept(*row), [row_index]), None) if row else None
 
     def records(self, replay: str) -> Iterator[RunRecord]:
@@ -340,8 +341,11 @@ class ReplayStore:
 
     def _parts_of(self, recipe: str) -> list[Part]:
         if (found := self._parts.get(recipe)) is None:
-            (parts,) = self._one("SELECT parts FROM recipes WHERE digest = ?", recipe)
-            found = msgspec.json.decode(parts, type=list[Part])
+            row = self._one("SELECT parts FROM recipes WHERE digest = ?", recipe)
+            if row is None:
+                # It goes with the last run that needs it, and then no row is found either.
+                return []
+            found = msgspec.json.decode(row[0], type=list[Part])
             self._parts = {**dict(list(self._parts.items())[-1:]), recipe: found}
         return found
 
