@@ -41,7 +41,7 @@ from evalloom.reports.lint import printable
 from evalloom.settings import Settings, load
 from evalloom.workbench.replay import Desk, has_store
 from evalloom.workbench.replay_bodies import Fault
-from evalloom.workbench.replay_files import FileReplay, Side, find_replay, load_sides, replay_files
+from evalloom.workbench.replay_files import FileReplay, Side, find_replay, interrupted, load_sides, replay_files
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -116,18 +116,26 @@ def _replay(
     with _desk(data_dir, known, Path(project).parent) as desk:
         with _progress() as progress:
             done = replay_files(Path(project), dataset, desk, limit, offset, profile, progress)
-        for doubt in done.doubts[:_DOUBTS_SHOWN]:
-            click.echo(printable(str(doubt)), err=True)
-        if len(done.doubts) > _DOUBTS_SHOWN:
-            more = f"… and {len(done.doubts) - _DOUBTS_SHOWN:,} more doubts"
-            click.echo(f"{more}; 'evalloom validate {printable(project)}' shows all", err=True)
-        if output:
-            _write_records(Path(output), done)
-        if as_json:
-            _print_array(done.summaries())
-        else:
-            print_lines(replay_lines(done.replay, look_over(done.records()), _shown(data_dir)))
+        try:
+            _tell(done, project, Path(output) if output else None, as_json, data_dir)
+        except KeyboardInterrupt:
+            raise interrupted(done.replay.replay_id, desk) from None
     return int(done.replay.failed > 0 or done.replay.checks_failed > 0)
+
+
+def _tell(done: FileReplay, project: str, output: Path | None, as_json: bool, data_dir: str) -> None:
+    """Says what came of a replay, on the terminal and in files."""
+    for doubt in done.doubts[:_DOUBTS_SHOWN]:
+        click.echo(printable(str(doubt)), err=True)
+    if len(done.doubts) > _DOUBTS_SHOWN:
+        more = f"… and {len(done.doubts) - _DOUBTS_SHOWN:,} more doubts"
+        click.echo(f"{more}; 'evalloom validate {printable(project)}' shows all", err=True)
+    if output:
+        _write_records(output, done)
+    if as_json:
+        _print_array(done.summaries())
+    else:
+        print_lines(replay_lines(done.replay, look_over(done.records()), _shown(data_dir)))
 
 
 def _check_output(output: Path, inputs: list[Path], store: Path) -> None:

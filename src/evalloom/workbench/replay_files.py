@@ -77,12 +77,17 @@ def replay_files(
     try:
         run_loop(_go(going, rows, offset, desk, progress))
     except KeyboardInterrupt:
-        kept = desk.store.replay(replay.id)
-        told = f"{kept.counts.rows:,} rows are kept as replay {replay.id}" if kept else "nothing is kept"
-        raise EvalloomError("stopped", f"interrupted: {told}") from None
+        raise interrupted(replay.id, desk) from None
     # Past the last row there is nothing to keep.
     found = desk.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
     return FileReplay(summary_of(found), desk, [*file.doubts()])
+
+
+def interrupted(replay_id: str, desk: Desk) -> EvalloomError:
+    """What there is to say when somebody stops a replay."""
+    kept = desk.store.replay(replay_id)
+    told = f"{kept.counts.rows:,} rows are kept as replay {replay_id}" if kept else "nothing is kept"
+    return EvalloomError("stopped", f"interrupted: {told}")
 
 
 async def _go(
