@@ -368,3 +368,8 @@ def quote(value: object, limit: int = 60) -> str:
         return repr(value[: limit - 1] + "…")
     shown = repr(value)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def got(value: object) -> str:
+    """What a message says was found: a text as it is, anything else by its type."""
+    return quote(value) if isinstance(value, str) else type_name(value)

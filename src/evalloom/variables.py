@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from evalloom.model import Record, quote, type_name
+from evalloom.model import Record, got
 
 _WORDS = {True: "true", False: "false", None: "null"}
 
@@ -17,12 +17,12 @@ class RowInvalid(ValueError):
 def variables_of(row: Any) -> dict[str, str]:
     """The variables of a row as texts; a `variables` object is the only source where there is one."""
     if type(row) is not dict:
-        raise RowInvalid(f"expected an object, got {_got(row)}")
+        raise RowInvalid(f"expected an object, got {got(row)}")
     found = row
     if "variables" in row:
         found = row["variables"]
         if type(found) is not dict:
-            raise RowInvalid(f"variables: expected an object, got {_got(found)}")
+            raise RowInvalid(f"variables: expected an object, got {got(found)}")
     try:
         return texts_of(found)
     except RecursionError:
@@ -43,7 +43,3 @@ def as_text(value: Any) -> str:
     if value is None or type(value) is bool:
         return _WORDS[value]
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-
-
-def _got(value: object) -> str:
-    return quote(value) if isinstance(value, str) else type_name(value)

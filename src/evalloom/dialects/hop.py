@@ -13,7 +13,7 @@ from evalloom.contract import Contract
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
 from evalloom.errors import did_you_mean
-from evalloom.model import Case, Check, Origin, Outcome, Record, Remark, error, quote, type_name, warning
+from evalloom.model import Case, Check, Origin, Outcome, Record, Remark, error, got, quote, warning
 
 DIFFICULTIES = ("easy", "medium", "hard")
 OWN_FIELDS = ("id", "tag", "description", "difficulty", "hop_result", "hop_stats", "profile", "_type")
@@ -162,20 +162,20 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         if not result:
             yield error("missing_field", at, "id: missing; every case needs an integer id")
     elif not isinstance(case["id"], int) or isinstance(case["id"], bool):
-        yield error("bad_id", (*at, "id"), f"id: expected an integer, got {_got(case['id'])}")
+        yield error("bad_id", (*at, "id"), f"id: expected an integer, got {got(case['id'])}")
     if "tag" not in case:
         if not result:
             yield error("missing_field", at, "tag: missing; every case needs a tag to be grouped by")
     elif not isinstance(case["tag"], str) or not case["tag"].strip():
-        yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {_got(case['tag'])}")
+        yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {got(case['tag'])}")
     difficulty = case.get("difficulty")
     if difficulty is not None and difficulty not in DIFFICULTIES:
         hint = did_you_mean(difficulty, DIFFICULTIES) if isinstance(difficulty, str) else ""
-        message = f"difficulty: expected easy, medium or hard, got {_got(difficulty)}{hint}"
+        message = f"difficulty: expected easy, medium or hard, got {got(difficulty)}{hint}"
         yield error("unknown_difficulty", (*at, "difficulty"), message)
     description = case.get("description")
     if description is not None and not isinstance(description, str):
-        message = f"description: expected a string, got {_got(description)}"
+        message = f"description: expected a string, got {got(description)}"
         yield error("bad_description", (*at, "description"), message)
     if rules.contract is not None:
         yield from _contract_findings(case, at, rules.contract)
@@ -191,7 +191,7 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
                 hint = did_you_mean(name, others)
                 yield error("missing_field", at, f"{name}: missing; the contract asks for {field.type}{hint}")
         elif not field.accepts(case[name]):
-            message = f"{name}: expected {field.type} by the contract, got {_got(case[name])}"
+            message = f"{name}: expected {field.type} by the contract, got {got(case[name])}"
             yield error("contract_type_mismatch", (*at, name), message)
     for key, value in case.items():
         if key.startswith("expected_") and contract.outputs:
@@ -202,33 +202,29 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
                 message = f"{key}: the contract has no output field {name!r}{hint}"
                 yield error("unknown_expected_field", (*at, key), message)
             elif not contract.outputs[name].accepts(value):
-                message = f"{key}: expected {contract.outputs[name].type} by the contract, got {_got(value)}"
+                message = f"{key}: expected {contract.outputs[name].type} by the contract, got {got(value)}"
                 yield error("contract_type_mismatch", (*at, key), message)
 
 
 def _meta_findings(record: Record) -> Iterator[Remark]:
     if not isinstance(record.get("profile"), str):
-        yield warning("bad_meta", ("profile",), f"profile: expected a string, got {_got(record.get('profile'))}")
+        yield warning("bad_meta", ("profile",), f"profile: expected a string, got {got(record.get('profile'))}")
 
 
 def _result_findings(record: Record) -> Iterator[Remark]:
     stats = record.get("hop_stats")
     if stats is not None and not isinstance(stats, dict):
-        yield error("bad_hop_stats", ("hop_stats",), f"hop_stats: expected an object, got {_got(stats)}")
+        yield error("bad_hop_stats", ("hop_stats",), f"hop_stats: expected an object, got {got(stats)}")
     elif isinstance(stats, dict) and stats.get("status") not in (None, "OK", "ERROR"):
-        message = f"hop_stats.status: expected OK or ERROR, got {_got(stats['status'])}"
+        message = f"hop_stats.status: expected OK or ERROR, got {got(stats['status'])}"
         yield error("bad_hop_stats", ("hop_stats", "status"), message)
     if "hop_result" in record and not isinstance(record["hop_result"], str):
-        message = f"hop_result: expected JSON as a string, got {_got(record['hop_result'])}; it is read all the same"
+        message = f"hop_result: expected JSON as a string, got {got(record['hop_result'])}; it is read all the same"
         yield warning("hop_result_not_string", ("hop_result",), message)
     packed = record.get("hop_result", record.get("result"))
     if isinstance(packed, str) and isinstance(unpack_result(packed), str) and unpack_result(packed) == packed:
         message = f"the result is no JSON and is kept as a text: {quote(packed)}"
         yield warning("result_not_json", ("hop_result" if "hop_result" in record else "result",), message)
-
-
-def _got(value: object) -> str:
-    return quote(value) if isinstance(value, str) else type_name(value)
 
 
 def to_case(record: Record, origin: Origin) -> Case:

@@ -10,7 +10,7 @@ import msgspec
 
 from evalloom.dialects.dialect import Dialect, Rules, Written, json_schema
 from evalloom.dialects.lost import Lost, output_field
-from evalloom.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.model import Case, Check, Origin, Record, Remark, error, got, warning
 from evalloom.variables import as_text, texts_of
 
 _KINDS = {
@@ -50,7 +50,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if "variables" in record and not isinstance(record["variables"], dict):
-        message = f"variables: expected an object, got {_got(record['variables'])}"
+        message = f"variables: expected an object, got {got(record['variables'])}"
         yield error("row_invalid", ("variables",), message)
     elif not has_variables(record):
         yield warning("no_variables", (), "the row has no variable, so the recipe is the same as without it")
@@ -58,7 +58,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if expected is None:
         return
     if not isinstance(expected, dict):
-        yield error("bad_expected", ("_expected",), f"_expected: expected an object, got {_got(expected)}")
+        yield error("bad_expected", ("_expected",), f"_expected: expected an object, got {got(expected)}")
         return
     for key, value in expected.items():
         yield from _expected_findings(key, value)
@@ -68,26 +68,20 @@ def _expected_findings(key: str, value: Any) -> Iterator[Remark]:
     path = ("_expected", key)
     if key in ("mustContain", "mustNotContain"):
         if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
-            yield error("bad_expected", path, f"_expected.{key}: expected a list of strings, got {_got(value)}")
+            yield error("bad_expected", path, f"_expected.{key}: expected a list of strings, got {got(value)}")
     elif key == "regex":
         try:
             re.compile(value)
         except (re.error, TypeError, RecursionError, OverflowError) as fault:
-            yield error(
-                "bad_regex", path, f"_expected.regex: expected a regular expression, got {_got(value)}: {fault}"
-            )
+            yield error("bad_regex", path, f"_expected.regex: expected a regular expression, got {got(value)}: {fault}")
     elif key == "jsonSchema":
         if not isinstance(value, dict):
-            yield error("bad_expected", path, f"_expected.jsonSchema: expected an object, got {_got(value)}")
+            yield error("bad_expected", path, f"_expected.jsonSchema: expected an object, got {got(value)}")
     elif key not in _KINDS:
         known = ", ".join(_KINDS)
         yield warning(
             "unknown_expectation", path, f"_expected.{key}: is not known and has no effect; known are {known}"
         )
-
-
-def _got(value: object) -> str:
-    return quote(value) if isinstance(value, str) else type_name(value)
 
 
 def to_case(record: Record, origin: Origin) -> Case:

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from evalloom.errors import did_you_mean
-from evalloom.model import Record, quote, type_name
+from evalloom.model import Record, got, quote
 from evalloom.targets.recipe import Part, Recipe, Variable
 from evalloom.variables import RowInvalid, variables_of
 
@@ -41,7 +41,7 @@ def read_recipe(state: Any) -> Recipe:
     """The recipe of a project's state. Raises RecipeFault with all that is wrong with it."""
     faults: list[tuple[str, str]] = []
     if not isinstance(state, dict):
-        raise RecipeFault([("state", f"expected an object, got {_got(state)}")])
+        raise RecipeFault([("state", f"expected an object, got {got(state)}")])
     lists = {name: _list(state, name, faults) for name in MOST}
     for name, most in MOST.items():
         if len(lists[name]) > most:
@@ -68,23 +68,23 @@ def _list(state: Record, name: str, faults: list[tuple[str, str]]) -> list[Any]:
     found = state.get(name, [] if name != "nodes" else None)
     if isinstance(found, list):
         return found
-    got = _got(found) if name in state else "none"
-    faults.append((f"state.{name}", f"expected a list, got {got}"))
+    shown = got(found) if name in state else "none"
+    faults.append((f"state.{name}", f"expected a list, got {shown}"))
     return []
 
 
 def _read_node(node: Any, where: str, faults: list[tuple[str, str]]) -> Part:
     if not isinstance(node, dict):
-        faults.append((where, f"expected an object with id and data, got {_got(node)}"))
+        faults.append((where, f"expected an object with id and data, got {got(node)}"))
         return Part("", "", "", "")
     id = _text(node, "id", where, faults, is_needed=True)
     data = node.get("data")
     if not isinstance(data, dict):
-        got = _got(data) if "data" in node else "none"
-        faults.append((f"{where}.data", f"expected an object with label, type and content, got {got}"))
+        shown = got(data) if "data" in node else "none"
+        faults.append((f"{where}.data", f"expected an object with label, type and content, got {shown}"))
         return Part(id, "", "", "")
     if not isinstance(data.get("variables", []), list):
-        faults.append((f"{where}.data.variables", f"expected a list, got {_got(data['variables'])}"))
+        faults.append((f"{where}.data.variables", f"expected a list, got {got(data['variables'])}"))
     label = _text(data, "label", f"{where}.data", faults, id)
     kind = KINDS.get(_text(data, "type", f"{where}.data", faults), "text")
     return Part(id, label, kind, _text(data, "content", f"{where}.data", faults))
@@ -92,14 +92,14 @@ def _read_node(node: Any, where: str, faults: list[tuple[str, str]]) -> Part:
 
 def _read_edge(edge: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, str]:
     if not isinstance(edge, dict):
-        faults.append((where, f"expected an object with source and target, got {_got(edge)}"))
+        faults.append((where, f"expected an object with source and target, got {got(edge)}"))
         return "", ""
     return _text(edge, "source", where, faults, is_needed=True), _text(edge, "target", where, faults, is_needed=True)
 
 
 def _read_variable(variable: Any, where: str, faults: list[tuple[str, str]]) -> Variable:
     if not isinstance(variable, dict):
-        faults.append((where, f"expected an object with id, name, type and value, got {_got(variable)}"))
+        faults.append((where, f"expected an object with id, name, type and value, got {got(variable)}"))
         return Variable("", "", "", "", "")
     id = _text(variable, "id", where, faults, is_needed=True)
     name = _text(variable, "name", where, faults, is_needed=True)
@@ -109,7 +109,7 @@ def _read_variable(variable: Any, where: str, faults: list[tuple[str, str]]) -> 
         faults.append((f"{where}.type", f"expected static or dynamic, got {quote(type)}{hint}"))
     resolver = variable.get("resolver")
     if resolver is not None and not isinstance(resolver, str):
-        faults.append((f"{where}.resolver", f"expected a string, got {_got(resolver)}"))
+        faults.append((f"{where}.resolver", f"expected a string, got {got(resolver)}"))
     value = variable.get("value", "")
     try:
         # A query or an argument is text; a value may be any JSON, written as a row's would be.
@@ -126,8 +126,8 @@ def _text(
     value = found.get(name, None if is_needed else default)
     if isinstance(value, str) and (value.strip() or not is_needed):
         return value
-    got = _got(value) if name in found else "none"
-    faults.append((f"{where}.{name}", f"expected a {'name' if is_needed else 'string'}, got {got}"))
+    shown = got(value) if name in found else "none"
+    faults.append((f"{where}.{name}", f"expected a {'name' if is_needed else 'string'}, got {shown}"))
     return ""
 
 
@@ -137,10 +137,6 @@ def _refuse_twice(found: list[str], where: str, name: str, faults: list[tuple[st
         if value and first.setdefault(value, at) != at:
             message = f"expected one of its own, got {quote(value)}, which {where}[{first[value]}] has"
             faults.append((f"{where}[{at}].{name}", message))
-
-
-def _got(value: object) -> str:
-    return quote(value) if isinstance(value, str) else type_name(value)
 
 
 def doubts_about(state: Any) -> Iterator[tuple[str, str]]:
