@@ -22,6 +22,13 @@ from evalloom.reports.lint import LintReport
 from evalloom.reports.run_report import RunReport
 
 
+class Named(Protocol):
+    """A reporter of whatever: it goes by its name, and by the extension of its files."""
+
+    name: str
+    suffix: str
+
+
 class LintReporter(Protocol):
     """A module that writes the linter's findings in one format."""
 
@@ -43,7 +50,7 @@ class RunReporter(Protocol):
 LINT_REPORTERS: tuple[LintReporter, ...] = (lint_text, lint_json, lint_markdown, lint_sarif, lint_github)
 RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, hop_results, run_jsonl, run_csv, run_junit)
 
-Reporter = TypeVar("Reporter", LintReporter, RunReporter)
+Reporter = TypeVar("Reporter", bound=Named)
 
 
 def by_suffix(path: Path, reporters: tuple[Reporter, ...]) -> Reporter:

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evalloom.reports import prompt_eval_report as shown
+from evalloom.reports.charts import chance, label, percent, svg
 from evalloom.reports.lint import tell
 from evalloom.reports.markup import Markup, element
 
 if TYPE_CHECKING:
     from evalloom.analyse.prompt_eval import Bucket, Tally
+
+__all__ = ["chance", "distribution", "histogram"]
 
 _DIGIT = 2.5
 """Percent of a bar that a digit takes; where a part has no room for its number, the title has it."""
@@ -22,7 +25,7 @@ def distribution(tally: Tally) -> Markup:
     """One bar parted by how many cases got 1, 2 and 3."""
     counts = dict(enumerate(tally.counts, 1))
     said = ", ".join(f"{tell(count, 'case')} with {score}" for score, count in counts.items())
-    return _svg(said, *_parts(counts, tally.cases))
+    return svg(said, *_parts(counts, tally.cases))
 
 
 def _parts(counts: dict[int, int], total: int) -> Iterator[Markup]:
@@ -31,9 +34,9 @@ def _parts(counts: dict[int, int], total: int) -> Iterator[Markup]:
         width = 100 * count / total if total else 0.0
         if count:
             title = element("title", f"{tell(count, 'case')} with {score}: {shown.rate(count, total)}")
-            yield element("rect", title, class_=f"s{score}", x=_percent(left), width=_percent(width), height="100%")
+            yield element("rect", title, class_=f"s{score}", x=percent(left), width=percent(width), height="100%")
         if count and width >= _DIGIT * len(f"{count:,}"):
-            yield _label(f"{count:,}", left + width / 2, 50, f"t{score}", dominant_baseline="central")
+            yield label(f"{count:,}", left + width / 2, 50, f"t{score}", dominant_baseline="central")
         left += width
 
 
@@ -42,8 +45,8 @@ def histogram(buckets: tuple[Bucket, ...]) -> Markup:
     most = max((one.cases for one in buckets), default=0) or 1
     said = "; ".join(f"{shown.bucket(one)}: {tell(one.cases, 'case')}" for one in buckets)
     bars = [piece for place, one in enumerate(buckets) for piece in _column(one, place, len(buckets), most)]
-    ground = element("line", class_="axis", x1="0%", x2="100%", y1=_percent(_BOTTOM), y2=_percent(_BOTTOM))
-    return _svg(said, *bars, ground)
+    ground = element("line", class_="axis", x1="0%", x2="100%", y1=percent(_BOTTOM), y2=percent(_BOTTOM))
+    return svg(said, *bars, ground)
 
 
 def _column(one: Bucket, place: int, places: int, most: int) -> Iterator[Markup]:
@@ -54,44 +57,13 @@ def _column(one: Bucket, place: int, places: int, most: int) -> Iterator[Markup]
     yield element(
         "rect",
         class_=kind,
-        x=_percent(middle - 0.36 * wide),
-        width=_percent(0.72 * wide),
-        y=_percent(top),
-        height=_percent(height),
+        x=percent(middle - 0.36 * wide),
+        width=percent(0.72 * wide),
+        y=percent(top),
+        height=percent(height),
         rx="3",
     )
-    yield _label(f"{one.cases:,}", middle, top - 3, "ink" if one.cases else "light")
-    yield _label(shown.bucket(one).removesuffix(" %"), middle, _BOTTOM + 9, "light")
+    yield label(f"{one.cases:,}", middle, top - 3, "ink" if one.cases else "light")
+    yield label(shown.bucket(one).removesuffix(" %"), middle, _BOTTOM + 9, "light")
     if one.is_passing:
-        yield _label("pass", middle, _BOTTOM + 18, "light")
-
-
-def chance(bounds: tuple[float, float], rate: float) -> Markup:
-    """A rate on a line from 0 to 100 %, with its interval as a band."""
-    low, high = 100 * bounds[0], 100 * bounds[1]
-    return _svg(
-        f"95 % interval {shown.interval(bounds)}",
-        element("rect", class_="track", x="0%", width="100%", y="5", height="4", rx="2"),
-        element("rect", class_="band", x=_percent(low), width=_percent(high - low), y="2", height="10", rx="3"),
-        element("circle", class_="dot", cx=_percent(100 * rate), cy="7", r="5"),
-    )
-
-
-def _svg(said: str, *content: Markup) -> Markup:
-    return element("svg", *content, role="img", aria_label=said)
-
-
-def _label(text: str, x: float, y: float, kind: str, dominant_baseline: str | None = None) -> Markup:
-    return element(
-        "text",
-        text,
-        class_=kind,
-        x=_percent(x),
-        y=_percent(y),
-        text_anchor="middle",
-        dominant_baseline=dominant_baseline,
-    )
-
-
-def _percent(number: float) -> str:
-    return f"{number:.2f}%"
+        yield label("pass", middle, _BOTTOM + 18, "light")

@@ -12,8 +12,8 @@ from evalloom.reports import prompt_eval_charts as charts
 from evalloom.reports import prompt_eval_report as shown
 from evalloom.reports.lint import tell
 from evalloom.reports.markup import Markup, element, joined
+from evalloom.reports.page import LONGEST_TEXT, cut, figures, page, said, section, table
 from evalloom.reports.prompt_eval_html_cases import all_cases, anchors_of, description
-from evalloom.reports.prompt_eval_html_page import LONGEST_TEXT, cut, figures, page, said, section, table
 from evalloom.reports.prompt_eval_report import PromptEvalReport
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def render(report: PromptEvalReport) -> str:
     foot = element(
         "footer", element("p", "Made by evalloom. This file needs nothing else: keep it, send it, print it.")
     )
-    return page(report.title, skip, _head(report), element("main", _tiles(report), *body), foot)
+    whole = (skip, _head(report), element("main", _tiles(report), *body), foot)
+    return page(report.title, *whole, styles=("prompt_eval.css",), script="prompt_eval.js")
 
 
 # -- the head and the figures --------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase
 from evalloom.reports import prompt_eval_report as shown
+from evalloom.reports.markdown import as_text
 from evalloom.reports.markup import Markup, element, joined
-from evalloom.reports.prompt_eval_html_page import LONGEST_TEXT, cut, said, section
+from evalloom.reports.page import LONGEST_TEXT, cut, said, section
 from evalloom.reports.prompt_eval_report import PromptEvalReport
 
 LONGEST_OUTPUT = 4_000
@@ -37,7 +38,7 @@ def anchors_of(cases: Iterable[ScoredCase]) -> dict[str, str]:
 
 
 def description(case: ScoredCase) -> str:
-    return shown.as_text(case.record.get("test_description"))
+    return as_text(case.record.get("test_description"))
 
 
 def all_cases(report: PromptEvalReport, anchors: dict[str, str]) -> Markup:
@@ -72,7 +73,7 @@ def _filter(report: PromptEvalReport) -> Markup:
 
 
 def _case(case: ScoredCase, anchor: str | None, report: PromptEvalReport) -> Markup:
-    kind = shown.as_text(case.record.get("test_subcategory")) or case.category
+    kind = as_text(case.record.get("test_subcategory")) or case.category
     summary = element(
         "summary",
         element("span", case.id or "(no id)", class_="id"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from evalloom.reports.prompt_eval_markdown import table_of, text_of
+from evalloom.reports.markdown import table_of, text_of
 
 
 class ImprovementReport(Struct, frozen=True):

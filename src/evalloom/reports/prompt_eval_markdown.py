@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase
 from evalloom.reports import prompt_eval_report as shown
 from evalloom.reports.lint import tell
+from evalloom.reports.markdown import table_of, text_of
 from evalloom.reports.markup import visible
 from evalloom.reports.prompt_eval_report import PromptEvalReport
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 name = "markdown"
 suffix = ".md"
-
-_LONGEST = 300
-"""A cell with more is cut: the whole text stands in the JSON file and in the HTML report."""
 
 
 def render(report: PromptEvalReport) -> str:
@@ -178,27 +176,6 @@ def _next(report: PromptEvalReport) -> Iterator[str]:
 
 def _kind(case: ScoredCase) -> str:
     return str(case.record.get("test_subcategory") or case.category)
-
-
-def table_of(heads: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -> str:
-    """A table; `align` has a letter for each column: `r` for numbers."""
-    rules = "|".join("---:" if one == "r" else "---" for one in align)
-    lines = [_line(heads), f"|{rules}|", *map(_line, rows)]
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[object]) -> str:
-    return f"| {' | '.join(text_of(shown.as_text(cell)) for cell in cells)} |"
-
-
-def text_of(text: str) -> str:
-    """Text that stays on its line and in its cell, and is shown as it is."""
-    text = visible(" ".join(text.split()))
-    if len(text) > _LONGEST:
-        text = text[:_LONGEST] + "…"
-    for mark in "\\`*_[]<>|&~$#":
-        text = text.replace(mark, f"\\{mark}")
-    return text
 
 
 def _code(text: str) -> str:

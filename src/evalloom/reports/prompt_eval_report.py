@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from evalloom.dialects.prompt_eval_plan import TestPoint
 from evalloom.dialects.prompt_eval_scores import PASSING, ScoredCase
 from evalloom.reports.lint import tell
+from evalloom.reports.markdown import as_text
 
 if TYPE_CHECKING:
     # Stages do not import one another; a report only shows the figures that it is given.
@@ -209,13 +209,6 @@ def inputs(case: ScoredCase) -> list[tuple[str, str]]:
     found = case.record.get("input")
     fields = found.items() if isinstance(found, dict) else [("", found)]
     return [(str(name), as_text(value)) for name, value in fields]
-
-
-def as_text(value: Any) -> str:
-    """A text as it is, nothing as nothing, any other value as JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def score(case: ScoredCase) -> str:

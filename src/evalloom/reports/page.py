@@ -1,4 +1,4 @@
-"""The frame and the pieces of the HTML report: its look, its little script, and a policy that lets nothing else run."""
+"""The frame and the pieces of an HTML report: one file that loads nothing, and runs nothing of what it shows."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from pathlib import Path
 
 from evalloom.reports.markup import Markup, element, joined
 
-_STYLE = Path(__file__).with_name("prompt_eval.css")
-_SCRIPT = Path(__file__).with_name("prompt_eval.js")
+_HERE = Path(__file__).parent
 _EAST_ASIAN = re.compile(r"(?P<ja>[\u3041-\u30ff])|(?P<ko>[\uac00-\ud7af])|(?P<zh>[\u3400-\u9fff])")
 LONGEST_TEXT = 2_000
 """Characters of an input, a reason or a comment that are shown."""
 
 
-def page(title: str, *body: Markup) -> str:
-    """A whole page that needs nothing beside itself, and may load and run nothing beside its own style and script."""
-    style, script = _STYLE.read_text("utf-8"), _SCRIPT.read_text("utf-8")
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+def page(title: str, *body: Markup, styles: Iterable[str], script: str = "") -> str:
+    """A whole page that needs nothing beside itself, and may load and run nothing beside its own style and script.
+
+    `styles` and `script` name files beside this one.
+    """
+    style = "".join((_HERE / name).read_text("utf-8") for name in styles)
+    code = (_HERE / script).read_text("utf-8") if script else ""
+    runs = f"script-src '{_hash(code)}'; " if code else ""
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; {runs}base-uri 'none'; form-action 'none'"
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -33,7 +34,8 @@ def page(title: str, *body: Markup) -> str:
         element("title", title),
         element("style", Markup(style)),
     )
-    whole = element("html", head, element("body", *body, element("script", Markup(script))), lang="en")
+    last = [element("script", Markup(code))] if code else []
+    whole = element("html", head, element("body", *body, *last), lang="en")
     return joined(Markup("<!doctype html>\n"), whole) + "\n"
 
 
