@@ -5,36 +5,16 @@ from typing import Any
 import pytest
 
 from evalloom.matchers import Grade, Seen, by_kind
-from evalloom.matchers.sources import is_hit
 from evalloom.model import Case, Check, Output
 
 
-def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:
+def grade(kind: str, expected: Any, value: Any, sources: list[Any] | None = None, **options: Any) -> Grade:
     matcher = by_kind(kind)
     assert matcher is not None and matcher.grade is not None
-    found = matcher.grade(Check(kind, expected, options=options), Seen(value, Output(value), Case("c", {})))
+    seen = Seen(value, Output(value, sources=sources or []), Case("c", {}))
+    found = matcher.grade(Check(kind, expected, options=options), seen)
     assert found is not None
     return found
-
-
-@pytest.mark.parametrize(
-    ("expected", "source", "hits"),
-    [
-        ("docs/a.md", "docs/a.md", True),
-        ("a.md", "docs/a.md", True),
-        ("docs/a.md", "/srv/docs/a.md", True),
-        ("docs/a.md", "C:\\srv\\docs\\a.md", True),
-        ("a.md", "docs/ba.md", False),
-        ("docs/a.md", "a.md", False),
-        ("docs/", "docs/sub/a.md", True),
-        ("docs/", "root/docs/a.md", True),
-        ("doc/", "docs/a.md", False),
-        ("./docs/a.md", "docs/a.md#L3", True),
-        ("", "docs/a.md", False),
-    ],
-)
-def test_hits(expected: str, source: str, hits: bool) -> None:
-    assert is_hit(expected, source) is hits
 
 
 def test_source_hit() -> None:
@@ -55,3 +35,43 @@ def test_context_recall() -> None:
     half = grade("context_recall", ["from 1815", "about Mars"], sources)
     assert half.passed is False and half.score == 0.5 and "about Mars" in half.reason
     assert grade("context_recall", ["from 1815", "about Mars"], sources, threshold=0.5).passed
+
+
+@pytest.mark.req("RAG-7")
+def test_ranking() -> None:
+    sources = [{"source": "x/a.md", "score": 3.0}, {"source": "x/a.md", "score": 2}, {"source": "y/b.md", "score": 1}]
+    second = grade("ranking", ["b.md"], sources, measure="mrr")
+    assert (second.passed, second.score) == (True, 0.5)
+    assert "'b.md' at 2" in second.reason
+    assert grade("ranking", ["b.md"], sources, measure="hit@1").passed is False
+    assert grade("ranking", ["b.md"], sources, measure="mrr", threshold=0.9).passed is False
+    missed = grade("ranking", ["c.md"], sources, measure="hit@5")
+    assert missed.score == 0 and 'missing ["c.md"]' in missed.reason and "x/a.md" in missed.reason
+    # Beside the one that decides the others only count.
+    assert grade("ranking", ["c.md"], sources, measure="recall@5", weight=0).reason == ""
+    for options in ({"measure": "hit"}, {"measure": 7}, {"measure": "mrr", "threshold": "high"}):
+        assert grade("ranking", ["b.md"], sources, **options).passed is None
+    assert grade("ranking", [], sources).passed is None
+
+
+@pytest.mark.req("RAG-8")
+@pytest.mark.parametrize(
+    ("answer", "passed", "score", "said"),
+    [
+        ("Ten days [1].", True, 1.0, "cites [1]"),
+        ("Ten days [1, 2] and 【3】.", True, 1.0, "cites [1], [2], [3]"),
+        ("All of them [1-3].", True, 1.0, "cites [1], [2], [3]"),
+        ("Ten days [1], by law [9].", False, 0.5, "cites [9], and there are the sources [1] to [3]"),
+        ("[0]", False, 0.0, "cites [0]"),
+        ("Ten days.", False, 0.0, "cites no source"),
+        ("In [2024] it was so.", False, 0.0, "cites no source"),
+    ],
+)
+def test_citations_name_the_sources_by_number(answer: str, passed: bool, score: float, said: str) -> None:
+    found = grade("citations", None, answer, ["a", "b", "c"])
+    assert (found.passed, found.score) == (passed, score)
+    assert said in found.reason
+
+
+def test_citations_without_sources_cannot_be_held_against_any() -> None:
+    assert grade("citations", None, "Ten days [1].").passed is None

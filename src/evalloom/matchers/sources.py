@@ -1,32 +1,32 @@
-"""What a retriever found: expected files and folders, and expected passages."""
+"""What a retriever found: expected files and folders, at which place, expected passages, and what an answer cites."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Any
 
-from evalloom.matchers.matcher import Grade, Matcher, Seen, bad_option, graded, number_of, show, text_of, threshold_of
+from evalloom.matchers.matcher import (
+    Grade,
+    Matcher,
+    Seen,
+    bad_option,
+    graded,
+    number_of,
+    show,
+    text_of,
+    threshold_of,
+    unscored,
+)
 from evalloom.model import Check
+from evalloom.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_order
 
 _PATH_FIELDS = ("path", "source", "file", "id", "uri", "url", "name", "title", "doc_id", "document_id")
 _TEXT_FIELDS = ("text", "content", "page_content", "passage", "chunk")
-
-
-def is_hit(expected: str, source: str) -> bool:
-    """Whether a source is the expected file, or lies in the expected folder; a path may be written from further up."""
-    wanted, given = _parts(expected), _parts(source)
-    if not wanted or not given:
-        return False
-    if given[-len(wanted) :] == wanted:
-        return True
-    # An ancestor: the folder's parts stand together, before the last part of the source.
-    return any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted)))
-
-
-def _parts(path: str) -> list[str]:
-    """The parts of a path; a line or section behind `#` is none of them."""
-    plain = unicodedata.normalize("NFC", path).replace("\\", "/").partition("#")[0]
-    return [part for part in plain.split("/") if part not in ("", ".")]
+_CITED = re.compile(r"[\[【]\s*(\d{1,3}(?:\s*[-–,，、;；]\s*\d{1,3})*)\s*[\]】]")
+_NUMBERS = re.compile(r"(\d+)(?:\s*[-–]\s*(\d+))?")
+_MOST_CITED = 1000
 
 
 def _source_hit(check: Check, seen: Seen) -> Grade:
@@ -70,6 +70,66 @@ def _names(item: Any) -> list[str]:
     return names or _names(item.get("metadata"))
 
 
+def _ranking(check: Check, seen: Seen) -> Grade:
+    wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
+    if not wanted or not all(isinstance(item, str) and item.strip() for item in wanted):
+        return bad_option("expected", "a list of sources", check.expected)
+    passages = [passage for item in _items(seen.value) if (passage := _ranked_passage(item))]
+    found = rank(wanted, sources_in_order(passages))
+    name = check.options.get("measure", "mrr")
+    try:
+        score = measure(found, name if isinstance(name, str) else "")
+    except ValueError:
+        return bad_option("measure", "one such as hit@5, recall@5, precision@5, ndcg@5, mrr or map", name)
+    if check.options.get("threshold") is not None:
+        least = threshold_of(check, 1.0)
+        return bad_option("threshold", "a share between 0 and 1", None) if least is None else graded(score, least, name)
+    # Only where it decides: beside it stand other measures of the same ranking.
+    reason = "" if check.options.get("weight") == 0 else _told(found, passages)
+    return Grade(score > 0, score, reason)
+
+
+def _ranked_passage(item: Any) -> Passage | None:
+    names = _names(item)
+    score = number_of(item.get("score")) if isinstance(item, dict) else None
+    return Passage(names[0], score=score) if names else None
+
+
+def _told(found: Ranked, passages: list[Passage]) -> str:
+    """Which expected sources were found at which place, and what came instead."""
+    there = [f"{show(name)} at {place}" for name, place in found.ranks if place]
+    lacking = [name for name, place in found.ranks if not place]
+    parts = [f"found {', '.join(there)}"] if there else []
+    if lacking:
+        instead = show(sources_in_order(passages), 120) if passages else "nothing was found"
+        parts.append(f"missing {show(lacking, 120)}; the sources: {instead}")
+    return "; ".join(parts)
+
+
+def _citations(check: Check, seen: Seen) -> Grade:
+    """Every citation such as [2] must name one of the numbered sources, and there must be one."""
+    sources = _items(seen.output.sources)
+    if not sources:
+        return unscored("the run tells no sources that could be cited")
+    cited = list(dict.fromkeys(_numbers(text_of(seen.value))))
+    if not cited:
+        return Grade(False, 0.0, "cites no source; expected a number such as [1]")
+    wrong = [number for number in cited if not 1 <= number <= len(sources)]
+    shown = ", ".join(f"[{number}]" for number in cited)
+    if wrong:
+        there = f"there are the sources [1] to [{len(sources)}]" if len(sources) > 1 else "there is only the source [1]"
+        reason = f"cites {', '.join(f'[{number}]' for number in wrong)}, and {there}"
+        return Grade(False, 1 - len(wrong) / len(cited), reason)
+    return Grade(True, 1.0, f"cites {shown}")
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """The numbers that a text cites: [2], [1, 3], [2-4], 【1】."""
+    for bracket in _CITED.finditer(text):
+        for first, last in _NUMBERS.findall(bracket[1]):
+            yield from range(int(first), min(int(last or first), int(first) + _MOST_CITED) + 1)
+
+
 def _context_recall(check: Check, seen: Seen) -> Grade:
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not wanted or not all(isinstance(item, str) and item.strip() for item in wanted):
@@ -95,5 +155,7 @@ def _one_line(text: str) -> str:
 
 MATCHERS = (
     Matcher("source_hit", "an expected file or folder is among the sources", _source_hit),
+    Matcher("ranking", "how well the sources are ranked: hit@k, recall@k, precision@k, ndcg@k, mrr or map", _ranking),
+    Matcher("citations", "every [number] of the answer is one of its sources", _citations),
     Matcher("context_recall", "the expected passages stand in the sources", _context_recall),
 )

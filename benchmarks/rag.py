@@ -1,0 +1,208 @@
+"""What the built-in retriever takes beside bare bm25s and rank_bm25, and whether our measures are those of trec_eval.
+
+.venv/bin/python benchmarks/rag.py [--chunks 100000] [--queries 200] [--rounds 3]
+
+The corpus is made by a seeded generator, English and Chinese mixed. The bare loop gets lists of words that are made
+already: it reads no file, cuts nothing, keeps nothing and gives numbers of rows instead of passages. Where ir_measures
+is installed, its numbers are held against ours on random rankings with ties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from evalloom.ranking import Passage, measures, rank, sources_in_order
+from evalloom.retrieval import Index, open_index, words
+
+_SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvwxz" for vowel in "aeiou"]
+_HANZI = [chr(code) for code in range(0x4E00, 0x4E00 + 1500)]
+_PAIRS = "报销发票年假主管审批叉车限速退货客户合同系统申请标准公司部门安全检查设备时间工作"
+_KNOWN = [_PAIRS[at : at + 2] for at in range(0, len(_PAIRS), 2)]
+_SECTIONS = 50
+
+
+def zipf(values: list[str], chance: random.Random) -> str:
+    """One of the values, the first far more often than the last, as words are."""
+    return values[min(int(chance.paretovariate(0.6)) - 1, len(values) - 1)]
+
+
+def sentence(chance: random.Random, english: list[str]) -> str:
+    if chance.random() < 0.5:
+        return " ".join(zipf(english, chance) for _ in range(12)) + ". "
+    parts = [chance.choice(_KNOWN) if chance.random() < 0.5 else chance.choice(_HANZI) for _ in range(14)]
+    return "".join(parts) + "。"
+
+
+def write_corpus(folder: Path, sections: int) -> list[str]:
+    """Documents of fifty sections each, every section long enough for one chunk; some queries that meet them."""
+    chance = random.Random(7)
+    english = ["".join(chance.choices(_SYLLABLES, k=chance.randint(2, 5))) for _ in range(60_000)]
+    for number in range(-(-sections // _SECTIONS)):
+        here = min(_SECTIONS, sections - number * _SECTIONS)
+        texts = (f"## Part {at}\n\n" + "".join(sentence(chance, english) for _ in range(9)) for at in range(here))
+        (folder / f"d{number:05}.md").write_text("\n\n".join(texts), encoding="utf-8")
+    return [sentence(chance, english)[:40] for _ in range(1000)]
+
+
+# -- indexing and asking ------------------------------------------------------------------------------
+
+
+def timed(work: Any, *given: Any) -> tuple[float, Any]:
+    start = perf_counter()
+    found = work(*given)
+    return perf_counter() - start, found
+
+
+def rate(ask: Any, queries: list[str]) -> float:
+    """Answers a second."""
+    seconds, _ = timed(lambda: [ask(query) for query in queries])
+    return len(queries) / seconds
+
+
+def memory() -> str:
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB at most so far"
+
+
+def all_words(index: Index) -> list[list[str]]:
+    return [words(text) for text in index.texts()]
+
+
+def retrieving(chunks: int, asked: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as kept:
+        queries = write_corpus(Path(root), chunks)[:asked]
+        index = open_index(Path(root), Path(kept))
+        seconds, made = timed(index.refresh)
+        print(f"{made.chunks:,} chunks of {made.documents:,} documents")
+        print(f"  index from files                {seconds:6.2f} s   ({memory()})")
+        (Path(root) / "d00000.md").write_text("One document is another now.", encoding="utf-8")
+        print(f"  refresh after one changed file  {timed(index.refresh)[0]:6.2f} s")
+        print(f"  refresh when nothing changed    {timed(index.refresh)[0]:6.2f} s")
+        index.close()
+        seconds, index = timed(opened_and_asked, Path(root), Path(kept), queries[0])
+        print(f"  open, refresh and ask once      {seconds:6.2f} s")
+        tokens = all_words(index)
+        bare(index, tokens, queries, rounds)
+        rank_bm25(tokens, queries[:10])
+        index.close()
+
+
+def opened_and_asked(root: Path, kept: Path, query: str) -> Index:
+    index = open_index(root, kept)
+    index.refresh()
+    index.search(query, 5)
+    return index
+
+
+def index_ask(index: Index) -> Any:
+    return lambda query: index.search(query, 5)
+
+
+def bare(index: Index, tokens: list[list[str]], queries: list[str], rounds: int) -> None:
+    import bm25s
+
+    engine = bm25s.BM25(method="lucene")
+    seconds, _ = timed(lambda: engine.index(tokens, show_progress=False))
+    print(f"  bare bm25s, index from words    {seconds:6.2f} s   ({memory()})")
+
+    def ask(query: str) -> Any:
+        asked = [list(dict.fromkeys(words(query)))]
+        return engine.retrieve(asked, k=5, show_progress=False)
+
+    pairs = [(rate(ask, queries), rate(index_ask(index), queries)) for _ in range(rounds)]
+    theirs, ours = (median(rates) for rates in zip(*pairs, strict=True))
+    ratio = median(ours / theirs for theirs, ours in pairs)
+    worst = max(disagreement(engine, index, query) for query in queries)
+    print(f"  bare bm25s, top 5               {theirs:6.0f} queries/s")
+    print(f"  index, top 5 with passages      {ours:6.0f} queries/s   {ratio:.2f} × (median of {rounds} rounds)")
+    print(f"  largest difference of a score   {worst:.1e}")
+
+
+def disagreement(engine: Any, index: Index, query: str) -> float:
+    asked = list(dict.fromkeys(words(query)))
+    theirs = sorted(engine.retrieve([asked], k=5, show_progress=False).scores[0].tolist(), reverse=True)
+    ours = [one.score or 0.0 for one in index.search(query, 5)]
+    return max(abs(a - b) for a, b in zip((score for score in theirs if score > 0), ours, strict=True))
+
+
+def rank_bm25(tokens: list[list[str]], queries: list[str]) -> None:
+    if find_spec("rank_bm25") is None:
+        print("  rank_bm25 is not installed: left out")
+        return
+    from rank_bm25 import BM25Okapi
+
+    seconds, engine = timed(BM25Okapi, tokens)
+    asked = rate(lambda query: engine.get_top_n(words(query), tokens, 5), queries)
+    print(f"  rank_bm25, index from words     {seconds:6.2f} s")
+    print(f"  rank_bm25, top 5                {asked:6.1f} queries/s")
+
+
+# -- agreement ----------------------------------------------------------------------------------------
+
+
+def agreement(rankings: int) -> None:
+    """Holds every measure against ir_measures (pytrec_eval), on rankings with many equal scores."""
+    if find_spec("ir_measures") is None:
+        print("ir_measures is not installed: the measures were not compared. Type: pip install ir-measures")
+        return
+    import ir_measures
+    from ir_measures import AP, RR, P, R, Success, nDCG
+
+    k = 5
+    theirs = {f"hit@{k}": Success @ k, f"recall@{k}": R @ k, f"precision@{k}": P @ k, f"ndcg@{k}": nDCG @ k}
+    theirs |= {"mrr": RR, "map": AP}
+    names = {measure: name for name, measure in theirs.items()}
+    runs, wanted = random_rankings(rankings)
+    qrels = {query: dict.fromkeys(expected, 1) for query, expected in wanted.items()}
+    worst = dict.fromkeys(theirs, 0.0)
+    compared = 0
+    for found in ir_measures.iter_calc(list(theirs.values()), qrels, runs):
+        passages = sorted((Passage(name, score=score) for name, score in runs[found.query_id].items()), key=_falling)
+        ours = measures(rank(wanted[found.query_id], sources_in_order(passages)), k)
+        name = names[found.measure]
+        worst[name] = max(worst[name], abs(ours[name] - found.value))
+        compared += 1
+    # Nothing compared would look like agreement.
+    assert compared == rankings * len(theirs), compared
+    print(f"agreement with ir_measures {ir_measures.__version__}: {compared:,} values of {rankings:,} random rankings")
+    for name, difference in worst.items():
+        print(f"  {name:12} differs by at most {difference:.1e}")
+    assert max(worst.values()) <= 1e-9, "the measures are not those of trec_eval"
+
+
+def _falling(passage: Passage) -> float:
+    return -(passage.score or 0.0)
+
+
+def random_rankings(count: int) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+    chance = random.Random(11)
+    names = [f"d{number}.md" for number in range(40)]
+    runs, wanted = {}, {}
+    for number in range(count):
+        found = chance.sample(names, chance.randint(1, 30))
+        # Whole numbers, so that many are equal.
+        runs[f"q{number}"] = {name: float(chance.randint(1, 6)) for name in found}
+        wanted[f"q{number}"] = chance.sample(names, chance.randint(1, 6))
+    return runs, wanted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--rankings", type=int, default=2_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    agreement(options.rankings)
+    retrieving(options.chunks, options.queries, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

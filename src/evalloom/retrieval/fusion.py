@@ -1,0 +1,20 @@
+"""Makes one ranking of several, by the places that each gives."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+def fused(rankings: Sequence[Sequence[T]], constant: int = 60) -> list[tuple[T, float]]:
+    """Reciprocal-rank fusion: the sum of 1 / (constant + rank) over the rankings, the best first.
+
+    Of equal sums comes first what the earlier ranking names first.
+    """
+    scores: dict[T, float] = {}
+    for ranking in rankings:
+        for rank, one in enumerate(ranking, 1):
+            scores[one] = scores.get(one, 0.0) + 1 / (constant + rank)
+    return sorted(scores.items(), key=lambda item: -item[1])

@@ -1,0 +1,76 @@
+"""The words of a text or query, as search counts them: Latin words, numbers and names, Chinese words, pairs of kana."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+_HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3041-\u3096\u309d-\u30ff\u3130-\u318f\uac00-\ud7af"
+"""Thai, Lao, Burmese, Hangul, Khmer and kana: written without spaces, or with endings that stick to the word."""
+_INDIC = "\u0900-\u0963\u0966-\u0dff"
+"""Their vowel signs are marks, which `\\w` does not count as part of a word."""
+_LETTER = rf"(?:[^\W_{_HAN}{_UNSPACED}]|[{_INDIC}])"
+_RUN = re.compile(rf"([{_HAN}]+)|([{_UNSPACED}]+)|({_LETTER}+(?:[-._'’:@+]{_LETTER}+)*)")
+_JOINT = re.compile(r"[-._'’:@+]")
+
+_FUNCTION_WORDS = """
+a an and are as at be by can do does for from had has have how i if in is it its me my of on or our should so that the
+their there they this to was we what when where which who will with would you your s t ll re ve
+的 了 是 在 和 与 及 或 吗 呢 吧 啊 呀 么 我 你 您 他 她 它 我们 你们 他们 这 那 就 都 也 还 要 能 会 可以 什么 怎么
+怎样 如何 多少 哪些 哪个 请问 一个
+"""
+_STOP = frozenset(_FUNCTION_WORDS.split())
+"""They stand in almost any text, so they tell nothing, and are most of the work of a query."""
+
+
+def words(text: str) -> list[str]:
+    """The words in it that search counts, each as often as it occurs. Chinese ones come last."""
+    found: list[str] = []
+    han: list[str] = []
+    for run, unspaced, name in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
+        if name:
+            found += _words_of_name(name)
+        elif run:
+            han.append(run)
+        else:
+            found += _pairs(unspaced)
+    if han:
+        found += _chinese(han)
+    return [word for word in found if word not in _STOP]
+
+
+@lru_cache(maxsize=1 << 16)
+def _words_of_name(name: str) -> tuple[str, ...]:
+    """A plain word; or a name such as `PRO-2026`, in parts and whole."""
+    name = name.removesuffix("'s").removesuffix("’s")
+    parts = tuple(map(_singular, _JOINT.split(name)))
+    return (*parts, name) if len(parts) > 1 else parts
+
+
+def _singular(word: str) -> str:
+    """An English plural without its ending: entries -> entry, devices -> device; not `class`, `status`."""
+    if len(word) < 4 or not word.endswith("s") or not word.isascii() or word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies"):
+        return word[:-3] + "y"
+    return word[:-1]
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
+
+
+def _chinese(runs: list[str]) -> list[str]:
+    """Words of a dictionary, the parts of long ones that are words too, and every character.
+
+    Which words a sentence falls into depends on its other words (带薪|年|假, but 年假), and people shorten them: the
+    characters find what the words miss.
+    """
+    from rjieba import cut_for_search  # deferred: the dictionary takes a tenth of a second to load
+
+    # One call for all: the runs stay apart, since a line break is in no word.
+    found = [word for word in cut_for_search("\n".join(runs)) if len(word) > 1]
+    found.extend("".join(runs))
+    return found
