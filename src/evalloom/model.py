@@ -317,6 +317,10 @@ class Batch(Struct, frozen=True):
     """The model behind each llm that the profiles name."""
     params: dict[str, Record] = {}
     """The parameters that go to the `run` llm of each profile."""
+    config: Record = {}
+    """What must be the same in two batches for their results to be compared; empty where nothing must."""
+    documents: dict[str, str] = {}
+    """What was searched: a digest of each document by its path, or of all together under an empty one."""
     options: Record = {}
     finished_at: str = ""
     scored_at: str = ""

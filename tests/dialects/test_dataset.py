@@ -9,7 +9,7 @@ import pytest
 from evalloom.dialects.dataset import Dataset
 from evalloom.dialects.mapping import parse_mapping
 from evalloom.files.source import source_of
-from evalloom.model import Checked
+from evalloom.model import Case, Checked
 from evalloom.validate import validate
 
 
@@ -73,3 +73,28 @@ def test_a_wrapper_that_cannot_be_opened_is_said_to_be_one(
     tmp_path: Path, text: str, dialect: str, expected: bool
 ) -> None:
     assert (("not_a_dataset", 0) in codes(check(tmp_path, "w.json", text, dialect))) is expected
+
+
+def test_a_single_value_is_mapped_into_a_list(tmp_path: Path) -> None:
+    text = (
+        '{"query": "How long?", "doc": "a.md", "key": ["x1"]}\n{"query": "How much?", "doc": ["b.md"], "key": ["x2"]}\n'
+    )
+    mapping = parse_mapping("expected_sources[]=doc,must_include=key")
+    assert str(mapping) == "expected_sources[]=doc,must_include=key"
+    path = tmp_path / "cases.jsonl"
+    path.write_text(text)
+    cases = [case for case in Dataset(source_of(path), "rag", mapping).cases() if isinstance(case, Case)]
+    assert [case.raw["expected_sources"] for case in cases] == [["a.md"], ["b.md"]]
+    assert mapping.apply({"doc": None})["expected_sources"] is None
+
+
+def test_a_mapping_of_single_values_is_proposed_as_a_list(tmp_path: Path) -> None:
+    checked = check(tmp_path, "a.jsonl", '{"query": "How long?", "expected_document": "a.md"}\n')
+    assert "Try --dialect rag --map expected_sources[]=expected_document" in checked.findings[0].message
+
+
+def test_what_is_wrong_in_a_list_made_of_a_value_has_its_place(tmp_path: Path) -> None:
+    text = '{"id": "a", "query": "How long?", "doc": "../a.md", "must_include": ["x1"]}\n'
+    checked = check(tmp_path, "a.jsonl", text, "rag", "expected_sources[]=doc")
+    (found,) = [one for one in checked.findings if one.code == "source_outside_root"]
+    assert (found.origin.line, found.origin.column) == (1, 42)

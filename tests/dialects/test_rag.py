@@ -58,3 +58,16 @@ def test_the_next_check_looks_at_the_sources_anew(tmp_path: Path) -> None:
             (tmp_path / "a.md").write_text(text)
         codes.append([finding.code for finding in check(tmp_path / "cases.jsonl", rules=rules).findings])
     assert codes == [["expected_file_missing"], ["must_include_not_in_expected_sources"], []]
+
+
+@pytest.mark.req("RAG-7")
+def test_what_is_run_may_need_less_than_the_format() -> None:
+    bare = {"query": "限速多少？", "bucket": "ambiguous"}
+    rules = Rules(required=frozenset({"query"}), unused=frozenset({"must_include"}))
+    found = [(one.code, one.severity, one.message.partition(":")[0]) for one in findings(bare, rules)]
+    assert found == [("missing_field", "warning", "id"), ("nothing_to_measure", "warning", "expected_sources")]
+    assert [one.code for one in findings({**bare, "id": "a", "expected_sources": []}, rules)] == ["nothing_to_measure"]
+    assert [one.code for one in findings({**bare, "id": "a", "expected_sources": "a.md"}, rules)] == [
+        "bad_expected_sources"
+    ]
+    assert "missing_field" in [one.code for one in findings({"id": "a"}, rules) if one.severity == "error"]

@@ -20,6 +20,10 @@ class Rules(Struct, frozen=True):
     check_must_include_in_sources: bool = False
     strict_bucket: bool = False
     strict_pair_id: bool = False
+    required: frozenset[str] | None = None
+    """The fields without which nothing can be done, where that is less than the format asks for."""
+    unused: frozenset[str] = frozenset()
+    """Of the others, those that what is done has no use for."""
     contract: Contract | None = None
     has_no_contract: bool = False
     """Whether it is known that there is none, so that it is not to be looked for either."""

@@ -63,6 +63,14 @@ class Mapping(Struct, frozen=True):
     """New name → the name that a field has in the file; both may be dotted paths."""
 
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
+    lists: frozenset[tuple[str, ...]] = frozenset()
+    """The new names under which a single value becomes a list of one."""
+
+    def __str__(self) -> str:
+        """As `--map` takes it."""
+        return ",".join(
+            f"{'.'.join(new)}{_LIST if new in self.lists else ''}={'.'.join(old)}" for new, old in self.names.items()
+        )
 
     def apply(self, record: Record) -> Record:
         """The record with its mapped fields under their new names; nothing else is touched."""
@@ -72,7 +80,8 @@ class Mapping(Struct, frozen=True):
         for new, old in self.names.items():
             value = _dig(record, old)
             if value is not _ABSENT:
-                _plant(found, new, value)
+                is_single = new in self.lists and value is not None and not isinstance(value, list)
+                _plant(found, new, [value] if is_single else value)
         return found
 
     def apply_rows(self, items: Iterable[Row | Problem | Lines]) -> Iterable[Row | Problem | Lines]:
@@ -103,6 +112,7 @@ class Mapping(Struct, frozen=True):
 
 
 _ABSENT: Any = object()
+_LIST = "[]"
 
 
 def _dig(record: Any, source: tuple[str, ...]) -> Any:
@@ -124,14 +134,17 @@ def _plant(record: Record, path: tuple[str, ...], value: Any) -> None:
 
 
 def parse_mapping(written: str) -> Mapping:
-    """`query=question,expected_sources=docs` as a mapping."""
-    names = {}
+    """`query=question,expected_sources=docs` as a mapping; `expected_sources[]=doc` makes a list of a single value."""
+    names, lists = {}, set()
     for part in filter(None, (part.strip() for part in written.split(","))):
         new, equals, old = (side.strip() for side in part.partition("="))
         if not equals or not new or not old:
             raise usage_error("bad_map", f"--map: expected new_name=name_in_file, got {part!r}")
-        names[tuple(new.split("."))] = tuple(old.split("."))
-    return Mapping(names)
+        path = tuple(new.removesuffix(_LIST).split("."))
+        names[path] = tuple(old.split("."))
+        if new.endswith(_LIST):
+            lists.add(path)
+    return Mapping(names, frozenset(lists))
 
 
 def proposals(records: Iterable[Record], dialect: Dialect) -> Iterable[Remark]:
@@ -141,7 +154,7 @@ def proposals(records: Iterable[Record], dialect: Dialect) -> Iterable[Remark]:
         return
     fields = set.intersection(*(set(record) for record in sample))
     known = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
-    if rag := _rag_mapping(known, fields):
+    if rag := _rag_mapping(known, sample[0]):
         yield warning("fields_from_elsewhere", (), f"looks like RAG eval cases. Try --dialect rag --map {rag}")
     elif dialect.name == "replay" and (answer := _expectation(sample)):
         yield _answer_unused(answer, sample, _advice(answer, fields))
@@ -178,14 +191,16 @@ def _advice(field: str, fields: set[str]) -> str:
     return f"Give each case an 'id' (then it is a pipeline case), or try {mapped}"
 
 
-def _rag_mapping(known: dict[str, str], fields: set[str]) -> str:
+def _rag_mapping(known: dict[str, str], first: Record) -> str:
     """The mapping that makes RAG eval cases of the records; empty when they are that already, or never will be."""
-    there = {name: name in fields for name in _RAG}
+    there = {name: name in first for name in _RAG}
     if not (there["query"] or known["query"]):
         return ""
     if not any(there[name] or known[name] for name in ("expected_sources", "must_include")):
         return ""
-    return ",".join(f"{name}={known[name]}" for name in _RAG if known[name] and not there[name])
+    found = [name for name in _RAG if known[name] and not there[name]]
+    lists = frozenset((name,) for name in found if name != "query" and isinstance(first[known[name]], str))
+    return str(Mapping({(name,): (known[name],) for name in found}, lists))
 
 
 def _is_read(field: str, sample: list[Record], dialect: Dialect) -> bool:

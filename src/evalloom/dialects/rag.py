@@ -81,7 +81,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Every error of RAG-2 and every warning of RAG-3 that one record can show by itself."""
     for field in REQUIRED:
         if field not in record:
-            yield error("missing_field", (), f"{field}: missing; every case needs it")
+            yield from _missing_field(field, rules)
     if "id" in record and identity(record) is None:
         yield error("empty_id", ("id",), f"id: expected a string that is not blank, got {_got(record['id'])}")
     query = record.get("query", "??")
@@ -90,10 +90,24 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if "expected_sources" in record:
         yield from _source_findings(record["expected_sources"], rules)
     if "must_include" in record:
-        yield from _anchor_findings(record["must_include"])
+        yield from _anchor_findings(record["must_include"], rules)
         if rules.check_must_include_in_sources:
             yield from _unfounded_anchors(record, rules.root)
     yield from _bucket_findings(record, rules)
+
+
+def _missing_field(field: str, rules: Rules) -> Iterator[Remark]:
+    if not _is_spared(field, rules):
+        yield error("missing_field", (), f"{field}: missing; every case needs it")
+    elif field == "id":
+        yield warning("missing_field", (), "id: missing; the case goes by its number")
+    elif field not in rules.unused:
+        yield warning("nothing_to_measure", (), f"{field}: missing, so the case is run and counted apart")
+
+
+def _is_spared(field: str, rules: Rules) -> bool:
+    """Whether what is asked of the cases can be done without a field that the format requires."""
+    return rules.required is not None and field not in rules.required
 
 
 def _bucket_findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -125,6 +139,9 @@ def _bucket_findings(record: Record, rules: Rules) -> Iterator[Remark]:
 
 
 def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
+    if (sources is None or sources == []) and _is_spared("expected_sources", rules):
+        yield from _missing_field("expected_sources", rules)
+        return
     if not isinstance(sources, list) or not sources:
         message = f"expected_sources: expected a list with at least one path, got {_got(sources)}"
         yield error("bad_expected_sources", ("expected_sources",), message)
@@ -197,8 +214,11 @@ def forget_sources() -> None:
         remembered.cache_clear()
 
 
-def _anchor_findings(anchors: Any) -> Iterator[Remark]:
+def _anchor_findings(anchors: Any, rules: Rules) -> Iterator[Remark]:
     path = ("must_include",)
+    if (anchors is None or anchors == []) and _is_spared("must_include", rules):
+        yield from _missing_field("must_include", rules)
+        return
     if not isinstance(anchors, list) or not anchors:
         message = f"must_include: expected a list with at least one string, got {_got(anchors)}"
         yield error("bad_must_include", path, message)

@@ -31,6 +31,7 @@ from evalloom.record import new_id
 from evalloom.run import NO_NEEDS, Chosen, Conditions, Jobs, Keys, Needs, collect_needs, encoded, numbered
 from evalloom.settings import RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget
+from evalloom.workbench import rag_checks
 
 Functions = dict[str, Callable[..., Any]]
 _NEEDS_MARKS = (b"depends_on", rb"\u005", rb"\u006", rb"\u007")
@@ -44,6 +45,15 @@ class Reading(Struct, frozen=True):
     mapping: Mapping = Mapping()
     encoding: str = ""
     rules: Rules = Rules()
+
+
+class About(Struct, frozen=True):
+    """What the batch of a RAG system knows more than others; see Batch."""
+
+    config: Record = {}
+    documents: dict[str, str] = {}
+    options: Record = {}
+    """What stands beside the options of the run."""
 
 
 class Plan(Struct, frozen=True):
@@ -67,6 +77,7 @@ class Plan(Struct, frozen=True):
     replay: str = ""
     only: frozenset[str] | None = None
     """The keys of the runs to do, where not all are wanted."""
+    about: About = About()
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and the cache."""
 
@@ -82,7 +93,7 @@ class Plan(Struct, frozen=True):
     def facts(self) -> list[DatasetFacts]:
         """What the datasets are, as the batch keeps it."""
         facts = [
-            DatasetFacts(data.source.name, data.dialect.name, digest_of_file(data.source), _shown(data.mapping))
+            DatasetFacts(data.source.name, data.dialect.name, digest_of_file(data.source), str(data.mapping))
             for data in self.datasets()
         ]
         if self.given:
@@ -146,12 +157,14 @@ class Plan(Struct, frozen=True):
                 for one in self.profiles
                 if one.run
             },
-            options=msgspec.to_builtins(self.options),
+            config=self.about.config,
+            documents=self.about.documents,
+            options={**msgspec.to_builtins(self.options), **self.about.options},
         )
 
     def scoring(self) -> str:
         """What stands for the way this plan scores."""
-        return scoring_digest(self.checks, self.judge, self.allow_code)
+        return scoring_digest(self.checks, self.judge, self.allow_code, *filter(None, [self.about.config]))
 
     def llm_names(self) -> list[str]:
         """Every llm that may be asked, once."""
@@ -212,7 +225,7 @@ class Plan(Struct, frozen=True):
 
     def with_checks(self, case: Case) -> Case:
         """A case with the user's own checks beside those of its dataset."""
-        return msgspec.structs.replace(case, checks=case.checks + self.checks) if self.checks else case
+        return checked(case, self.checks, self.about.config)
 
     def _examined(self, dataset: Dataset) -> Iterator[Chosen]:
         """The cases of a dataset that has errors in it, each with what is wrong with it."""
@@ -260,6 +273,13 @@ class Plan(Struct, frozen=True):
             return expression is None or expression.holds(names_of(case))
 
         return is_chosen
+
+
+def checked(case: Case, further: tuple[Check, ...], config: Record) -> Case:
+    """A case with further checks beside its own, or beside those that the purpose of a RAG batch asks for."""
+    if config.get("kind") == rag_checks.KIND:
+        return msgspec.structs.replace(case, checks=rag_checks.checks_for(case, further, config))
+    return msgspec.structs.replace(case, checks=case.checks + further) if further else case
 
 
 def _errors(remarks: Iterable[Remark]) -> Iterator[str]:
@@ -352,11 +372,6 @@ def digest_of_file(source: Source) -> str:
             "cannot_read", f"{source.name}: cannot be read: {(fault.strerror or str(fault)).lower()}"
         ) from None
     return digest.hexdigest()
-
-
-def _shown(mapping: Mapping) -> str:
-    """A mapping as `--map` takes it."""
-    return ",".join(f"{'.'.join(new)}={'.'.join(old)}" for new, old in mapping.names.items())
 
 
 def now() -> str:
