@@ -1,0 +1,27 @@
+"""The reporters of RAG batches, apart from the others because few commands need them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from evalloom.reports import rag_html, rag_json, rag_markdown
+
+if TYPE_CHECKING:
+    from evalloom.analyse.rag import RagResults
+
+
+class RagReporter(Protocol):
+    """A module that writes what a RAG batch came to, one result for each profile.
+
+    `root` is what was searched, `exit_code` what the command ends with; None where it only reports.
+    """
+
+    name: str
+    suffix: str
+
+    def render(self, results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str: ...
+
+
+RAG_REPORTERS: tuple[RagReporter, ...] = (rag_html, rag_markdown, rag_json)
