@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analyse.compare import CaseResult, Comparing, Comparison
+from evalloom.analyse.compare import CaseResult, Comparing, Comparison, Rules
 from evalloom.analyse.compare_config import differences
 from evalloom.analyse.compare_figures import (
     FEWEST_FLIPS,
@@ -33,7 +33,7 @@ def case(id: str, status: Any = "passed", **more: Any) -> CaseResult:
 
 
 def compared(before: list[CaseResult], now: list[CaseResult], drop: float = 0.0, by_tag: bool = False) -> Comparison:
-    comparing = Comparing("p", "p", drop, by_tag)
+    comparing = Comparing("p", "p", Rules(drop, by=("tag",) if by_tag else ()))
     for one in before:
         comparing.add_before(one)
     for one in now:
@@ -142,7 +142,7 @@ def test_a_critical_case_that_is_gone_is_a_loss_unless_others_were_chosen() -> N
         ("a", "critical"),
         ("d", ""),
     ]
-    chosen = Comparing("p", "p", is_choice=True)
+    chosen = Comparing("p", "p", Rules(is_choice=True))
     for one in before:
         chosen.add_before(one)
     chosen.add(case("b"))

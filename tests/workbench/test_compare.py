@@ -231,7 +231,7 @@ def test_a_batch_is_no_regression_of_itself(cases: list[Any], drop: float, chanc
             runs.write_text(re.sub(r'"number":\d+', '"number":0', runs.read_text()))
         shuffle(path / "runs.jsonl", chance, 0)
         shuffle(file, chance, 1)
-        found = held(home, "b1", "good", allowed_drop=drop, by_tag=True)
+        found = held(home, "b1", "good", allowed_drop=drop, by=("tag",))
     assert not found.is_bad and found.severity == "" and found.differences == [] and found.is_same_batch
     [comparison] = found.comparisons
     assert comparison.figures.difference == 0.0 and comparison.changes == unseen(comparison)

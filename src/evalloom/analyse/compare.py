@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from evalloom.analyse.compare_figures import Figures, Grade, Medians, Sums, corrected, medians, worst
+from evalloom.analyse.compare_measures import Measured, Measures, MeasureSums, rank_of_first
+from evalloom.dialects.rag import BUCKETS
 from evalloom.model import Status
 
 CRITICAL_TAG = "critical"
@@ -18,6 +21,20 @@ Kind = Literal["gained", "lost", "same", "new", "gone", "not comparable"]
 KINDS: tuple[Kind, ...] = ("gained", "lost", "same", "new", "gone", "not comparable")
 COMPARED: tuple[Kind, ...] = ("gained", "lost", "same")
 """The cases that have a result on both sides."""
+
+By = Literal["bucket", "tag"]
+"""By what cases can be grouped."""
+
+
+class Rules(Struct, frozen=True):
+    """How results are compared. A group that `allowed_drops` names is looked at, also when no other one is."""
+
+    allowed_drop: float = 0.0
+    allowed_drops: Mapping[str, float] = {}
+    """What is allowed to the bucket or tag of this name."""
+    by: tuple[By, ...] = ()
+    is_choice: bool = False
+    """Whether not all cases were to be run now, so that one that is gone is no loss."""
 
 
 class CaseResult(Struct, frozen=True, gc=False):
@@ -37,6 +54,8 @@ class CaseResult(Struct, frozen=True, gc=False):
     tokens: float = 0.0
     cost: float = 0.0
     reason: str = ""
+    notes: tuple[str, ...] = ()
+    measures: Measures = ()
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -56,6 +75,16 @@ class Change(Struct, frozen=True, gc=False):
     """Whether the case itself is another than it was: its inputs, or what is expected of it."""
     tags: tuple[str, ...]
     reason: str
+    notes: tuple[str, ...]
+    """What may explain it: a document that changed, the rank at which a source stood before."""
+
+
+class Group(Struct, frozen=True):
+    """A bucket or a tag that is there on one side only, with the number of its cases."""
+
+    by: By
+    name: str
+    cases: int
 
 
 class Comparison(Struct, frozen=True):
@@ -64,7 +93,13 @@ class Comparison(Struct, frozen=True):
     profile: str
     base_profile: str
     figures: Figures
+    buckets: list[Figures]
     tags: list[Figures]
+    added: list[Group]
+    """The buckets and tags that were not there before; by themselves no regression, nor are those removed."""
+    removed: list[Group]
+    measures: list[Measured]
+    """The other measures of a RAG batch: of all cases, then of each bucket."""
     counts: dict[Kind, int]
     counted_before: int
     """How many cases passed, failed or met an error before."""
@@ -77,12 +112,17 @@ class Comparison(Struct, frozen=True):
     changes: list[Change]
     """Every case but those that are the same in all respects."""
     severity: Grade
-    """The worst that happened: to a case, to the whole, or to a tag."""
+    """The worst that happened: to a case, to the whole, to a bucket or to a tag."""
     is_regression: bool
     latency_s: Medians | None
     tokens: Medians | None
     cost_before: float
     cost: float
+
+
+_STRICT = Rules()
+_Tags = Counter[tuple[str, ...]]
+"""How many cases have the same tags: far fewer than there are cases."""
 
 
 class Comparing:
@@ -91,22 +131,14 @@ class Comparing:
     Memory grows by one result for each case of before, and by one change for each case that is not the same.
     """
 
-    def __init__(
-        self,
-        profile: str,
-        base_profile: str,
-        allowed_drop: float = 0.0,
-        by_tag: bool = False,
-        is_choice: bool = False,
-    ) -> None:
-        """With `is_choice`, not all cases were to be run now, so that one that is gone is no loss."""
+    def __init__(self, profile: str, base_profile: str, rules: Rules = _STRICT) -> None:
         self._names = (profile, base_profile)
-        self._allowed_drop = allowed_drop
-        self._by_tag = by_tag
-        self._is_choice = is_choice
+        self._rules = rules
         self._before: dict[tuple[str, int], CaseResult] = {}
         self._whole = Sums()
-        self._tags: dict[str, Sums] = {}
+        self._groups: dict[tuple[By, str], Sums] = {}
+        self._tags: tuple[_Tags, _Tags] = Counter(), Counter()
+        self._measures = MeasureSums()
         self._counts: Counter[Kind] = Counter(dict.fromkeys(KINDS, 0))
         self._changes: list[Change] = []
         self._counted_before = self._passed_before = self._missing = self._missing_passed = 0
@@ -114,14 +146,21 @@ class Comparing:
         self._tokens = array("d"), array("d")
         self._costs = [0.0, 0.0]
 
+    @property
+    def names(self) -> set[str]:
+        """Every bucket and tag that a case has on either side."""
+        return {name for side in self._tags for tags in side for name in tags}
+
     def add_before(self, result: CaseResult) -> None:
         """Takes a result of before; all of them come before those of now."""
         self._before[result.case_id, result.occurrence] = result
+        self._tags[0][result.tags] += 1
         self._counted_before += result.share is not None
         self._passed_before += result.status == "passed"
 
     def add(self, now: CaseResult) -> None:
         """Takes a result of now."""
+        self._tags[1][now.tags] += 1
         before = self._before.pop((now.case_id, now.occurrence), None)
         if before is None:
             self._note("new", "", None, now)
@@ -142,17 +181,22 @@ class Comparing:
     def result(self) -> Comparison:
         """What it comes to; nothing can be added afterwards."""
         for before in self._before.values():
-            self._miss(before, self._is_choice)
-            self._note("gone", "" if self._is_choice else _lost_sight_of(before, None), before, None)
+            self._miss(before, self._rules.is_choice)
+            self._note("gone", "" if self._rules.is_choice else _lost_sight_of(before, None), before, None)
         self._before.clear()
-        figures = self._whole.figures("", self._allowed_drop)
-        tags = corrected([sums.figures(tag, self._allowed_drop) for tag, sums in sorted(self._tags.items())])
-        drop = worst([figures.regression, *(one.regression for one in tags)])
+        figures = self._whole.figures("", self._rules.allowed_drop)
+        buckets, tags = self._figures("bucket"), self._figures("tag")
+        drop = worst([figures.regression, *(one.regression for one in buckets + tags)])
         case = worst([one.severity for one in self._changes])
+        sides = [self._counted(side) for side in self._tags]
         return Comparison(
             *self._names,
             figures=figures,
+            buckets=buckets,
             tags=tags,
+            added=_only_in(sides[1], sides[0]),
+            removed=_only_in(sides[0], sides[1]),
+            measures=self._measures.result(),
             counts=dict(self._counts),
             counted_before=self._counted_before,
             missing=self._missing,
@@ -167,6 +211,35 @@ class Comparing:
             cost=round(self._costs[1], 8),
         )
 
+    def _figures(self, by: By) -> list[Figures]:
+        rules, groups = self._rules, sorted(self._groups.items())
+        return corrected(
+            [
+                sums.figures(name, rules.allowed_drops.get(name, rules.allowed_drop))
+                for (kind, name), sums in groups
+                if kind == by
+            ]
+        )
+
+    def _counted(self, side: _Tags) -> Counter[tuple[By, str]]:
+        """The number of cases of each group that is looked at."""
+        found: Counter[tuple[By, str]] = Counter()
+        for tags, number in side.items():
+            for group in self._groups_of(tags):
+                found[group] += number
+        return found
+
+    def _groups_of(self, tags: tuple[str, ...]) -> Iterator[tuple[By, str]]:
+        """The groups of a case. Its bucket stands first among its tags, and is told as a bucket only."""
+        by, named = self._rules.by, self._rules.allowed_drops
+        if not by and not named:
+            return
+        if "bucket" in by and (bucket := bucket_of(tags)):
+            yield "bucket", bucket
+        for tag in dict.fromkeys(tags):
+            if ("tag" in by or tag in named) and not ("bucket" in by and tag in BUCKETS):
+                yield "tag", tag
+
     def _miss(self, before: CaseResult, is_excused: bool) -> None:
         """Takes down that a case of before has no result now."""
         self._missing += before.share is not None
@@ -174,8 +247,10 @@ class Comparing:
 
     def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
         self._whole.add(base_share, share)
-        for tag in dict.fromkeys(now.tags) if self._by_tag else ():
-            self._tags.setdefault(tag, Sums()).add(base_share, share)
+        for group in self._groups_of(now.tags):
+            self._groups.setdefault(group, Sums()).add(base_share, share)
+        if before.measures and now.measures:
+            self._measures.add(before.measures, now.measures, bucket_of(now.tags))
         if before.latency_s is not None and now.latency_s is not None:
             self._latencies[0].append(before.latency_s)
             self._latencies[1].append(now.latency_s)
@@ -192,7 +267,7 @@ class Comparing:
             return "minor" if now.status == "error" else ""
         if before.score is None or now.score is None:
             return ""
-        return "minor" if round(before.score - now.score, 9) > self._allowed_drop else ""
+        return "minor" if round(before.score - now.score, 9) > self._rules.allowed_drop else ""
 
     def _note(self, kind: Kind, severity: Grade, before: CaseResult | None, now: CaseResult | None) -> None:
         self._counts[kind] += 1
@@ -216,8 +291,25 @@ class Comparing:
                 is_edited,
                 either.tags,
                 now.reason if now else "",
+                _notes(kind, before, now),
             )
         )
+
+
+def bucket_of(tags: tuple[str, ...]) -> str:
+    """The bucket of a case, which stands among its tags; empty where it has none."""
+    return next((tag for tag in tags if tag in BUCKETS), "")
+
+
+def _only_in(these: Counter[tuple[By, str]], others: Counter[tuple[By, str]]) -> list[Group]:
+    return [Group(*group, cases=these[group]) for group in sorted(these.keys() - others.keys())]
+
+
+def _notes(kind: Kind, before: CaseResult | None, now: CaseResult | None) -> tuple[str, ...]:
+    if before is None or now is None or now.status == "passed":
+        return ()
+    rank = rank_of_first(before.measures) if kind == "lost" and now.status == "failed" else 0
+    return (f"an expected source stood at rank {rank} before", *now.notes) if rank else now.notes
 
 
 def _severity(before: CaseResult, now: CaseResult) -> Grade:

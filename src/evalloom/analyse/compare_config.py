@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from msgspec import Struct
 
-from evalloom.model import Batch, Profile
+from evalloom.analyse.compare_documents import document_changes
+from evalloom.model import Batch, Profile, Record
+
+_FACTS = ("profile", "variant", "llm", "model", "verify", "params")
+_ANSWERING = ("llm", "model", "verify", "params")
+"""What of a profile bears on an answer; by which name it goes does not."""
+_LONGEST_VALUE = 80
+_DEEPEST = 20
+"""Beyond so many levels a setting is told as a whole: a file may be nested without end."""
 
 
 class Difference(Struct, frozen=True):
@@ -22,7 +30,11 @@ class Difference(Struct, frozen=True):
 
 def differences(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> list[Difference]:
     """What differs in the configuration of two batches; `profiles` are the pairs that are compared, now and before."""
-    found = [*_target(base, now), *_datasets(base, now)]
+    found = [*_config(base.config, now.config), *_documents(base, now)]
+    # The settings and documents of a RAG system are its target, so that there is no more to say about it.
+    if not (found and base.config and now.config):
+        found += _target(base, now)
+    found += _datasets(base, now)
     for name, base_name in profiles:
         found += _profile(base, now, base_name, name)
     found += _left_out(base, now, profiles)
@@ -35,6 +47,62 @@ def differences(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> lis
         if before != after:
             found.append(Difference(what, before, after, f"{what}: {before} → {after}"))
     return found
+
+
+def conflicts(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> list[Difference]:
+    """The differences that forbid a comparison (RAG-10): other settings than before, and another llm that answers."""
+    found = [*_config(base.config, now.config)]
+    if "answer" in (base.config.get("purpose"), now.config.get("purpose")):
+        for name, base_name in profiles:
+            found += _profile(base, now, base_name, name, _ANSWERING)
+    return found
+
+
+def is_rag(batch: Batch) -> bool:
+    """Whether a batch is a regression test of retrieval, or of answers out of what was retrieved."""
+    return batch.config.get("kind") == "rag"
+
+
+def _config(before: Record, now: Record) -> Iterator[Difference]:
+    """Every setting that is not the same, by its dotted path."""
+    old, new = _flat(before), _flat(now)
+    for path in [*old, *(path for path in new if path not in old)]:
+        if path not in new:
+            yield Difference(f"config.{path}", old[path], None, f"{path} only before: {_cut(old[path])}")
+        elif path not in old:
+            yield Difference(f"config.{path}", None, new[path], f"{path} only now: {_cut(new[path])}")
+        elif old[path] != new[path]:
+            yield Difference(f"config.{path}", old[path], new[path], f"{path}: {_turn(old[path], new[path])}")
+
+
+def _flat(config: Record, path: str = "", depth: int = 1) -> Record:
+    found: Record = {}
+    for name, value in config.items():
+        if isinstance(value, dict) and value and depth < _DEEPEST:
+            found |= _flat(value, f"{path}{name}.", depth + 1)
+        else:
+            found[f"{path}{name}"] = value
+    return found
+
+
+def _turn(before: Any, now: Any) -> str:
+    shown = _cut(before), _cut(now)
+    # 5 and '5', or two long texts that part late, would look the same.
+    return " → ".join(shown) if shown[0] != shown[1] else f"{before!r} → {now!r}"
+
+
+def _cut(value: Any) -> str:
+    shown = _shown(value)
+    return shown if len(shown) <= _LONGEST_VALUE else shown[: _LONGEST_VALUE - 1] + "…"
+
+
+def _documents(base: Batch, now: Batch) -> Iterator[Difference]:
+    changes = document_changes(base, now)
+    if changes is None:
+        return
+    before = {path: base.documents[path] for path in (*changes.changed, *changes.removed)}
+    after = {path: now.documents[path] for path in (*changes.changed, *changes.added)}
+    yield Difference("documents", before, after, str(changes))
 
 
 def _target(base: Batch, now: Batch) -> Iterator[Difference]:
@@ -54,10 +122,10 @@ def _datasets(base: Batch, now: Batch) -> Iterator[Difference]:
     yield Difference("datasets", before, after, f"the dataset changed: {shown}")
 
 
-def _profile(base: Batch, now: Batch, base_name: str, name: str) -> Iterator[Difference]:
+def _profile(base: Batch, now: Batch, base_name: str, name: str, kinds: Sequence[str] = _FACTS) -> Iterator[Difference]:
     before, after = _facts(base, base_name), _facts(now, name)
-    for what, old in before.items():
-        new = after[what]
+    for what in kinds:
+        old, new = before[what], after[what]
         if old != new:
             yield Difference(f"profiles.{name}.{what}", old, new, f"{name}: {what}: {_shown(old)} → {_shown(new)}")
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import click
 import msgspec
 
+from evalloom.analyse.compare import By
 from evalloom.cli.compare_text import compared_lines
 from evalloom.cli.run import warn
 from evalloom.cli.run_text import print_lines
+from evalloom.errors import usage_error
+from evalloom.model import quote
 from evalloom.workbench.compare import Compare, compare
 
 
@@ -16,18 +21,30 @@ from evalloom.workbench.compare import Compare, compare
 @click.option("--baseline", default="", metavar="NAME", help="A baseline, or another batch.")
 @click.option(
     "--allowed-drop",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    metavar="X",
-    help="By how much a pass rate may fall: 0.02 is two points.",
+    "drops",
+    multiple=True,
+    metavar="[NAME=]X",
+    help="By how much a pass rate may fall: 0.02 is two points, 0 unless told. oral=0.1 is for one bucket or tag.",
 )
-@click.option("--by", type=click.Choice(["tag"]), help="Also hold the pass rate of each tag against its own.")
+@click.option(
+    "--by",
+    type=click.Choice(["bucket", "tag"]),
+    multiple=True,
+    help="Also hold the pass rate of each bucket or tag against its own. RAG batches are compared by bucket anyway.",
+)
 @click.option("--profile", default="", metavar="P", help="Only this profile of the batch.")
 @click.option("--baseline-profile", default="", metavar="P", help="Compare with this profile of the baseline.")
+@click.option("--any-config", is_flag=True, help="Compare also what was not made with the same configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every case that changed.")
 def command(
-    batch: str, baseline: str, allowed_drop: float, by: str | None, profile: str, baseline_profile: str, as_json: bool
+    batch: str,
+    baseline: str,
+    drops: tuple[str, ...],
+    by: tuple[By, ...],
+    profile: str,
+    baseline_profile: str,
+    any_config: bool,
+    as_json: bool,
 ) -> int:
     """Compare a batch with a baseline, case by case. BATCH is an id, the beginning of one, or 'latest'.
 
@@ -37,15 +54,38 @@ def command(
     \b
     evalloom baseline save good
     evalloom compare latest --baseline good --allowed-drop 0.02 --by tag
+    evalloom compare latest --baseline good --allowed-drop 0.02 --allowed-drop oral=0.1
     evalloom compare latest                     is v2 better, after: evalloom run … --variants baseline,v2
 
     Exit codes: 0 no regression, 1 a regression, or too little left to tell, 2 wrong usage or nothing to compare,
     3 unreadable.
     """
-    asked = Compare(batch, baseline, profile, baseline_profile, allowed_drop, by == "tag")
+    allowed = _allowed(drops)
+    overall = allowed.pop("", 0.0)
+    asked = Compare(batch, baseline, profile, baseline_profile, overall, allowed, by, any_config)
     compared = compare(asked, warn)
     if as_json:
         click.echo(msgspec.json.encode(compared))
     else:
         print_lines(compared_lines(compared))
     return int(compared.is_bad)
+
+
+def _allowed(drops: tuple[str, ...]) -> dict[str, float]:
+    """What is allowed to each name; the one without a name holds for all others."""
+    found: dict[str, float] = {}
+    for drop in drops:
+        # A tag may have a `=` in it, and a number has none.
+        name, mark, value = drop.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = nan
+        if not 0 <= number <= 1 or (mark and not name):
+            expected = "expected a number from 0 to 1, or a bucket or tag and one, such as oral=0.1"
+            raise usage_error("bad_allowed_drop", f"--allowed-drop: {expected}; got {quote(drop)}")
+        if name in found:
+            whose = f"for {quote(name)}" if name else "without a name"
+            raise usage_error("bad_allowed_drop", f"--allowed-drop: given twice {whose}: {found[name]} and {number}")
+        found[name] = number
+    return found

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from shlex import quote as quote_word
 from typing import Any
 
-from evalloom.analyse.compare import COMPARED, Change, Comparison, Kind
+from evalloom.analyse.compare import COMPARED, By, Change, Comparison, Group, Kind
 from evalloom.analyse.compare_figures import FEWEST_FLIPS, GRADES, Figures, Medians
+from evalloom.analyse.compare_measures import Measured
 from evalloom.cli.run_text import Line, seconds, short, table_lines
+from evalloom.dialects.rag import BUCKETS
 from evalloom.record import Baseline
 from evalloom.reports.lint import printable, tell
 from evalloom.workbench.compare import Compared
 
 _SHOWN = 20
-_TAGS = 50
+_GROUPS = 50
 _NAMED = 5
 """How many cases are named where only their ids are told."""
+_DIFFERENCE_WIDTH = 400
+_REASON_WIDTH = 160
 _STYLES = {"": "", "minor": "yellow", "major": "red", "critical": "bold red"}
 
 
@@ -36,7 +40,9 @@ def compared_lines(compared: Compared) -> Iterator[Line]:
     yield from _table(compared.comparisons)
     for one in compared.comparisons:
         of = f" · {printable(one.profile)}" if len(compared.comparisons) > 1 else ""
-        yield from _tag_lines(one, of)
+        yield from _group_lines("bucket", one.buckets, of)
+        yield from _group_lines("tag", one.tags, of)
+        yield from _measure_lines(one.measures, of)
         yield "", ""
         yield from _worse_lines(one, of)
         yield from _apart_lines(one, of)
@@ -44,7 +50,7 @@ def compared_lines(compared: Compared) -> Iterator[Line]:
     if compared.differences:
         yield "What else is not the same:", "bold"
         for difference in compared.differences:
-            yield f"  {short(difference.text, 200)}", ""
+            yield f"  {short(difference.text, _DIFFERENCE_WIDTH)}", ""
     yield _next(compared), ""
 
 
@@ -58,23 +64,29 @@ def _verdict(one: Comparison, compared: Compared) -> Line:
     if one.missing:
         what += f"; {one.missing:,} of {tell(one.counted_before, 'case')} cannot be compared"
     if one.is_regression:
-        return f"REGRESSION ({one.severity}): {what}; {_because(one, compared.allowed_drop)}", "bold red"
+        return f"REGRESSION ({one.severity}): {what}; {_because(one, compared)}", "bold red"
     if not one.is_comparable:
         return f"NOT COMPARABLE: {what}; more than half of what passed has no result now", "bold red"
     return f"NO REGRESSION: {what}", "bold green"
 
 
-def _because(one: Comparison, allowed_drop: float) -> str:
+def _because(one: Comparison, compared: Compared) -> str:
     reasons = []
     if one.figures.regression:
-        reasons.append(f"the allowed drop is {_points(allowed_drop)}")
-    tags = [figures.name for figures in one.tags if figures.regression]
-    if tags:
-        reasons.append(f"{tell(len(tags), 'tag')} fell: {', '.join(map(printable, tags[:_NAMED]))}")
+        reasons.append(f"the allowed drop is {_points(compared.allowed_drop)}")
+    for by, groups in (("bucket", one.buckets), ("tag", one.tags)):
+        fell = [_fallen(figures, compared) for figures in groups if figures.regression]
+        if fell:
+            reasons.append(f"{tell(len(fell), by)} fell: {', '.join(fell[:_NAMED])}")
     critical = sum(change.severity == "critical" for change in one.changes)
     if critical:
         reasons.append(f"{tell(critical, 'case')} of critical severity")
     return ", ".join(reasons)
+
+
+def _fallen(figures: Figures, compared: Compared) -> str:
+    allowed = compared.allowed_drops.get(figures.name)
+    return printable(figures.name) + ("" if allowed is None else f" (allowed {_points(allowed)})")
 
 
 def _certainty(figures: Figures) -> str:
@@ -118,18 +130,42 @@ def _cells(figures: Figures) -> list[str]:
     ]
 
 
-def _tag_lines(one: Comparison, of: str) -> Iterator[Line]:
-    if not one.tags:
+def _group_lines(by: By, groups: list[Figures], of: str) -> Iterator[Line]:
+    if not groups:
         return
     yield "", ""
     # What fell most stands first, since that is where there is something to do.
-    tags = sorted(one.tags, key=lambda tag: (tag.difference or 0.0, tag.name))
-    rows = [[tag.name, *_cells(tag), tag.judgement, tag.regression or "-"] for tag in tags]
-    yield from table_lines([*_header(f"tag{of}"), "judgement", "regression"], rows[:_TAGS])
-    if len(tags) > _TAGS:
-        yield f"… and {len(tags) - _TAGS:,} more; --json has them", "dim"
-    if len(tags) > 1:
-        yield f"{len(tags):,} tags are {len(tags):,} comparisons: p is corrected for that (Holm).", "dim"
+    groups = sorted(groups, key=lambda one: (one.difference or 0.0, one.name))
+    rows = [[one.name, *_cells(one), one.judgement, one.regression or "-"] for one in groups]
+    yield from table_lines([*_header(f"{by}{of}"), "judgement", "regression"], rows[:_GROUPS])
+    if len(groups) > _GROUPS:
+        yield f"… and {len(groups) - _GROUPS:,} more; --json has them", "dim"
+    if len(groups) > 1:
+        yield f"{len(groups):,} {by}s are {len(groups):,} comparisons: p is corrected for that (Holm).", "dim"
+
+
+def _measure_lines(measures: list[Measured], of: str) -> Iterator[Line]:
+    """The measures of all cases, and beside them how they differ in each bucket."""
+    whole = [one for one in measures if not one.bucket]
+    if not whole:
+        return
+    buckets = sorted({one.bucket for one in measures if one.bucket}, key=BUCKETS.index)
+    by_bucket = {(one.bucket, one.name): _thousandths(one.difference) for one in measures}
+    rows = [[*_measure_cells(one), *(by_bucket.get((bucket, one.name), "-") for bucket in buckets)] for one in whole]
+    header = [f"measure{of}", "cases", "base", "now", "difference", "95 % interval"]
+    yield "", ""
+    yield from table_lines([*header, *(f"in {bucket}" for bucket in buckets)], rows)
+    yield "Measures inform and decide nothing. A case that met an error on either side is in none of them.", "dim"
+
+
+def _measure_cells(one: Measured) -> list[str]:
+    interval = f"{_thousandths(one.low)} to {_thousandths(one.high)}"
+    return [one.name, str(one.cases), f"{one.base:.3f}", f"{one.now:.3f}", _thousandths(one.difference), interval]
+
+
+def _thousandths(value: float) -> str:
+    """A difference of means; one that is there is never shown as none."""
+    return f"{value:+.3f}" if not value or abs(value) >= 0.0005 else f"{value:+.1g}"
 
 
 def _worse_lines(one: Comparison, of: str) -> Iterator[Line]:
@@ -140,7 +176,9 @@ def _worse_lines(one: Comparison, of: str) -> Iterator[Line]:
         edited = " (the case was edited)" if change.is_edited else ""
         yield f"  {change.severity:<8}  {_name(change)}: {_turn(change)}{edited}", _STYLES[change.severity]
         if change.reason:
-            yield f"            {short(change.reason)}", "dim"
+            yield f"            {short(change.reason, _REASON_WIDTH)}", "dim"
+        for note in change.notes:
+            yield f"            {short(note, _REASON_WIDTH)}", "dim"
     if len(worse) > _SHOWN:
         yield f"  … and {len(worse) - _SHOWN:,} more; --json has them", "dim"
 
@@ -171,10 +209,19 @@ def _apart_lines(one: Comparison, of: str) -> Iterator[Line]:
     if one.edited:
         changes = (change for change in one.changes if change.is_edited and change.change in COMPARED)
         lines.append(_naming("edited since, and compared all the same", one.edited, changes))
+    lines += [*_one_sided("added", one.added), *_one_sided("removed", one.removed)]
     if lines:
         yield f"Also{of}:", "bold"
     for line in lines:
         yield f"  {line}", ""
+
+
+def _one_sided(what: str, groups: list[Group]) -> Iterator[str]:
+    """The buckets and tags that are there on one side only, with the number of their cases."""
+    for by, found in groupby(groups, lambda group: group.by):
+        names = [f"{printable(group.name)} ({tell(group.cases, 'case')})" for group in found]
+        more = f" … and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        yield f"{tell(len(names), by)} {what}: {', '.join(names[:_NAMED])}{more}"
 
 
 def _naming(what: str, number: int, changes: Iterator[Change]) -> str:
@@ -231,6 +278,11 @@ def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
     yield f"datasets  {printable(', '.join(f'{one.path} ({one.dialect})' for one in batch.datasets))}", ""
     named = [f"{one.name} ({batch.models.get(one.run) or one.run or 'no llm'})" for one in batch.profiles]
     yield f"profiles  {printable(', '.join(named))}", ""
+    if batch.config:
+        config = ", ".join(f"{name} {value}" for name, value in batch.config.items() if value not in ("", None))
+        yield f"config    {short(config, _DIFFERENCE_WIDTH)}", ""
+    if batch.documents and "" not in batch.documents:
+        yield f"searched  {tell(len(batch.documents), 'document')}", ""
     rate: Any = batch.summary.get("pass_rate")
     shown = f"{rate:.1%} passed" if isinstance(rate, float) else "none of them counted"
     yield f"runs      {head.runs:,}, {shown}", ""

@@ -53,6 +53,8 @@ class Kept(Struct, frozen=True, omit_defaults=True, gc=False):
     """Of the case's record, so that a case that was edited is known."""
     reason: str = ""
     """Why it did not pass. Not kept in the file: it may quote what people wrote."""
+    notes: tuple[str, ...] = ()
+    """What may have caused that. Not kept in the file either."""
 
 
 class Baseline(Struct, frozen=True, kw_only=True):

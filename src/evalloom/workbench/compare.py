@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from evalloom.analyse.compare import CaseResult, Comparing, Comparison
-from evalloom.analyse.compare_config import Difference, differences
+from evalloom.analyse.compare import By, CaseResult, Comparing, Comparison, Rules
+from evalloom.analyse.compare_config import Difference, conflicts, differences, is_rag
+from evalloom.analyse.compare_documents import DocumentChanges, Suspects, document_changes
 from evalloom.analyse.compare_figures import Grade, worst
+from evalloom.analyse.compare_measures import Measures
 from evalloom.analyse.tally import Tally
+from evalloom.dialects.rag import BUCKETS
 from evalloom.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.model import Batch, Profile, Run, Scored, Status, quote
 from evalloom.record import (
@@ -44,6 +48,9 @@ from evalloom.workbench.results import stored_runs
 PREFERRED = "baseline"
 """The profile or variant that others are compared with when a batch is compared within itself."""
 _DIGEST_BYTES = 8
+_NAMED = 10
+_SOURCES = 3
+"""How many sources a reason names."""
 _COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
 Warn = Callable[[str], None]
 
@@ -56,7 +63,12 @@ class Compare(Struct, frozen=True):
     profile: str = ""
     baseline_profile: str = ""
     allowed_drop: float = 0.0
-    by_tag: bool = False
+    allowed_drops: dict[str, float] = {}
+    """What is allowed to the bucket or tag of this name."""
+    by: tuple[By, ...] = ()
+    """RAG batches are compared by bucket without being asked."""
+    any_config: bool = False
+    """Whether another configuration is a difference among others, and not an error."""
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and baselines."""
 
@@ -76,6 +88,7 @@ class Compared(Struct, frozen=True):
     """Whether each comparison rests on at least half of what passed before."""
     is_same_batch: bool = False
     """Whether a batch is held against itself, or against the baseline that was saved of it."""
+    allowed_drops: dict[str, float] = {}
 
     @property
     def is_bad(self) -> bool:
@@ -118,19 +131,19 @@ def keep(name: str, batch: str, force: bool, warn: Warn, home: Path = Path()) ->
 
 def compare(asked: Compare, warn: Warn) -> Compared:
     """Holds a batch against a baseline, another batch, or its own profiles against one of them."""
-    if not 0 <= asked.allowed_drop <= 1:
-        raise usage_error(
-            "bad_allowed_drop", f"--allowed-drop: expected a number from 0 to 1, got {asked.allowed_drop}"
-        )
-    now = _batch_side(find(asked.batch, asked.home / FOLDER), with_reasons=True)
-    base = _base_side(asked.baseline, asked.home) if asked.baseline else now
+    _check_drops(asked)
+    now, base = _sides(asked)
     for side in [now] if base is now else [base, now]:
         if not side.batch.finished_at:
             warn(f"{printable(side.name)}: the batch is unfinished; only what is there is compared")
     pairs = _pairs(asked, now.batch, base.batch)
+    if not asked.any_config:
+        _check_config(now, base, pairs)
     comparisons = _compared(pairs, asked, now, base)
     if not any(one.figures.cases for one in comparisons):
         raise usage_error("nothing_to_compare", printable(_why_nothing(now, base, comparisons)))
+    if "bucket" in asked.by and not any(one.buckets for one in comparisons):
+        warn(f"--by bucket: no case that is compared has one of {', '.join(BUCKETS)} among its tags")
     return Compared(
         now.batch.id,
         base.name,
@@ -141,21 +154,54 @@ def compare(asked: Compare, warn: Warn) -> Compared:
         differences(base.batch, now.batch, pairs),
         all(one.is_comparable for one in comparisons),
         base.batch.id == now.batch.id and all(name == base_name for name, base_name in pairs),
+        asked.allowed_drops,
     )
 
 
+def _check_drops(asked: Compare) -> None:
+    for name, drop in [("", asked.allowed_drop), *asked.allowed_drops.items()]:
+        if not 0 <= drop <= 1:
+            of = f" for {quote(name)}" if name else ""
+            raise usage_error("bad_allowed_drop", f"--allowed-drop: expected a number from 0 to 1{of}, got {drop}")
+
+
+def _check_config(now: _Side, base: _Side, pairs: list[tuple[str, str]]) -> None:
+    """Refuses to compare what was not made in the same way (RAG-10)."""
+    # Whoever compares the profiles of one batch wants to know what another llm makes of it.
+    found = conflicts(base.batch, now.batch, pairs) if base.batch.id != now.batch.id else []
+    if found:
+        told = "; ".join(one.text for one in found)
+        hint = "Run it again with the same, save another baseline, or compare all the same with --any-config"
+        message = f"{now.name} and {base.name} were not made with the same configuration: {told}. {hint}"
+        raise usage_error("config_differs", printable(message))
+
+
 def _compared(pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _Side) -> list[Comparison]:
-    is_choice = _is_choice(now.batch)
-    comparing = [Comparing(*pair, asked.allowed_drop, asked.by_tag, is_choice) for pair in pairs]
-    for profile, result in _results(base.runs()):
+    has_measures = is_rag(now.batch) and is_rag(base.batch)
+    by: tuple[By, ...] = ("bucket", *asked.by) if is_rag(now.batch) else asked.by
+    rules = Rules(asked.allowed_drop, asked.allowed_drops, by, _is_choice(now.batch))
+    comparing = [Comparing(*pair, rules) for pair in pairs]
+    for profile, result in _results(base.runs(), has_measures):
         for one, (_, name) in zip(comparing, pairs, strict=True):
             if name == profile:
                 one.add_before(result)
-    for profile, result in _results(now.runs()):
+    for profile, result in _results(now.runs(), has_measures):
         for one, (name, _) in zip(comparing, pairs, strict=True):
             if name == profile:
                 one.add(result)
+    if asked.allowed_drops:
+        _check_names(asked.allowed_drops, {name for one in comparing for name in one.names})
     return [one.result() for one in comparing]
+
+
+def _check_names(drops: dict[str, float], known: set[str]) -> None:
+    """Refuses a name that no case has: a slip of the pen would leave its bucket without the limit meant for it."""
+    for name in drops:
+        if name not in known:
+            hint = did_you_mean(name, sorted(known)) or f". There is {', '.join(sorted(known)[:_NAMED]) or 'none'}"
+            raise usage_error(
+                "bad_allowed_drop", printable(f"--allowed-drop: no case has the bucket or tag {quote(name)}{hint}")
+            )
 
 
 def _is_choice(batch: Batch) -> bool:
@@ -175,9 +221,19 @@ def _why_nothing(now: _Side, base: _Side, comparisons: list[Comparison]) -> str:
 # Which sides, and which of their profiles
 
 
-def _batch_side(path: Path, with_reasons: bool = False) -> _Side:
+def _sides(asked: Compare) -> tuple[_Side, _Side]:
+    """What is compared, and with what; the reasons of now know what was searched before."""
+    path = find(asked.batch, asked.home / FOLDER)
     batch = manifest(path)
-    return _Side(batch.id, batch, lambda: runs_of(path, with_reasons))
+    base = _base_side(asked.baseline, asked.home) if asked.baseline else None
+    changes = document_changes(base.batch, batch) if base else None
+    now = _Side(batch.id, batch, lambda: runs_of(path, Why(is_rag(batch), changes)))
+    return now, base or now
+
+
+def _batch_side(path: Path) -> _Side:
+    batch = manifest(path)
+    return _Side(batch.id, batch, lambda: runs_of(path))
 
 
 def _base_side(name: str, home: Path) -> _Side:
@@ -278,7 +334,24 @@ def _why_no_pair(asked: Compare, now: Batch, base: Batch) -> str:
 # Runs of a batch as a baseline keeps them, and as they are compared
 
 
-def runs_of(path: Path, with_reasons: bool = False) -> Iterator[Kept]:
+class Why:
+    """Tells why a run did not pass. That stays out of the file of a baseline: it may quote what people wrote."""
+
+    def __init__(self, of_rag: bool = False, changes: DocumentChanges | None = None) -> None:
+        self._of_rag = of_rag
+        self._suspects = Suspects(changes or DocumentChanges())
+
+    def __call__(self, run: Run, scored: Scored) -> tuple[str, tuple[str, ...]]:
+        """The reason, and what may have caused it."""
+        if scored.status == "passed":
+            return "", ()
+        if not self._of_rag:
+            return _reason(run, scored), ()
+        expected = _texts(run.raw.get("expected_sources"))
+        return _rag_reason(run, scored, expected), self._suspects.notes(expected)
+
+
+def runs_of(path: Path, why: Why | None = None) -> Iterator[Kept]:
     """What every run of a batch came to, by profile, case and repeat."""
     seen: Counter[str] = Counter()
     profile, case = "", (-1, "")
@@ -290,11 +363,12 @@ def runs_of(path: Path, with_reasons: bool = False) -> Iterator[Kept]:
         if (run.number, run.case_id) != case:
             case = (run.number, run.case_id)
             seen[run.case_id] += 1
-        yield _kept(run, scored, seen[run.case_id], with_reasons)
+        yield _kept(run, scored, seen[run.case_id], why)
 
 
-def _kept(run: Run, scored: Scored, occurrence: int, with_reason: bool) -> Kept:
+def _kept(run: Run, scored: Scored, occurrence: int, why: Why | None) -> Kept:
     is_answered = not run.error and scored.status not in ("skipped", "blocked") and not run.usage.cached
+    reason, notes = why(run, scored) if why else ("", ())
     return Kept(
         run.case_id,
         scored.status,
@@ -308,7 +382,8 @@ def _kept(run: Run, scored: Scored, occurrence: int, with_reason: bool) -> Kept:
         min(max(run.usage.tokens, 0), MOST),
         _bounded(run.usage.cost, 0) or None,
         blake2b(encoded([run.case_id, run.raw]), digest_size=_DIGEST_BYTES).hexdigest(),
-        _reason(run, scored) if with_reason else "",
+        reason,
+        notes,
     )
 
 
@@ -318,25 +393,49 @@ def _bounded(value: float | None, low: float) -> float | None:
 
 
 def _reason(run: Run, scored: Scored) -> str:
-    """Why a run did not pass: its error, or the first check that did not hold."""
-    if scored.status == "passed":
-        return ""
-    faults = (f"{one.name}: {one.reason}" for one in scored.verdicts if one.status not in ("passed", "skipped"))
-    return run.error or run.blocked or run.skipped or next(faults, "")
+    """Why a run did not pass: its error, or the first check that did not hold, of those that count if there is one."""
+    faults = [one for one in scored.verdicts if one.status not in ("passed", "skipped")]
+    told = [f"{one.name}: {one.reason}" for one in sorted(faults, key=lambda one: not one.weight)]
+    return run.error or run.blocked or run.skipped or next(iter(told), "")
 
 
-def _results(runs: Iterator[Kept]) -> Iterator[tuple[str, CaseResult]]:
+def _rag_reason(run: Run, scored: Scored, expected: list[str]) -> str:
+    """What should have been found and was not, with what was found instead; of an answer also what is wrong with it."""
+    missed = any(one.name.startswith("hit@") and one.status == "failed" for one in scored.verdicts)
+    if run.error or not missed:
+        return _reason(run, scored)
+    sources = [one.get("source") if isinstance(one, dict) else one for one in run.output.sources]
+    found = _first_of(_texts(sources)) or "nothing"
+    retrieved = f"expected {_first_of(expected)}, found {found}"
+    decides = next((one for one in scored.verdicts if one.weight and one.status == "failed"), None)
+    if decides is None or decides.name.startswith("hit@"):
+        return retrieved
+    return f"{decides.name}: {decides.reason}; {retrieved}"
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a list in a user's record, each once."""
+    return list(dict.fromkeys(one for one in value if isinstance(one, str))) if isinstance(value, list) else []
+
+
+def _first_of(names: list[str]) -> str:
+    more = len(names) - _SOURCES
+    return ", ".join(names[:_SOURCES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _results(runs: Iterator[Kept], has_measures: bool) -> Iterator[tuple[str, CaseResult]]:
     """One result for all repeats of a case, with the profile."""
     for (profile, _, _), repeats in groupby(runs, lambda run: (run.profile, run.case_id, run.occurrence)):
-        yield profile, _result(list(repeats))
+        yield profile, _result(list(repeats), has_measures)
 
 
-def _result(runs: list[Kept]) -> CaseResult:
+def _result(runs: list[Kept], has_measures: bool) -> CaseResult:
     first = runs[0]
     counted = [run.status for run in runs if run.status in _COUNTED]
     passed = counted.count("passed")
     scores = [run.score for run in runs if run.score is not None]
     latencies = [run.latency_s for run in runs if run.latency_s is not None]
+    telling = next((run for run in runs if run.status != "passed"), first)
     return CaseResult(
         first.case_id,
         first.occurrence,
@@ -348,8 +447,20 @@ def _result(runs: list[Kept]) -> CaseResult:
         _mean(latencies) if latencies else None,
         _mean([run.tokens for run in runs]),
         sum(run.cost or 0.0 for run in runs),
-        next((run.reason for run in runs if run.status != "passed"), ""),
+        telling.reason,
+        telling.notes,
+        _measures(runs) if has_measures else (),
     )
+
+
+def _measures(runs: list[Kept]) -> Measures:
+    """The score of each check, its mean over the repeats. A run that met an error has no checks, and counts in none."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for name, _, score in run.checks:
+            if score is not None and 0 <= score <= 1:
+                found.setdefault(name, []).append(score)
+    return tuple((name, _mean(scores)) for name, scores in found.items())
 
 
 def _mean(values: Sequence[float]) -> float:
