@@ -1,48 +1,78 @@
-"""A small RAG system to test: looks the query up in docs/ by common words and answers with the lines that fit best."""
+"""A small RAG system to test: finds the sections of docs/ that share most words with a query, and answers with them."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
+from math import log
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from evalloom.model import Output
 
-DOCS = Path(__file__).parent
-ANSWER_LINES = 2
-SOURCES = 2
+FOLDER = Path(__file__).parent
+ANSWER_SECTIONS = 5
+
+# A section begins at a heading: of Markdown, of HTML, or one numbered in Chinese.
+SECTION = re.compile(r"^(?=#|\s*<h\d>|[一二三四五六七八九十]、)", re.MULTILINE)
+MARKUP = re.compile(r"<head>.*?</head>|<[^>]+>", re.DOTALL)
 
 # In English a term is a word, in Chinese, which writes no spaces, every two neighbouring characters.
 WORD = re.compile(r"[a-z0-9]{2,}")
 HAN = re.compile(r"(?=([\u4e00-\u9fff]{2}))")
-COMMON = {"the", "is", "of", "to", "my", "do", "it", "on", "for", "what", "how", "and", "at", "or", "can"}
+COMMON = {"the", "is", "of", "to", "my", "do", "it", "on", "in", "for", "what", "how", "and", "at", "or", "can", "with"}
+
+
+class Section(NamedTuple):
+    """A part of a page with the terms in it and those in the title of the page."""
+
+    file: str
+    text: str
+    terms: set[str]
+    title: set[str]
 
 
 def answer(query: str) -> Output:
-    """The lines that share most terms with the query, and the files they stand in."""
-    wanted = terms(query)
-    scored = [(score(wanted, line, title), file, line) for file, title, line in lines()]
-    best = sorted((hit for hit in scored if hit[0]), key=lambda hit: -hit[0])
-    if not best:
+    """The sections that share most with the query, and the files they stand in."""
+    found = retrieve(query, ANSWER_SECTIONS)
+    if not found:
         return Output("没有找到相关内容。Nothing was found.", outcome="LACK_OF_INFO")
-    found = list(dict.fromkeys(file for _, file, _ in best))[:SOURCES]
-    return Output("\n".join(line for _, _, line in best[:ANSWER_LINES]), sources=found)
+    files = dict.fromkeys(one["source"] for one in found)
+    return Output("\n\n".join(one["text"] for one in found), sources=[*files])
+
+
+def retrieve(query: str, k: int) -> list[dict[str, Any]]:
+    """The `k` sections that share most with the query, the best first."""
+    wanted = terms(query)
+    scored = [(score(wanted, section), section) for section in sections()]
+    best = sorted((hit for hit in scored if hit[0]), key=lambda hit: -hit[0])
+    return [{"source": section.file, "text": section.text, "score": points} for points, section in best[:k]]
+
+
+def score(wanted: set[str], section: Section) -> float:
+    """How much the section shares with the query: rare terms count for more, those of the title for half."""
+    shared, in_title = wanted & section.terms, wanted & section.title
+    return round(sum(rarity()[term] for term in shared) + sum(rarity()[term] for term in in_title) / 2, 3)
 
 
 @cache
-def lines() -> list[tuple[str, str, str]]:
-    """Every line of the handbook with its file and the title of its page."""
+def sections() -> list[Section]:
+    """Every section of the handbook."""
     found = []
-    for path in sorted(DOCS.glob("docs/**/*.md")):
-        title, *rest = path.read_text(encoding="utf-8").splitlines()
-        file = path.relative_to(DOCS).as_posix()
-        found += [(file, title, line.removeprefix("- ")) for line in rest if line]
+    for path in sorted(FOLDER.glob("docs/**/*.*")):
+        parts = [MARKUP.sub("", part).strip() for part in SECTION.split(path.read_text(encoding="utf-8"))]
+        title, *rest = filter(None, parts)
+        file = path.relative_to(FOLDER).as_posix()
+        found += [Section(file, text, terms(text), terms(title)) for text in rest]
     return found
 
 
-def score(wanted: set[str], line: str, title: str) -> float:
-    """How many terms the line shares with the query; those of its title count for half."""
-    return len(wanted & terms(line)) + len(wanted & terms(title)) / 2
+@cache
+def rarity() -> dict[str, float]:
+    """How much each term tells: nothing when every section has it."""
+    counted = Counter(term for section in sections() for term in section.terms | section.title)
+    return {term: log(len(sections()) / number) for term, number in counted.items()}
 
 
 def terms(text: str) -> set[str]:
