@@ -21,7 +21,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from evalloom.cli import prompt_eval
+from evalloom.cli import prompt_eval, rag
 from evalloom.cli.app import COMMANDS, main
 from evalloom.tools import batchhoptest, validate_eval_cases
 
@@ -186,6 +186,7 @@ def test_flags_exist(page: Path) -> None:
         ("pipeline.md", "evalloom pipeline graph"),
         ("pipeline.md", "evalloom pipeline check"),
         *(("prompt-eval.md", f"evalloom prompt-eval {step}") for step in prompt_eval.command.commands),
+        *(("rag.md", f"evalloom rag {step}") for step in rag.command.commands),
         ("replay.md", "evalloom replay"),
         ("replay.md", "evalloom replay compare"),
         ("replay.md", "evalloom replay list"),

@@ -20,6 +20,7 @@ COMMANDS = {
     "stats": "Say how the HOP results in a folder fared, and compare profiles.",
     "pipeline": "Show how data goes through a pipeline, and what is wrong with it.",
     "prompt-eval": "Score a prompt on test points, open one CSV, improve the prompt.",
+    "rag": "Measure what a RAG system finds and answers, oral against official.",
     "replay": "Assemble the context of every row through a recipe; see what drifts.",
     "serve": "Serve projects, datasets and replays over HTTP on this machine.",
     "validate": "Say what is wrong with test files, before a run is paid for.",

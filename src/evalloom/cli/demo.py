@@ -16,7 +16,7 @@ from evalloom.files.write import write_text
 from evalloom.model import Finding
 from evalloom.reports.lint import in_line_order, tell
 from evalloom.workbench import demo as workbench
-from evalloom.workbench import demo_replay
+from evalloom.workbench import demo_rag, demo_replay
 from evalloom.workbench.demo import COUNTED, Demo, Ran, Seen, Trip
 
 _WIDTH = 110
@@ -77,6 +77,8 @@ def _account(demo: Demo) -> Iterator[Line]:
     yield f"  {demo_replay.sentence(demo.replayed)}{_surprise(demo.replayed.as_expected)}", ""
     for failure in demo.replayed.failures:
         yield f"      {_short(failure)}", "red"
+    yield from _heading("7. A handbook, searched by official and by oral wordings of the same questions")
+    yield f"  {demo_rag.sentence(demo.retrieved)}{_surprise(demo.retrieved.as_expected)}", ""
 
 
 def _heading(text: str) -> Iterator[Line]:
@@ -167,6 +169,7 @@ def _show_commands(demo: Demo) -> Iterator[str]:
         yield f"{_our_name()} batches show {shlex.quote(results.path.as_posix())}"
     where = shlex.quote(demo.replayed.data_dir)
     yield f"{_our_name()} replay show {demo.replayed.replay_id}-17 --data-dir {where}"
+    yield f"{_our_name()} rag report {shlex.quote(demo.retrieved.record)} -o rag.html"
 
 
 def _next_commands(examples: Path) -> Iterator[str]:

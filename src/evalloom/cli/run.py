@@ -89,7 +89,7 @@ class RunCommand:
 
     def look_ahead(self, resume: Resume) -> int:
         plan = prepare(self._asked)
-        found = _told(lambda: look_ahead(plan, resume))
+        found = told(lambda: look_ahead(plan, resume))
         if self._as_json:
             click.echo(msgspec.json.encode(found))
         else:
@@ -103,7 +103,7 @@ class RunCommand:
         refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
         live = Live()
         with showing(live, is_quiet=self._as_json):
-            results = _told(lambda: evaluate(plan, live, resume, warn))
+            results = told(lambda: evaluate(plan, live, resume, warn))
         self._last = results
         try:
             # Before anything is told: whoever reads what we print may stop reading.
@@ -146,7 +146,7 @@ class RunCommand:
             print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results, next_step))
 
 
-def _told(work: Callable[[], Any]) -> Any:
+def told(work: Callable[[], Any]) -> Any:
     """Does the work; data with errors are told line by line first."""
     try:
         return work()

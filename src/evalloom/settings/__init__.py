@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,7 @@ __all__ = [
     "LlmSettings",
     "Price",
     "PromptEvalSettings",
+    "RagSettings",
     "ResolverSettings",
     "RunSettings",
     "Settings",
@@ -96,6 +98,19 @@ class PromptEvalSettings(Struct, frozen=True):
     profile: str = ""
 
 
+class RagSettings(Struct, frozen=True):
+    """What `evalloom rag` searches when no flag says otherwise, and how; named like its flags."""
+
+    root: str = "."
+    retriever: str | Record = "builtin"
+    """Also as an object, as `target` may be: `{http: URL, headers: …}`."""
+    k: int = 5
+    mode: Literal["bm25", "dense", "hybrid"] = "bm25"
+    embeddings: str = ""
+    chunk: int = 800
+    overlap: int = 100
+
+
 class ResolverSettings(Struct, frozen=True):
     """What the dynamic variables of a context recipe may read; what is empty is not allowed."""
 
@@ -129,6 +144,7 @@ class Settings(Struct, frozen=True):
     prices: dict[str, Price] = {}
     run: RunSettings = RunSettings()
     prompt_eval: PromptEvalSettings = PromptEvalSettings()
+    rag: RagSettings = RagSettings()
     resolvers: ResolverSettings = ResolverSettings()
 
 
@@ -208,10 +224,16 @@ def _built(written: Record, path: Path) -> Settings:
         prices=msgspec.convert(parts.get("prices", {}), dict[str, Price]),
         run=msgspec.convert(form.present(parts.get("run", {})), RunSettings),
         prompt_eval=msgspec.convert(form.present(parts.get("prompt_eval", {})), PromptEvalSettings),
+        rag=_rag(parts.get("rag", {}), folder),
         resolvers=_resolvers(parts.get("resolvers", {})),
     )
     llms = {name: _llm(name, shared, own or {}) for name, own in parts.get("llms", {}).items()}
     return msgspec.structs.replace(shared, llms=llms)
+
+
+def _rag(written: Record, folder: Path) -> RagSettings:
+    found = form.present(written)
+    return msgspec.convert({**found, "root": (folder / found.get("root", ".")).as_posix()}, RagSettings)
 
 
 def _resolvers(written: Record) -> ResolverSettings:

@@ -150,6 +150,21 @@ _PROMPT_EVAL_KEYS: Record = {
     "judge": _TEXT | {"description": "The llm that scores; `judge` of the whole file when left out."},
     "profile": _TEXT | {"description": "The profile or llm that the prompt is run under."},
 }
+RAG_MODES = ("bm25", "dense", "hybrid")
+LOCAL_EMBEDDINGS = "local"
+"""The name of the embeddings that are made on this machine."""
+_RAG_KEYS: Record = {
+    "root": _TEXT | {"description": "The folder of the documents, from this file's folder."},
+    "retriever": {
+        "type": ["string", "object"],
+        "description": "builtin, python:module:function or http:URL; an object as for `target`, e.g. with headers.",
+    },
+    "k": _POSITIVE | {"description": "How many passages are asked for."},
+    "mode": {"type": "string", "enum": list(RAG_MODES), "description": "How the built-in retriever searches."},
+    "embeddings": _TEXT | {"description": "local, or an llm; for the modes dense and hybrid."},
+    "chunk": _POSITIVE | {"description": "Characters of a passage."},
+    "overlap": {"type": "integer", "minimum": 0, "description": "Characters that a passage shares with the next."},
+}
 _RESOLVER_KEYS: Record = {
     "folder": _TEXT
     | {"description": "Where files, databases and chats are read; else beside the recipe, or in the service's data."},
@@ -181,6 +196,7 @@ _KEYS: Record = {
     "prices": {"type": "object", "additionalProperties": _PRICE, "description": "Per million tokens, by model."},
     "run": _object(_RUN_KEYS) | {"description": "What `evalloom run` does when no flag says otherwise."},
     "prompt_eval": _object(_PROMPT_EVAL_KEYS) | {"description": "Whom `evalloom prompt-eval` asks."},
+    "rag": _object(_RAG_KEYS) | {"description": "What `evalloom rag` searches when no flag says otherwise."},
     "resolvers": _object(_RESOLVER_KEYS) | {"description": "What the dynamic variables of a recipe may read."},
 }
 
@@ -351,6 +367,8 @@ def _meaning_faults(written: Record, folder: Path) -> Iterator[_Fault]:
     named += [((role,), written.get(role)) for role in ("judge", "embeddings")]
     eval_part = part(written, "prompt_eval")
     named += [(("prompt_eval", role), eval_part.get(role)) for role in ("llm", "judge")]
+    if (vectors := part(written, "rag").get("embeddings")) != LOCAL_EMBEDDINGS:
+        named.append((("rag", "embeddings"), vectors))
     yield from _name_faults(named, llms, "llm")
     run = part(written, "run")
     named = [(("run", "profiles", number), name) for number, name in enumerate(_listed(run, "profiles"))]

@@ -73,6 +73,8 @@ class BuiltTarget(Struct, frozen=True):
     """Inputs that it has a value of its own for."""
     needs_llm: bool = False
     """Whether nothing comes of it without an llm."""
+    may_ask: bool = True
+    """Whether it may ask an llm at all; where it may not, no profile and no key is asked for."""
     contract: Contract | None = None
     """The inputs that it receives and the outputs that it gives, where it says so."""
     remarks: Callable[[], Iterable[str]] = tuple

@@ -25,8 +25,9 @@ from evalloom.files.write import atomic_writer
 from evalloom.model import Checked, Run, Scored
 from evalloom.reports.lint import in_line_order, printable, tell
 from evalloom.settings import FILE_NAME
-from evalloom.workbench import demo_replay
+from evalloom.workbench import demo_rag, demo_replay
 from evalloom.workbench.convert import Conversion, convert
+from evalloom.workbench.demo_rag import Retrieved
 from evalloom.workbench.demo_replay import Replayed
 from evalloom.workbench.evaluate import evaluate
 from evalloom.workbench.lint import LintOptions, lint_sources, now, with_pipeline
@@ -84,7 +85,7 @@ SUITES = (
     Suite("pipeline/reviews", passed=5, failed=1),
     Suite("prompt-eval", passed=27, failed=7, error=1, unscored=1),
     Suite("replay", passed=10, failed=2, unscored=2),
-    Suite("rag", passed=20, failed=8),
+    Suite("rag", passed=40, failed=16),
     Suite("elsewhere", passed=15, failed=3, unscored=1),
 )
 
@@ -213,15 +214,17 @@ class Demo(Struct, frozen=True):
     trips: list[Trip]
     arrivals: list[Trip]
     replayed: Replayed
+    retrieved: Retrieved
 
     @property
     def as_expected(self) -> bool:
-        results: list[Ran | Seen | Trip | Replayed] = [
+        results: list[Ran | Seen | Trip | Replayed | Retrieved] = [
             *self.ran,
             *self.seen,
             *self.trips,
             *self.arrivals,
             self.replayed,
+            self.retrieved,
         ]
         return all(one.as_expected for one in results)
 
@@ -268,7 +271,8 @@ def run(examples: Path, home: Path, converted: Path | None = None) -> Demo:
     with _folder(converted) as folder:
         trips = [_there_and_back(examples, one, via, folder) for one in own for via in WRITERS]
         arrivals = [_arrival(examples, one, folder) for one in brought]
-    return Demo(examples, now(), ran, seen, trips, arrivals, demo_replay.replay(examples, home))
+    replayed, retrieved = demo_replay.replay(examples, home), demo_rag.retrieve(examples, home)
+    return Demo(examples, now(), ran, seen, trips, arrivals, replayed, retrieved)
 
 
 @contextmanager
@@ -360,6 +364,7 @@ def document(demo: Demo) -> dict[str, Any]:
         "files": [_file_entry(one) for one in demo.seen],
         "conversions": [_trip_entry(trip) for trip in (*demo.trips, *demo.arrivals)],
         "replays": [demo_replay.entry(demo.replayed)],
+        "retrievals": [demo_rag.entry(demo.retrieved)],
     }
 
 
@@ -428,6 +433,8 @@ def markdown(demo: Demo) -> str:
         "## A context recipe, replayed",
         f"{demo_replay.sentence(demo.replayed)}.",
         "\n".join(f"- {printable(failure)}" for failure in demo.replayed.failures),
+        "## A handbook, searched by official and by oral wordings",
+        f"{demo_rag.sentence(demo.retrieved)}.",
         "## What could not be carried over",
         *(part for trip in (*demo.trips, *demo.arrivals) for part in _lost_part(trip)),
     ]

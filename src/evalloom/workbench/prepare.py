@@ -19,7 +19,7 @@ from evalloom.resolvers import reach_of
 from evalloom.settings import LlmSettings, RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget, TargetOptions, build
 from evalloom.workbench.lint import find_sources
-from evalloom.workbench.plan import Plan, Reading, compile_filter, spooled
+from evalloom.workbench.plan import About, Plan, Reading, compile_filter, spooled
 
 
 class Asked(Struct, frozen=True):
@@ -36,6 +36,7 @@ class Asked(Struct, frozen=True):
     reading: Reading = Reading()
     given: tuple[Case, ...] = ()
     """Cases from Python instead of from files."""
+    about: About = About()
 
 
 def prepare(asked: Asked) -> Plan:
@@ -56,7 +57,8 @@ def _plan(asked: Asked, known: Settings) -> Plan:
     target = _target(asked, known, options)
     profiles = _with_variants(_profiles(known, options, target), options.variants, target)
     judge = asked.judge or known.judge
-    for name in [*(name for one in profiles for name in (one.run, one.verify)), judge, known.embeddings]:
+    whom = [judge, known.embeddings] if target.may_ask else []
+    for name in [*(name for one in profiles for name in (one.run, one.verify)), *whom]:
         if name and not asked.replay:
             _check_llm(settings.llm_of(known, name), options, known)
     # Who wrote evalloom.yaml may run code; who wrote a dataset may not.
@@ -75,6 +77,7 @@ def _plan(asked: Asked, known: Settings) -> Plan:
         allow_code=asked.allow_code,
         record=asked.record,
         replay=asked.replay,
+        about=asked.about,
     )
 
 
@@ -147,10 +150,10 @@ def refuse_without_sandbox() -> None:
 
 
 def _profiles(known: Settings, options: RunSettings, target: BuiltTarget) -> tuple[Profile, ...]:
-    if options.profiles:
+    if options.profiles and target.may_ask:
         found = [settings.profile(known, name) for name in dict.fromkeys(options.profiles)]
         return tuple(found)
-    if not target.needs_llm and not known.profiles and not known.llms:
+    if not target.may_ask or (not target.needs_llm and not known.profiles and not known.llms):
         return (Profile("default"),)
     return (settings.first_profile(known),)
 

@@ -17,11 +17,11 @@ from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.llms import LlmOptions, Llms
 from evalloom.matchers import functions_of, parse_check
-from evalloom.model import Case, Check
+from evalloom.model import Case, Check, Record
 from evalloom.record import Damage, Rescoring, find, manifest, pairs
 from evalloom.settings import Settings
 from evalloom.workbench.loop import run_loop
-from evalloom.workbench.plan import now, scoring_digest
+from evalloom.workbench.plan import checked, now, scoring_digest
 from evalloom.workbench.prepare import refuse_without_sandbox
 from evalloom.workbench.results import Results
 from evalloom.workbench.resume import case_of, tell_damage
@@ -58,6 +58,7 @@ def rescore(asked: Rescore, warn: Callable[[str], None]) -> Results:
 
 async def _rescore(asked: Rescore, known: Settings, judge: str, warn: Callable[[str], None]) -> Results:
     path = find(asked.batch)
+    config = manifest(path).config
     own, further = tuple(parse_check(written) for written in known.checks), read_checks(asked.checks)
     extra = own + further
     functions = {**functions_of(own, known.folder), **functions_of(further, Path(asked.checks).parent)}
@@ -65,14 +66,14 @@ async def _rescore(asked: Rescore, known: Settings, judge: str, warn: Callable[[
     whom = services(known, llms, judge, asked.allow_code, functions)
     tally = Tally()
     with Rescoring(path, settings.secrets(known)) as log:
-        scorer = Scorer(log, tally, whom, _scoring(asked, extra, judge))
+        scorer = Scorer(log, tally, whom, _scoring(asked, extra, judge, config))
         try:
             damage: list[Damage] = []
             named = {CASE}
             for number, (run, _) in enumerate(pairs(path, damage)):
                 if number % _PAUSE_EVERY == 0:
                     await asyncio.sleep(0)  # checks that ask nobody never wait, and Ctrl-C would not get through
-                case = _with(case_of(run), extra)
+                case = checked(case_of(run), extra, config)
                 named.update(name for check in case.checks for name in (check.name, check.kind))
                 await scorer.take(with_thresholds(case, asked.thresholds), run)
             await scorer.finish()
@@ -87,14 +88,10 @@ async def _rescore(asked: Rescore, known: Settings, judge: str, warn: Callable[[
     return Results(path, summary, tally, known.gates)
 
 
-def _scoring(asked: Rescore, extra: tuple[Check, ...], judge: str) -> str:
+def _scoring(asked: Rescore, extra: tuple[Check, ...], judge: str, config: Record) -> str:
     """The same as a run's, as long as nothing is asked for that a run cannot have."""
-    more = [asked.thresholds] if asked.thresholds else []
+    more = [part for part in (config, asked.thresholds) if part]
     return scoring_digest(extra, judge, asked.allow_code, *more)
-
-
-def _with(case: Case, extra: tuple[Check, ...]) -> Case:
-    return msgspec.structs.replace(case, checks=case.checks + extra) if extra else case
 
 
 def with_thresholds(case: Case, thresholds: dict[str, float]) -> Case:

@@ -1,0 +1,160 @@
+"""`evalloom rag`: a retriever, or a model that answers from what it finds, over eval cases, on the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import msgspec
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.analyse.rag import RagResults, analyse_all
+from evalloom.dialects.dialect import Rules
+from evalloom.errors import usage_error
+from evalloom.files.write import write_text
+from evalloom.model import Batch, quote
+from evalloom.ranking import is_hit
+from evalloom.record import find, manifest
+from evalloom.reports import by_suffix
+from evalloom.reports.rag import RAG_REPORTERS
+from evalloom.settings import Settings
+from evalloom.targets import BuiltTarget, TargetOptions
+from evalloom.targets.rag import answering, default_prompts, prompt_of, retrieving
+from evalloom.targets.target import TIMEOUT_S, digest_of, within
+from evalloom.workbench.plan import About, Plan, Reading
+from evalloom.workbench.prepare import Asked, prepare
+from evalloom.workbench.rag_checks import FAITHFULNESS, KIND
+from evalloom.workbench.rag_retriever import Opened, Searching, Warn, open_retriever
+from evalloom.workbench.results import stored_runs
+
+NEEDED = frozenset({"query"})
+"""What a case cannot do without; a case that lacks more is counted apart."""
+
+
+class Answering(Struct, frozen=True):
+    """How answers are asked for, and what is expected of them beside the words that must be in them."""
+
+    prompt: str = ""
+    normalise: bool = False
+    faithfulness: bool = False
+    require: tuple[str, ...] = ()
+
+
+class Job(Struct, frozen=True):
+    """A RAG run that is ready to go."""
+
+    plan: Plan
+    opened: Opened
+
+
+def open_job(asked: Asked, searching: Searching, answers: Answering | None, warn: Warn, home: Path = Path()) -> Job:
+    """Brings the index up to date and makes the plan; without `answers` it is only retrieved."""
+    known = settings.load(Path(asked.config) if asked.config else None)
+    if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
+        raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
+    if answers and answers.faithfulness and not (asked.judge or known.judge):
+        raise usage_error("bad_option", f"--{FAITHFULNESS}: needs a judge: --judge LLM, or 'judge:' in evalloom.yaml")
+    opened = open_retriever(searching, known, warn, home)
+    target, config = _target(opened, searching, answers, known, asked)
+    documents = opened.named_documents()
+    reading = asked.reading
+    unused = "expected_sources" if answers else "must_include"
+    rules = Rules(root=Path(searching.root), required=NEEDED, unused=frozenset({unused}))
+    plan = prepare(
+        msgspec.structs.replace(
+            asked,
+            target=target,
+            reading=Reading(KIND, reading.mapping, reading.encoding, rules),
+            about=About(config, documents, {"searching": msgspec.to_builtins(searching)}),
+        )
+    )
+    for told in _not_there(plan, opened):
+        warn(told)
+    return Job(msgspec.structs.replace(plan, home=home), opened)
+
+
+def _target(
+    opened: Opened, searching: Searching, answers: Answering | None, known: Settings, asked: Asked
+) -> tuple[BuiltTarget, dict[str, object]]:
+    """What is run, and the configuration that must be the same for two batches to be compared."""
+    config: dict[str, object] = {"kind": KIND, "purpose": "answer" if answers else "retrieve", "k": searching.k}
+    config |= opened.config
+    limit = asked.options.get("timeout_s") or known.run.timeout_s
+    watch = opened.watch
+    if answers is None:
+        call = within(retrieving(opened.retrieve, searching.k), limit or TIMEOUT_S)
+    else:
+        options = TargetOptions(limit, settings.environment(known.folder), tuple(settings.secrets(known)))
+        own = prompt_of(answers.prompt, options) if answers.prompt else None
+        watch += own.watch if own else ()
+        config["prompt"] = (
+            f"{answers.prompt} {own.digest[:8]}" if own else f"built-in {digest_of(default_prompts())[:8]}"
+        )
+        config |= {"normalise": answers.normalise, "require": sorted(answers.require)}
+        config[FAITHFULNESS] = answers.faithfulness
+        call = answering(opened.retrieve, searching.k, own, options)
+        call = within(call, limit) if limit else call
+    mode = f" {opened.config['mode']}" if "mode" in opened.config else ""
+    target = BuiltTarget(
+        name=f"rag {config['purpose']}: {opened.config['retriever']}{mode}, k={searching.k}",
+        kind=KIND,
+        digest=digest_of(config, opened.digest),
+        call=call,
+        watch=watch,
+        secrets=opened.secrets,
+        closing=opened.closing,
+        needs_llm=answers is not None,
+        may_ask=answers is not None,
+    )
+    return target, config
+
+
+def _not_there(plan: Plan, opened: Opened) -> list[str]:
+    """Says so when expected sources are no documents of the index: those cases can only miss."""
+    if opened.index is None:
+        return []
+    documents = _Documents(list(opened.documents))
+    expected: dict[str, str] = {}
+    for one in plan.cases():
+        for name in one.case.raw.get("expected_sources") or ():
+            if isinstance(name, str):
+                expected.setdefault(name, one.case.id)
+    lacking = [name for name in expected if not documents.has(name)]
+    if not lacking:
+        return []
+    first = f"expected_sources: {quote(lacking[0])} of {quote(expected[lacking[0]])} is no document of the index"
+    more = f" (and {len(lacking) - 1:,} more of these)" if len(lacking) > 1 else ""
+    return [f"{first}; a case that expects it can only miss{more} [expected_not_indexed]"]
+
+
+class _Documents:
+    """The documents of an index by the last part of their paths, so that many cases find theirs at once."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = paths
+        self._by_name: dict[str, list[str]] = {}
+        for path in paths:
+            self._by_name.setdefault(PurePosixPath(path).name, []).append(path)
+
+    def has(self, expected: str) -> bool:
+        is_folder = expected.endswith(("/", "\\"))
+        name = PurePosixPath(expected.replace("\\", "/").partition("#")[0]).name
+        among = self._paths if is_folder or "#" in expected else self._by_name.get(name, [])
+        return any(is_hit(expected, path) for path in among)
+
+
+def results_of(batch: str) -> tuple[Path, Batch, list[RagResults]]:
+    """What a RAG batch came to, from its record; nothing is run."""
+    path = find(batch)
+    facts = manifest(path)
+    if facts.config.get("kind") != KIND:
+        message = f"{path.as_posix()}: is no RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
+        raise usage_error("no_rag_batch", message)
+    return path, facts, analyse_all(facts, stored_runs(path))
+
+
+def write_reports(files: list[Path], batch: Batch, found: list[RagResults], exit_code: int | None = None) -> None:
+    """Writes reports, each whole or not at all; the format is taken from the extension."""
+    root = Path(batch.options["searching"]["root"])
+    for path, reporter in [(path, by_suffix(path, RAG_REPORTERS)) for path in files]:
+        write_text(path, reporter.render(found, root, exit_code=exit_code))

@@ -1,0 +1,127 @@
+"""`evalloom rag suggest` and `rag init`: eval cases from the documents that there are (RAG-11)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct
+
+from evalloom.errors import usage_error
+from evalloom.files.write import write_text
+from evalloom.model import Record
+from evalloom.ranking import Passage
+from evalloom.retrieval import Index
+from evalloom.retrieval.anchors import anchors
+from evalloom.workbench.rag_retriever import Searching, Warn, open_corpus
+
+_CLOSE = 0.6
+"""A source counts beside the first when its score is at least this share of the first one's."""
+_MOST_SOURCES = 2
+_MOST_PER_DOCUMENT = 2
+
+
+class Proposal(Struct, frozen=True):
+    """A source for a query: its best passage, and texts that stand in it."""
+
+    passage: Passage
+    anchors: list[str]
+    terms: list[str]
+    """The words of the query that stand in the passage."""
+
+
+class Suggestion(Struct, frozen=True):
+    """What the documents have for a query, and a case made of the best of it."""
+
+    query: str
+    proposals: list[Proposal]
+    case: Record
+
+
+def suggest(query: str, index: Index, k: int, bucket: str, pair_id: str) -> Suggestion:
+    """Sources for a query, anchors that really stand in them, and a case line that only needs a look."""
+    if len(query.strip()) < 2:
+        raise usage_error("bad_query", f"expected a query of 2 or more characters, got {query!r}")
+    proposals = list(_proposals(query, index, k))
+    chosen = [one for one in proposals if _is_close(one, proposals[0])][:_MOST_SOURCES]
+    found = [anchor for one in chosen[:1] for anchor in one.anchors]
+    case: Record = {
+        "id": _id(query, bucket),
+        "query": query,
+        "expected_sources": [one.passage.source for one in chosen],
+        "must_include": found,
+        "bucket": bucket,
+        **({"pair_id": pair_id} if pair_id else {}),
+    }
+    return Suggestion(query, proposals, case)
+
+
+def _proposals(query: str, index: Index, k: int) -> Iterator[Proposal]:
+    seen: set[str] = set()
+    for passage in index.search(query, 4 * k):
+        if passage.source in seen or len(seen) == k:
+            continue
+        seen.add(passage.source)
+        terms = [term.text for term in index.explain(query, passage.source).terms if term.score > 0]
+        yield Proposal(passage, anchors(query, passage.text), terms)
+
+
+def _is_close(one: Proposal, best: Proposal) -> bool:
+    return (one.passage.score or 0.0) >= _CLOSE * (best.passage.score or 0.0)
+
+
+def _id(query: str, bucket: str) -> str:
+    """A stable id: the words of a Latin query, or a digest of any other."""
+    plain = "-".join(re.findall(r"[a-z0-9]+", query.casefold()))[:40].strip("-")
+    name = plain if plain and query.isascii() else blake2b(query.encode(), digest_size=4).hexdigest()
+    return f"{name}-{bucket}"
+
+
+class Drafted(Struct, frozen=True):
+    """Starter cases that were written, and the documents that none was made of."""
+
+    file: Path
+    cases: list[Record]
+    without: list[str]
+
+
+def draft(searching: Searching, file: Path, most: int, warn: Warn) -> Drafted:
+    """Writes starter cases, one or two for each document: its headings as official queries."""
+    if os.path.lexists(file):
+        message = f"{file.as_posix()}: already there and not overwritten. Name another file with -o"
+        raise usage_error("file_exists", message)
+    index, _ = open_corpus(searching, warn)
+    cases: list[Record] = []
+    without = []
+    for source in index.documents():
+        made = list(_cases_of(source, index)) if len(cases) < most else []
+        cases += made[: most - len(cases)]
+        if not made and len(cases) < most:
+            without.append(source)
+    if not cases:
+        raise usage_error("empty_corpus", f"--root {searching.root}: no document has a heading and a text to ask about")
+    write_text(file, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
+    return Drafted(file, cases, without)
+
+
+def _cases_of(source: str, index: Index) -> Iterator[Record]:
+    made = 0
+    for passage in index.passages(source):
+        heading = passage.heading.rpartition(" > ")[2].strip()
+        found = anchors(heading, passage.text, 1)
+        if len(heading) < 2 or not found or made == _MOST_PER_DOCUMENT:
+            continue
+        made += 1
+        name = f"{Path(source).with_suffix('').as_posix().replace('/', '-')}-{made}"
+        yield {
+            "id": f"{name}-official",
+            "query": heading,
+            "expected_sources": [source],
+            "must_include": found,
+            "bucket": "official",
+            "pair_id": name,
+        }
