@@ -27,6 +27,8 @@ from evalloom.ranking import Passage, is_hit, measure, measures, names_at, rank,
         ("./docs/a.md", "docs/a.md#L3", True),
         ("C#.md", "docs/C#.md", True),
         ("C#.md", "docs/C#.txt", False),
+        ("notes 1.2 #3.md", "notes 1.2 #4.md", False),
+        ("a.md", "docs/a.md#4.2-refunds", True),
         ("caf\u00e9.md", "docs/cafe\u0301.md", True),
         ("", "docs/a.md", False),
     ],
@@ -72,6 +74,19 @@ def test_of_a_folder_the_first_file_is_the_gain_and_every_file_is_relevant() -> 
     assert found.ranks == (("docs/", 1),)
     assert (found.gains, found.relevant) == ((1,), (1, 2))
     assert measures(found, 2) == {"hit@2": 1, "recall@2": 1, "precision@2": 1, "ndcg@2": 1, "mrr": 1, "map": 1}
+
+
+def test_one_source_that_meets_two_expected_ones_is_all_that_can_be_found() -> None:
+    for expected in (["docs/", "docs/a.md"], ["a.md", "docs/a.md"]):
+        found = measures(rank(expected, ["docs/a.md", "docs/b.md"]), 5)
+        assert (found["recall@5"], found["ndcg@5"], found["map"]) == (1, 1, 1)
+    # The third is missing: one gain of two that there could be.
+    assert measures(rank(["docs/", "docs/a.md", "z.md"], ["docs/a.md"]), 5)["map"] == 0.5
+
+
+def test_one_file_takes_one_place_however_it_is_written() -> None:
+    names = ["d/a.md#L1", "d/a.md#L50", "./d/a.md", "d\\a.md", "d/b.md"]
+    assert sources_in_order([Passage(name) for name in names]) == ["d/a.md#L1", "d/b.md"]
 
 
 def test_nothing_found_is_zero_in_every_measure() -> None:

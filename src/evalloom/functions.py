@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
@@ -34,16 +34,22 @@ class NoFunction(Exception):
     """There is no such function, or its module does not load; the message says which."""
 
 
-def find_function(reference: str, folder: Path) -> tuple[Any, tuple[Path, ...]]:
-    """A function and its files: beside the file that names it, then in the working folder, then on `sys.path`."""
+def find_function(
+    reference: str, folder: Path, adapted: Callable[[Any], Any] | None = None
+) -> tuple[Any, tuple[Path, ...]]:
+    """A function and its files: beside the file that names it, then in the working folder, then on `sys.path`.
+
+    `adapted` makes a function of what is found there.
+    """
     place, _, name = reference.rpartition(":")
     if not place or not name:
         raise NoFunction("expected module:function or path/file.py:function")
     module = _import(place, folder)
-    function = _attribute(module, name)
+    found = _attribute(module, name)
+    function = adapted(found) if adapted else found
     if not callable(function):
         raise NoFunction(f"expected a function, got {quote(function)}")
-    sources = sources_of(module, function)
+    sources = sources_of(module, found)
     # What the function imports only when it is called is not loaded yet, and may be edited all the same.
     _loaded.update({file: _stamp(file) for file in sources if not _is_installed(file)})
     return function, sources

@@ -299,6 +299,10 @@ class DatasetFacts(Struct, frozen=True):
     mapping: str = ""
 
 
+UNREAD = "unread"
+"""What stands in the place of a digest for a document that could not be read."""
+
+
 class Batch(Struct, frozen=True):
     """What was asked for: enough to know the batch again, and to score it again without the dataset."""
 

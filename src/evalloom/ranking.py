@@ -5,12 +5,12 @@ A source counts once, at the place of its best passage. Relevance is binary: a s
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from math import log2
-from pathlib import PurePosixPath
 
 from msgspec import Struct
 
@@ -41,28 +41,36 @@ def is_hit(expected: str, source: str) -> bool:
     return any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted)))
 
 
+# `a.md#L3`, `a.md#4.2-refunds`; not `C#.md` or `notes 1.2 #3.md`, whose `#` belongs to the name.
+_SECTION = re.compile(r"^(.*?\.\w+)#(?!.*\.[A-Za-z]\w{0,4}$).*$")
+
+
 @lru_cache(maxsize=65536)
 def _parts(path: str) -> tuple[str, ...]:
     """The parts of a path; a line or section behind the name of a file is none of them."""
     plain = unicodedata.normalize("NFC", path).replace("\\", "/")
-    file, mark, _ = plain.partition("#")
-    # Not `C#.md`, whose `#` belongs to its name.
-    if mark and PurePosixPath(file).suffix:
-        plain = file
-    return tuple(part for part in plain.split("/") if part not in ("", "."))
+    folder, slash, name = plain.rpartition("/")
+    return tuple(part for part in (folder + slash + _SECTION.sub(r"\1", name)).split("/") if part not in ("", "."))
+
+
+def in_order(passages: Sequence[Passage]) -> list[Passage]:
+    """Passages with equal scores in the order of trec_eval, by name downwards.
+
+    Where scores do not fall from place to place, they are no scores of this ranking, and the order given counts.
+    """
+    scores = [one.score for one in passages if one.score is not None]
+    if len(scores) != len(passages) or any(a < b for a, b in pairwise(scores)):
+        return list(passages)
+    tied = (sorted(same, key=lambda one: one.source, reverse=True) for _, same in groupby(passages, lambda p: p.score))
+    return [one for same in tied for one in same]
 
 
 def sources_in_order(passages: Sequence[Passage]) -> list[str]:
-    """The distinct sources, each at the place of its best passage.
-
-    Equal scores are put in the order of trec_eval, by name downwards. Where scores do not fall from place to place,
-    they are no scores of this ranking, and the order given counts.
-    """
-    scores = [one.score for one in passages if one.score is not None]
-    if len(scores) == len(passages) and all(a >= b for a, b in pairwise(scores)):
-        tied = (sorted({one.source for one in same}, reverse=True) for _, same in groupby(passages, lambda p: p.score))
-        return list(dict.fromkeys(source for names in tied for source in names))
-    return list(dict.fromkeys(one.source for one in passages))
+    """The distinct sources, each at the place of its best passage, however its path is written."""
+    found: dict[tuple[str, ...], str] = {}
+    for one in in_order(passages):
+        found.setdefault(_parts(one.source) or (one.source,), one.source)
+    return list(found.values())
 
 
 class Ranked(Struct, frozen=True):
@@ -89,11 +97,16 @@ class Ranked(Struct, frozen=True):
         return 1 / self.gains[0] if self.gains else 0.0
 
     def average_precision(self) -> float:
-        return sum(found / rank for found, rank in enumerate(self.gains, 1)) / len(self.ranks)
+        return sum(found / rank for found, rank in enumerate(self.gains, 1)) / self._most
 
     def ndcg(self, k: int) -> float:
         found = sum(1 / log2(rank + 1) for rank in self.gains if rank <= k)
-        return found / sum(1 / log2(rank + 1) for rank in range(1, min(k, len(self.ranks)) + 1))
+        return found / sum(1 / log2(rank + 1) for rank in range(1, min(k, self._most) + 1))
+
+    @property
+    def _most(self) -> int:
+        """How many gains there can be: expected sources that one and the same source meets are one."""
+        return len(self.ranks) - sum(1 for _, rank in self.ranks if rank) + len(self.gains)
 
 
 def rank(expected: Iterable[str], sources: Sequence[str]) -> Ranked:

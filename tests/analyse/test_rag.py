@@ -210,7 +210,7 @@ def test_concepts_where_only_the_official_wording_works_come_first() -> None:
     assert [(one.id, one.pairs, round(one.gap, 3)) for one in pairs.concepts] == [
         ("only", 2, -0.5),
         ("wide", 3, -0.667),
-        ("", 1, 1.0),
+        ("x", 1, 1.0),
     ]
     assert [(one.id, one.reason) for one in pairs.unpaired] == [("c42", "no official case has its pair_id")]
 

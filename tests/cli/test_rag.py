@@ -85,7 +85,7 @@ def test_the_measures_overall_by_bucket_and_by_tag(call: Call) -> None:
 def test_what_is_printed(call: Call) -> None:
     done = retrieve(call)
     assert "index: 4 documents" in done.err
-    assert "75.0%" in done.out and "oral wordings are found 50 points less often" in done.out
+    assert "75.0%" in done.out and "Oral wordings are found 50.0 points less often" in done.out
     assert "only the official wording works for: leave" in done.out
     assert "MISSED leave-oral" in done.out and "expected zh/leave.md (no word of the query is in it)" in done.out
     assert "Next: evalloom rag explain leave-oral" in done.out
@@ -133,12 +133,16 @@ def test_a_function_as_retriever(call: Call) -> None:
     assert one["apart"]["error"] == 2 and one["overall"]["cases"] == 2
     assert measures(done)["hit@5"] == 1 and measures(done, "oral")["mrr"] == 0.5
     shown = call("rag", "report")
-    assert "apart: 2 cases ended in an error: RuntimeError: the store is down" in shown.out
+    assert "apart: 2 cases ended in an error" in shown.out and "1 × RuntimeError: the store is down" in shown.out
+    assert "evalloom: exit code 1: 2 cases ended in an error" in done.err
 
 
 class _Search(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "query" not in asked:
+            self.send_error(401)
+            return
         results = [{"path": "/srv/docs/en/returns.md", "score": 1.0}] * (asked["k"] > 0)
         body = json.dumps({"results": results if "return" in asked["query"] else []}).encode()
         self.send_response(200)
@@ -168,20 +172,30 @@ def test_an_endpoint_as_retriever(call: Call, search_url: str) -> None:
 
 
 @pytest.mark.req("RAG-7")
-def test_dense_and_hybrid_by_an_endpoint_of_embeddings(call: Call, llm_server: Any) -> None:
+def test_dense_and_hybrid_by_an_endpoint_of_embeddings(
+    call: Call, llm_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("evalloom.yaml").write_text(f"llms:\n  vec: {{base_url: {llm_server.url}, model: embed-1}}\nembeddings: vec\n")
-    import os
+    monkeypatch.setenv("HOP_KEY_VEC", "k")
+    before = llm_server.stats()["requests"]
+    assert retrieve(call, "--mode", "dense", "--dry-run").code == 0
+    assert llm_server.stats()["requests"] == before
+    assert "vectors made" in retrieve(call, "--mode", "dense").err
+    hybrid = retrieve(call, "--mode", "hybrid", "--json")
+    assert hybrid.summary["config"]["embeddings"] == f"embed-1 at {llm_server.url}"
+    assert measures(hybrid)["hit@5"] > 0.5
+    # Passages and queries went together, and only once.
+    assert llm_server.stats()["requests"] == before + 1
 
-    os.environ["HOP_KEY_VEC"] = "k"
-    try:
-        for mode in ("dense", "hybrid"):
-            done = retrieve(call, "--mode", mode, "--json")
-            assert done.code in (0, 1), done.err
-            assert done.summary["config"]["embeddings"] == "embed-1"
-            assert measures(done)["hit@5"] > 0.5
-        assert "vector" not in done.err
-    finally:
-        del os.environ["HOP_KEY_VEC"]
+
+@pytest.mark.req("RAG-7")
+def test_embeddings_that_fail_are_told_as_what_they_are(
+    call: Call, search_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("evalloom.yaml").write_text(f"llms:\n  vec: {{base_url: {search_url}, model: embed-1}}\nembeddings: vec\n")
+    monkeypatch.setenv("HOP_KEY_VEC", "k")
+    done = retrieve(call, "--mode", "dense")
+    assert done.code == 3 and "--embeddings vec: HTTP 401" in done.err and "internal_error" not in done.err
 
 
 @pytest.mark.req("RAG-7")
@@ -198,7 +212,8 @@ def test_dense_and_hybrid_by_an_endpoint_of_embeddings(call: Call, llm_server: A
         (("--chunk", "3"), "--chunk: expected 50"),
         (("--overlap", "500"), "--overlap: expected 0 to half of --chunk"),
         (("--retriever", "python:a:b", "--mode", "dense"), "go with the built-in retriever"),
-        (("-o", "report.docx"), "[unknown_format]"),
+        (("-o", "report.docx"), "ending in .html, .md, .json"),
+        (("--embeddings", "local"), "--embeddings: goes with --mode dense or hybrid"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_is_run(call: Call, flags: tuple[str, ...], said: str) -> None:
@@ -218,7 +233,8 @@ def test_what_cannot_be_measured_is_counted_apart(call: Call) -> None:
     one = done.summary["profiles"][0]
     assert one["apart"]["no_expected"] == 2 and one["overall"]["cases"] == 1
     assert (
-        "expected_sources: missing, so the case is run and counted apart" in done.err and "must_include" not in done.err
+        "expected_sources: there is none, so the case is run and counted apart" in done.err
+        and "must_include" not in done.err
     )
 
 
@@ -253,6 +269,55 @@ def test_invalid_cases_are_refused_with_their_place(call: Call) -> None:
     put_cases([{**CASES[0], "expected_sources": "zh/leave.md"}])
     done = retrieve(call)
     assert done.code == 2 and "expected_sources: expected a list with at least one path, got 'zh/leave.md'" in done.err
+
+
+@pytest.mark.req("RAG-7")
+def test_an_error_is_in_no_rate_and_shows_in_the_exit_code(call: Call) -> None:
+    Path("mine.py").write_text(
+        "def find(query):\n    return ['zh/leave.md', 'en/returns.md'] if query.isascii() else 1 / 0\n"
+    )
+    done = call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find", "--fail-under", "0.9")
+    assert done.code == 1 and "100.0%" in done.out
+    assert "exit code 1: 2 cases ended in an error" in done.err and "asks for" not in done.err
+    low = retrieve(call, "--fail-under", "0.9")
+    assert low.code == 1 and "exit code 1: hit@5 is 75.0%, and --fail-under asks for 90.0%" in low.err
+    assert retrieve(call, "--fail-under", "0.7").code == 0
+
+
+def test_a_report_made_again_has_the_same_verdict(call: Call) -> None:
+    retrieve(call, "--fail-under", "0.5", "-o", "first.json")
+    call("rag", "report", "-o", "again.json")
+    assert Path("again.json").read_bytes() == Path("first.json").read_bytes()
+    assert json.loads(Path("again.json").read_text("utf-8"))["overall"] == "PASS"
+
+
+def test_nothing_measured_is_no_success(call: Call) -> None:
+    put_cases([{"query": "no source is expected"}])
+    done = retrieve(call)
+    assert done.code == 3 and "nothing was measured" in done.err
+
+
+@pytest.mark.req("RAG-7")
+def test_a_report_is_never_taken_for_a_document(call: Call) -> None:
+    first = retrieve(call, "-o", "docs/r.html", "-o", "docs/r.md", "--json")
+    call("validate", "cases.jsonl", "-o", "docs/lint.md")
+    again = retrieve(call, "--json")
+    assert measures(again) == measures(first) and call("rag", "index", "--root", "docs").out.startswith(
+        "docs: 4 documents"
+    )
+
+
+def test_what_a_retriever_prints_does_not_mix_with_the_result(call: Call) -> None:
+    Path("mine.py").write_text("def find(query):\n    print('looking')\n    return ['zh/leave.md']\n")
+    done = call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find", "--json")
+    assert done.summary["config"]["retriever"] == "python:mine:find" and "looking" in done.err
+
+
+def test_why_a_query_fails_is_explained_too(call: Call) -> None:
+    Path("mine.py").write_text("def find(query, k):\n    raise ConnectionError('the store is down')\n")
+    call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find")
+    shown = call("rag", "explain", "leave-oral")
+    assert shown.code == 0 and "the retriever fails for this query: ConnectionError: the store is down" in shown.out
 
 
 # -- answer -------------------------------------------------------------------------------------------
@@ -293,6 +358,8 @@ def test_citations_are_told_and_decide_where_that_is_asked_for(call: Call) -> No
     assert told.code == 0 and measures(told)["citations"] == 0
     required = answer(call, "--require", "citations")
     assert required.code == 1 and "cites [7]" in required.out
+    # What decides is a measure of its own then.
+    assert "passed" in required.out and measures(answer(call, "--require", "citations", "--json"))["passed"] == 0
 
 
 @pytest.mark.req("RAG-8")
@@ -300,6 +367,9 @@ def test_faithfulness_is_asked_of_the_judge(call: Call) -> None:
     Path("judge.yaml").write_text('rules:\n  - answer: \'{"reason": "the first source says so", "pass": true}\'\n')
     done = answer(call, "--faithfulness", "--judge", "scripted:judge.yaml", "--json")
     assert measures(done)["faithfulness"] == 1
+    Path("judge.yaml").write_text("rules:\n  - answer: bananas\n")
+    rubbish = answer(call, "--faithfulness", "--judge", "scripted:judge.yaml")
+    assert "faithfulness: 4 cases could not be judged" in rubbish.out
     assert "needs a judge" in answer(call, "--faithfulness").err
     assert "goes with --faithfulness" in answer(call, "--require", "faithfulness").err
 
@@ -415,3 +485,10 @@ def test_sources_and_anchors_for_a_query(call: Call) -> None:
     assert case["must_include"] and all(anchor in text for anchor in case["must_include"])
     nothing = call("rag", "suggest", "zzzz", "--root", "docs")
     assert nothing.code == 1 and "no document has a word" in nothing.out
+
+
+def test_a_root_that_lies_too_deep_is_told(call: Call) -> None:
+    put_cases([{**CASES[0], "expected_sources": ["docs/zh/leave.md"]}])
+    done = retrieve(call)
+    assert "which has 'zh/leave.md': paths are relative to --root, so name a folder further up" in done.err
+    assert call("rag", "retrieve", "cases.jsonl", "--root", ".").code == 0

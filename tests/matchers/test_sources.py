@@ -65,6 +65,9 @@ def test_ranking() -> None:
         ("[0]", False, 0.0, "cites [0]"),
         ("Ten days.", False, 0.0, "cites no source"),
         ("In [2024] it was so.", False, 0.0, "cites no source"),
+        ("十天［１］，另见【2†来源】。", True, 1.0, "cites [1], [2]"),
+        ("See [1 and 3] or [3~2].", True, 1.0, "cites [1], [3], [2]"),
+        ("Use `args[1]`, and ![3](a.png).", False, 0.0, "cites no source"),
     ],
 )
 def test_citations_name_the_sources_by_number(answer: str, passed: bool, score: float, said: str) -> None:

@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 
 from evalloom.dialects.prompt_eval_plan import TestPoint
 from evalloom.dialects.prompt_eval_scores import Mark, ScoredCase
+from evalloom.files.marks import MARKDOWN
 from evalloom.reports import prompt_eval_markdown
 from evalloom.reports.markup import visible
 from evalloom.reports.prompt_eval_report import PromptEvalReport
@@ -29,7 +30,8 @@ Case = Callable[..., ScoredCase]
 
 
 def as_html(markdown: str) -> str:
-    return str(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(markdown))
+    plain = markdown.replace(MARKDOWN, "")
+    return str(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(plain))
 
 
 def text_of(html: str) -> str:

@@ -12,7 +12,7 @@ _TEXTS = st.text(alphabet=st.sampled_from("ab 年假。.\n\r#\t-=é\u0301\u200d�
 
 
 def _markdown(text: str) -> Document:
-    return read("a.md", ".md", text.encode())
+    return read(".md", text.encode())
 
 
 @given(_TEXTS, st.integers(1, 60))
@@ -57,3 +57,10 @@ def test_a_character_made_of_several_is_not_cut() -> None:
     cut = [chunk.text for chunk in chunks(Document("ae\u0301ae\u0301ae\u0301"), 4, 0)]
     assert all(not text.startswith("\u0301") for text in cut)
     assert "".join(cut) == "ae\u0301ae\u0301ae\u0301"
+
+
+def test_many_headings_in_a_row_and_a_very_long_one() -> None:
+    (*_, last) = chunks(_markdown("# a\n" * 20_000), 800, 0)
+    assert last.heading == "a"
+    cut = list(chunks(_markdown(f"# {'word ' * 10_000}\n\n{'text. ' * 500}"), 800, 100))
+    assert {len(chunk.heading) for chunk in cut} == {200}

@@ -28,18 +28,31 @@ def test_links_that_lead_out_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "root/near").symlink_to(tmp_path / "root2")
     found = find(tmp_path / "root")
     assert list(found.stamps) == ["a.md"]
-    assert [one.path for one in found.unread] == ["file.md"]
+    assert sorted(one.path for one in found.unread) == ["file.md", "folder/", "near/"]
+    assert all("leads out" in one.reason for one in found.unread)
 
 
-def test_circles_end_and_a_hidden_folder_is_found_through_its_link(tmp_path: Path) -> None:
-    _write(tmp_path, "a/x.md", ".real/y.md")
+def test_circles_end_and_a_linked_folder_is_found_once(tmp_path: Path) -> None:
+    _write(tmp_path, "a/x.md")
     (tmp_path / "a/up").symlink_to(tmp_path)
     (tmp_path / "a/self").symlink_to(tmp_path / "a")
-    (tmp_path / "shown").symlink_to(tmp_path / ".real")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
     (tmp_path / "loop.md").symlink_to(tmp_path / "loop.md")
     found = find(tmp_path)
-    assert sorted(found.stamps) == ["a/x.md", "shown/y.md"]
+    assert sorted(found.stamps) == ["a/x.md"]
     assert [one.path for one in found.unread] == ["loop.md"]
+
+
+def test_a_link_does_not_show_what_is_hidden(tmp_path: Path) -> None:
+    _write(tmp_path, ".real/y.md", "node_modules/z.md", "seen.md")
+    (tmp_path / "shown").symlink_to(tmp_path / ".real")
+    (tmp_path / "shown.md").symlink_to(tmp_path / ".real/y.md")
+    (tmp_path / "other.md").symlink_to(tmp_path / "node_modules/z.md")
+    (tmp_path / "same.md").symlink_to(tmp_path / "seen.md")
+    found = find(tmp_path)
+    assert sorted(found.stamps) == ["same.md", "seen.md"]
+    assert sorted(one.path for one in found.unread) == ["other.md", "shown.md", "shown/"]
+    assert all("hidden" in one.reason for one in found.unread)
 
 
 def test_a_name_that_is_not_utf8_and_what_is_no_file(tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from time import sleep
 
 import pytest
 from hypothesis import given, settings
@@ -105,17 +109,20 @@ def test_refresh_tells_what_changed(root: Path, kept: Path) -> None:
     second = index.refresh()
     assert (second.documents, second.added, second.changed, second.removed, second.passed_over) == (4, 1, 1, 1, 1)
     assert _sources(index, "tokens") == ["en/it.txt"]
+    assert index.chunk_count() == second.chunks == 4
     assert "new.md" in index.documents()
 
 
 def test_nothing_is_written_when_nothing_changed(root: Path, kept: Path) -> None:
     for path in HANDBOOK:
         os.utime(root / path, (1_000_000_000, 1_000_000_000))
+    # A file that was changed just now is read again.
+    sleep(0.2)
     _fresh(root, kept).close()
     before = {path: path.stat().st_mtime_ns for path in kept.rglob("*.npy")}
-    seen: list[tuple[int, int]] = []
+    seen: list[str] = []
     index = open_index(root, kept)
-    assert index.refresh(lambda done, total: seen.append((done, total))).added == 0
+    assert index.refresh(lambda done, total, path: seen.append(path)).added == 0
     os.utime(root / "en/it.txt", (1_100_000_000, 1_100_000_000))
     index.refresh()
     assert before and seen == []
@@ -129,6 +136,50 @@ def test_a_change_within_one_tick_of_the_disk_is_seen(tmp_path: Path, kept: Path
     os.utime(tmp_path / "docs/a.md", ns=(stat.st_atime_ns, stat.st_mtime_ns))
     index.refresh()
     assert _sources(index, "other") == ["a.md"]
+
+
+def test_files_of_one_size_and_time_that_trade_places_are_seen(tmp_path: Path, kept: Path) -> None:
+    root = _write(tmp_path / "docs", {"a.md": "first", "b.md": "other"})
+    for path in root.iterdir():
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    sleep(0.2)
+    index = _fresh(root, kept)
+    (root / "a.md").rename(root / "c")
+    (root / "b.md").rename(root / "a.md")
+    (root / "c").rename(root / "b.md")
+    assert index.refresh().changed == 2
+    assert _sources(index, "first") == ["b.md"]
+
+
+def test_an_interrupted_refresh_leaves_a_store_that_can_be_finished(root: Path, kept: Path) -> None:
+    def interrupt(done: int, total: int, path: str) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    index = open_index(root, kept)
+    with pytest.raises(KeyboardInterrupt):
+        index.refresh(interrupt)
+    with pytest.raises(EvalloomError, match="only in part"):
+        index.search("passwords", 5)
+    index.refresh()
+    for query in ("passwords", "leave", "叉车"):
+        assert index.search(query, 5) == _fresh(root, kept / "other").search(query, 5) != []
+
+
+def test_two_indexes_of_one_store_take_turns(root: Path, kept: Path) -> None:
+    one, two = _fresh(root, kept), _fresh(root, kept)
+    for number, index in enumerate((one, two, one, two)):
+        _write(root, {f"{number}.md": f"word{number} passwords"})
+        assert index.refresh().added == 1
+    one.refresh()
+    for query in ("passwords", "word0", "word1", "word2", "word3"):
+        assert one.search(query, 9) == two.search(query, 9) == _fresh(root, kept / "other").search(query, 9) != []
+
+
+def test_progress_names_the_document_that_comes_next(root: Path, kept: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    open_index(root, kept).refresh(lambda *given: told.append(given))
+    assert told == [*((at, 4, path) for at, path in enumerate(sorted(HANDBOOK))), (4, 4, "")]
 
 
 _FILES = st.dictionaries(
@@ -169,8 +220,41 @@ def test_a_frozen_index_is_used_as_it_is(root: Path, kept: Path) -> None:
     _write(root, {"en/it.txt": "Tokens instead."})
     index = open_index(root, kept, frozen=True)
     assert _sources(index, "passwords") == ["en/it.txt"]
-    with pytest.raises(EvalloomError, match="index_missing"):
+    with pytest.raises(EvalloomError, match=r"--chunk 400 --overlap 0 \[index_missing"):
         open_index(root, kept, IndexOptions(400, 0), frozen=True)
+
+
+@contextmanager
+def _without_rights() -> Iterator[None]:
+    """As a user who may not write to others' folders, where the tests run as one who may."""
+    before = os.geteuid()
+    try:
+        if before == 0:
+            os.seteuid(65534)
+    except OSError:
+        pytest.skip("there is no other user here")
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_frozen_index_may_lie_where_nothing_can_be_written() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root, kept = _write(Path(name) / "docs", HANDBOOK), Path(name) / "kept"
+        before = _fresh(root, kept)
+        expected = before.search("leave passwords", 5)
+        before.close()
+        for path in [Path(name), *Path(name).rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        with _without_rights():
+            index = open_index(root, kept, frozen=True)
+            assert index.search("leave passwords", 5) == expected
+            index.close()
+            with pytest.raises(EvalloomError, match="index_unusable"):
+                index.refresh()
+        for path in [Path(name), *Path(name).rglob("*")]:
+            path.chmod(0o755)
 
 
 def test_an_open_index_is_not_disturbed_by_another_refresh(root: Path, kept: Path) -> None:
@@ -206,6 +290,33 @@ def test_a_document_without_its_reader_is_unread_until_that_is_installed(
     assert _sources(_fresh(root, kept), "visible") == ["page.html"]
 
 
+def test_a_document_that_stays_unread_changes_nothing(root: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "page.html").write_text("<p>visible")
+    monkeypatch.setitem(sys.modules, "selectolax", None)
+    index = _fresh(root, kept)
+    before = {path: path.stat().st_mtime_ns for path in kept.rglob("*.npy")}
+    assert [one.path for one in index.refresh().unread] == ["page.html"]
+    assert before and {path: path.stat().st_mtime_ns for path in kept.rglob("*.npy")} == before
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_file_that_becomes_something_else_before_it_is_read(root: Path, kept: Path, kind: str) -> None:
+    (root.parent / "secret.txt").write_text("secret passwords")
+
+    def replace(done: int, total: int, path: str) -> None:
+        if path == "en/leave.md":
+            (root / path).unlink()
+            if kind == "pipe":
+                os.mkfifo(root / path)
+            else:
+                (root / path).symlink_to(root.parent / "secret.txt")
+
+    index = open_index(root, kept)
+    (unread,) = index.refresh(replace).unread
+    assert (unread.path, "leads out" in unread.reason) == ("en/leave.md", kind == "link")
+    assert index.search("secret", 5) == []
+
+
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 1000])
 def test_a_damaged_store_is_set_aside_and_made_anew(root: Path, kept: Path, damage: bytes) -> None:
     _fresh(root, kept).close()
@@ -237,6 +348,46 @@ def test_a_broken_or_missing_matrix_is_made_again(root: Path, kept: Path) -> Non
     assert _sources(index, "passwords") == ["en/it.txt"]
 
 
+@pytest.mark.parametrize("name", ["scores", "rows", "bounds", "ids", "firsts", "sums"])
+@pytest.mark.parametrize("is_zeroed", [True, False])
+def test_a_matrix_with_other_bytes_is_made_again(root: Path, kept: Path, name: str, is_zeroed: bool) -> None:
+    before = _fresh(root, kept)
+    expected = before.search("leave passwords 年假", 9)
+    before.close()
+    (path,) = (path for path in kept.rglob("*") if path.stem == name)
+    content = bytearray(path.read_bytes())
+    content[-8:] = bytes(8) if is_zeroed and content[-8:] != bytes(8) else b"\x01\x07" * 4
+    path.write_bytes(content)
+    index = open_index(root, kept, frozen=True)
+    assert index.search("leave passwords 年假", 9) == expected
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE chunks SET text = CAST(x'ff' AS TEXT)",
+        "UPDATE chunks SET terms = x'ffffffff', counts = x'01000000'",
+        "UPDATE chunks SET terms = 7",
+        "UPDATE chunks SET start = 'x'",
+        "UPDATE documents SET path = CAST(x'ff' AS TEXT) WHERE path = 'en/it.txt'",
+        "DELETE FROM chunks",
+        "DELETE FROM meta",
+    ],
+)
+def test_a_store_that_does_not_fit_together_is_made_anew(root: Path, kept: Path, damage: str) -> None:
+    _fresh(root, kept).close()
+    (store,) = kept.rglob("index.sqlite")
+    with closing(sqlite3.connect(store, isolation_level=None)) as db:
+        db.execute(damage)
+    if "terms" in damage:
+        shutil.rmtree(next(kept.rglob("bm25-*")))
+    try:
+        assert _sources(_fresh(root, kept), "passwords") == ["en/it.txt"]
+    except EvalloomError as fault:
+        assert fault.code == "index_damaged" and "characters" not in str(fault)
+    assert _sources(_fresh(root, kept), "passwords") == ["en/it.txt"]
+
+
 def test_a_store_of_another_version_is_made_anew(root: Path, kept: Path) -> None:
     _fresh(root, kept).close()
     (store,) = kept.rglob("index.sqlite")
@@ -251,9 +402,9 @@ def test_a_store_of_another_version_is_made_anew(root: Path, kept: Path) -> None
 _REFRESH = """
 import sys
 from pathlib import Path
-from evalloom.retrieval import index as module, open_index
+from evalloom.retrieval import open_index, taking as module
 module._STEP_S = 0.0
-def progress(done, total):
+def progress(done, total, path):
     if done == int(sys.argv[3]):
         print("now", flush=True)
         sys.stdin.readline()
@@ -302,6 +453,7 @@ def test_bad_sizes_a_missing_root_and_an_empty_one(tmp_path: Path, kept: Path) -
     index = _fresh(tmp_path / "empty", kept)
     assert index.refresh().documents == 0
     assert index.search("anything", 5) == []
+    assert index.chunk_count() == 0
     assert index.explain("anything", "a.md").rank == 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,14 +18,15 @@ _MEANINGS = ("leave holiday off", "password login key", "forklift speed drive")
 
 
 class Meanings:
-    """An embedder with one number for each of three meanings."""
+    """An embedder with one number for each of three meanings, and one for none of them."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 
     async def __call__(self, texts: list[str], /) -> list[list[float]]:
         self.asked.append(texts)
-        return [[float(sum(word in text for word in meaning.split())) for meaning in _MEANINGS] for text in texts]
+        found = [[float(sum(word in text for word in meaning.split())) for meaning in _MEANINGS] for text in texts]
+        return [[*one, float(not any(one))] for one in found]
 
 
 @pytest.fixture
@@ -89,7 +92,20 @@ def test_what_was_made_before_a_fault_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [[], [[1.0]], [[1.0], [1.0, 2.0], [1.0]], [[float("nan")]] * 3, None, [["x"]] * 3, [[]] * 3]
+    "given",
+    [
+        [],
+        [[1.0]],
+        [[1.0], [1.0, 2.0], [1.0]],
+        [[float("nan")]] * 3,
+        None,
+        [["x"]] * 3,
+        [[]] * 3,
+        [["1", "2"]] * 3,
+        [[True, False]] * 3,
+        [[0.0, 0.0]] * 3,
+        [[1j, 1.0]] * 3,
+    ],
 )
 def test_rubbish_from_an_embedder_is_an_error(index: Index, given: list[list[float]]) -> None:
     async def rubbish(texts: list[str]) -> list[list[float]]:
@@ -103,6 +119,38 @@ def test_damaged_vectors_are_made_again(index: Index, tmp_path: Path) -> None:
     asyncio.run(index.embed(Meanings(), "m"))
     index.close()
     (tmp_path / "kept/vectors.sqlite").write_bytes(b"garbage" * 1000)
+    assert asyncio.run(index.embed(Meanings(), "m")) == 3
+
+
+def test_very_large_and_very_small_numbers_are_vectors_too(index: Index) -> None:
+    async def given(texts: list[str]) -> list[list[float]]:
+        return [[1e300, 1e300] if "leave" in text else [1e-300, -1e-300] for text in texts]
+
+    async def search() -> list[float]:
+        await index.embed(given, "m")
+        return [one.score or 0.0 for one in await index.search_dense("leave", 3, given, "m")]
+
+    assert asyncio.run(search()) == pytest.approx([1, 0, 0])
+
+
+def test_vectors_of_another_length_tell_the_way_out(index: Index, tmp_path: Path) -> None:
+    async def shorter(texts: list[str]) -> list[list[float]]:
+        return [[1.0]] * len(texts)
+
+    asyncio.run(index.embed(Meanings(), "m"))
+    with pytest.raises(CallError, match=r"of 4 numbers as before, got 1\. .*delete .*vectors\.sqlite.*another name"):
+        asyncio.run(index.search_dense("other", 1, shorter, "m"))
+
+
+def test_vectors_go_on_after_damage_and_one_that_is_not_whole_is_made_again(index: Index, tmp_path: Path) -> None:
+    asyncio.run(index.embed(Meanings(), "m"))
+    with closing(sqlite3.connect(tmp_path / "kept/vectors.sqlite", isolation_level=None)) as db:
+        db.execute("UPDATE vectors SET vector = x'00' WHERE text = (SELECT text FROM vectors LIMIT 1)")
+    assert asyncio.run(index.embed(Meanings(), "m")) == 1
+    with closing(sqlite3.connect(tmp_path / "kept/vectors.sqlite", isolation_level=None)) as db:
+        db.execute("DROP TABLE vectors")
+    with pytest.raises(EvalloomError, match="index_damaged"):
+        asyncio.run(index.embed(Meanings(), "m"))
     assert asyncio.run(index.embed(Meanings(), "m")) == 3
 
 

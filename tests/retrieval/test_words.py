@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.retrieval import words
+from evalloom.retrieval.words import asked_words
 
 
 def test_names_are_found_whole_and_in_parts() -> None:
@@ -54,3 +55,17 @@ def test_importing_is_light() -> None:
     code = f"import sys, evalloom.retrieval; print([name for name in {heavy.split()!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_may_be_left_unwritten_makes_no_other_word() -> None:
+    assert words("مُحَمَّد") == words("محمد") and words("שָׁלוֹם") == words("שלום")
+    assert words("Donau\u00addampf") == ["donaudampf"]
+    assert words("İstanbul") == words("istanbul")
+    assert words("བོད་ཡིག") == ["བོད", "ཡིག"] and len(words("x̂ŷ")) == 1
+
+
+def test_a_name_made_of_function_words_is_a_name() -> None:
+    assert "at&t" in words("AT&T") and "r&d" in words("R&D")
+    assert words("IT support") == ["it", "support"] and words("it is support") == ["support"]
+    assert asked_words("it") == ["it"] and asked_words("is it support") == ["support"]
+    assert words("COMPANY'S Company's") == ["company", "company"]

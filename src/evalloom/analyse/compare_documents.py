@@ -7,7 +7,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from evalloom.model import Batch
+from evalloom.model import UNREAD, Batch
 from evalloom.ranking import is_hit
 
 _NAMED = 3
@@ -21,9 +21,16 @@ class DocumentChanges(Struct, frozen=True):
     changed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Those that could be read before, and cannot now."""
 
     def __str__(self) -> str:
-        kinds = (("changed", self.changed), ("added", self.added), ("removed", self.removed))
+        kinds = (
+            ("changed", self.changed),
+            ("added", self.added),
+            ("removed", self.removed),
+            ("no longer readable", self.unread),
+        )
         parts = [f"{len(paths):,} {kind} ({_named(paths)})" for kind, paths in kinds if paths]
         return f"documents: {', '.join(parts)}" if parts else "the documents changed"
 
@@ -35,10 +42,12 @@ def document_changes(base: Batch, now: Batch) -> DocumentChanges | None:
         return None
     if _ALL in before or _ALL in after:
         return DocumentChanges()
+    both = before.keys() & after.keys()
     return DocumentChanges(
-        tuple(sorted(path for path in before.keys() & after.keys() if before[path] != after[path])),
+        tuple(sorted(path for path in both if before[path] != after[path] and after[path] != UNREAD)),
         tuple(sorted(after.keys() - before.keys())),
         tuple(sorted(before.keys() - after.keys())),
+        tuple(sorted(path for path in both if before[path] != after[path] and after[path] == UNREAD)),
     )
 
 
@@ -46,7 +55,11 @@ class Suspects:
     """Says of a case which of the documents that it should find are not what they were."""
 
     def __init__(self, changes: DocumentChanges) -> None:
-        turns = (("changed", changes.changed), ("was removed", changes.removed))
+        turns = (
+            ("changed since the baseline", changes.changed),
+            ("was removed since the baseline", changes.removed),
+            ("can no longer be read", changes.unread),
+        )
         self._turns = [(path, turn) for turn, paths in turns for path in paths]
         # Many cases expect the same source, and each look goes through every document that changed.
         self._found = cache(self._look)
@@ -58,7 +71,7 @@ class Suspects:
         return (*found[:_NAMED], f"and {more:,} more of its sources changed") if more > 0 else tuple(found)
 
     def _look(self, source: str) -> list[str]:
-        return [f"{path} {turn} since the baseline" for path, turn in self._turns if is_hit(source, path)]
+        return [f"{path} {turn}" for path, turn in self._turns if is_hit(source, path)]
 
 
 def _named(paths: tuple[str, ...]) -> str:

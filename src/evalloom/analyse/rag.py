@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -11,8 +12,8 @@ from evalloom.analyse.rag_pairs import Pairs, compare_wordings
 from evalloom.analyse.statistics import mean, mean_interval, wilson
 from evalloom.dialects.rag import BUCKETS
 from evalloom.matchers.normalise import normalise
-from evalloom.model import Batch, Origin, Record, Run, Scored, Status
-from evalloom.ranking import Passage, rank, sources_in_order
+from evalloom.model import UNREAD, Batch, Origin, Record, Run, Scored, Status
+from evalloom.ranking import Passage, names_at, rank, sources_in_order
 
 Purpose = Literal["retrieve", "answer"]
 
@@ -96,6 +97,8 @@ class RagResults(Struct, frozen=True, kw_only=True):
     pairs: Pairs
     cases: list[CaseRow]
     apart: dict[str, int]
+    unjudged: dict[str, int]
+    """Of how many cases a measure could not be told: no judge answered, or not readably."""
     documents: int | None
     """How many documents were searched; None where it is not known."""
 
@@ -120,7 +123,7 @@ def analyse_all(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> list[RagRes
 def _results(batch: Batch, profile: str, found: _Cases) -> RagResults:
     rows = found.rows()
     deciding = found.names[0]
-    names = [name for name in found.names if name == deciding or any(name in row.measures for row in rows)]
+    names = [name for name in found.names if name in found.asked or any(name in row.measures for row in rows)]
     buckets = dict.fromkeys([*BUCKETS, *(row.bucket for row in rows)])
     by_bucket = {name: [row for row in rows if row.bucket == name] for name in buckets}
     by_tag: dict[str, list[CaseRow]] = {}
@@ -141,8 +144,15 @@ def _results(batch: Batch, profile: str, found: _Cases) -> RagResults:
         pairs=compare_wordings(rows, names),
         cases=rows,
         apart=_apart(rows, found.purpose),
-        documents=len(batch.documents) if batch.documents and "" not in batch.documents else None,
+        unjudged=found.unjudged(),
+        documents=_documents(batch),
     )
+
+
+def _documents(batch: Batch) -> int | None:
+    if not batch.documents or "" in batch.documents:
+        return None
+    return sum(digest != UNREAD for digest in batch.documents.values())
 
 
 def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> Group:
@@ -152,7 +162,8 @@ def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> Group:
 
 
 def _measure(name: str, rows: Iterable[CaseRow]) -> Measure:
-    values = [row.measures[name] for row in rows if name in row.measures]
+    # What stands apart as a whole is in none of its measures either.
+    values = [row.measures[name] for row in rows if name in row.measures and row.status in _MEASURED]
     if not values:
         return Measure(name, None, None, None, 0)
     if _is_rate(name):
@@ -176,7 +187,7 @@ def _apart(rows: Iterable[CaseRow], purpose: Purpose) -> dict[str, int]:
 
 def _is_rate(name: str) -> bool:
     """Whether a measure says of each run only yes or no."""
-    return name.startswith("hit@") or name == "must_include"
+    return name.startswith("hit@") or name in ("passed", "must_include")
 
 
 # -- cases ---------------------------------------------------------------------------------------------
@@ -189,12 +200,9 @@ class _Cases:
         self.purpose: Purpose = "answer" if config.get("purpose") == "answer" else "retrieve"
         self.k = int(config.get("k", 5))
         self.is_normalised = bool(config.get("normalise"))
-        k = self.k
-        self.names = (
-            ("must_include", "citations", "faithfulness", f"hit@{k}")
-            if self.purpose == "answer"
-            else (f"hit@{k}", f"recall@{k}", f"precision@{k}", f"ndcg@{k}", "mrr", "map")
-        )
+        self.names = names_at(self.k) if self.purpose == "retrieve" else _answer_names(config, self.k)
+        # What was asked for is shown also where nothing came of it.
+        self.asked = {self.names[0], *(["faithfulness"] if config.get("faithfulness") else [])}
         self._found: dict[tuple[int, str], _Repeats] = {}
 
     def add(self, run: Run, scored: Scored) -> None:
@@ -204,6 +212,11 @@ class _Cases:
             repeats = self._found[place] = _Repeats()
         if repeats.add(run, scored, self.names):
             repeats.row = self._row(run, scored)
+
+    def unjudged(self) -> dict[str, int]:
+        """How many cases have a measure that was asked for and could not be told in any of their repeats."""
+        counts = Counter(name for one in self._found.values() for name in one.unjudged - one.sums.keys())
+        return {name: counts[name] for name in self.names if counts[name]}
 
     def rows(self) -> list[CaseRow]:
         return [self._found[place].whole() for place in sorted(self._found)]
@@ -254,6 +267,13 @@ class _Cases:
         return [one for one in wanted if one not in answer]
 
 
+def _answer_names(config: Record, k: int) -> tuple[str, ...]:
+    """Where more is required than the words of `must_include`, what decides is a measure of its own."""
+    names = ("must_include", "citations", "faithfulness", f"hit@{k}")
+    return ("passed", *names) if config.get("require") else names
+
+
+_MEASURED: tuple[Status, ...] = ("passed", "failed")
 _WORST_FIRST: tuple[Status, ...] = ("failed", "passed", "unscored", "blocked", "skipped", "error")
 """Which repeat stands for a case: the first that went wrong, or else any that was measured, or else any at all."""
 
@@ -261,7 +281,7 @@ _WORST_FIRST: tuple[Status, ...] = ("failed", "passed", "unscored", "blocked", "
 class _Repeats:
     """The runs of one case so far."""
 
-    __slots__ = ("error", "first", "number", "row", "shown", "sums")
+    __slots__ = ("error", "first", "number", "row", "shown", "sums", "unjudged")
 
     def __init__(self) -> None:
         self.row: CaseRow | None = None
@@ -269,6 +289,7 @@ class _Repeats:
         self.number = 0
         self.error, self.first = "", 0
         self.sums: dict[str, tuple[float, int]] = {}
+        self.unjudged: set[str] = set()
 
     def add(self, run: Run, scored: Scored, names: Sequence[str]) -> bool:
         """Counts a run, and says whether it is the one to show."""
@@ -278,6 +299,8 @@ class _Repeats:
         for name, value in _values(scored, names):
             total, number = self.sums.get(name, (0.0, 0))
             self.sums[name] = (total + value, number + 1)
+        # Without a source there is nothing to cite; that a judge did not answer is another thing.
+        self.unjudged.update(one.name for one in scored.verdicts if one.kind == "judge" and one.status == "unscored")
         place = (_WORST_FIRST.index(scored.status), run.repeat)
         if self.row is not None and place >= self.shown:
             return False
@@ -292,6 +315,8 @@ class _Repeats:
 
 def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]:
     """The measures of one run: yes or no as 1 or 0, anything else by its score."""
+    if "passed" in names and scored.status in _MEASURED:
+        yield "passed", float(scored.status == "passed")
     for verdict in scored.verdicts:
         if verdict.name in names and verdict.status in ("passed", "failed"):
             is_plain = verdict.score is None or _is_rate(verdict.name)

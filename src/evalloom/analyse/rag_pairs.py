@@ -33,7 +33,7 @@ class Pair(Struct, frozen=True):
 
 
 class Concept(Struct, frozen=True):
-    """The pairs of one concept together; those without one stand under an empty id."""
+    """The pairs of one concept together; a pair without one stands alone, under its own id."""
 
     id: str
     pairs: int
@@ -174,7 +174,8 @@ def _concepts(pairs: Iterable[Pair]) -> list[Concept]:
     """The concepts for which only the official wording works first, then the widest gap."""
     grouped: dict[str, list[Pair]] = {}
     for pair in pairs:
-        grouped.setdefault(pair.concept_id, []).append(pair)
+        # A pair without a concept stands for itself: together such pairs would mean nothing.
+        grouped.setdefault(pair.concept_id or pair.id, []).append(pair)
     found = [_concept(name, own) for name, own in grouped.items()]
     return sorted(found, key=lambda one: (not one.is_official_only, one.gap, one.id))
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 
 import click
@@ -14,27 +17,31 @@ from evalloom import settings
 from evalloom.cli import rag_text as text
 from evalloom.cli.options import existing_folder, refuse_overwriting
 from evalloom.cli.progress import showing
-from evalloom.cli.run import exit_code, told, warn
-from evalloom.cli.run_options import engine_options, refuse_conflicts, settings_of
+from evalloom.cli.run import told, warn
+from evalloom.cli.run_options import rag_options, refuse_conflicts, settings_of
 from evalloom.cli.run_text import dry_run_lines, print_lines
 from evalloom.dialects.mapping import parse_mapping
 from evalloom.dialects.rag import BUCKETS
+from evalloom.errors import usage_error
+from evalloom.reports import RUN_REPORTERS
+from evalloom.reports.lint import printable
 from evalloom.reports.rag import RAG_REPORTERS
 from evalloom.settings.form import RAG_MODES
 from evalloom.workbench.dry_run import look_ahead
 from evalloom.workbench.evaluate import Live, evaluate
-from evalloom.workbench.outputs import reporters_for, write_outputs
+from evalloom.workbench.outputs import Outputs, reporters_for, write_outputs
 from evalloom.workbench.plan import Reading
 from evalloom.workbench.prepare import Asked
-from evalloom.workbench.rag import Answering, Job, open_job, results_of, write_reports
+from evalloom.workbench.rag import Answering, Job, gates_of, open_job, results_of, verdict, write_reports
 from evalloom.workbench.rag_checks import REQUIRABLE
 from evalloom.workbench.rag_explain import explain
-from evalloom.workbench.rag_retriever import Searching, open_corpus
+from evalloom.workbench.rag_retriever import Listener, Searching, open_corpus
 from evalloom.workbench.rag_suggest import draft, suggest
 from evalloom.workbench.resume import Resume
 from evalloom.workbench.watch import watched
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_SLOW_S = 5.0
 _ROOT = click.option("--root", metavar="DIR", help="The folder of the documents; this one by default.")
 _CHUNKS = (
     click.option("--chunk", type=int, metavar="N", help="Characters of a passage; 800 by default."),
@@ -61,6 +68,25 @@ _CASES = (
 )
 
 
+class _Progress:
+    """Says on stderr how far indexing has come, once it takes long; a line every few seconds, with the document."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, done: int, total: int, path: str) -> None:
+        if not done:
+            self._next = monotonic() + _SLOW_S
+        elif monotonic() >= self._next and done < total:
+            self._next = monotonic() + _SLOW_S
+            click.echo(
+                f"{done:,} of {total:,} {'documents read' if path else 'texts embedded'} … {printable(path)}", err=True
+            )
+
+
+LISTENER = Listener(warn, _Progress())
+
+
 def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for option in reversed(options):
@@ -85,7 +111,7 @@ def command() -> None:
 
 @command.command("retrieve")
 @_with(*_CASES, *_SEARCHING)
-@engine_options
+@rag_options
 def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
     """Ask a retriever every query, and measure how well it finds the expected sources.
 
@@ -97,8 +123,8 @@ def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
     without an expected source, are counted apart. -o writes a report: .html, .md or .json, or the runs: .csv, .jsonl,
     .xml.
 
-    Exit codes: 0 all found, 1 a case missed or the rate is below --fail-under, 2 wrong usage or invalid data, 3 could
-    not finish.
+    Exit codes: 0 all found, or the rate is not below --fail-under; 1 a miss, an error or a gate; 2 wrong usage or
+    invalid data; 3 could not finish, or nothing was measured.
     """
     return _go(cases, None, flags)
 
@@ -115,15 +141,15 @@ def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
 @click.option(
     "--require", multiple=True, type=click.Choice(REQUIRABLE), help="A case also fails for this; may be repeated."
 )
-@engine_options
+@rag_options
 def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
     """Retrieve, ask a model with the numbered passages, and check its answer.
 
     A case passes when every text of its must_include stands in the answer. Citations such as [2] are held against the
     sources and told; so is, with --faithfulness, what the judge says.
 
-    Exit codes: 0 all pass, 1 a case failed or the rate is below --fail-under, 2 wrong usage or invalid data, 3 could
-    not finish.
+    Exit codes: 0 all pass, or the rate is not below --fail-under; 1 a failure, an error or a gate; 2 wrong usage or
+    invalid data; 3 could not finish, or nothing was measured.
     """
     answers = Answering(flags["prompt"], flags["normalise"], flags["faithfulness"], flags["require"])
     return _go(cases, answers, flags)
@@ -143,7 +169,7 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
         reading=Reading(mapping=parse_mapping(flags["mapping"]), encoding=flags["encoding"]),
     )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    job = open_job(asked, _searching(flags), answers, warn)
+    job = open_job(asked, _searching(flags), answers, LISTENER)
     if flags["dry_run"]:
         found = told(lambda: look_ahead(job.plan, resume))
         if flags["as_json"]:
@@ -159,6 +185,8 @@ def _searching(flags: dict[str, Any]) -> Searching:
     known = settings.load(Path(flags["config"]) if flags.get("config") else None)
     given = {name: flags[name] for name in names if flags.get(name) is not None}
     found = Searching(**{**msgspec.to_builtins(known.rag), **given})
+    if flags.get("embeddings") and found.mode == "bm25":
+        raise usage_error("bad_option", "--embeddings: goes with --mode dense or hybrid")
     existing_folder(found.root)
     return found
 
@@ -166,23 +194,37 @@ def _searching(flags: dict[str, Any]) -> Searching:
 def _run(job: Job, resume: Resume, as_json: bool) -> int:
     plan = job.plan
     files = [Path(name) for name in plan.options.output]
-    reports = [path for path in files if path.suffix in {one.suffix for one in RAG_REPORTERS}]
-    outputs = reporters_for([str(path) for path in files if path not in reports])
+    reports, outputs = _formats(files)
     refuse_overwriting(files, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
-    if not as_json and (line := text.index_line(job.opened)):
+    made = job.fill()
+    if not as_json and (line := text.index_line(job.opened, made)):
         click.echo(line, err=True)
     live = Live()
-    with showing(live, is_quiet=as_json):
+    # A retriever of the user's may print, and what is printed here is the result.
+    with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr):
         results = told(lambda: evaluate(plan, live, resume, warn))
     write_outputs(results, outputs)
     _, batch, found = results_of(str(results.path))
-    code = exit_code(results, plan.options.fail_under)
-    write_reports(reports, batch, found, code)
+    ends = verdict(found, results.gates, plan.options.fail_under, results.stopped)
+    write_reports(reports, batch, found, ends.code)
     if as_json:
         click.echo(text.as_json(batch, found, results))
     else:
         print_lines(text.result_lines(found, results, job.opened, [*map(str, files)]))
-    return code
+    for reason in ends.reasons:
+        click.echo(f"evalloom: exit code {ends.code}: {reason}", err=True)
+    return ends.code
+
+
+def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
+    """The reports among the files to write, and the others with their reporters."""
+    known = [one.suffix for one in RAG_REPORTERS] + [one.suffix for one in RUN_REPORTERS]
+    for path in files:
+        if not path.name.lower().endswith(tuple(known)):
+            expected = ", ".join(dict.fromkeys(known))
+            raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {expected}")
+    reports = [path for path in files if path.suffix.lower() in {one.suffix for one in RAG_REPORTERS}]
+    return reports, reporters_for([str(path) for path in files if path not in reports])
 
 
 @command.command("report")
@@ -192,7 +234,9 @@ def _run(job: Job, resume: Resume, as_json: bool) -> int:
 def report_command(batch: str, output: tuple[str, ...], as_json: bool) -> int:
     """Show what a RAG batch came to, and write its report; nothing is run. Without BATCH, the newest one."""
     path, facts, found = results_of(batch)
-    write_reports([Path(name) for name in output], facts, found)
+    stopped = "" if facts.finished_at else "unfinished"
+    ends = verdict(found, gates_of(path, settings.load()), facts.options.get("fail_under"), stopped)
+    write_reports([Path(name) for name in output], facts, found, ends.code)
     if as_json:
         click.echo(text.as_json(facts, found))
     else:
@@ -205,7 +249,7 @@ def report_command(batch: str, output: tuple[str, ...], as_json: bool) -> int:
 def index_command(as_json: bool, **flags: Any) -> int:
     """Bring the stored index of a folder up to date, and say what is in it and what could not be read."""
     searching = _searching(flags)
-    _, refreshed = open_corpus(searching, lambda message: None)
+    _, refreshed = open_corpus(searching, Listener(lambda message: None, LISTENER.progress))
     assert refreshed is not None
     if as_json:
         click.echo(msgspec.json.encode(refreshed))
@@ -221,7 +265,7 @@ def index_command(as_json: bool, **flags: Any) -> int:
 @_JSON
 def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
     """Say why a case was found or missed: is its source indexed, at which place, which words of the query match."""
-    found = explain(case_id, batch, warn, Path(config) if config else None)
+    found = explain(case_id, batch, LISTENER, Path(config) if config else None)
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -242,7 +286,7 @@ def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, *
     \b
     evalloom rag suggest "How long is the notice period?" --root docs --json >> eval_cases.jsonl
     """
-    index, _ = open_corpus(_searching(flags), warn)
+    index, _ = open_corpus(_searching(flags), LISTENER)
     found = suggest(query, index, k, bucket, pair)
     if as_json and found.proposals:
         click.echo(json.dumps(found.case, ensure_ascii=False))
@@ -262,6 +306,6 @@ def init_command(output: str, most: int, **flags: Any) -> int:
     wording of each under the same pair_id. No file is overwritten.
     """
     searching = _searching(flags)
-    made = draft(searching, Path(output), most, warn)
+    made = draft(searching, Path(output), most, LISTENER)
     print_lines(text.drafted_lines(made, searching.root))
     return 0

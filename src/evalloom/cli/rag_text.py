@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from evalloom.analyse.rag import CaseRow, Group, RagResults
 from evalloom.cli.run_text import Line, short, table_lines
 from evalloom.model import Batch
 from evalloom.reports.lint import printable, tell
+from evalloom.reports.rag_report import official_only, wording_gap
 from evalloom.retrieval import Explained, Refreshed
 from evalloom.workbench.rag_explain import Expectation, Explanation
 from evalloom.workbench.rag_retriever import Opened
@@ -20,24 +23,24 @@ from evalloom.workbench.rag_suggest import Drafted, Suggestion
 from evalloom.workbench.results import Results
 
 _SHOWN = 10
+_ERRORS = 3
 _DEEP = 1000
 """So many passages are looked through for a source that was missed."""
 _APART = {
     "error": "ended in an error",
     "part_error": "had a repeat that ended in an error; the others count",
-    "no_expected": "without anything to hold it against",
+    "no_expected": "with nothing to be held against",
     "unscored": "not scored",
     "skipped": "skipped",
     "blocked": "blocked",
 }
 
 
-def index_line(opened: Opened) -> str:
+def index_line(opened: Opened, made: int) -> str:
     """What is searched, and what was done to the index."""
     if opened.index is None:
         return ""
-    made = f"; {tell(opened.embedded, 'vector')} made" if opened.embedded else ""
-    return _corpus(opened.refreshed, len(opened.documents)) + made
+    return _corpus(opened.refreshed, len(opened.documents)) + (f"; {tell(made, 'vector')} made" if made else "")
 
 
 def _corpus(refreshed: Refreshed | None, documents: int) -> str:
@@ -79,7 +82,7 @@ def result_lines(found: Sequence[RagResults], results: Results, opened: Opened, 
     missed = [row for one in found for row in one.cases if row.status == "failed"]
     if missed:
         show = "rag explain" if found[0].purpose == "retrieve" else f"batches show {results.path.name} --case"
-        yield f"Next: evalloom {show} {printable(missed[0].id)}", ""
+        yield f"Next: evalloom {show} {shlex.quote(printable(missed[0].id))}", ""
     yield "Next: evalloom baseline save NAME; after a change, evalloom compare latest --baseline NAME", ""
 
 
@@ -134,8 +137,12 @@ def _row(group: Group, deciding: str) -> list[str]:
 def _apart(one: RagResults) -> Iterator[Line]:
     for name, number in one.apart.items():
         if number:
-            first = next((row.error for row in one.cases if row.status == name == "error"), "")
-            yield f"apart: {tell(number, 'case')} {_APART[name]}{f': {short(first)}' if first else ''}", "yellow"
+            yield f"apart: {tell(number, 'case')} {_APART[name]}", "yellow"
+    errors = Counter(row.error for row in one.cases if row.status == "error")
+    for text, number in errors.most_common(_ERRORS):
+        yield f"    {number:,} × {short(text, 300)}", "yellow"
+    for measure, number in one.unjudged.items():
+        yield f"{measure}: {tell(number, 'case')} could not be judged: 'evalloom batches show' says why", "yellow"
 
 
 def _wordings(one: RagResults) -> Iterator[Line]:
@@ -145,26 +152,18 @@ def _wordings(one: RagResults) -> Iterator[Line]:
         if pairs.unpaired:
             yield f"oral against official: no pair; {tell(len(pairs.unpaired), 'case')} without a counterpart", "dim"
         return
-    gap = pairs.gaps[0]
-    word = "as often" if not gap.gap else f"{abs(gap.gap) * 100:.0f} points {'less' if gap.gap < 0 else 'more'} often"
-    is_found = "found" if one.purpose == "retrieve" else "answered"
-    sure = "" if gap.is_shown else "; no difference shown"
-    p_value = f", p = {gap.p_value:.3g}" if gap.p_value is not None else ""
-    yield (
-        f"oral wordings are {is_found} {word} than official ones: {gap.oral:.0%} against {gap.official:.0%} in "
-        f"{tell(gap.pairs, 'pair')} (95 % {gap.low * 100:+.0f} to {gap.high * 100:+.0f} points{p_value}{sure})".replace(
-            "as often than", "as often as"
-        ),
-        "bold",
-    )
-    only = [concept for concept in pairs.concepts if concept.is_official_only]
-    if only:
-        names = ", ".join(printable(concept.id or "(no concept_id)") for concept in only[:_SHOWN])
+    yield wording_gap(one), "bold"
+    if only := official_only(one):
+        names = ", ".join(map(printable, only[:_SHOWN]))
         more = f" and {len(only) - _SHOWN} more" if len(only) > _SHOWN else ""
         yield f"only the official wording works for: {names}{more}", ""
-    alone = [(len(pairs.unpaired), "case without a counterpart"), (len(pairs.not_comparable), "pair not comparable")]
-    if told := [f"{number} {what}" for number, what in alone if number]:
-        yield f"not among the pairs: {', '.join(told)}", "dim"
+    if pairs.unpaired:
+        yield f"not among the pairs: {tell(len(pairs.unpaired), 'case')} without a counterpart", "dim"
+    if pairs.not_comparable:
+        yield (
+            f"{tell(len(pairs.not_comparable), 'pair')} not comparable: {short(pairs.not_comparable[0].reason)}",
+            "dim",
+        )
 
 
 def _misses(one: RagResults, opened: Opened | None) -> Iterator[Line]:
@@ -215,6 +214,9 @@ def explanation_lines(one: Explanation) -> Iterator[Line]:
     yield f"{printable(one.case_id)}: {one.status}   {short(one.query)}", "bold"
     if one.has_changed:
         yield f"the documents have changed since {one.batch}; this is how they are now", "yellow"
+    if one.fault:
+        yield f"the retriever fails for this query: {short(one.fault, 400)}", "red"
+        return
     for expectation in one.expected:
         yield from _expectation_lines(expectation, one)
     if not one.expected:
@@ -278,6 +280,8 @@ def suggestion_lines(one: Suggestion) -> Iterator[Line]:
 def drafted_lines(one: Drafted, root: str) -> Iterator[Line]:
     """What `evalloom rag init` wrote."""
     yield f"wrote {one.file.as_posix()}: {tell(len(one.cases), 'case')}", ""
+    if one.more:
+        yield f"{tell(one.more, 'more heading')} could be asked about: --cases {len(one.cases) + one.more}", "dim"
     if one.without:
         yield f"no heading to ask about in: {printable(', '.join(one.without[:_SHOWN]))}", "dim"
     yield f"Next: evalloom rag retrieve {one.file.as_posix()} --root {printable(root)}", ""

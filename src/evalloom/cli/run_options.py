@@ -13,6 +13,8 @@ from evalloom.reports import RUN_REPORTERS
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SUFFIXES = " ".join(reporter.suffix for reporter in RUN_REPORTERS)
+_RUNS = " ".join(reporter.suffix for reporter in RUN_REPORTERS if reporter.suffix != ".json")
+_OUTPUT = click.option("-o", "--output", multiple=True, metavar="FILE", help=f"Also write the results: {_SUFFIXES}")
 _WHAT = (
     click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml."),
     click.option(
@@ -44,7 +46,7 @@ _HOW = (
     click.option("--fail-under", metavar="RATE", help="Exit code 1 below this pass rate, instead of on any failure."),
     click.option("--record", default="", metavar="FILE", help="Write every answer of the llms to this file."),
     click.option("--replay", default="", metavar="FILE", help="Take every answer from a file that --record wrote."),
-    click.option("-o", "--output", multiple=True, metavar="FILE", help=f"Also write the results: {_SUFFIXES}"),
+    _OUTPUT,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object."),
 )
 _WATCH = click.option("--watch", is_flag=True, help="Run again what a change of the files affects, until Ctrl-C.")
@@ -58,6 +60,14 @@ def run_options(command: Command) -> Command:
 def engine_options(command: Command) -> Command:
     """The flags that mean the same in every command that runs cases, under whichever name."""
     return _with(_HOW, command)
+
+
+def rag_options(command: Command) -> Command:
+    """The same, but for the files that are written."""
+    output = click.option(
+        "-o", "--output", multiple=True, metavar="FILE", help=f"Write a report, .html .md .json, or the runs, {_RUNS}"
+    )
+    return output(_with(tuple(one for one in _HOW if one is not _OUTPUT), command))
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:

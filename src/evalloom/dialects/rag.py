@@ -38,7 +38,7 @@ def pair(record: Record) -> tuple[str, str] | None:
     found = record.get("pair_id")
     bucket = "official" if record.get("bucket") is None else record["bucket"]
     if isinstance(found, str) and found.strip() and bucket in ("official", "oral"):
-        return found, bucket
+        return found.strip(), bucket
     return None
 
 
@@ -89,7 +89,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield error("bad_query", ("query",), f"query: expected a string of 2 or more characters, got {_got(query)}")
     if "expected_sources" in record:
         yield from _source_findings(record["expected_sources"], rules)
-    if "must_include" in record:
+    if "must_include" in record and "must_include" not in rules.unused:
         yield from _anchor_findings(record["must_include"], rules)
         if rules.check_must_include_in_sources:
             yield from _unfounded_anchors(record, rules.root)
@@ -102,7 +102,7 @@ def _missing_field(field: str, rules: Rules) -> Iterator[Remark]:
     elif field == "id":
         yield warning("missing_field", (), "id: missing; the case goes by its number")
     elif field not in rules.unused:
-        yield warning("nothing_to_measure", (), f"{field}: missing, so the case is run and counted apart")
+        yield warning("nothing_to_measure", (), f"{field}: there is none, so the case is run and counted apart")
 
 
 def _is_spared(field: str, rules: Rules) -> bool:

@@ -24,9 +24,11 @@ from evalloom.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_
 
 _PATH_FIELDS = ("path", "source", "file", "id", "uri", "url", "name", "title", "doc_id", "document_id")
 _TEXT_FIELDS = ("text", "content", "page_content", "passage", "chunk")
-_CITED = re.compile(r"[\[【]\s*(\d{1,3}(?:\s*[-–,，、;；]\s*\d{1,3})*)\s*[\]】]")
-_NUMBERS = re.compile(r"(\d+)(?:\s*[-–]\s*(\d+))?")
-_MOST_CITED = 1000
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_BETWEEN = r"\s*(?:[-–—~,、;&]|和|与|及|至|and|to)\s*"
+_CITED = re.compile(rf"(?<!!)[\[【]\s*(\d{{1,3}}(?:{_BETWEEN}\d{{1,3}})*)\s*(?:†[^\]】]*)?[\]】]")
+"""`[2]`, `[1, 3]`, `[2-4]`, `【1】`, `【1†source】`; not a picture."""
+_NUMBERS = re.compile(r"(\d+)(?:\s*(?:[-–—~]|至|to)\s*(\d+))?")
 
 
 def _source_hit(check: Check, seen: Seen) -> Grade:
@@ -124,10 +126,11 @@ def _citations(check: Check, seen: Seen) -> Grade:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """The numbers that a text cites: [2], [1, 3], [2-4], 【1】."""
-    for bracket in _CITED.finditer(text):
+    """The numbers that a text cites; code is not looked at, and full-width signs count as plain ones."""
+    for bracket in _CITED.finditer(unicodedata.normalize("NFKC", _CODE.sub(" ", text))):
         for first, last in _NUMBERS.findall(bracket[1]):
-            yield from range(int(first), min(int(last or first), int(first) + _MOST_CITED) + 1)
+            low, high = sorted((int(first), int(last or first)))
+            yield from range(low, high + 1)
 
 
 def _context_recall(check: Check, seen: Seen) -> Grade:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evalloom.files.marks import MARKDOWN
 from evalloom.model import Finding
 from evalloom.reports.lint import LintReport, location, printable, tell, verdict
 
@@ -23,7 +24,7 @@ def render(report: LintReport) -> str:
         table += [f"| {report.label(one.severity)} {_cells(one)} |" for one in findings]
         parts.append("\n".join(table))
     parts += [f"… and {tell(number, 'more finding')} of `{code}`." for code, number in report.unlisted().items()]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, MARKDOWN]) + "\n"
 
 
 def _cells(finding: Finding) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
+from evalloom.files.marks import GENERATOR
 from evalloom.reports.markup import Markup, element, joined
 
 _HERE = Path(__file__).parent
@@ -28,6 +29,7 @@ def page(title: str, *body: Markup, styles: Iterable[str], script: str = "") -> 
     head = element(
         "head",
         element("meta", charset="utf-8"),
+        element("meta", name_="generator", content=GENERATOR),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name_="color-scheme", content="light dark"),

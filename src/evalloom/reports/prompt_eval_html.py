@@ -42,7 +42,7 @@ def render(report: PromptEvalReport) -> str:
         "footer", element("p", "Made by evalloom. This file needs nothing else: keep it, send it, print it.")
     )
     whole = (skip, _head(report), element("main", _tiles(report), *body), foot)
-    return page(report.title, *whole, styles=("prompt_eval.css",), script="prompt_eval.js")
+    return page(report.title, *whole, styles=("page.css",), script="prompt_eval.js")
 
 
 # -- the head and the figures --------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evalloom.dialects.prompt_eval_scores import ScoredCase
+from evalloom.files.marks import MARKDOWN
 from evalloom.reports import prompt_eval_report as shown
 from evalloom.reports.lint import tell
 from evalloom.reports.markdown import table_of, text_of
@@ -31,7 +32,8 @@ def render(report: PromptEvalReport) -> str:
         _noise,
         _next,
     )
-    return "\n\n".join(part for section in sections for part in section(report)) + "\n"
+    parts = [part for section in sections for part in section(report)]
+    return "\n\n".join([*parts, MARKDOWN]) + "\n"
 
 
 def _head(report: PromptEvalReport) -> Iterator[str]:

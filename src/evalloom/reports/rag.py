@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class RagReporter(Protocol):
     """A module that writes what a RAG batch came to, one result for each profile.
 
-    `root` is what was searched, `exit_code` what the command ends with; None where it only reports.
+    `root` is what was searched, `exit_code` what the command ends with.
     """
 
     name: str

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 name = "html"
 suffix = ".html"
 
-_STYLES = ("prompt_eval.css", "rag.css")
+_STYLES = ("page.css", "rag.css")
 _LONGEST_ANSWER = 4_000
 """Characters of an answer that are shown."""
 _LISTS: tuple[tuple[str, dict[str, str], tuple[Status, ...]], ...] = (

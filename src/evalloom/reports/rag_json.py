@@ -53,11 +53,16 @@ def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), 
             "counts": counts,
             "total_items": len(items),
         },
+        "errors": [_entry(item) for item in items if item["severity_level"] >= LEVELS["FAIL"]],
+        "warnings": [_entry(item) for item in items if item["status_label"] == "WARN"],
         "counts": {
+            "lines": sum(len(one.cases) for one in results),
             "cases": sum(len(one.cases) for one in results),
+            "errors": counts["FAIL"] + counts["ERROR"],
+            "warnings": counts["WARN"],
             "measured": sum(one.overall.cases for one in results),
             "passed": sum(one.overall.passed for one in results),
-            **{key: sum(one.apart[key] for one in results) for key in first.apart},
+            "apart": {key: sum(one.apart[key] for one in results) for key in first.apart},
         },
         "batch": first.batch,
         "config": first.config,
@@ -73,6 +78,21 @@ def render(results: Sequence[RagResults], root: Path, *, base: Path = Path(), ex
     return msgspec.json.format(encode(whole), indent=2).decode() + "\n"
 
 
+def _entry(item: Record) -> Record:
+    """An item as the lists of errors and warnings have it."""
+    return {
+        "code": _CODES[item["status_label"]],
+        "message": item["message"],
+        "loc": item["loc"],
+        "line": int(item["loc"].rsplit(":", 2)[1]),
+        "field": None,
+        "case_id": item["key"],
+    }
+
+
+_CODES = {"FAIL": "missed", "ERROR": "run_error", "WARN": "nothing_to_measure"}
+
+
 def _figures(results: RagResults) -> Record:
     return {
         "profile": results.profile,
@@ -85,6 +105,7 @@ def _figures(results: RagResults) -> Record:
         "tags": _plain(results.tags),
         "pairs": _pairs(results.pairs),
         "apart": results.apart,
+        "unjudged": results.unjudged,
     }
 
 

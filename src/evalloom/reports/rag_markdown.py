@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evalloom.files.marks import MARKDOWN
 from evalloom.reports import rag_report as shown
 from evalloom.reports.markdown import table_of, text_of
 
@@ -26,7 +27,7 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
         if len(results) > 1:
             parts.append(f"# Profile {text_of(one.profile)}")
         parts += _profile(one, root)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, MARKDOWN]) + "\n"
 
 
 def _profile(results: RagResults, root: Path) -> Iterator[str]:

@@ -26,7 +26,7 @@ STATUS_LABELS: dict[Status, str] = {
 }
 MOST_ROWS = 500
 """So many cases or pairs of one kind are listed; the JSON report has them all."""
-_IN_PERCENT = ("hit@", "recall@", "precision@", "must_include", "citations", "faithfulness")
+_IN_PERCENT = ("hit@", "recall@", "precision@", "passed", "must_include", "citations", "faithfulness")
 _APART_WORDS = {
     "error": ("ended in an error", "ended in an error"),
     "no_expected": ("expects nothing", "expect nothing"),
@@ -114,7 +114,9 @@ def headline(results: RagResults) -> str:
         return "No case could be measured."
     share = f"{percent(decided.mean)} of {tell(decided.cases, 'case')}"
     if results.purpose == "answer":
-        said = f"The answer holds all that it must in {share}"
+        required = [str(one) for one in results.config.get("require") or ()]
+        beside = f", with good {' and '.join(required)}," if required else ""
+        said = f"The answer holds all that it must{beside} in {share}"
     else:
         said = f"An expected source is among the first {tell(results.k, 'passage')} in {share}"
     return f"{said} (95 % interval {bounds(decided)})."
@@ -130,7 +132,8 @@ def apart(results: RagResults) -> str:
     whole = f"In no rate: {', '.join(said)}." if said else ""
     part = results.apart.get("part_error", 0)
     some = f"{tell(part, 'case')} with an error in some repeats: measured on the others." if part else ""
-    return " ".join(filter(None, (whole, some)))
+    unjudged = [f"{name}: {tell(number, 'case')} could not be judged." for name, number in results.unjudged.items()]
+    return " ".join(filter(None, (whole, some, *unjudged)))
 
 
 def wording_gap(results: RagResults) -> str:
@@ -144,6 +147,7 @@ def wording_gap(results: RagResults) -> str:
         said = f"Oral wordings are {word} as often as official ones"
     else:
         said = f"Oral wordings are {word} {size} {'less' if gap.gap < 0 else 'more'} often than official ones"
+    said += f": {percent(gap.oral)} against {percent(gap.official)}"
     test = f"; exact McNemar {p_value(gap.p_value)}" if gap.p_value is not None else ""
     chance = "" if gap.is_shown else " This may be chance."
     return f"{said} (95 % interval {gap_bounds(gap)}{test}; {tell(gap.pairs, 'pair')}).{chance}"
@@ -157,7 +161,7 @@ def who_counts(results: RagResults) -> str:
 
 def official_only(results: RagResults) -> list[str]:
     """The concepts for which only the official wording works."""
-    return [one.id or "(no concept)" for one in results.pairs.concepts if one.is_official_only]
+    return [one.id for one in results.pairs.concepts if one.is_official_only]
 
 
 def facts(results: RagResults, root: Path) -> Iterator[tuple[str, str]]:

@@ -2,8 +2,9 @@
 
 from evalloom.retrieval.folder import Unread
 from evalloom.retrieval.fusion import fused
-from evalloom.retrieval.index import Explained, Index, IndexOptions, Refreshed, Term, open_index
+from evalloom.retrieval.index import Explained, Index, Refreshed, Term, open_index
 from evalloom.retrieval.minilm import LocalEmbedder
+from evalloom.retrieval.taking import IndexOptions, Progress, quiet
 from evalloom.retrieval.words import words
 
 __all__ = [
@@ -11,10 +12,12 @@ __all__ = [
     "Index",
     "IndexOptions",
     "LocalEmbedder",
+    "Progress",
     "Refreshed",
     "Term",
     "Unread",
     "fused",
     "open_index",
+    "quiet",
     "words",
 ]

@@ -10,10 +10,17 @@ from evalloom.retrieval.words import words
 _SENTENCE = re.compile(r"[^。！？!?\n]+[。！？!?]?")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,:/]*\d|(?<![\w.])\d")
 _HAN_RUN = re.compile(r"[\u4e00-\u9fff]+")
-_LATIN_RUN = re.compile(r"(?: ?[A-Za-z%]+){1,2}")
+_COUNTED_IN = (
+    "seconds? minutes? hours? days? weeks? months? years? nights? times? people persons? characters? digits? letters? "
+    "pages? copies points? percent km kg cm mm KB MB GB TB EUR USD CNY RMB euros? dollars? yuan"
+)
+_LATIN_UNIT = re.compile(
+    rf" ?(?:%|(?:working |business |calendar |consecutive )?(?:{'|'.join(_COUNTED_IN.split())}))(?![A-Za-z])"
+)
 _SET_OFF = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|“([^”]+)”|「([^」]+)」|\"([^\"]+)\"")
 _MEASURE_WORDS = "个名家份件项条台张"
-"""What says nothing without the noun behind it, as 天 and 元 do."""
+"""What says nothing without the noun behind it, unlike 天 and 元."""
+_HAN_UNITS = "天日月年元位次人岁点倍周季度页小时分钟秒公里米斤克吨升折期届级楼层号%"
 _SHORTEST, _LONGEST = 2, 40
 
 
@@ -45,11 +52,11 @@ def _quantities(sentence: str) -> Iterator[str]:
     for number in _NUMBER.finditer(sentence):
         rest = sentence[number.end() :]
         blank = rest[: len(rest) - len(rest.lstrip(" "))][:1]
-        if unit := _HAN_RUN.match(rest, len(blank)):
+        unit = _HAN_RUN.match(rest, len(blank))
+        if unit and unit[0][0] in _HAN_UNITS + _MEASURE_WORDS:
             yield number[0] + blank + _counted(unit[0])
-        elif unit := _LATIN_RUN.match(rest):
-            *first, last = re.split(r"(?= )", unit[0])
-            yield number[0] + "".join([*first, last] if words(last) else first)
+        elif unit := _LATIN_UNIT.match(rest):
+            yield number[0] + unit[0]
         elif len(number[0]) > 1:
             yield number[0]
 

@@ -78,7 +78,10 @@ def best(scores: Floats, k: int, above: float = 0.0) -> list[int]:
 
 
 def make(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) -> Matrix:
-    """The matrix of all chunks, which come as their id, path, words and counts, document by document."""
+    """The matrix of all chunks, which come as their id, path, words and counts, document by document.
+
+    Raises ValueError where these do not fit together.
+    """
     import numpy as np
 
     ids: list[int] = []
@@ -87,6 +90,8 @@ def make(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) -> 
     sizes: list[int] = []
     before = None
     for id, path, terms, counts in postings:
+        if not isinstance(terms, bytes) or not isinstance(counts, bytes) or len(terms) != len(counts) or len(terms) % 4:
+            raise ValueError("the words of a chunk are not whole")
         if path != before:
             firsts.append(len(ids))
             before = path
@@ -96,6 +101,8 @@ def make(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) -> 
         sizes.append(len(terms) // 4)
     terms_at = np.frombuffer(terms_of, "<i4")
     counts_at = np.frombuffer(counts_of, "<i4").astype(np.float32)
+    if len(terms_at) and (terms_at.min() < 0 or terms_at.max() >= term_count or counts_at.min() < 1):
+        raise ValueError("a chunk has words that are not known")
     rows = np.repeat(np.arange(len(ids), dtype=np.int32), sizes)
     scores = _scores(terms_at, counts_at, rows, len(ids), term_count)
     # Stable, so that the rows of a word stay in their order.
@@ -130,7 +137,9 @@ def save(matrix: Matrix, folder: Path) -> None:
     try:
         for name in Matrix._fields:
             np.save(made / f"{name}.npy", getattr(matrix, name), allow_pickle=False)
+        (made / "sums").write_text(_sums(made))
         shutil.rmtree(folder, ignore_errors=True)
+        folder.unlink(missing_ok=True)
         os.rename(made, folder)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
@@ -138,13 +147,26 @@ def save(matrix: Matrix, folder: Path) -> None:
 
 
 def load(folder: Path) -> Matrix | None:
-    """The matrix in a folder, mapped rather than read; None when it is not there or not whole."""
+    """The matrix in a folder, mapped rather than read; None when it is not there, not whole, or damaged."""
     import numpy as np
 
     try:
+        if (folder / "sums").read_text() != _sums(folder):
+            return None
         arrays = [np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in Matrix._fields]
     except (OSError, ValueError, EOFError):
         return None
-    found = Matrix(*arrays)
-    is_whole = len(found.bounds) > 0 and found.bounds[-1] == len(found.rows) == len(found.scores)
-    return found if is_whole else None
+    return Matrix(*arrays)
+
+
+def _sums(folder: Path) -> str:
+    """Of every file its length and the sum of its numbers: what any damage changes, and as fast as memory is read."""
+    import numpy as np
+
+    lines = []
+    for name in Matrix._fields:
+        content = np.memmap(folder / f"{name}.npy", np.uint8, "r")
+        whole = len(content) // 8 * 8
+        total = int(content[:whole].view("<u8").sum(dtype=np.uint64)) + int(content[whole:].sum())
+        lines.append(f"{name} {len(content)} {total}\n")
+    return "".join(lines)

@@ -48,6 +48,8 @@ _ENDS = (
     re.compile(r"[。！？；](?:[”’」』）】》]*)|[.!?][)\"'”’]*\s+|\n"),
     re.compile(r"[\s，、,;]+"),
 )
+LONGEST_TITLE = 200
+"""Every chunk below a heading repeats it."""
 _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
@@ -72,21 +74,26 @@ def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
     text = document.text
     headings = {heading.start: heading for heading in document.headings}
     path: dict[int, str] = {}
-    start = body = 0
+    start = body = before = 0
+    is_blank = True
     for place in sorted({0, *headings, *document.pages, len(text)}):
-        is_blank = not text[start:place].strip()
-        if place > start and (is_blank or text[body:place].strip() or place == len(text)):
+        # Only what is new is looked at: a section may begin with thousands of headings.
+        is_blank = is_blank and not text[before:place].strip()
+        has_body = bool(text[max(body, before) : place].strip())
+        if place > start and (is_blank or has_body or place == len(text)):
             yield start, place, " > ".join(path.values())
             start = body = place
+            is_blank = True
         if place in headings:
             body = _enter(headings[place], path)
+        before = place
 
 
 def _enter(heading: Heading, path: dict[int, str]) -> int:
     """Puts a heading into the path, which no deeper ones survive; where its section's text begins."""
     for level in [level for level in path if level >= heading.level]:
         del path[level]
-    path[heading.level] = heading.title
+    path[heading.level] = heading.title[:LONGEST_TITLE]
     return heading.end
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from msgspec import Struct, field
 
@@ -27,6 +28,12 @@ class Stamp(NamedTuple):
 
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+def stamp_of(stat: os.stat_result) -> Stamp:
+    return Stamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
 class Found(Struct):
@@ -50,7 +57,10 @@ def find(root: Path) -> Found:
     while folders or links:
         here = folders.pop() if folders else links.pop()
         real = os.path.realpath(os.path.join(base, here))
-        if real in seen or not _is_under(real, base):
+        if reason := _reason_against_place(real, base):
+            found.unread.append(Unread(shown(here) + "/", reason))
+            continue
+        if real in seen:
             continue
         seen.add(real)
         for entry in _entries(base, here, found):
@@ -70,7 +80,7 @@ def _entries(base: str, here: str, found: Found) -> Iterator[os.DirEntry[str]]:
 
 
 def _sort_in(entry: os.DirEntry[str], path: str, base: str, found: Found, folders: list[str], links: list[str]) -> None:
-    if entry.name.startswith(".") or entry.name in _PASSED_OVER:
+    if _is_passed_over(entry.name):
         return
     is_document = suffix_of(entry.name) in READERS
     try:
@@ -88,18 +98,59 @@ def _sort_in(entry: os.DirEntry[str], path: str, base: str, found: Found, folder
         if reason:
             found.unread.append(Unread(shown(path), reason))
         else:
-            found.stamps[path] = Stamp(stat.st_size, stat.st_mtime_ns)
+            found.stamps[path] = stamp_of(stat)
 
 
 def _reason_against(entry: os.DirEntry[str], path: str, base: str, size: int) -> str:
     """Why a document is not to be read; empty for one that is."""
     if shown(path) != path:
         return "has a name that is not UTF-8. Rename it"
-    if entry.is_symlink() and not _is_under(os.path.realpath(entry.path), base):
-        return "is a link that leads out of the folder. Copy the file, or name a folder that holds both"
+    if entry.is_symlink() and (reason := _reason_against_place(os.path.realpath(entry.path), base)):
+        return reason
     if size > LARGEST:
         return f"is larger than {LARGEST >> 20} MB. Split it"
     return ""
+
+
+def _reason_against_place(real: str, base: str) -> str:
+    """Why nothing is read from where a link leads; empty for a place where all is read."""
+    if real != base and not real.startswith(base.rstrip("/") + "/"):
+        return "is a link that leads out of the folder. Copy what it leads to, or name a folder that holds both"
+    if any(map(_is_passed_over, real[len(base) :].split("/"))):
+        return "is a link to what is hidden, and so passed over. Copy what it leads to"
+    return ""
+
+
+def _is_passed_over(name: str) -> bool:
+    return name.startswith(".") or name in _PASSED_OVER
+
+
+class Refused(Exception):
+    """A file that is not read because of what or where it is."""
+
+
+@contextmanager
+def opened(base: str, path: str) -> Iterator[BinaryIO]:
+    """A document, opened for reading. Raises OSError or Refused.
+
+    Between being found and being opened it may have become a pipe, which would keep us waiting, or a link that leads
+    out of the folder: what counts is what was opened.
+    """
+    handle = os.open(os.path.join(base, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as stream:
+        if not S_ISREG(os.fstat(handle).st_mode):
+            raise Refused("is no file")
+        if reason := _reason_against_place(_real_path(handle, os.path.join(base, path)), base):
+            raise Refused(reason)
+        yield stream
+
+
+def _real_path(handle: int, path: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        # Where there is no /proc, this is what the path leads to now.
+        return os.path.realpath(path)
 
 
 def shown(path: str) -> str:
@@ -109,7 +160,3 @@ def shown(path: str) -> str:
 
 def _joined(here: str, name: str) -> str:
     return f"{here}/{name}" if here else name
-
-
-def _is_under(path: str, base: str) -> bool:
-    return path == base or path.startswith(base.rstrip("/") + "/")

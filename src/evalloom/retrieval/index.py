@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import shlex
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,34 +21,29 @@ from evalloom.errors import EvalloomError, usage_error
 from evalloom.model import Embedder, quote
 from evalloom.ranking import Passage, is_hit
 from evalloom.retrieval import bm25
-from evalloom.retrieval.chunks import Chunk, chunks
-from evalloom.retrieval.folder import Found, Stamp, Unread, find, suffix_of
+from evalloom.retrieval.chunks import Chunk
+from evalloom.retrieval.folder import Unread, find
 from evalloom.retrieval.fusion import fused
-from evalloom.retrieval.readers import LARGEST, Unreadable, read
-from evalloom.retrieval.store import FORMAT, Store, format_of, is_damage, set_aside, unusable
+from evalloom.retrieval.store import (
+    FORMAT,
+    Damage,
+    Store,
+    format_of,
+    is_damage,
+    set_aside,
+    told,
+    unusable,
+)
+from evalloom.retrieval.taking import IndexOptions, Progress, bring_up_to_date, quiet
 from evalloom.retrieval.vectors import Vectors
-from evalloom.retrieval.words import words
+from evalloom.retrieval.words import asked_words
 
 if TYPE_CHECKING:
     from evalloom.retrieval.vectors import Floats
 
-Progress = Callable[[int, int], None]
-"""Told how much is done, of how much."""
-
-_STEP_S = 2.0
-"""How much work an interruption may cost."""
-_JUST_NOW_NS = 100_000_000
-"""A file that was changed this lately may change again without its time doing so: clocks of disks are coarse."""
-_UNTRUSTED = -1
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BATCH = 64
 _AT_ONCE = 4
-
-
-class IndexOptions(Struct, frozen=True):
-    """How documents are cut: the most characters of a chunk, and how many of them the next one repeats."""
-
-    chunk: int = 800
-    overlap: int = 100
 
 
 class Refreshed(Struct, frozen=True):
@@ -81,10 +76,6 @@ class Explained(Struct, frozen=True):
     terms: list[Term]
 
 
-def _quiet(done: int, total: int) -> None:
-    pass
-
-
 def open_index(root: Path, folder: Path, options: IndexOptions = IndexOptions(), frozen: bool = False) -> Index:
     """The index of the documents under a folder, stored inside of `folder`.
 
@@ -115,6 +106,7 @@ class Index:
         self._path = self._folder / "index.sqlite"
         self._store: Store | None = None
         self._inode = 0
+        self._is_readonly = False
         self._matrix: bm25.Matrix | None = None
         self._vectors: Vectors | None = None
         self._stacked: dict[str, Floats] = {}
@@ -133,7 +125,7 @@ class Index:
 
     # -- bringing up to date --------------------------------------------------------------------------
 
-    def refresh(self, progress: Progress = _quiet) -> Refreshed:
+    def refresh(self, progress: Progress = quiet) -> Refreshed:
         """Brings the index up to date with the files; quick when nothing changed. Waits while another process does."""
         with self._locked(fcntl.LOCK_EX), self._faults_told():
             try:
@@ -148,14 +140,16 @@ class Index:
     def _refresh(self, progress: Progress) -> Refreshed:
         store = self._opened()
         store.let_go()
+        # What was read so far is of what was held, and fits no more if this fails half-way.
+        self._matrix = None
+        self._stacked.clear()
         before = store.digests()
         found = find(self.root)
         try:
-            _bring_up_to_date(store, self.root, found, self.options, progress)
+            bring_up_to_date(store, self.root, found, self.options, progress)
         except BaseException:
             store.let_go()
             raise
-        self._stacked.clear()
         self._matrix = self._matrix_of(store)
         self._remove_others(store)
         after = store.digests()
@@ -166,12 +160,12 @@ class Index:
     def _opened(self) -> Store:
         """The store, made anew when there is none, or one of another format."""
         inode = self._path.stat().st_ino if self._path.exists() else 0
-        if self._store is not None and inode == self._inode:
+        if self._store is not None and (inode, self._is_readonly) == (self._inode, self._store.is_readonly):
             return self._store
         self._close_store()
-        if format_of(self._path) not in (0, FORMAT):
+        if not self._is_readonly and format_of(self._path) not in (0, FORMAT):
             set_aside(self._path).unlink()
-        self._store = Store(self._path)
+        self._store = Store(self._path, self._is_readonly)
         self._inode = self._path.stat().st_ino
         return self._store
 
@@ -180,7 +174,7 @@ class Index:
         if not self._path.exists():
             raise self._missing("is not indexed yet")
         with self._locked(fcntl.LOCK_SH), self._faults_told():
-            if format_of(self._path) != FORMAT:
+            if format_of(self._path, self._is_readonly) != FORMAT:
                 raise self._missing("was indexed by another version of evalloom")
             store = self._opened()
             if not store.is_complete:
@@ -192,7 +186,10 @@ class Index:
         return EvalloomError("index_missing", f"{self.root}: {state} ({sizes}). {self._how_to_index()}")
 
     def _how_to_index(self) -> str:
-        return f"Type: evalloom rag index --root {shlex.quote(str(self.root))}"
+        usual = IndexOptions()
+        chunk = f" --chunk {self.options.chunk}" if self.options.chunk != usual.chunk else ""
+        overlap = f" --overlap {self.options.overlap}" if self.options.overlap != usual.overlap else ""
+        return f"Type: evalloom rag index --root {shlex.quote(str(self.root))}{chunk}{overlap}"
 
     def _matrix_of(self, store: Store) -> bm25.Matrix:
         """The matrix of what is stored now, which from here on is what every read sees."""
@@ -200,9 +197,14 @@ class Index:
         folder = self._folder / self._matrix_name(store)
         found = bm25.load(folder)
         if found is None:
-            made = bm25.make(store.postings(), store.term_count())
-            bm25.save(made, folder)
-            found = bm25.load(folder) or made
+            try:
+                found = bm25.make(store.postings(), store.term_count())
+            except ValueError as fault:
+                raise Damage(str(fault)) from None
+            # Without room or right to write, the one in memory does as well.
+            with suppress(OSError):
+                bm25.save(found, folder)
+                found = bm25.load(folder) or found
         return found
 
     def _matrix_name(self, store: Store) -> str:
@@ -217,11 +219,17 @@ class Index:
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
         """Keeps other processes out; the lock ends with the process, however that ends."""
+        self._is_readonly = False
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as fault:
-            raise unusable(self._folder, fault) from None
+            if kind == fcntl.LOCK_EX or fault.errno not in _UNWRITABLE:
+                raise unusable(self._folder, fault) from None
+            # Where we cannot write, nobody is expected to: who reads needs no lock.
+            self._is_readonly = True
+            yield
+            return
         try:
             fcntl.flock(handle, kind)
             yield
@@ -237,8 +245,10 @@ class Index:
             if not is_damage(fault):
                 raise unusable(self._path, fault) from None
             self._close_store()
-            aside = set_aside(self._path)
-            message = f"{self._path}: the index is damaged ({str(fault).lower()}) and was moved to {aside.name}"
+            message = f"{self._path}: the index is damaged ({told(fault)})"
+            if self._is_readonly:
+                raise EvalloomError("index_damaged", f"{message}. Copy it here again") from None
+            message += f" and was moved to {set_aside(self._path).name}"
             raise EvalloomError("index_damaged", f"{message}. {self._how_to_index()}") from None
         except OSError as fault:
             raise unusable(self._folder, fault) from None
@@ -255,6 +265,11 @@ class Index:
         """The path of every document that is indexed, from the root, and a digest of its content."""
         with self._faults_told():
             return self._ready()[0].digests()
+
+    def chunk_count(self) -> int:
+        """How many chunks are indexed."""
+        with self._faults_told():
+            return len(self._ready()[1].ids)
 
     def unread(self) -> list[Unread]:
         """What could not be read, and why."""
@@ -274,7 +289,7 @@ class Index:
     def _terms(self, query: str) -> list[tuple[str, int | None]]:
         """The words of a query, each once, with their numbers; None for those in no document."""
         store, _ = self._ready()
-        return [(word, store.term(word)) for word in dict.fromkeys(words(query))]
+        return [(word, store.term(word)) for word in dict.fromkeys(asked_words(query))]
 
     def _passage(self, row: int, score: float) -> Passage:
         store, matrix = self._ready()
@@ -331,7 +346,7 @@ class Index:
     # -- by vectors -----------------------------------------------------------------------------------
 
     async def embed(
-        self, embedder: Embedder, model: str, progress: Progress = _quiet, queries: Sequence[str] = ()
+        self, embedder: Embedder, model: str, progress: Progress = quiet, queries: Sequence[str] = ()
     ) -> int:
         """Makes the vectors that chunks and queries lack for this model; how many. What was made is kept at once."""
         lacking = self._kept().missing(model, [*self.texts(), *queries])
@@ -343,7 +358,7 @@ class Index:
             for batch in batches:
                 self._kept().put(model, batch, await embedder(batch))
                 done += len(batch)
-                progress(done, len(lacking))
+                progress(done, len(lacking), "")
 
         workers = [asyncio.create_task(work()) for _ in range(_AT_ONCE)]
         try:
@@ -368,16 +383,19 @@ class Index:
     async def search_dense(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
         """The best chunks by the cosine of their vectors and the query's."""
         found = await self._by_vectors(query, k, embedder, model)
-        return [self._passage(row, score) for row, score in found]
+        with self._faults_told():
+            return [self._passage(row, score) for row, score in found]
 
     async def search_hybrid(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
         """The best chunks by their places in both rankings; the score is the fused one."""
         many = max(100, 10 * k)
-        by_words = [row for row, _ in self._by_words(query, many)]
+        with self._faults_told():
+            by_words = [row for row, _ in self._by_words(query, many)]
         by_vectors = [row for row, _ in await self._by_vectors(query, many, embedder, model)]
         # Of equal scores the order is that of rows, as everywhere.
         found = sorted(fused([by_words, by_vectors]), key=lambda one: (-one[1], one[0]))
-        return [self._passage(row, score) for row, score in found[: max(k, 0)]]
+        with self._faults_told():
+            return [self._passage(row, score) for row, score in found[: max(k, 0)]]
 
     async def _by_vectors(self, query: str, k: int, embedder: Embedder, model: str) -> list[tuple[int, float]]:
         vectors = self._vectors_of(model)
@@ -416,58 +434,3 @@ def _rank(best: Floats, place: int) -> int:
     """The rank of a document by its best score; of equal ones comes first what stands first."""
     mine = best[place]
     return int((best > mine).sum() + (best[:place] == mine).sum()) + 1
-
-
-# -- documents into the store -------------------------------------------------------------------------
-
-
-def _bring_up_to_date(store: Store, root: Path, found: Found, options: IndexOptions, progress: Progress) -> None:
-    known = store.known()
-    refused = {one.path: one.reason for one in found.unread if one.path not in found.stamps}
-    gone = known.keys() - found.stamps.keys() - refused.keys()
-    unread = [path for path, reason in refused.items() if path not in known or known[path][2] != reason]
-    changed = sorted(path for path, stamp in found.stamps.items() if path not in known or known[path][0] != stamp)
-    if not gone and not unread and not changed and store.is_complete:
-        return
-    store.begin()
-    for path in gone:
-        store.remove(path)
-    for path in unread:
-        store.put_unread(path, Stamp(_UNTRUSTED, _UNTRUSTED), "", refused[path])
-    since = monotonic()
-    for done, path in enumerate(changed):
-        progress(done, len(changed))
-        _take(store, root, path, known.get(path), options)
-        if monotonic() - since > _STEP_S:
-            store.commit()
-            store.begin()
-            since = monotonic()
-    progress(len(changed), len(changed))
-    store.commit(is_complete=True)
-
-
-def _take(store: Store, root: Path, path: str, known: tuple[Stamp, str, str] | None, options: IndexOptions) -> None:
-    """Reads a file, and stores it when its content is not the one that is known."""
-    now = time_ns()
-    try:
-        with (root / path).open("rb") as stream:
-            stat = os.fstat(stream.fileno())
-            content = stream.read(LARGEST + 1)
-    except OSError as fault:
-        reason = f"cannot be opened: {(fault.strerror or str(fault)).lower()}"
-        store.put_unread(path, Stamp(_UNTRUSTED, _UNTRUSTED), "", reason)
-        return
-    stamp = Stamp(stat.st_size, stat.st_mtime_ns if stat.st_mtime_ns < now - _JUST_NOW_NS else _UNTRUSTED)
-    digest = blake2b(content, digest_size=16).hexdigest()
-    if known is not None and known[1:] == (digest, ""):
-        store.stamp(path, stamp)
-        return
-    try:
-        document = read(path, suffix_of(path), content)
-    except Unreadable as fault:
-        stamp = Stamp(stat.st_size, _UNTRUSTED) if fault.may_change else stamp
-        store.put_unread(path, stamp, digest, str(fault))
-        return
-    cut = chunks(document, options.chunk, options.overlap)
-    counted = ((chunk, words(f"{chunk.heading}\n{chunk.text}")) for chunk in cut if chunk.text.strip())
-    store.put(path, stamp, digest, [(chunk, found) for chunk, found in counted if found])

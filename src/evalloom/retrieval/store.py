@@ -19,13 +19,15 @@ from evalloom.errors import EvalloomError
 from evalloom.retrieval.chunks import Chunk
 from evalloom.retrieval.folder import Stamp, Unread
 
-FORMAT = 1
+FORMAT = 3
 """Changes with everything that makes chunks or words come out differently; a store of another one is made anew."""
 
+OWN_REPORT = "is a report of evalloom"
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE documents (
-    path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digest TEXT NOT NULL, error TEXT NOT NULL
+    path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER,
+    digest TEXT NOT NULL, error TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL, number INTEGER NOT NULL, start INTEGER, stop INTEGER, line INTEGER,
@@ -34,22 +36,34 @@ CREATE TABLE chunks (
 CREATE INDEX chunks_by_path ON chunks (path, number);
 CREATE TABLE terms (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 """
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-"""The last one is what a file without our tables gives."""
+_DAMAGE = (
+    *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_TOOBIG),
+    # What a file without our tables gives, and one in which numbers are given twice.
+    *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
+)
+_UNDECODED = "Could not decode to UTF-8"
+
+
+class Damage(sqlite3.DatabaseError):
+    """What is stored does not fit together."""
 
 
 class Store:
     """One SQLite file. Who writes to it holds the lock of its folder."""
 
-    def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+    def __init__(self, path: Path, is_readonly: bool = False) -> None:
+        self.is_readonly = is_readonly
+        self._db = _connected(path, is_readonly)
         self._ids: dict[str, int] = {}
+        self._next_id = 0
+        self._version = 0
         try:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            if not self._db.execute("PRAGMA user_version").fetchone()[0]:
-                self._create()
-            self.birth: str = self._meta("birth")
+            if not is_readonly:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                if not self._db.execute("PRAGMA user_version").fetchone()[0]:
+                    self._create()
+            self.birth = str(self._meta("birth"))
         except BaseException:
             self._db.close()
             raise
@@ -63,7 +77,10 @@ class Store:
         self._db.close()
 
     def _meta(self, name: str) -> Any:
-        return self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0]
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise Damage(f"it has no {name}")
+        return row[0]
 
     @property
     def is_complete(self) -> bool:
@@ -72,7 +89,10 @@ class Store:
     @property
     def generation(self) -> int:
         """Grows with every change of the chunks."""
-        return int(self._meta("generation"))
+        found = self._meta("generation")
+        if not isinstance(found, int):
+            raise Damage("its generation is no number")
+        return found
 
     def hold(self) -> None:
         """From here on reads see the store as it is now, whatever others write."""
@@ -81,6 +101,8 @@ class Store:
             self._meta("generation")
 
     def let_go(self) -> None:
+        """Ends what `hold` or `begin` began; what was not committed is gone, and with it the numbers of its words."""
+        self._ids.clear()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -88,20 +110,26 @@ class Store:
 
     def known(self) -> dict[str, tuple[Stamp, str, str]]:
         """Of every document: its stamp, its digest, and why it is unread (empty when it is not)."""
-        rows = self._db.execute("SELECT path, size, mtime_ns, digest, error FROM documents ORDER BY path")
-        return {path: (Stamp(size, mtime_ns), digest, error) for path, size, mtime_ns, digest, error in rows}
+        rows = self._db.execute("SELECT path, size, mtime_ns, ctime_ns, inode, digest, error FROM documents")
+        return {path: (Stamp(*stamp), digest, error) for path, *stamp, digest, error in rows}
 
     def digests(self) -> dict[str, str]:
         return dict(self._db.execute("SELECT path, digest FROM documents WHERE error = '' ORDER BY path"))
 
     def unread(self) -> list[Unread]:
-        rows = self._db.execute("SELECT path, error FROM documents WHERE error != '' ORDER BY path")
-        return [Unread(path, error) for path, error in rows]
+        """What could not be read; a report of our own is passed over like a file of another kind."""
+        sought = "SELECT path, error FROM documents WHERE error NOT IN ('', ?) ORDER BY path"
+        return [Unread(path, error) for path, error in self._db.execute(sought, (OWN_REPORT,))]
 
     # -- changes --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            # Another process may have given numbers to words.
+            self._ids.clear()
+            self._version = version
 
     def commit(self, is_complete: bool = False) -> None:
         """Ends a step of the work; a reader that comes now knows whether there are more."""
@@ -110,30 +138,36 @@ class Store:
 
     def remove(self, path: str) -> None:
         self._db.execute("DELETE FROM documents WHERE path = ?", (path,))
-        self._change(path)
+        self._replace_chunks(path, [])
 
-    def _change(self, path: str) -> None:
-        self._db.execute("DELETE FROM chunks WHERE path = ?", (path,))
-        self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
+    def _replace_chunks(self, path: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        deleted = self._db.execute("DELETE FROM chunks WHERE path = ?", (path,)).rowcount
+        columns = "path, number, start, stop, line, page, heading, text, terms, counts"
+        self._db.executemany(f"INSERT INTO chunks ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        if deleted or rows:
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
     def stamp(self, path: str, stamp: Stamp) -> None:
-        self._db.execute("UPDATE documents SET size = ?, mtime_ns = ? WHERE path = ?", (*stamp, path))
+        columns = "size = ?, mtime_ns = ?, ctime_ns = ?, inode = ?"
+        self._db.execute(f"UPDATE documents SET {columns} WHERE path = ?", (*stamp, path))
 
     def put_unread(self, path: str, stamp: Stamp, digest: str, reason: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (path, *stamp, digest, reason))
-        self._change(path)
+        self._put_document(path, stamp, digest, reason)
+        self._replace_chunks(path, [])
+
+    def _put_document(self, path: str, stamp: Stamp, digest: str, reason: str) -> None:
+        row = (path, *stamp, digest, reason)
+        self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def put(self, path: str, stamp: Stamp, digest: str, chunks: Sequence[tuple[Chunk, list[str]]]) -> None:
         """Stores a document with its chunks and the words of each."""
-        self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, '')", (path, *stamp, digest))
-        self._change(path)
+        self._put_document(path, stamp, digest, "")
         rows = []
         for number, (chunk, words) in enumerate(chunks):
             terms, counts = self._counted(words)
             place = (chunk.start, chunk.end, chunk.line, chunk.page, chunk.heading)
             rows.append((path, number, *place, chunk.text, terms, counts))
-        columns = "path, number, start, stop, line, page, heading, text, terms, counts"
-        self._db.executemany(f"INSERT INTO chunks ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._replace_chunks(path, rows)
 
     def _counted(self, words: list[str]) -> tuple[bytes, bytes]:
         """The numbers of the words, and how often each is there."""
@@ -143,7 +177,8 @@ class Store:
         ids = self._ids or self._load_ids()
         new = [word for word in counted if word not in ids]
         if new:
-            rows = [(number, word) for number, word in enumerate(new, len(ids))]
+            rows = list(enumerate(new, self._next_id))
+            self._next_id += len(rows)
             self._db.executemany("INSERT INTO terms VALUES (?, ?)", rows)
             ids.update((word, number) for number, word in rows)
         terms = np.fromiter((ids[word] for word in counted), "<i4", len(counted))
@@ -151,6 +186,7 @@ class Store:
 
     def _load_ids(self) -> dict[str, int]:
         self._ids = dict(self._db.execute("SELECT text, id FROM terms"))
+        self._next_id = self.term_count()
         return self._ids
 
     # -- reading --------------------------------------------------------------------------------------
@@ -169,7 +205,10 @@ class Store:
     def chunk(self, id: int) -> tuple[str, Chunk]:
         """The path and the chunk of this id."""
         columns = "path, text, start, stop, line, page, heading"
-        path, *rest = self._db.execute(f"SELECT {columns} FROM chunks WHERE id = ?", (id,)).fetchone()
+        row = self._db.execute(f"SELECT {columns} FROM chunks WHERE id = ?", (id,)).fetchone()
+        if row is None or tuple(map(type, row)) != (str, str, int, int, int, int, str):
+            raise Damage("a chunk is missing or not whole")
+        path, *rest = row
         return path, Chunk(*rest)
 
     def first_chunk(self, path: str) -> int | None:
@@ -188,12 +227,19 @@ class Store:
 
 def is_damage(fault: sqlite3.Error) -> bool:
     """Whether a fault means that the file is broken, rather than that the disk is full or the file locked."""
+    if isinstance(fault, Damage) or str(fault).startswith(_UNDECODED):
+        return True
     return getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE
+
+
+def told(fault: Exception) -> str:
+    """A fault in words, without the piece of a document that SQLite may quote."""
+    return str(fault).partition(" with text")[0].lower()
 
 
 def unusable(path: Path, fault: Exception) -> EvalloomError:
     """A store that can be neither read nor made anew."""
-    message = f"{path}: the index cannot be used: {str(fault).lower()}. Check the disk and the folder's permissions"
+    message = f"{path}: the index cannot be used: {told(fault)}. Check the disk and the folder's permissions"
     return EvalloomError("index_unusable", message)
 
 
@@ -207,9 +253,20 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def format_of(path: Path) -> int:
+def format_of(path: Path, is_readonly: bool = False) -> int:
     """The format of a store; 0 when there is none yet."""
     if not path.exists():
         return 0
-    with closing(sqlite3.connect(path, timeout=60)) as db:
+    with closing(_connected(path, is_readonly)) as db:
         return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _connected(path: Path, is_readonly: bool) -> sqlite3.Connection:
+    """A connection; where nothing can be written, one that makes no file beside the store either."""
+    uri = str(path)
+    if is_readonly:
+        log = path.with_name(path.name + "-wal")
+        # Without looking at the log, so only where there is nothing in it.
+        is_immutable = not log.exists() or not log.stat().st_size
+        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_immutable else ''}"
+    return sqlite3.connect(uri, timeout=60, isolation_level=None, check_same_thread=False, uri=is_readonly)

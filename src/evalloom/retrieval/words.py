@@ -9,11 +9,16 @@ from functools import lru_cache
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3041-\u3096\u309d-\u30ff\u3130-\u318f\uac00-\ud7af"
 """Thai, Lao, Burmese, Hangul, Khmer and kana: written without spaces, or with endings that stick to the word."""
-_INDIC = "\u0900-\u0963\u0966-\u0dff"
-"""Their vowel signs are marks, which `\\w` does not count as part of a word."""
-_LETTER = rf"(?:[^\W_{_HAN}{_UNSPACED}]|[{_INDIC}])"
-_RUN = re.compile(rf"([{_HAN}]+)|([{_UNSPACED}]+)|({_LETTER}+(?:[-._'’:@+]{_LETTER}+)*)")
-_JOINT = re.compile(r"[-._'’:@+]")
+_MARKED = "\u0711\u0730-\u074a\u07a6-\u07b0\u0900-\u0963\u0966-\u0dff\u0f3e-\u0f84\u0f86-\u0fbc"
+"""Scripts of India, Tibet and others: their vowel signs are marks, which `\\w` does not count to a word."""
+_LETTER = rf"(?:[^\W_{_HAN}{_UNSPACED}]|[{_MARKED}])"
+_WORD = rf"{_LETTER}(?:{_LETTER}|[\u0300-\u036f])*"
+_RUN = re.compile(rf"([{_HAN}]+)|([{_UNSPACED}]+)|({_WORD}(?:[-._'’:@+&]{_WORD})*)")
+_JOINT = re.compile(r"[-._'’:@+&]")
+_UNWRITTEN = re.compile(
+    "[\u00ad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed]"
+)
+"""What the same word is written with or without: places to break or join it, vowels of Arabic and Hebrew."""
 
 _FUNCTION_WORDS = """
 a an and are as at be by can do does for from had has have how i if in is it its me my of on or our should so that the
@@ -21,32 +26,47 @@ their there they this to was we what when where which who will with would you yo
 的 了 是 在 和 与 及 或 吗 呢 吧 啊 呀 么 我 你 您 他 她 它 我们 你们 他们 这 那 就 都 也 还 要 能 会 可以 什么 怎么
 怎样 如何 多少 哪些 哪个 请问 一个
 """
+_OWNERS = ("'s", "’s", "'S", "’S")
 _STOP = frozenset(_FUNCTION_WORDS.split())
 """They stand in almost any text, so they tell nothing, and are most of the work of a query."""
 
 
 def words(text: str) -> list[str]:
     """The words in it that search counts, each as often as it occurs. Chinese ones come last."""
+    return _found(text, _STOP)
+
+
+def asked_words(query: str) -> list[str]:
+    """The words of a query: as in a text, but when it is nothing but function words, these."""
+    return words(query) or _found(query, frozenset())
+
+
+def _found(text: str, left_out: frozenset[str]) -> list[str]:
     found: list[str] = []
     han: list[str] = []
-    for run, unspaced, name in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
+    for run, unspaced, name in _RUN.findall(_UNWRITTEN.sub("", unicodedata.normalize("NFKC", text))):
         if name:
-            found += _words_of_name(name)
+            found += _words_of_name(name, left_out)
         elif run:
             han.append(run)
         else:
             found += _pairs(unspaced)
     if han:
-        found += _chinese(han)
-    return [word for word in found if word not in _STOP]
+        found += [word for word in _chinese(han) if word not in left_out]
+    return found
 
 
 @lru_cache(maxsize=1 << 16)
-def _words_of_name(name: str) -> tuple[str, ...]:
-    """A plain word; or a name such as `PRO-2026`, in parts and whole."""
-    name = name.removesuffix("'s").removesuffix("’s")
-    parts = tuple(map(_singular, _JOINT.split(name)))
-    return (*parts, name) if len(parts) > 1 else parts
+def _words_of_name(name: str, left_out: frozenset[str]) -> tuple[str, ...]:
+    """A plain word; or a name such as `PRO-2026`, in parts and whole. IT in capitals is no function word."""
+    if name.endswith(_OWNERS):
+        name = name[:-2]
+    # The dot of a Turkish capital stays behind as a mark.
+    whole = name.casefold().replace("i\u0307", "i")
+    parts = _JOINT.split(whole)
+    is_name = [len(part) > 1 and part.isupper() for part in _JOINT.split(name)]
+    found = [_singular(part) for part, is_kept in zip(parts, is_name, strict=True) if is_kept or part not in left_out]
+    return (*found, whole) if len(parts) > 1 else tuple(found)
 
 
 def _singular(word: str) -> str:

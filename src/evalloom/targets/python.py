@@ -27,11 +27,16 @@ from evalloom.targets.target import (
 from evalloom.targets.value import as_output
 
 
-def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of `{python: "module:function"}` or `{python: "path/file.py:function"}`."""
+def build(
+    spec: Record, folder: Path, options: TargetOptions, adapted: Callable[[Any], Any] | None = None
+) -> BuiltTarget:
+    """The target of `{python: "module:function"}` or `{python: "path/file.py:function"}`.
+
+    `adapted` makes of what is found the function that is called; then that need be no function itself.
+    """
     reference = text_in(spec, "python").strip()
     try:
-        function, sources = find_function(reference, folder)
+        function, sources = find_function(reference, folder, adapted)
     except NoFunction as fault:
         raise usage_error("target_missing", f"python:{reference}: {fault}") from None
     name = text_in(spec, "name") or f"python:{reference}"

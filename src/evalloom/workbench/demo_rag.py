@@ -13,7 +13,7 @@ from evalloom.settings import FILE_NAME
 from evalloom.workbench.evaluate import evaluate
 from evalloom.workbench.prepare import Asked
 from evalloom.workbench.rag import open_job, results_of
-from evalloom.workbench.rag_retriever import Searching
+from evalloom.workbench.rag_retriever import Listener, Searching
 
 FOLDER = "rag"
 _FOUND = {"official": (20, 22), "oral": (15, 22), "ambiguous": (10, 12)}
@@ -36,7 +36,7 @@ def retrieve(examples: Path, home: Path) -> Retrieved:
     """Asks the built-in retriever the queries of the example; index and record go under `home`."""
     folder = examples / FOLDER
     asked = Asked(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
-    job = open_job(asked, Searching(root=folder.as_posix()), None, lambda message: None, home)
+    job = open_job(asked, Searching(root=folder.as_posix()), None, Listener(lambda message: None), home)
     results = evaluate(job.plan, warn=lambda message: None)
     _, _, (found,) = results_of(results.path.as_posix())
     buckets = {one.name: (one.passed, one.cases) for one in found.buckets}

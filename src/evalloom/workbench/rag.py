@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from evalloom import settings
+from evalloom.analyse import gates
+from evalloom.analyse.gates import GateResult
 from evalloom.analyse.rag import RagResults, analyse_all
+from evalloom.analyse.tally import Tally
 from evalloom.dialects.dialect import Rules
-from evalloom.errors import usage_error
+from evalloom.errors import did_you_mean, usage_error
 from evalloom.files.write import write_text
 from evalloom.model import Batch, quote
 from evalloom.ranking import is_hit
 from evalloom.record import find, manifest
 from evalloom.reports import by_suffix
+from evalloom.reports.lint import tell
 from evalloom.reports.rag import RAG_REPORTERS
 from evalloom.settings import Settings
 from evalloom.targets import BuiltTarget, TargetOptions
-from evalloom.targets.rag import answering, default_prompts, prompt_of, retrieving
+from evalloom.targets.rag import answering, default_digest, prompt_of, retrieving
 from evalloom.targets.target import TIMEOUT_S, digest_of, within
 from evalloom.workbench.plan import About, Plan, Reading
 from evalloom.workbench.prepare import Asked, prepare
 from evalloom.workbench.rag_checks import FAITHFULNESS, KIND
-from evalloom.workbench.rag_retriever import Opened, Searching, Warn, open_retriever
+from evalloom.workbench.rag_retriever import Listener, Opened, Searching, open_retriever
 from evalloom.workbench.results import stored_runs
 
 NEEDED = frozenset({"query"})
@@ -46,16 +51,23 @@ class Job(Struct, frozen=True):
     plan: Plan
     opened: Opened
 
+    def fill(self) -> int:
+        """Makes the vectors that documents and queries lack; how many were made."""
+        return self.opened.fill(str(one.case.inputs.get("query") or "") for one in self.plan.cases())
 
-def open_job(asked: Asked, searching: Searching, answers: Answering | None, warn: Warn, home: Path = Path()) -> Job:
+
+def open_job(
+    asked: Asked, searching: Searching, answers: Answering | None, listener: Listener, home: Path = Path()
+) -> Job:
     """Brings the index up to date and makes the plan; without `answers` it is only retrieved."""
     known = settings.load(Path(asked.config) if asked.config else None)
     if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
         raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
     if answers and answers.faithfulness and not (asked.judge or known.judge):
         raise usage_error("bad_option", f"--{FAITHFULNESS}: needs a judge: --judge LLM, or 'judge:' in evalloom.yaml")
-    opened = open_retriever(searching, known, warn, home)
-    target, config = _target(opened, searching, answers, known, asked)
+    known = msgspec.structs.replace(known, run=msgspec.structs.replace(known.run, **asked.options))
+    opened = open_retriever(searching, known, listener, home)
+    target, config = _target(opened, searching, answers, known, asked.judge or known.judge)
     documents = opened.named_documents()
     reading = asked.reading
     unused = "expected_sources" if answers else "must_include"
@@ -69,17 +81,17 @@ def open_job(asked: Asked, searching: Searching, answers: Answering | None, warn
         )
     )
     for told in _not_there(plan, opened):
-        warn(told)
+        listener.warn(told)
     return Job(msgspec.structs.replace(plan, home=home), opened)
 
 
 def _target(
-    opened: Opened, searching: Searching, answers: Answering | None, known: Settings, asked: Asked
+    opened: Opened, searching: Searching, answers: Answering | None, known: Settings, judge: str
 ) -> tuple[BuiltTarget, dict[str, object]]:
     """What is run, and the configuration that must be the same for two batches to be compared."""
     config: dict[str, object] = {"kind": KIND, "purpose": "answer" if answers else "retrieve", "k": searching.k}
     config |= opened.config
-    limit = asked.options.get("timeout_s") or known.run.timeout_s
+    limit = known.run.timeout_s
     watch = opened.watch
     if answers is None:
         call = within(retrieving(opened.retrieve, searching.k), limit or TIMEOUT_S)
@@ -87,11 +99,11 @@ def _target(
         options = TargetOptions(limit, settings.environment(known.folder), tuple(settings.secrets(known)))
         own = prompt_of(answers.prompt, options) if answers.prompt else None
         watch += own.watch if own else ()
-        config["prompt"] = (
-            f"{answers.prompt} {own.digest[:8]}" if own else f"built-in {digest_of(default_prompts())[:8]}"
-        )
-        config |= {"normalise": answers.normalise, "require": sorted(answers.require)}
+        config["prompt"] = (own.digest if own else default_digest())[:8]
+        config |= {"normalise": answers.normalise, "require": sorted(set(answers.require))}
         config[FAITHFULNESS] = answers.faithfulness
+        if answers.faithfulness:
+            config["judge"] = f"{judge} {settings.llm_of(known, judge).model}".strip()
         call = answering(opened.retrieve, searching.k, own, options)
         call = within(call, limit) if limit else call
     mode = f" {opened.config['mode']}" if "mode" in opened.config else ""
@@ -116,15 +128,26 @@ def _not_there(plan: Plan, opened: Opened) -> list[str]:
     documents = _Documents(list(opened.documents))
     expected: dict[str, str] = {}
     for one in plan.cases():
-        for name in one.case.raw.get("expected_sources") or ():
+        found = one.case.raw.get("expected_sources")
+        for name in found if isinstance(found, list) else ():
             if isinstance(name, str):
                 expected.setdefault(name, one.case.id)
     lacking = [name for name in expected if not documents.has(name)]
     if not lacking:
         return []
     first = f"expected_sources: {quote(lacking[0])} of {quote(expected[lacking[0]])} is no document of the index"
+    first += _hint(lacking[0], list(opened.documents))
     more = f" (and {len(lacking) - 1:,} more of these)" if len(lacking) > 1 else ""
     return [f"{first}; a case that expects it can only miss{more} [expected_not_indexed]"]
+
+
+def _hint(expected: str, documents: list[str]) -> str:
+    """What may have been meant by a source that is not there."""
+    if shorter := next((path for path in documents if is_hit(path, expected)), ""):
+        return f", which has {quote(shorter)}: paths are relative to --root, so name a folder further up"
+    if any(is_hit(f"{expected}/", path) for path in documents):
+        return ". It is a folder: write / at its end"
+    return did_you_mean(expected, documents)
 
 
 class _Documents:
@@ -143,6 +166,42 @@ class _Documents:
         return any(is_hit(expected, path) for path in among)
 
 
+class Verdict(NamedTuple):
+    """The exit code of a RAG batch, and why it is not 0 where misses alone do not say it."""
+
+    code: int
+    reasons: list[str]
+
+
+def verdict(found: list[RagResults], gates: list[GateResult], fail_under: float | None, stopped: str) -> Verdict:
+    """0 all found, 1 a miss, an error, a gate or too low a rate, 3 unfinished or nothing measured.
+
+    An error is in no rate (RAG-7), so it cannot be made up for by one: it always shows.
+    """
+    if stopped:
+        return Verdict(3, [])
+    if not any(one.overall.cases for one in found):
+        return Verdict(3, ["nothing was measured: no case has a result that can be held against what it expects"])
+    words = {"error": "ended in an error", "part_error": "had a repeat that ended in an error"}
+    counted = [(one.apart[name], told) for one in found for name, told in words.items()]
+    reasons = [f"{tell(number, 'case')} {told}" for number, told in counted if number]
+    reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]
+    for one in found:
+        rate = one.overall.measure(one.deciding).mean
+        if fail_under is not None and (rate is None or rate < fail_under):
+            reasons.append(f"{one.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
+    has_missed = fail_under is None and any(one.overall.passed < one.overall.cases for one in found)
+    return Verdict(int(bool(reasons) or has_missed), reasons)
+
+
+def gates_of(path: Path, known: Settings) -> list[GateResult]:
+    """The gates of the settings, held against a batch from its record."""
+    tally = Tally()
+    for run, scored in stored_runs(path) if known.gates else ():
+        tally.add(run, scored)
+    return [gates.parse(text).check(tally) for text in known.gates]
+
+
 def results_of(batch: str) -> tuple[Path, Batch, list[RagResults]]:
     """What a RAG batch came to, from its record; nothing is run."""
     path = find(batch)
@@ -153,7 +212,7 @@ def results_of(batch: str) -> tuple[Path, Batch, list[RagResults]]:
     return path, facts, analyse_all(facts, stored_runs(path))
 
 
-def write_reports(files: list[Path], batch: Batch, found: list[RagResults], exit_code: int | None = None) -> None:
+def write_reports(files: list[Path], batch: Batch, found: list[RagResults], exit_code: int) -> None:
     """Writes reports, each whole or not at all; the format is taken from the extension."""
     root = Path(batch.options["searching"]["root"])
     for path, reporter in [(path, by_suffix(path, RAG_REPORTERS)) for path in files]:

@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Struct
 
 from evalloom import settings
-from evalloom.errors import did_you_mean, usage_error
+from evalloom.errors import CallError, did_you_mean, usage_error
 from evalloom.model import Case, Context, Profile, Request, Response, Run, Status, quote
 from evalloom.ranking import is_hit
 from evalloom.record import find, manifest
 from evalloom.retrieval import Explained, Index
 from evalloom.workbench.loop import run_loop
 from evalloom.workbench.rag_checks import KIND
-from evalloom.workbench.rag_retriever import Opened, Searching, Warn, open_retriever
+from evalloom.workbench.rag_retriever import Listener, Opened, Searching, open_retriever
 from evalloom.workbench.results import stored_runs
 from evalloom.workbench.resume import case_of
 
@@ -60,9 +60,11 @@ class Explanation(Struct, frozen=True):
     found: list[Found]
     has_changed: bool
     """Whether the documents are others than those of the batch."""
+    fault: str = ""
+    """What the retriever met when it was asked again."""
 
 
-def explain(case_id: str, batch: str, warn: Warn, config: Path | None = None) -> Explanation:
+def explain(case_id: str, batch: str, listener: Listener, config: Path | None = None) -> Explanation:
     """Looks at a case of a batch again, with the retriever that it was run with."""
     path = find(batch)
     facts = manifest(path)
@@ -71,9 +73,10 @@ def explain(case_id: str, batch: str, warn: Warn, config: Path | None = None) ->
     run, status, reason = _run(case_id, path)
     case = case_of(run)
     searching = msgspec.convert(facts.options["searching"], Searching)
-    opened = open_retriever(searching, settings.load(config), warn)
+    opened = open_retriever(searching, settings.load(config), listener)
     query = str(case.inputs.get("query") or "")
-    sources = run_loop(_sources(opened, query, case))
+    opened.fill([query])
+    sources, fault = run_loop(_sources(opened, query, case, searching.k))
     first = {
         source: [place for place, one in enumerate(sources[: searching.k], 1) if one == source]
         for source in sources[: searching.k]
@@ -94,6 +97,7 @@ def explain(case_id: str, batch: str, warn: Warn, config: Path | None = None) ->
             for source, places in first.items()
         ],
         opened.index is not None and opened.named_documents() != facts.documents,
+        fault,
     )
 
 
@@ -108,11 +112,20 @@ def _run(case_id: str, path: Path) -> tuple[Run, Status, str]:
     raise usage_error("no_such_case", f"{path.name} has no case {quote(case_id)}{hint}")
 
 
-async def _sources(opened: Opened, query: str, case: Case) -> list[str]:
-    """The source of every passage that the retriever gives, in order."""
+async def _sources(opened: Opened, query: str, case: Case, k: int) -> tuple[list[str], str]:
+    """The source of every passage that the retriever gives, in order, or what it met instead.
+
+    One that refuses to give so many is asked for as many as the batch did.
+    """
     context = Context(case, Profile("default"), _nobody, _nobody, [])
+    fault = ""
     try:
-        return [one.source for one in await opened.retrieve(query, _DEEP, context)]
+        for many in (_DEEP, k):
+            try:
+                return [one.source for one in await opened.retrieve(query, many, context)], ""
+            except CallError as error:
+                fault = str(error)
+        return [], fault
     finally:
         await opened.closing()
 

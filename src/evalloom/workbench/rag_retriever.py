@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
 
 from evalloom import settings
-from evalloom.errors import usage_error
+from evalloom.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.llms import LlmOptions, Llms
-from evalloom.model import Context, Embedder, Record, quote
+from evalloom.model import UNREAD, Context, Embedder, Record, quote
 from evalloom.ranking import Passage
 from evalloom.reports.lint import printable, tell
-from evalloom.retrieval import Index, IndexOptions, LocalEmbedder, Refreshed, open_index
+from evalloom.retrieval import Index, IndexOptions, LocalEmbedder, Progress, Refreshed, open_index, quiet
 from evalloom.settings import RagSettings, Settings
 from evalloom.settings.form import LOCAL_EMBEDDINGS
-from evalloom.targets import TargetOptions, build
-from evalloom.targets.rag import Retrieve, of_target
+from evalloom.targets import TargetOptions
+from evalloom.targets.rag import Retrieve, build_retriever, of_target
 from evalloom.targets.target import digest_of
 from evalloom.workbench.loop import run_loop
 
@@ -30,7 +30,13 @@ _SHORTEST_CHUNK, _LONGEST_CHUNK = 50, 100_000
 _MOST_NAMED = 2_000
 """So many documents are kept by name in a batch; of more, one digest."""
 _SHOWN = 3
-Warn = Callable[[str], None]
+
+
+class Listener(Struct, frozen=True):
+    """Who is told what is worth a look, and how far indexing has come."""
+
+    warn: Callable[[str], None]
+    progress: Progress = quiet
 
 
 class Searching(RagSettings, frozen=True):
@@ -54,27 +60,28 @@ class Opened(Struct, frozen=True):
     index: Index | None = None
     refreshed: Refreshed | None = None
     """What the index was brought up to date with; absent where it was taken as it is."""
-    embedded: int = 0
-    """How many vectors were made for it."""
+    fill: Callable[[Iterable[str]], int] = lambda queries: 0
+    """Makes the vectors that the index and some queries lack, which may cost money; how many were made."""
     closing: Callable[[], Awaitable[None]] = _nothing
     watch: tuple[Path, ...] = ()
     secrets: tuple[str, ...] = ()
 
     def named_documents(self) -> dict[str, str]:
         """The documents as a batch keeps them."""
-        if len(self.documents) <= _MOST_NAMED:
-            return dict(self.documents)
+        unread = {one.path: UNREAD for one in self.index.unread()} if self.index else {}
+        if len(self.documents) + len(unread) <= _MOST_NAMED:
+            return {**self.documents, **unread}
         digest = blake2b(digest_size=16)
         for path, content in sorted(self.documents.items()):
             digest.update(f"{path}\0{content}\n".encode("utf-8", "surrogateescape"))
         return {"": digest.hexdigest()}
 
 
-def open_retriever(asked: Searching, known: Settings, warn: Warn, home: Path = Path()) -> Opened:
+def open_retriever(asked: Searching, known: Settings, listener: Listener, home: Path = Path()) -> Opened:
     """The retriever that was asked for, its index brought up to date. Everything that can be wrong is said here."""
     _check(asked)
     if asked.retriever == BUILTIN:
-        return _builtin(asked, known, warn, home)
+        return _builtin(asked, known, listener, home)
     if asked.mode != "bm25" or asked.is_frozen:
         raise usage_error(
             "bad_option", f"--mode and --frozen-index: go with the built-in retriever, not {quote(asked.retriever)}"
@@ -83,7 +90,7 @@ def open_retriever(asked: Searching, known: Settings, warn: Warn, home: Path = P
     if isinstance(asked.retriever, str) and not asked.retriever.startswith(("python:", "http:", "https:")):
         expected = f"expected {BUILTIN}, python:module:function or http:URL"
         raise usage_error("bad_option", f"--retriever: {expected}, got {asked.retriever!r}")
-    target = build(asked.retriever, known.folder, options)
+    target = build_retriever(asked.retriever, known.folder, options)
     return Opened(
         of_target(target),
         {"retriever": target.name},
@@ -104,15 +111,15 @@ def _check(asked: Searching) -> None:
         raise usage_error("bad_option", f"--overlap: expected 0 to half of --chunk, got {asked.overlap}")
 
 
-def open_corpus(asked: Searching, warn: Warn, home: Path = Path()) -> tuple[Index, Refreshed | None]:
+def open_corpus(asked: Searching, listener: Listener, home: Path = Path()) -> tuple[Index, Refreshed | None]:
     """The index of a folder, brought up to date unless it is to be taken as it is."""
     index = open_index(Path(asked.root), home / FOLDER, IndexOptions(asked.chunk, asked.overlap), asked.is_frozen)
-    refreshed = None if asked.is_frozen else index.refresh()
+    refreshed = None if asked.is_frozen else index.refresh(listener.progress)
     if index.set_aside is not None:
-        warn(f"the stored index was damaged and is made anew; the old one is {index.set_aside.as_posix()}")
+        listener.warn(f"the stored index was damaged and is made anew; the old one is {index.set_aside.as_posix()}")
     for told in unread_lines(index):
-        warn(told)
-    if not index.documents():
+        listener.warn(told)
+    if not index.chunk_count():
         others = (
             f"; {tell(refreshed.passed_over, 'file')} of other kinds" if refreshed and refreshed.passed_over else ""
         )
@@ -133,11 +140,11 @@ def unread_lines(index: Index) -> list[str]:
     )
 
 
-def _builtin(asked: Searching, known: Settings, warn: Warn, home: Path) -> Opened:
-    embedding = None if asked.mode == "bm25" else _Embedding(asked.embeddings or known.embeddings, known, warn, home)
-    index, refreshed = open_corpus(asked, warn, home)
+def _builtin(asked: Searching, known: Settings, listener: Listener, home: Path) -> Opened:
+    named = asked.embeddings or known.embeddings
+    embedding = None if asked.mode == "bm25" else _Embedding(named, known, listener, home)
+    index, refreshed = open_corpus(asked, listener, home)
     documents = index.documents()
-    embedded = run_loop(embedding.fill(index)) if embedding else 0
     config: Record = {"retriever": BUILTIN, "mode": asked.mode, "chunk": asked.chunk, "overlap": asked.overlap}
     if embedding:
         config["embeddings"] = embedding.model
@@ -152,20 +159,23 @@ def _builtin(asked: Searching, known: Settings, warn: Warn, home: Path) -> Opene
         if embedding:
             await embedding.close()
 
+    def fill(queries: Iterable[str]) -> int:
+        return run_loop(embedding.fill(index, list(queries))) if embedding else 0
+
     digest = digest_of(config, sorted(documents.items()))
-    return Opened(retrieve, config, digest, documents, index, refreshed, embedded, close)
+    return Opened(retrieve, config, digest, documents, index, refreshed, fill, close)
 
 
 class _Embedding:
     """Who turns texts into vectors: this machine, or an llm of the settings. One event loop after the other."""
 
-    def __init__(self, name: str, known: Settings, warn: Warn, home: Path) -> None:
+    def __init__(self, name: str, known: Settings, listener: Listener, home: Path) -> None:
         if not name:
             message = "--mode dense and hybrid need embeddings: --embeddings local, or an llm of evalloom.yaml"
             raise usage_error("no_embeddings", message)
         self._name = name
         self._known = known
-        self._warn = warn
+        self._listener = listener
         self._home = home
         self._llms: Llms | None = None
         self._made: Embedder | None = None
@@ -178,20 +188,30 @@ class _Embedding:
             message = f"--embeddings {name}: expected an llm with the protocol openai, got {llm.protocol}"
             raise usage_error("no_embeddings", message)
         settings.key_of(llm)
-        self.model = llm.model or name
+        # Two servers may call different models by one name.
+        self.model = f"{llm.model or name} at {llm.base_url}" if llm.base_url else llm.model or name
 
     def embedder(self) -> Embedder:
         if self._made is None:
-            self._llms = Llms(self._known, LlmOptions(home=self._home), self._warn)
+            run = self._known.run
+            options = LlmOptions(run.concurrency, max_cost=run.max_cost, max_tokens=run.max_tokens, home=self._home)
+            self._llms = Llms(self._known, options, self._listener.warn)
             self._made = self._llms.embedder(self._name)
         return self._made
 
-    async def fill(self, index: Index) -> int:
-        """Makes the vectors that the index lacks."""
+    async def fill(self, index: Index, queries: list[str]) -> int:
+        """Makes the vectors that the index and the queries lack."""
         try:
-            return await index.embed(self.embedder(), self.model)
+            return await index.embed(self.embedder(), self.model, self._listener.progress, queries)
+        except CallError as fault:
+            raise EvalloomError(fault.code, self._said(fault.args[0])) from None
+        except BudgetSpent as fault:
+            raise EvalloomError("stopped", self._said(str(fault))) from None
         finally:
             await self.close()
+
+    def _said(self, fault: str) -> str:
+        return f"--embeddings {self._name}: {fault}. What was made before is kept"
 
     async def close(self) -> None:
         if self._llms is not None:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import zip_longest
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,12 +18,11 @@ from evalloom.model import Record
 from evalloom.ranking import Passage
 from evalloom.retrieval import Index
 from evalloom.retrieval.anchors import anchors
-from evalloom.workbench.rag_retriever import Searching, Warn, open_corpus
+from evalloom.workbench.rag_retriever import Listener, Searching, open_corpus
 
 _CLOSE = 0.6
 """A source counts beside the first when its score is at least this share of the first one's."""
 _MOST_SOURCES = 2
-_MOST_PER_DOCUMENT = 2
 
 
 class Proposal(Struct, frozen=True):
@@ -82,46 +82,46 @@ def _id(query: str, bucket: str) -> str:
 
 
 class Drafted(Struct, frozen=True):
-    """Starter cases that were written, and the documents that none was made of."""
+    """Starter cases that were written, the documents that none could be made of, and how many more there could be."""
 
     file: Path
     cases: list[Record]
     without: list[str]
+    more: int
 
 
-def draft(searching: Searching, file: Path, most: int, warn: Warn) -> Drafted:
-    """Writes starter cases, one or two for each document: its headings as official queries."""
+def draft(searching: Searching, file: Path, most: int, listener: Listener) -> Drafted:
+    """Writes starter cases: the headings of documents as official queries, first one of each document."""
     if os.path.lexists(file):
         message = f"{file.as_posix()}: already there and not overwritten. Name another file with -o"
         raise usage_error("file_exists", message)
-    index, _ = open_corpus(searching, warn)
-    cases: list[Record] = []
-    without = []
-    for source in index.documents():
-        made = list(_cases_of(source, index)) if len(cases) < most else []
-        cases += made[: most - len(cases)]
-        if not made and len(cases) < most:
-            without.append(source)
-    if not cases:
+    index, _ = open_corpus(searching, listener)
+    made = {source: list(_cases_of(source, index)) for source in index.documents()}
+    in_turn = [case for turn in zip_longest(*made.values()) for case in turn if case is not None]
+    if not in_turn:
         raise usage_error("empty_corpus", f"--root {searching.root}: no document has a heading and a text to ask about")
+    cases = in_turn[:most]
     write_text(file, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
-    return Drafted(file, cases, without)
+    without = [source for source, own in made.items() if not own]
+    return Drafted(file, cases, without, len(in_turn) - len(cases))
 
 
 def _cases_of(source: str, index: Index) -> Iterator[Record]:
-    made = 0
+    seen: set[str] = set()
     for passage in index.passages(source):
-        heading = passage.heading.rpartition(" > ")[2].strip()
-        found = anchors(heading, passage.text, 1)
-        if len(heading) < 2 or not found or made == _MOST_PER_DOCUMENT:
+        # With what it stands under: a heading such as "Conditions" alone asks nothing.
+        query = " ".join(passage.heading.split(" > ")[-2:]).strip()
+        found = anchors(query, passage.text, 1)
+        if len(query) < 2 or not found or query in seen:
             continue
-        made += 1
-        name = f"{Path(source).with_suffix('').as_posix().replace('/', '-')}-{made}"
+        seen.add(query)
+        name = f"{Path(source).with_suffix('').as_posix().replace('/', '-')}-{len(seen)}"
         yield {
             "id": f"{name}-official",
-            "query": heading,
+            "query": query,
             "expected_sources": [source],
             "must_include": found,
             "bucket": "official",
             "pair_id": name,
+            "concept_id": name,
         }
