@@ -19,9 +19,9 @@ from markdown_it import MarkdownIt
 from msgspec import structs
 
 from evalloom.analyse.rag import RagResults, analyse, analyse_all
+from evalloom.files.marks import MARKDOWN
 from evalloom.model import Batch, Origin, Output, Run, Scored, Status, Verdict
 from evalloom.ranking import measures, rank
-from evalloom.files.marks import MARKDOWN
 from evalloom.reports import rag_html, rag_json, rag_markdown
 from evalloom.reports.markup import visible
 
@@ -144,7 +144,9 @@ def test_measures_are_of_the_measured_cases_only() -> None:
 def test_every_report_has_the_gap_and_the_concepts_first() -> None:
     pairs = rag_json.document(results(), ROOT)["pairs"]
     assert [(one["id"], one["is_official_only"]) for one in pairs["concepts"]] == [("年假", True), ("leave", False)]
-    sentence = "Oral wordings are found 50.0 points less often than official ones: 50.0 % against 100.0 % (95 % interval"
+    sentence = (
+        "Oral wordings are found 50.0 points less often than official ones: 50.0 % against 100.0 % (95 % interval"
+    )
     for text in (rag_markdown.render(results(), ROOT), rag_html.render(results(), ROOT)):
         assert sentence in text and "exact McNemar p = 1.000; 2 pairs). This may be chance." in text
         assert text.index("Only the official wording works") < text.index("没休完")
