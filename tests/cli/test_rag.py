@@ -490,5 +490,5 @@ def test_sources_and_anchors_for_a_query(call: Call) -> None:
 def test_a_root_that_lies_too_deep_is_told(call: Call) -> None:
     put_cases([{**CASES[0], "expected_sources": ["docs/zh/leave.md"]}])
     done = retrieve(call)
-    assert "which has 'zh/leave.md': paths are relative to --root, so name a folder further up" in done.err
+    assert "There is 'zh/leave.md': paths are relative to --root, so name a folder further up" in done.err
     assert call("rag", "retrieve", "cases.jsonl", "--root", ".").code == 0

@@ -136,15 +136,15 @@ def _not_there(plan: Plan, opened: Opened) -> list[str]:
     if not lacking:
         return []
     first = f"expected_sources: {quote(lacking[0])} of {quote(expected[lacking[0]])} is no document of the index"
-    first += _hint(lacking[0], list(opened.documents))
     more = f" (and {len(lacking) - 1:,} more of these)" if len(lacking) > 1 else ""
-    return [f"{first}; a case that expects it can only miss{more} [expected_not_indexed]"]
+    hint = _hint(lacking[0], list(opened.documents))
+    return [f"{first}, so a case that expects it can only miss{more}{hint} [expected_not_indexed]"]
 
 
 def _hint(expected: str, documents: list[str]) -> str:
     """What may have been meant by a source that is not there."""
     if shorter := next((path for path in documents if is_hit(path, expected)), ""):
-        return f", which has {quote(shorter)}: paths are relative to --root, so name a folder further up"
+        return f". There is {quote(shorter)}: paths are relative to --root, so name a folder further up"
     if any(is_hit(f"{expected}/", path) for path in documents):
         return ". It is a folder: write / at its end"
     return did_you_mean(expected, documents)
