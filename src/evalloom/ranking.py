@@ -42,15 +42,14 @@ def is_hit(expected: str, source: str) -> bool:
 
 
 # `a.md#L3`, `a.md#4.2-refunds`; not `C#.md` or `notes 1.2 #3.md`, whose `#` belongs to the name.
-_SECTION = re.compile(r"^(.*?\.\w+)#(?!.*\.[A-Za-z]\w{0,4}$).*$")
+_SECTION = re.compile(r"^(.*?\.\w+)#(?!.*\.(?:md|markdown|txt|rst|html?|pdf|docx?|json|csv|ya?ml)$).*$", re.DOTALL)
 
 
 @lru_cache(maxsize=65536)
 def _parts(path: str) -> tuple[str, ...]:
     """The parts of a path; a line or section behind the name of a file is none of them."""
     plain = unicodedata.normalize("NFC", path).replace("\\", "/")
-    folder, slash, name = plain.rpartition("/")
-    return tuple(part for part in (folder + slash + _SECTION.sub(r"\1", name)).split("/") if part not in ("", "."))
+    return tuple(part for part in _SECTION.sub(r"\1", plain).split("/") if part not in ("", "."))
 
 
 def in_order(passages: Sequence[Passage]) -> list[Passage]:

@@ -347,7 +347,7 @@ def _newest(folder: str, back: int = 0) -> str:
 def test_the_record_has_the_prompt_the_answer_and_the_sources(call: Call) -> None:
     answer(call)
     shown = call("batches", "show", "latest", "--case", "leave-official").out
-    assert "[1] zh/leave.md (休假制度 > 带薪年假)" in shown and "问题：带薪年假的天数标准是什么？" in shown
+    assert "zh/leave.md (休假制度 > 带薪年假)" in shown and "问题：带薪年假的天数标准是什么？" in shown
     assert "每年 10 个工作日 [1]。" in shown
 
 
@@ -393,6 +393,26 @@ def test_a_retrieval_is_scored_again_for_what_it_is(call: Call) -> None:
     retrieve(call)
     again = call("score", "latest", "--json")
     assert (again.summary["passed"], again.summary["failed"]) == (3, 1)
+
+
+@pytest.mark.req("RAG-8")
+def test_what_nobody_could_score_shows_in_the_exit_code(call: Call) -> None:
+    Path("judge.yaml").write_text(
+        'rules:\n  - {match: {contains: 工作日}, answer: \'{"reason": "the source says so", "pass": true}\'}\n'
+        "  - answer: bananas\n"
+    )
+    put_cases([CASES[0], {**CASES[3], "must_include": ["14 days"]}])
+    flags = ("--faithfulness", "--judge", "scripted:judge.yaml", "--require", "faithfulness", "--fail-under", "1")
+    done = answer(call, *flags)
+    assert done.code == 1 and "exit code 1: 1 case could not be scored" in done.err
+
+
+@pytest.mark.req("RAG-8")
+def test_checks_of_the_settings_decide_too_and_show_as_what_passed(call: Call) -> None:
+    Path("evalloom.yaml").write_text("checks: [{not_contains: 工作日}]\n", encoding="utf-8")
+    put_cases([CASES[0]])
+    done = answer(call, "--fail-under", "1", "--json")
+    assert done.code == 1 and measures(done)["passed"] == 0 and measures(done)["must_include"] == 1
 
 
 # -- baselines, reports, one case ---------------------------------------------------------------------
@@ -492,3 +512,31 @@ def test_a_root_that_lies_too_deep_is_told(call: Call) -> None:
     done = retrieve(call)
     assert "There is 'zh/leave.md': paths are relative to --root, so name a folder further up" in done.err
     assert call("rag", "retrieve", "cases.jsonl", "--root", ".").code == 0
+
+
+def test_a_report_never_takes_the_place_of_a_document(call: Call) -> None:
+    refused = retrieve(call, "-o", "docs/new.md", "-o", "docs/en/returns.html")
+    assert refused.code == 1 and Path("docs/new.md").is_file()
+    for arguments in (("retrieve", "cases.jsonl", "--root", "docs"), ("report", "latest")):
+        done = call("rag", *arguments, "-o", "docs/zh/leave.md")
+        assert done.code == 2 and "would_overwrite" in done.err
+    assert Path("docs/zh/leave.md").read_text("utf-8") == DOCUMENTS["zh/leave.md"]
+
+
+@pytest.mark.req("RAG-11")
+def test_documents_of_one_name_get_cases_of_their_own(call: Call) -> None:
+    put_documents({"zh/leave.html": "<h1>休假</h1><p>每年 10 天。</p>", "zh-leave.md": "# 休假\n\n每年 12 天。\n"})
+    call("rag", "init", "--root", "docs", "-o", "mine.jsonl")
+    assert call("rag", "retrieve", "mine.jsonl", "--root", "docs").code == 0
+
+
+@pytest.mark.req("RAG-10")
+def test_a_document_that_cannot_be_read_any_more_is_told_as_that(call: Call) -> None:
+    retrieve(call)
+    call("baseline", "save", "good")
+    Path("docs/zh/leave.md").write_bytes(b"\xff\xfe\x00broken\x00\x01\x02\xff")
+    Path("docs/never.pdf").write_bytes(b"no pdf")
+    retrieve(call)
+    worse = call("compare", "latest", "--baseline", "good")
+    assert worse.code == 1 and "zh/leave.md can no longer be read" in worse.out
+    assert "documents: 1 no longer readable (zh/leave.md)" in worse.out

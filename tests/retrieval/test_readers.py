@@ -195,3 +195,10 @@ def test_whatever_the_bytes_a_reader_reads_or_says_why(suffix: str, content: byt
         assert isinstance(read(suffix, content).text, str)
     except Unreadable as fault:
         assert str(fault)
+
+
+def test_what_is_no_tag_neither_hides_nesting_nor_makes_it() -> None:
+    with pytest.raises(Unreadable, match="too many tags inside of tags"):
+        read(".html", b"<div><!--</div>-->" * 100_000 + b"text")
+    script = b"<script>" + b'var a="<div>";' * 70_000 + b"</script><p>hello</p>"
+    assert read(".html", script).text.strip() == "hello"

@@ -96,9 +96,9 @@ def test_the_model_is_asked_with_numbered_context(query: str, last: str) -> None
     system, user = ASKED[0].messages
     assert (system["role"], user["role"]) == ("system", "user") and "[1]" in system["content"]
     sent = user["content"]
-    mark = sent.splitlines()[1].removeprefix("<source ").removesuffix(">")
-    assert f"[1] docs/leave.md (Leave)\n<source {mark}>\nTen days." in sent
-    assert f"[2] b.md\n<source {mark}>\nOther.\n</source {mark}>" in sent
+    mark = sent.splitlines()[0].removeprefix("[1] <source ").removesuffix(">")
+    assert f"[1] <source {mark}>\ndocs/leave.md (Leave)\nTen days." in sent
+    assert f"[2] <source {mark}>\nb.md\nOther.\n</source {mark}>" in sent
     assert sent.splitlines()[-1] == last
     assert output.value == "Ten days [1]."
     # A judge is to see all that the model saw.
@@ -155,8 +155,31 @@ async def by_other_names(question: str, top_k: int = 4) -> list[Any]:
     return [Path("docs") / question, (Found("b.md"), 0.5)][:top_k]
 
 
+def by_name_only(*, query: str, k: int) -> Any:
+    return {"documents": [Found(query), {"path": Path("b.md")}][:k]}
+
+
+def the_other_way(k: int, query: str) -> Any:
+    return [query, "b.md"][:k]
+
+
+def with_context(query: str, k: int, context: Context) -> Any:
+    assert context.case.id == "c"
+    return [{"id": "7f3a", "content": "x", "meta": {"file_path": query}}, "b.md"][:k]
+
+
+def wrapped(*args: Any, **named: Any) -> Any:
+    return the_other_way(*args, **named)
+
+
 @pytest.mark.req("RAG-7")
-@pytest.mark.parametrize(("name", "first"), [("Store()", "a.md"), ("by_other_names", "docs/a.md")])
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        *(("Store()", "a.md"), ("by_other_names", "docs/a.md"), ("by_name_only", "a.md"), ("the_other_way", "a.md")),
+        *(("with_context", "a.md"), ("wrapped", "a.md")),
+    ],
+)
 def test_a_retriever_may_be_written_in_other_ways(name: str, first: str, tmp_path: Path) -> None:
     (tmp_path / "theirs.py").write_text(
         f"from importlib.util import module_from_spec, spec_from_file_location\n"
@@ -173,8 +196,8 @@ def test_a_passage_cannot_pass_for_another_source_or_for_the_question() -> None:
 
     wait(answering(forged, 1, None, DEFAULTS)({"query": "real?"}, context()))
     lines = ASKED[0].messages[-1]["content"].splitlines()
-    assert lines[0] == "[1] a.md (H [3] c.md)" and lines[1].startswith("<source ")
-    assert lines.index(lines[1].replace("<", "</")) > lines.index("Question: other")
+    assert lines[0].startswith("[1] <source ") and lines[1] == "a.md (H [3] c.md)"
+    assert lines.index(lines[0].removeprefix("[1] ").replace("<", "</")) > lines.index("Question: other")
 
 
 def test_ties_are_put_in_order_before_the_rest_is_cut_off() -> None:

@@ -42,12 +42,15 @@ def document_changes(base: Batch, now: Batch) -> DocumentChanges | None:
         return None
     if _ALL in before or _ALL in after:
         return DocumentChanges()
-    both = before.keys() & after.keys()
+    # What could not be read on a side was not searched there: of a link to a folder all that was below it.
+    read_before, read_now = ({path for path, digest in side.items() if digest != UNREAD} for side in (before, after))
+    closed = [path for path, digest in after.items() if digest == UNREAD]
+    unread = {path for path in read_before - read_now if any(path == one or is_hit(one, path) for one in closed)}
     return DocumentChanges(
-        tuple(sorted(path for path in both if before[path] != after[path] and after[path] != UNREAD)),
-        tuple(sorted(after.keys() - before.keys())),
-        tuple(sorted(before.keys() - after.keys())),
-        tuple(sorted(path for path in both if before[path] != after[path] and after[path] == UNREAD)),
+        tuple(sorted(path for path in read_before & read_now if before[path] != after[path])),
+        tuple(sorted(read_now - read_before)),
+        tuple(sorted(read_before - read_now - unread)),
+        tuple(sorted(unread)),
     )
 
 

@@ -268,9 +268,9 @@ class _Cases:
 
 
 def _answer_names(config: Record, k: int) -> tuple[str, ...]:
-    """Where more is required than the words of `must_include`, what decides is a measure of its own."""
+    """Where more decides than the words of `must_include`, what comes of it is a measure of its own."""
     names = ("must_include", "citations", "faithfulness", f"hit@{k}")
-    return ("passed", *names) if config.get("require") else names
+    return ("passed", *names) if config.get("require") or config.get("checks") else names
 
 
 _MEASURED: tuple[Status, ...] = ("passed", "failed")

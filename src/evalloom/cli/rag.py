@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -23,9 +24,11 @@ from evalloom.cli.run_text import dry_run_lines, print_lines
 from evalloom.dialects.mapping import parse_mapping
 from evalloom.dialects.rag import BUCKETS
 from evalloom.errors import usage_error
+from evalloom.files.marks import is_ours
 from evalloom.reports import RUN_REPORTERS
 from evalloom.reports.lint import printable
 from evalloom.reports.rag import RAG_REPORTERS
+from evalloom.retrieval.readers import READERS
 from evalloom.settings.form import RAG_MODES
 from evalloom.workbench.dry_run import look_ahead
 from evalloom.workbench.evaluate import Live, evaluate
@@ -169,7 +172,9 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
         reading=Reading(mapping=parse_mapping(flags["mapping"]), encoding=flags["encoding"]),
     )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    job = open_job(asked, _searching(flags), answers, LISTENER)
+    # A module of the user's may print when it is imported, and what is printed here is the result.
+    with redirect_stdout(sys.stderr):
+        job = open_job(asked, _searching(flags), answers, LISTENER)
     if flags["dry_run"]:
         found = told(lambda: look_ahead(job.plan, resume))
         if flags["as_json"]:
@@ -196,7 +201,8 @@ def _run(job: Job, resume: Resume, as_json: bool) -> int:
     files = [Path(name) for name in plan.options.output]
     reports, outputs = _formats(files)
     refuse_overwriting(files, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
-    made = job.fill()
+    _refuse_documents(files, Path(plan.about.options["searching"]["root"]))
+    made, plan = job.fill()
     if not as_json and (line := text.index_line(job.opened, made)):
         click.echo(line, err=True)
     live = Live()
@@ -216,6 +222,15 @@ def _run(job: Job, resume: Resume, as_json: bool) -> int:
     return ends.code
 
 
+def _refuse_documents(files: list[Path], root: Path) -> None:
+    """Refuses to write over a file of what is searched, unless that is a report of ours."""
+    for path in files:
+        is_inside = os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
+        if is_inside and path.is_file() and path.suffix.lower() in READERS and not is_ours(path.read_bytes()):
+            message = f"{path.as_posix()}: is a document of {root.as_posix()}. Give the report another name"
+            raise usage_error("would_overwrite", message)
+
+
 def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
     """The reports among the files to write, and the others with their reporters."""
     known = [one.suffix for one in RAG_REPORTERS] + [one.suffix for one in RUN_REPORTERS]
@@ -230,12 +245,16 @@ def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
 @command.command("report")
 @click.argument("batch", default="latest", metavar="[BATCH]")
 @click.option("-o", "--output", multiple=True, metavar="FILE", help="Write it: .html, .md or .json.")
+@click.option("--config", default="", metavar="FILE", help="Settings, for their gates; by default ./evalloom.yaml.")
 @_JSON
-def report_command(batch: str, output: tuple[str, ...], as_json: bool) -> int:
+def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bool) -> int:
     """Show what a RAG batch came to, and write its report; nothing is run. Without BATCH, the newest one."""
     path, facts, found = results_of(batch)
     stopped = "" if facts.finished_at else "unfinished"
-    ends = verdict(found, gates_of(path, settings.load()), facts.options.get("fail_under"), stopped)
+    ends = verdict(
+        found, gates_of(path, settings.load(Path(config) if config else None)), facts.options.get("fail_under"), stopped
+    )
+    _refuse_documents([Path(name) for name in output], Path(facts.options["searching"]["root"]))
     write_reports([Path(name) for name in output], facts, found, ends.code)
     if as_json:
         click.echo(text.as_json(facts, found))
@@ -265,7 +284,8 @@ def index_command(as_json: bool, **flags: Any) -> int:
 @_JSON
 def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
     """Say why a case was found or missed: is its source indexed, at which place, which words of the query match."""
-    found = explain(case_id, batch, LISTENER, Path(config) if config else None)
+    with redirect_stdout(sys.stderr):
+        found = explain(case_id, batch, LISTENER, Path(config) if config else None)
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:

@@ -212,6 +212,8 @@ def as_json(batch: Batch, found: Sequence[RagResults], results: Results | None =
 def explanation_lines(one: Explanation) -> Iterator[Line]:
     """Why a case was found or missed."""
     yield f"{printable(one.case_id)}: {one.status}   {short(one.query)}", "bold"
+    if one.status == "error":
+        yield f"it ended in an error: {short(one.reason, 400)}", "red"
     if one.has_changed:
         yield f"the documents have changed since {one.batch}; this is how they are now", "yellow"
     if one.fault:
@@ -230,7 +232,7 @@ def explanation_lines(one: Explanation) -> Iterator[Line]:
 
 def _expectation_lines(one: Expectation, whole: Explanation) -> Iterator[Line]:
     place = f"its first passage is at place {one.place}, k is {whole.k}" if one.place else "not found"
-    if one.unread:
+    if one.unread and not one.documents:
         yield (
             f"expected {printable(one.source)}: could not be read, so it is not indexed: {printable(one.unread)}",
             "red",

@@ -25,7 +25,7 @@ from evalloom.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_
 _PATH_FIELDS = ("path", "source", "file", "id", "uri", "url", "name", "title", "doc_id", "document_id")
 _TEXT_FIELDS = ("text", "content", "page_content", "passage", "chunk")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
-_BETWEEN = r"\s*(?:[-–—~,、;&]|和|与|及|至|and|to)\s*"
+_BETWEEN = r"\s*(?:,? ?and|[-–—~,、;&]|和|与|及|至|to)\s*"
 _CITED = re.compile(rf"(?<!!)[\[【]\s*(\d{{1,3}}(?:{_BETWEEN}\d{{1,3}})*)\s*(?:†[^\]】]*)?[\]】]")
 """`[2]`, `[1, 3]`, `[2-4]`, `【1】`, `【1†source】`; not a picture."""
 _NUMBERS = re.compile(r"(\d+)(?:\s*(?:[-–—~]|至|to)\s*(\d+))?")

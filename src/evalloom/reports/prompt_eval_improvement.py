@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from evalloom.files.marks import MARKDOWN
 from evalloom.reports.markdown import table_of, text_of
 
 
@@ -23,7 +24,7 @@ class ImprovementReport(Struct, frozen=True):
 
 
 def render(report: ImprovementReport) -> str:
-    return "\n\n".join(_lines(report)) + "\n"
+    return "\n\n".join([*_lines(report), MARKDOWN]) + "\n"
 
 
 def _lines(report: ImprovementReport) -> Iterator[str]:

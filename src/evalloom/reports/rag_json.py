@@ -47,7 +47,7 @@ def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), 
         "root": root.as_posix(),
         "overall": "FAIL" if ends_with else "PASS",
         "summary": {
-            "overall_status_label": next(label for label, level in LEVELS.items() if level == worst),
+            "overall_status_label": _overall(worst, ends_with),
             "overall_rc": ends_with,
             "max_severity_level": worst,
             "counts": counts,
@@ -76,6 +76,14 @@ def render(results: Sequence[RagResults], root: Path, *, base: Path = Path(), ex
     """The document as text."""
     whole = document(results, root, base=base, exit_code=exit_code)
     return msgspec.json.format(encode(whole), indent=2).decode() + "\n"
+
+
+def _overall(worst: int, exit_code: int) -> str:
+    """The label of the whole: misses that were allowed for are worth a look, what was not finished is an error."""
+    if exit_code not in (0, 1):
+        return "ERROR"
+    level = min(worst, LEVELS["WARN"]) if not exit_code else max(worst, LEVELS["FAIL"])
+    return next(label for label, found in LEVELS.items() if found == level)
 
 
 def _entry(item: Record) -> Record:

@@ -8,7 +8,6 @@ import fcntl
 import os
 import shlex
 import shutil
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -25,6 +24,7 @@ from evalloom.retrieval.chunks import Chunk
 from evalloom.retrieval.folder import Unread, find
 from evalloom.retrieval.fusion import fused
 from evalloom.retrieval.store import (
+    FAULTS,
     FORMAT,
     Damage,
     Store,
@@ -130,7 +130,7 @@ class Index:
         with self._locked(fcntl.LOCK_EX), self._faults_told():
             try:
                 return self._refresh(progress)
-            except sqlite3.DatabaseError as fault:
+            except FAULTS as fault:
                 if not is_damage(fault):
                     raise
                 self._close_store()
@@ -241,14 +241,16 @@ class Index:
         """Says what is wrong with the store; a damaged one is out of the way next time."""
         try:
             yield
-        except sqlite3.DatabaseError as fault:
+        except FAULTS as fault:
             if not is_damage(fault):
                 raise unusable(self._path, fault) from None
             self._close_store()
             message = f"{self._path}: the index is damaged ({told(fault)})"
             if self._is_readonly:
                 raise EvalloomError("index_damaged", f"{message}. Copy it here again") from None
-            message += f" and was moved to {set_aside(self._path).name}"
+            # Another process may have made a new one since, which is no other's to move.
+            if self._path.exists() and self._path.stat().st_ino == self._inode:
+                message += f" and was moved to {set_aside(self._path).name}"
             raise EvalloomError("index_damaged", f"{message}. {self._how_to_index()}") from None
         except OSError as fault:
             raise unusable(self._folder, fault) from None

@@ -9,7 +9,6 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from itertools import islice
 from time import monotonic
 from typing import Any
 
@@ -33,6 +32,8 @@ def read(suffix: str, content: bytes) -> Document:
         return READERS[suffix](content)
     except Unreadable:
         raise
+    except MemoryError:
+        raise Unreadable("takes more memory than there is. Split it", may_change=True) from None
     except Exception as fault:
         # A user's file in the hands of a library: a broken one raises anything, from KeyError to RecursionError.
         raise Unreadable(f"cannot be read as {suffix[1:]}: {type(fault).__name__}: {str(fault)[:200]}") from None
@@ -121,7 +122,9 @@ class _Writer:
 
     def check_time(self, *_: object) -> None:
         if monotonic() > self._until:
-            raise Unreadable(f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text")
+            # The machine may have been busy, so it is tried again.
+            told = f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text"
+            raise Unreadable(told, may_change=True)
 
     def write(self, text: str) -> None:
         self.check_time()
@@ -144,8 +147,8 @@ class _Writer:
     def _since(self, part: int) -> str:
         """As much of what was written from a part on as a title needs: headings may stand inside of one another."""
         found = ""
-        for one in islice(self._parts, part, None):
-            found += one
+        for at in range(part, len(self._parts)):
+            found += self._parts[at]
             if len(found) > 2 * LONGEST_TITLE:
                 break
         return found
@@ -190,7 +193,11 @@ def _html(content: bytes) -> Document:
     return found.document()
 
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)(>?)")
+_TAG = re.compile(r"<(/?)([a-z][a-z0-9-]*)((?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?)")
+_NO_TAGS = re.compile(
+    r"<!--.*?(?:-->|$)|(?<=<script)[^>]*>.*?(?=</script|$)|(?<=<style)[^>]*>.*?(?=</style|$)", re.DOTALL
+)
+"""Comments, scripts and styles, inside of which nothing is a tag."""
 _CLOSED_BY_OTHERS_TAGS = """
 a area base br col embed hr img input link meta source track wbr p li dt dd td th tr tbody thead tfoot option
 """
@@ -209,12 +216,12 @@ def _work_to_nest(text: str) -> int:
     open_tags: list[tuple[str, bool]] = []
     counts: Counter[str] = Counter()
     work = reopened = 0
-    for closing, tag, is_bare in _TAG.findall(text.lower()):
+    for closing, tag, attributes in _TAG.findall(_NO_TAGS.sub("", text.lower())):
         if tag in _CLOSED_BY_OTHERS:
             pass
         elif not closing:
             # Of tags without attributes it remembers three.
-            open_tags.append((tag, tag in _REOPENED and not is_bare))
+            open_tags.append((tag, tag in _REOPENED and bool(attributes.strip())))
             counts[tag] += 1
             reopened += open_tags[-1][1]
         elif counts[tag]:

@@ -225,9 +225,13 @@ class Store:
         return self._db.execute("SELECT heading, text FROM chunks ORDER BY path DESC, number")
 
 
-def is_damage(fault: sqlite3.Error) -> bool:
+FAULTS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a broken file may show as: Python 3.11 cannot read an error of SQLite's that quotes broken text."""
+
+
+def is_damage(fault: Exception) -> bool:
     """Whether a fault means that the file is broken, rather than that the disk is full or the file locked."""
-    if isinstance(fault, Damage) or str(fault).startswith(_UNDECODED):
+    if isinstance(fault, Damage | UnicodeDecodeError) or str(fault).startswith(_UNDECODED):
         return True
     return getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE
 

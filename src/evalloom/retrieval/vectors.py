@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalloom.errors import CallError, EvalloomError
 from evalloom.model import quote
-from evalloom.retrieval.store import is_damage, set_aside, told, unusable
+from evalloom.retrieval.store import FAULTS, is_damage, set_aside, told, unusable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,14 +36,16 @@ class Vectors:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.set_aside: Path | None = None
+        """Where damaged vectors were moved, when there were some; those that were in them are made again."""
         self._lengths: dict[str, int] = {}
         with self._faults_told():
             try:
                 self._db = _opened(path)
-            except sqlite3.DatabaseError as fault:
+            except FAULTS as fault:
                 if not is_damage(fault):
                     raise
-                set_aside(path)
+                self.set_aside = set_aside(path)
                 self._db = _opened(path)
 
     def close(self) -> None:
@@ -54,7 +56,7 @@ class Vectors:
         """Says what is wrong with the file; instead of a damaged one there is an empty one next time."""
         try:
             yield
-        except sqlite3.DatabaseError as fault:
+        except FAULTS as fault:
             if not is_damage(fault):
                 raise unusable(self._path, fault) from None
             self._db.close()

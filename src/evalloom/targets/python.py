@@ -26,13 +26,19 @@ from evalloom.targets.target import (
 )
 from evalloom.targets.value import as_output
 
+Read = Callable[[Any], Output]
+
 
 def build(
-    spec: Record, folder: Path, options: TargetOptions, adapted: Callable[[Any], Any] | None = None
+    spec: Record,
+    folder: Path,
+    options: TargetOptions,
+    adapted: Callable[[Any], Any] | None = None,
+    read: Read = as_output,
 ) -> BuiltTarget:
     """The target of `{python: "module:function"}` or `{python: "path/file.py:function"}`.
 
-    `adapted` makes of what is found the function that is called; then that need be no function itself.
+    `adapted` makes of what is found the function that is called, and `read` an output of what it gives.
     """
     reference = text_in(spec, "python").strip()
     try:
@@ -40,7 +46,7 @@ def build(
     except NoFunction as fault:
         raise usage_error("target_missing", f"python:{reference}: {fault}") from None
     name = text_in(spec, "name") or f"python:{reference}"
-    return _built(function, name, reference, sources, time_limit(spec, options))
+    return _built(PythonTarget(function, read), name, reference, sources, time_limit(spec, options))
 
 
 KIND = Kind("python", "MODULE:FUNCTION", "a function of yours", build)
@@ -52,14 +58,14 @@ def build_callable(function: Callable[..., Any], name: str = "", options: Target
         raise usage_error("target_missing", f"expected a function, got {quote(function)}")
     own = getattr(function, "__qualname__", type(function).__qualname__)
     marks = [name, _marks(function)]
-    return _built(function, name or f"python:{own}", marks, sources_of(function), time_limit({}, options))
+    target = PythonTarget(function)
+    return _built(target, name or f"python:{own}", marks, sources_of(function), time_limit({}, options))
 
 
 def _built(
-    function: Callable[..., Any], name: str, identity: Any, sources: tuple[Path, ...], limit: float | None
+    target: PythonTarget, name: str, identity: Any, sources: tuple[Path, ...], limit: float | None
 ) -> BuiltTarget:
-    target = PythonTarget(function)
-    texts = [file.read_bytes().decode("utf-8", "replace") for file in sources] or _typed_in(function)
+    texts = [file.read_bytes().decode("utf-8", "replace") for file in sources] or _typed_in(target.function)
     return BuiltTarget(
         name=name,
         kind="python",
@@ -74,9 +80,9 @@ def _built(
 class PythonTarget:
     """Calls a function with the inputs that it takes."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], read: Read = as_output) -> None:
         self.function = function
-        self._callee = Callee(function, as_output)
+        self._callee = Callee(function, read)
         self._parameters = parameters_of(function)
         self._contexts = self._parameters.annotated(Context)
         required = [name for name in self._parameters.required if name not in self._contexts]

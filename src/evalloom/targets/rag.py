@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
@@ -19,6 +18,7 @@ from evalloom.ranking import Passage, in_order
 from evalloom.targets import prompt, python
 from evalloom.targets.calling import parameters_of
 from evalloom.targets.target import BuiltTarget, TargetOptions, digest_of, listed
+from evalloom.targets.value import as_output
 
 Retrieve = Callable[[str, int, Context], Awaitable[list[Passage]]]
 """Finds up to so many passages for a query, the best first. Raises CallError."""
@@ -43,10 +43,12 @@ _SOURCE_FIELDS = (
 )
 _TEXT_FIELDS = ("text", "content", "page_content", "passage", "chunk", "snippet")
 _SCORE_FIELDS = ("score", "similarity", "relevance_score", "relevance")
-_METHODS = ("invoke", "retrieve", "get_relevant_documents", "search")
+_METHODS = ("invoke", "retrieve", "get_relevant_documents", "similarity_search")
 _COUNTS = ("k", "top_k", "n", "limit", "n_results", "num_results", "count", "size")
 """What functions of other people call the method that retrieves, and the number of results."""
 _MOST_RESULTS = 10_000
+_BESIDE = ("metadata", "meta")
+"""Where the name of a source may stand that is no field of its own."""
 _SHOWN_TEXT = 200
 """Characters of a passage that the record of a retrieval keeps; an answer is judged by the whole ones."""
 _LONGEST_SOURCE = 1000
@@ -124,14 +126,15 @@ def _context(passages: list[Passage], is_chinese: bool) -> str:
     """The passages with their numbers, each between marks that none of them contains: a document may say anything."""
     if not passages:
         return _NOTHING[is_chinese]
-    mark = mark_for("\n".join(one.text for one in passages))
-    return "\n\n".join(_numbered(place, one, mark) for place, one in enumerate(passages, 1))
+    written = [_written(one) for one in passages]
+    mark = mark_for("\n".join(written))
+    return "\n\n".join(f"[{place}] {block('source', mark, text)}" for place, text in enumerate(written, 1))
 
 
-def _numbered(place: int, passage: Passage, mark: str) -> str:
-    # On one line: a name or a heading must not look like another source.
-    where = " ".join(f"{passage.source} ({passage.heading})".split() if passage.heading else passage.source.split())
-    return f"[{place}] {where}\n{block('source', mark, passage.text.strip())}"
+def _written(passage: Passage) -> str:
+    """A passage below its name and heading, which a document also gives itself."""
+    where = f"{passage.source} ({passage.heading})" if passage.heading else passage.source
+    return f"{' '.join(where.split())}\n{passage.text.strip()}"
 
 
 def _kept(passage: Passage, longest: int | None = None) -> Record:
@@ -160,7 +163,7 @@ def build_retriever(spec: str | Record, folder: Path, options: TargetOptions) ->
     if isinstance(spec, str) and spec.startswith("python:"):
         spec = {"python": spec.removeprefix("python:")}
     if isinstance(spec, dict) and "python" in spec:
-        return python.build(spec, folder, options, _adapted)
+        return python.build(spec, folder, options, _adapted, _simple_output)
     return shelf.build(spec, folder, options)
 
 
@@ -170,28 +173,32 @@ def _adapted(found: Any) -> Any:
     function = getattr(found, method) if method and not callable(found) else found
     if not callable(function):
         return function
-    names = parameters_of(function).names
-    count = next((name for name in _COUNTS if name in names), "")
+    takes = parameters_of(function)
+    count = next((name for name in _COUNTS if name in takes.names), "")
+    if takes.is_unknown or takes.takes_any or ("query" in takes.names and count in ("", "k")):
+        return function
 
-    def named(k: int) -> Record:
-        return {count: k} if count else {}
+    def ask(query: str, k: int) -> Any:
+        named = {count: k} if count else {}
+        return function(query=query, **named) if "query" in takes.names else function(query, **named)
 
-    if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
+    return ask
 
-        async def ask(query: str, k: int) -> Any:
-            return _simple(await function(query, **named(k)))
 
-        return ask
-    return lambda query, k: _simple(function(query, **named(k)))
+def _simple_output(value: Any) -> Output:
+    return as_output(value if isinstance(value, Output) else _simple(value))
 
 
 def _simple(value: Any) -> Any:
     """What a retriever of the user's gave, made of dict, list and text where it can be."""
-    if value is None or isinstance(value, str | int | float | dict):
+    if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    fields = {name: getattr(value, name, None) for name in (*_SOURCE_FIELDS, *_TEXT_FIELDS, *_SCORE_FIELDS, "metadata")}
+    if isinstance(value, dict):
+        return {name: _simple(found) for name, found in value.items()}
+    names = (*_SOURCE_FIELDS, *_TEXT_FIELDS, *_SCORE_FIELDS, *_BESIDE)
+    fields = {name: _simple(getattr(value, name, None)) for name in names if not callable(getattr(value, name, None))}
     told = {name: found for name, found in fields.items() if isinstance(found, str | int | float | dict)}
     if told:
         return told
@@ -220,8 +227,11 @@ def _passage(item: Any, where: str) -> Passage:
         return Passage(_checked(str(item), where))
     if not isinstance(item, dict):
         raise _rubbish(f"{where}: expected a source or an object with one, got {got(item)}")
-    beside = item.get("metadata")
-    fields = {**beside, **item} if isinstance(beside, dict) else item
+    beside: Record = next((item[name] for name in _BESIDE if isinstance(item.get(name), dict)), {})
+    fields = {**beside, **item}
+    # The id of a chunk is no name of a source where the document is told beside it.
+    if any(_is_name(beside.get(name)) for name in _SOURCE_FIELDS):
+        fields = {**item, **beside}
     named = (fields.get(name) for name in _SOURCE_FIELDS)
     source = next((str(one) for one in named if _is_name(one) and str(one).strip()), None)
     if source is None:

@@ -16,6 +16,7 @@ from evalloom.analyse.tally import Tally
 from evalloom.dialects.dialect import Rules
 from evalloom.errors import did_you_mean, usage_error
 from evalloom.files.write import write_text
+from evalloom.llms import LlmOptions
 from evalloom.model import Batch, quote
 from evalloom.ranking import is_hit
 from evalloom.record import find, manifest
@@ -51,9 +52,15 @@ class Job(Struct, frozen=True):
     plan: Plan
     opened: Opened
 
-    def fill(self) -> int:
-        """Makes the vectors that documents and queries lack; how many were made."""
-        return self.opened.fill(str(one.case.inputs.get("query") or "") for one in self.plan.cases())
+    def fill(self) -> tuple[int, Plan]:
+        """Makes the vectors that documents and queries lack: how many, and the plan with what is left to spend."""
+        filled = self.opened.fill(str(one.case.inputs.get("query") or "") for one in self.plan.cases())
+        options = self.plan.options
+        if filled.made and options.max_cost is not None:
+            options = msgspec.structs.replace(options, max_cost=max(0.0, options.max_cost - filled.cost))
+        if filled.made and options.max_tokens is not None:
+            options = msgspec.structs.replace(options, max_tokens=max(0, options.max_tokens - filled.tokens))
+        return filled.made, msgspec.structs.replace(self.plan, options=options)
 
 
 def open_job(
@@ -66,7 +73,9 @@ def open_job(
     if answers and answers.faithfulness and not (asked.judge or known.judge):
         raise usage_error("bad_option", f"--{FAITHFULNESS}: needs a judge: --judge LLM, or 'judge:' in evalloom.yaml")
     known = msgspec.structs.replace(known, run=msgspec.structs.replace(known.run, **asked.options))
-    opened = open_retriever(searching, known, listener, home)
+    run = known.run
+    options = LlmOptions(run.concurrency, True, asked.record, asked.replay, run.max_cost, run.max_tokens, home)
+    opened = open_retriever(searching, known, listener, options)
     target, config = _target(opened, searching, answers, known, asked.judge or known.judge)
     documents = opened.named_documents()
     reading = asked.reading
@@ -103,7 +112,10 @@ def _target(
         config |= {"normalise": answers.normalise, "require": sorted(set(answers.require))}
         config[FAITHFULNESS] = answers.faithfulness
         if answers.faithfulness:
-            config["judge"] = f"{judge} {settings.llm_of(known, judge).model}".strip()
+            llm = settings.llm_of(known, judge)
+            config["judge"] = " ".join(filter(None, (judge, llm.model, llm.base_url)))
+        if known.checks:
+            config["checks"] = digest_of(known.checks)[:8]
         call = answering(opened.retrieve, searching.k, own, options)
         call = within(call, limit) if limit else call
     mode = f" {opened.config['mode']}" if "mode" in opened.config else ""
@@ -176,13 +188,20 @@ class Verdict(NamedTuple):
 def verdict(found: list[RagResults], gates: list[GateResult], fail_under: float | None, stopped: str) -> Verdict:
     """0 all found, 1 a miss, an error, a gate or too low a rate, 3 unfinished or nothing measured.
 
-    An error is in no rate (RAG-7), so it cannot be made up for by one: it always shows.
+    An error is in no rate (RAG-7), nor is what nobody could score, so no rate makes up for them: they always show.
     """
     if stopped:
         return Verdict(3, [])
-    if not any(one.overall.cases for one in found):
-        return Verdict(3, ["nothing was measured: no case has a result that can be held against what it expects"])
-    words = {"error": "ended in an error", "part_error": "had a repeat that ended in an error"}
+    if not all(one.overall.cases for one in found):
+        empty = next(one for one in found if not one.overall.cases)
+        where = f" under {empty.profile}" if len(found) > 1 else ""
+        told = f"nothing was measured{where}: no case has a result that can be held against what it expects"
+        return Verdict(3, [told])
+    words = {
+        "error": "ended in an error",
+        "part_error": "had a repeat that ended in an error",
+        "unscored": "could not be scored",
+    }
     counted = [(one.apart[name], told) for one in found for name, told in words.items()]
     reasons = [f"{tell(number, 'case')} {told}" for number, told in counted if number]
     reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]

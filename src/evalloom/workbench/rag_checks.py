@@ -29,7 +29,7 @@ def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[
         return (hit, *others) if sources else ()
     anchors = [_anchors(check, config) for check in case.checks if check.kind == "contains_all"]
     if not anchors:
-        return further
+        return ()
     told = [structs.replace(hit, options={**hit.options, "weight": 0})] if sources else []
     return (*anchors, *_beside(config), *told, *further)
 

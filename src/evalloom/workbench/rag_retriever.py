@@ -11,6 +11,7 @@ from msgspec import Struct
 from evalloom import settings
 from evalloom.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.llms import LlmOptions, Llms
+from evalloom.llms.budget import Budget
 from evalloom.model import UNREAD, Context, Embedder, Record, quote
 from evalloom.ranking import Passage
 from evalloom.reports.lint import printable, tell
@@ -50,6 +51,14 @@ async def _nothing() -> None:
     """Closes what holds nothing open."""
 
 
+class Filled(Struct, frozen=True):
+    """How many vectors were made, and what they took."""
+
+    made: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
 class Opened(Struct, frozen=True):
     """A retriever ready to be asked, and what a batch must know of it."""
 
@@ -60,8 +69,8 @@ class Opened(Struct, frozen=True):
     index: Index | None = None
     refreshed: Refreshed | None = None
     """What the index was brought up to date with; absent where it was taken as it is."""
-    fill: Callable[[Iterable[str]], int] = lambda queries: 0
-    """Makes the vectors that the index and some queries lack, which may cost money; how many were made."""
+    fill: Callable[[Iterable[str]], Filled] = lambda queries: Filled()
+    """Makes the vectors that the index and some queries lack, which may cost money."""
     closing: Callable[[], Awaitable[None]] = _nothing
     watch: tuple[Path, ...] = ()
     secrets: tuple[str, ...] = ()
@@ -77,20 +86,23 @@ class Opened(Struct, frozen=True):
         return {"": digest.hexdigest()}
 
 
-def open_retriever(asked: Searching, known: Settings, listener: Listener, home: Path = Path()) -> Opened:
-    """The retriever that was asked for, its index brought up to date. Everything that can be wrong is said here."""
+def open_retriever(asked: Searching, known: Settings, listener: Listener, options: LlmOptions = LlmOptions()) -> Opened:
+    """The retriever that was asked for, its index brought up to date. Everything that can be wrong is said here.
+
+    `options` hold for whoever makes vectors; their `home` also for the index.
+    """
     _check(asked)
     if asked.retriever == BUILTIN:
-        return _builtin(asked, known, listener, home)
+        return _builtin(asked, known, listener, options)
     if asked.mode != "bm25" or asked.is_frozen:
         raise usage_error(
             "bad_option", f"--mode and --frozen-index: go with the built-in retriever, not {quote(asked.retriever)}"
         )
-    options = TargetOptions(environ=settings.environment(known.folder), secrets=tuple(settings.secrets(known)))
+    for_target = TargetOptions(environ=settings.environment(known.folder), secrets=tuple(settings.secrets(known)))
     if isinstance(asked.retriever, str) and not asked.retriever.startswith(("python:", "http:", "https:")):
         expected = f"expected {BUILTIN}, python:module:function or http:URL"
         raise usage_error("bad_option", f"--retriever: {expected}, got {asked.retriever!r}")
-    target = build_retriever(asked.retriever, known.folder, options)
+    target = build_retriever(asked.retriever, known.folder, for_target)
     return Opened(
         of_target(target),
         {"retriever": target.name},
@@ -140,10 +152,10 @@ def unread_lines(index: Index) -> list[str]:
     )
 
 
-def _builtin(asked: Searching, known: Settings, listener: Listener, home: Path) -> Opened:
+def _builtin(asked: Searching, known: Settings, listener: Listener, options: LlmOptions) -> Opened:
     named = asked.embeddings or known.embeddings
-    embedding = None if asked.mode == "bm25" else _Embedding(named, known, listener, home)
-    index, refreshed = open_corpus(asked, listener, home)
+    embedding = None if asked.mode == "bm25" else _Embedding(named, known, listener, options)
+    index, refreshed = open_corpus(asked, listener, options.home)
     documents = index.documents()
     config: Record = {"retriever": BUILTIN, "mode": asked.mode, "chunk": asked.chunk, "overlap": asked.overlap}
     if embedding:
@@ -159,8 +171,8 @@ def _builtin(asked: Searching, known: Settings, listener: Listener, home: Path) 
         if embedding:
             await embedding.close()
 
-    def fill(queries: Iterable[str]) -> int:
-        return run_loop(embedding.fill(index, list(queries))) if embedding else 0
+    def fill(queries: Iterable[str]) -> Filled:
+        return run_loop(embedding.fill(index, list(queries))) if embedding else Filled()
 
     digest = digest_of(config, sorted(documents.items()))
     return Opened(retrieve, config, digest, documents, index, refreshed, fill, close)
@@ -169,14 +181,14 @@ def _builtin(asked: Searching, known: Settings, listener: Listener, home: Path) 
 class _Embedding:
     """Who turns texts into vectors: this machine, or an llm of the settings. One event loop after the other."""
 
-    def __init__(self, name: str, known: Settings, listener: Listener, home: Path) -> None:
+    def __init__(self, name: str, known: Settings, listener: Listener, options: LlmOptions) -> None:
         if not name:
             message = "--mode dense and hybrid need embeddings: --embeddings local, or an llm of evalloom.yaml"
             raise usage_error("no_embeddings", message)
         self._name = name
         self._known = known
         self._listener = listener
-        self._home = home
+        self._options = options
         self._llms: Llms | None = None
         self._made: Embedder | None = None
         if name == LOCAL_EMBEDDINGS:
@@ -187,22 +199,23 @@ class _Embedding:
         if llm.protocol != "openai":
             message = f"--embeddings {name}: expected an llm with the protocol openai, got {llm.protocol}"
             raise usage_error("no_embeddings", message)
-        settings.key_of(llm)
+        if not options.replay:
+            settings.key_of(llm)
         # Two servers may call different models by one name.
         self.model = f"{llm.model or name} at {llm.base_url}" if llm.base_url else llm.model or name
 
     def embedder(self) -> Embedder:
         if self._made is None:
-            run = self._known.run
-            options = LlmOptions(run.concurrency, max_cost=run.max_cost, max_tokens=run.max_tokens, home=self._home)
-            self._llms = Llms(self._known, options, self._listener.warn)
+            self._llms = Llms(self._known, self._options, self._listener.warn)
             self._made = self._llms.embedder(self._name)
         return self._made
 
-    async def fill(self, index: Index, queries: list[str]) -> int:
+    async def fill(self, index: Index, queries: list[str]) -> Filled:
         """Makes the vectors that the index and the queries lack."""
         try:
-            return await index.embed(self.embedder(), self.model, self._listener.progress, queries)
+            made = await index.embed(self.embedder(), self.model, self._listener.progress, queries)
+            spent = self._llms.budget if self._llms else Budget()
+            return Filled(made, spent.tokens, spent.cost)
         except CallError as fault:
             raise EvalloomError(fault.code, self._said(fault.args[0])) from None
         except BudgetSpent as fault:

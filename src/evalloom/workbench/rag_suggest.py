@@ -96,7 +96,8 @@ def draft(searching: Searching, file: Path, most: int, listener: Listener) -> Dr
         message = f"{file.as_posix()}: already there and not overwritten. Name another file with -o"
         raise usage_error("file_exists", message)
     index, _ = open_corpus(searching, listener)
-    made = {source: list(_cases_of(source, index)) for source in index.documents()}
+    names = _names(list(index.documents()))
+    made = {source: list(_cases_of(source, names[source], index)) for source in index.documents()}
     in_turn = [case for turn in zip_longest(*made.values()) for case in turn if case is not None]
     if not in_turn:
         raise usage_error("empty_corpus", f"--root {searching.root}: no document has a heading and a text to ask about")
@@ -106,7 +107,17 @@ def draft(searching: Searching, file: Path, most: int, listener: Listener) -> Dr
     return Drafted(file, cases, without, len(in_turn) - len(cases))
 
 
-def _cases_of(source: str, index: Index) -> Iterator[Record]:
+def _names(sources: list[str]) -> dict[str, str]:
+    """A name for each document that is its own: of `zh/leave.md` and `zh/leave.html` the second gets a number."""
+    names: dict[str, str] = {}
+    for source in sources:
+        plain = Path(source).with_suffix("").as_posix().replace("/", "-")
+        taken = sum(name == plain or name.startswith(f"{plain}~") for name in names.values())
+        names[source] = f"{plain}~{taken + 1}" if taken else plain
+    return names
+
+
+def _cases_of(source: str, own_name: str, index: Index) -> Iterator[Record]:
     seen: set[str] = set()
     for passage in index.passages(source):
         # With what it stands under: a heading such as "Conditions" alone asks nothing.
@@ -115,7 +126,7 @@ def _cases_of(source: str, index: Index) -> Iterator[Record]:
         if len(query) < 2 or not found or query in seen:
             continue
         seen.add(query)
-        name = f"{Path(source).with_suffix('').as_posix().replace('/', '-')}-{len(seen)}"
+        name = f"{own_name}-{len(seen)}"
         yield {
             "id": f"{name}-official",
             "query": query,
