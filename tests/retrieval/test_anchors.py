@@ -16,6 +16,7 @@ from evalloom.retrieval.anchors import anchors
         ("Where are permits issued?", "Permits are issued by the **front desk**.", ["front desk"]),
         ("密码最短多长", "密码至少 14 位，每 90 天更换。", ["14 位", "90 天"]),
         ("报销", "报销单由 `财务共享中心` 审核。", ["财务共享中心"]),
+        ("结转到何时", "未休年假可以结转到次年 3 月 31 日，共 5 天。", ["3 月 31 日", "5 天"]),
         ("anything", "", []),
     ],
 )

@@ -82,9 +82,8 @@ class _Progress:
             self._next = monotonic() + _SLOW_S
         elif monotonic() >= self._next and done < total:
             self._next = monotonic() + _SLOW_S
-            click.echo(
-                f"{done:,} of {total:,} {'documents read' if path else 'texts embedded'} … {printable(path)}", err=True
-            )
+            what = f"documents read; next {printable(path)}" if path else "texts embedded"
+            click.echo(f"{done:,} of {total:,} {what}", err=True)
 
 
 LISTENER = Listener(warn, _Progress())

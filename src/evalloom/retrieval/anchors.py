@@ -9,6 +9,7 @@ from evalloom.retrieval.words import words
 
 _SENTENCE = re.compile(r"[^。！？!?\n]+[。！？!?]?")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,:/]*\d|(?<![\w.])\d")
+_DATE = re.compile(r"(?:\d{4} ?年 ?)?\d{1,2} ?月 ?\d{1,2} ?日")
 _HAN_RUN = re.compile(r"[\u4e00-\u9fff]+")
 _COUNTED_IN = (
     "seconds? minutes? hours? days? weeks? months? years? nights? times? people persons? characters? digits? letters? "
@@ -49,8 +50,11 @@ def _usable(found: Iterable[str], query: str) -> list[str]:
 
 def _quantities(sentence: str) -> Iterator[str]:
     """Numbers with what they count: `10 个工作日`, `14 days`, `3.5 %`."""
-    for number in _NUMBER.finditer(sentence):
-        rest = sentence[number.end() :]
+    for date in _DATE.finditer(sentence):
+        yield date[0]
+    plain = _DATE.sub("。", sentence)
+    for number in _NUMBER.finditer(plain):
+        rest = plain[number.end() :]
         blank = rest[: len(rest) - len(rest.lstrip(" "))][:1]
         unit = _HAN_RUN.match(rest, len(blank))
         if unit and unit[0][0] in _HAN_UNITS + _MEASURE_WORDS:
