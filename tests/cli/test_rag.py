@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -540,3 +541,17 @@ def test_a_document_that_cannot_be_read_any_more_is_told_as_that(call: Call) -> 
     worse = call("compare", "latest", "--baseline", "good")
     assert worse.code == 1 and "zh/leave.md can no longer be read" in worse.out
     assert "documents: 1 no longer readable (zh/leave.md)" in worse.out
+
+
+@pytest.mark.req("RAG-7")
+def test_vectors_are_recorded_and_replayed_without_a_server(
+    call: Call, llm_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("evalloom.yaml").write_text(f"llms:\n  vec: {{base_url: {llm_server.url}, model: embed-1}}\nembeddings: vec\n")
+    monkeypatch.setenv("HOP_KEY_VEC", "k")
+    first = retrieve(call, "--mode", "dense", "--record", "rec.jsonl", "--json")
+    shutil.rmtree(".evalloom")
+    monkeypatch.delenv("HOP_KEY_VEC")
+    before = llm_server.stats()["requests"]
+    again = retrieve(call, "--mode", "dense", "--replay", "rec.jsonl", "--json")
+    assert measures(again) == measures(first) and llm_server.stats()["requests"] == before
