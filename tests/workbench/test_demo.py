@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from evalloom.errors import EvalloomError
-from evalloom.workbench import demo
+from evalloom.workbench import demo, demo_report
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -104,8 +104,8 @@ def test_a_surprise_is_reported(tmp_path: Path) -> None:
     assert [one.suite.folder for one in told.ran if not one.as_expected] == ["first", "replay"]
     [replay] = [one for one in told.ran if one.suite.folder == "replay"]
     (fault,) = replay.failures()
-    assert "[invalid_data]" in fault and fault in demo.markdown(told)
-    assert "**no**" in demo.markdown(told) and demo.document(told)["as_expected"] is False
+    assert "[invalid_data]" in fault and fault in demo_report.markdown(told)
+    assert "**no**" in demo_report.markdown(told) and demo_report.document(told)["as_expected"] is False
 
 
 def test_missing_examples_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

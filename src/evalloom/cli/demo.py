@@ -16,7 +16,7 @@ from evalloom.files.write import write_text
 from evalloom.model import Finding
 from evalloom.reports.lint import in_line_order, tell
 from evalloom.workbench import demo as workbench
-from evalloom.workbench import demo_rag, demo_replay
+from evalloom.workbench import demo_rag, demo_replay, demo_report
 from evalloom.workbench.demo import COUNTED, Demo, Ran, Seen, Trip
 
 _WIDTH = 110
@@ -49,8 +49,8 @@ def command(output: str, keep: str) -> int:
     examples = workbench.keep_examples(folder) if keep else workbench.find_examples()
     demo = workbench.run(examples, folder, folder / "converted" if keep else None)
     reports = (folder / "report.md", folder / "report.json")
-    write_text(reports[0], workbench.markdown(demo))
-    write_text(reports[1], json.dumps(workbench.document(demo), ensure_ascii=False, indent=2) + "\n")
+    write_text(reports[0], demo_report.markdown(demo))
+    write_text(reports[1], json.dumps(demo_report.document(demo), ensure_ascii=False, indent=2) + "\n")
     print_lines([*_account(demo), *_closing(demo, reports)])
     return 0 if demo.as_expected else 3
 
@@ -91,7 +91,7 @@ def _ran_lines(ran: Ran) -> Iterator[Line]:
     for name, figures in profiles.items():
         label = f"{ran.suite.folder} · {name}" if len(profiles) > 1 else ran.suite.folder
         counts = "".join(f"{n:4} {status}" if (n := getattr(figures, status)) else "" for status in COUNTED)
-        rate = "{} ({})".format(*workbench.rates(figures))
+        rate = "{} ({})".format(*demo_report.rates(figures))
         yield f"  {label:14} {tell(figures.total, 'run'):>8} {counts:39} {rate}{_surprise(ran.as_expected)}", ""
     if not profiles:
         yield f"  {ran.suite.folder:14} could not be run{_surprise(False)}", ""

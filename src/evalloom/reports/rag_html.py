@@ -211,18 +211,8 @@ def _pair(one: Pair) -> Markup:
 
 
 def _gaps(results: RagResults) -> Markup:
-    rows = [
-        _row(
-            one.measure,
-            f"{one.pairs:,}",
-            shown.figure(one.measure, one.official),
-            shown.figure(one.measure, one.oral),
-            shown.signed(one.measure, one.gap),
-            shown.gap_bounds(one),
-        )
-        for one in results.pairs.gaps
-    ]
-    heads = ("measure", "pairs", "official", "oral", "gap", "95 % interval")
+    rows = [_row(*shown.gap_cells(one)) for one in results.pairs.gaps]
+    heads = shown.GAP_HEADS
     return joined(
         element("h3", "By measure"), table(heads, ("", *("number",) * 5), rows, "", "Oral against official by measure")
     )

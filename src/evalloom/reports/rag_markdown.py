@@ -129,18 +129,7 @@ def _pairs(results: RagResults) -> Iterator[str]:
 
 
 def _gaps(results: RagResults) -> Iterator[str]:
-    rows = (
-        (
-            one.measure,
-            f"{one.pairs:,}",
-            shown.figure(one.measure, one.official),
-            shown.figure(one.measure, one.oral),
-            shown.signed(one.measure, one.gap),
-            shown.gap_bounds(one),
-        )
-        for one in results.pairs.gaps
-    )
-    yield table_of(("measure", "pairs", "official", "oral", "gap", "95 % interval"), "-rrrrr", rows)
+    yield table_of(shown.GAP_HEADS, "-rrrrr", map(shown.gap_cells, results.pairs.gaps))
 
 
 def _alone(results: RagResults) -> Iterator[str]:

@@ -153,6 +153,21 @@ def wording_gap(results: RagResults) -> str:
     return f"{said} (95 % interval {gap_bounds(gap)}{test}; {tell(gap.pairs, 'pair')}).{chance}"
 
 
+GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % interval")
+
+
+def gap_cells(gap: Gap) -> tuple[str, ...]:
+    """The gap of one measure under those heads."""
+    return (
+        gap.measure,
+        f"{gap.pairs:,}",
+        figure(gap.measure, gap.official),
+        figure(gap.measure, gap.oral),
+        signed(gap.measure, gap.gap),
+        gap_bounds(gap),
+    )
+
+
 def who_counts(results: RagResults) -> str:
     """`official only 2, both 3`: how the pairs fall out."""
     counts = Counter(one.who for one in results.pairs.pairs)
