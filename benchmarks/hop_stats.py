@@ -26,7 +26,7 @@ start = time.perf_counter()
 {work}
 print(time.perf_counter() - start)
 """
-_STATS = ("from evalloom.analyse.hop_store import DataStore", "DataStore(sys.argv[1]).get_stats()")
+_STATS = ("from evalloom.hop.results.store import DataStore", "DataStore(sys.argv[1]).get_stats()")
 _ONE_PROFILE = (_STATS[0], "DataStore(sys.argv[1]).get_stats('hasty')")
 _ROWS = (_STATS[0], "DataStore(sys.argv[1]).query_results(limit=50, sort_by='-score', filters={'tag': 'date'})")
 _BARE = (

@@ -19,8 +19,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from evalloom.dialects.pipeline import to_case
-from evalloom.model import Context, Origin, Output, Profile, Request, Response
+from evalloom.core.model import Context, Origin, Output, Profile, Request, Response
+from evalloom.pipeline.dialect import to_case
 from evalloom.targets import BuiltTarget, build
 
 _CODE = """

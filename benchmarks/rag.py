@@ -19,8 +19,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from evalloom.ranking import Passage, measures, rank, sources_in_order
-from evalloom.retrieval import Index, open_index, words
+from evalloom.core.ranking import Passage, measures, rank, sources_in_order
+from evalloom.rag.retrieval import Index, open_index, words
 
 _SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvwxz" for vowel in "aeiou"]
 _HANZI = [chr(code) for code in range(0x4E00, 0x4E00 + 1500)]

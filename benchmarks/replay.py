@@ -22,7 +22,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from evalloom.targets.recipe_reading import read_recipe
+from evalloom.replay.recipe.parse import read_recipe
 
 NODES = [
     ("System", "system_prompt", "You are the assistant of {{company}}. Be {{tone}}. Answer in {{language}}."),

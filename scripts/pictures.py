@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from evalloom.cli.run_text import result_lines
-from evalloom.cli.terminal import print_report
-from evalloom.workbench.evaluate import evaluate
-from evalloom.workbench.lint import lint
-from evalloom.workbench.prepare import Asked, prepare
+from evalloom.console.run_text import result_lines
+from evalloom.console.terminal import print_report
+from evalloom.engine.evaluate import evaluate
+from evalloom.engine.lint import lint
+from evalloom.engine.prepare import Asked, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/pictures"

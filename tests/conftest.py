@@ -1,15 +1,28 @@
-"""Rules that hold for every test: what may be skipped, and how hypothesis searches."""
+"""Rules that hold for every test: what may be skipped, how hypothesis searches; and the fixtures that many use."""
 
+from __future__ import annotations
+
+import asyncio
 import importlib.util
+import json
 import os
+import pty
 import shutil
-from collections.abc import Callable, Generator, Iterator
+import subprocess
+import sys
+import termios
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
+
+from evalloom.cli import app
+from evalloom.core.errors import CallError
+from evalloom.core.model import Case, Context, Output, Profile, Record, Request, Response
+from evalloom.targets import BuiltTarget
 
 # Set by .ci/run, whose machine has everything: there a skipped test is one that nobody runs.
 REQUIRE_ALL = os.environ.get("EVALLOOM_REQUIRE_ALL") == "1"
@@ -25,20 +38,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--req", metavar="ID", help="run only the tests of this requirement, e.g. HOP-3")
 
 
-# These start a process or a database for almost every test, or go over whole shelves.
 HERE = Path(__file__).parent
-SLOW_PLACES = ("cli", "conformance", "faults", "server", "tools", "workbench")
+# These start a process or a database for almost every test, or go over whole catalogs.
+SLOW_FOLDERS = ("cli", "conformance", "demo", "faults", "results", "server", "steps", "tools")
 SLOW_FILES = (
-    *("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py"),
-    *("test_hop_copy.py", "test_hop_cube.py", "test_hop_stats.py", "test_hop_store.py"),
+    *("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py", "test_api.py"),
+    *("test_cli.py", "test_compare_cli.py", "test_serve_cli.py", "test_compare.py", "test_resume.py", "test_task.py"),
+    *("test_service.py", "test_waiting.py", "test_workflow.py"),
 )
-SLOW = {*SLOW_PLACES, *SLOW_FILES}
+SLOW = {*SLOW_FOLDERS, *SLOW_FILES}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        parts = item.path.relative_to(HERE).parts if item.path.is_relative_to(HERE) else ("",)
-        if parts[0] in SLOW or parts[-1] in SLOW:
+        parts = item.path.relative_to(HERE).parts if item.path.is_relative_to(HERE) else ()
+        if not SLOW.isdisjoint(parts):
             item.add_marker(pytest.mark.slow)
     wanted = config.getoption("--req")
     if wanted is None:
@@ -106,3 +120,127 @@ def require_tool() -> Callable[[str], str]:
         return path
 
     return find
+
+
+# -- commands: as people run them, in a process of their own, or in this one
+
+
+@pytest.fixture
+def evalloom(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`evalloom("validate", "a.jsonl")` runs it in the test's folder and expects no traceback, whatever happens."""
+
+    def call(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "evalloom", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, input=stdin, capture_output=True, encoding="utf-8")
+        assert "Traceback" not in done.stderr and "internal_error" not in done.stderr, done.stderr
+        return done
+
+    return call
+
+
+class Done(NamedTuple):
+    """What a command gave that was called in this process."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """evalloom in this process, which saves the start of another, in the test's folder and without keys."""
+    for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "HOP_KEY_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Done:
+        code = app.run(list(arguments))
+        return Done(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def on_terminal(tmp_path: Path) -> Callable[..., str]:
+    """Runs evalloom under a pseudo-terminal of 80 columns and gives what it shows, colours and all."""
+
+    def call(*arguments: str) -> str:
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
+        plain = {
+            name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")
+        }
+        command = [sys.executable, "-m", "evalloom", *arguments]
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdin=theirs, stdout=theirs, env={**plain, "TERM": "xterm-256color"}
+        ):
+            os.close(theirs)
+            shown = b"".join(iter(lambda: _read(ours), b""))
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n")
+
+    return call
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # how Linux says that the other side has gone
+        return b""
+
+
+# -- targets: a context whose llm says what it was asked
+
+Call = Callable[..., Output]
+
+
+async def echo(request: Request) -> Response:
+    """An llm that answers with the request itself."""
+    return Response(json.dumps({"messages": request.messages, "params": request.params}, ensure_ascii=False))
+
+
+@pytest.fixture
+def trace() -> list[Record]:
+    return []
+
+
+@pytest.fixture
+def call(trace: list[Record]) -> Call:
+    """`call(target, inputs)` gives the output; the trace is in the fixture of that name."""
+
+    def now(
+        target: BuiltTarget,
+        inputs: Record,
+        llm: Callable[[Request], Awaitable[Response]] = echo,
+        params: Record | None = None,
+    ) -> Output:
+        context = Context(Case("1", inputs), Profile("p", params=params or {}), llm, llm, trace, repeat=2)
+
+        async def once() -> Output:
+            try:
+                return await target.call(inputs, context)
+            finally:
+                await target.close()
+
+        return asyncio.run(once())
+
+    return now
+
+
+@pytest.fixture
+def fault_of(call: Call) -> Callable[..., CallError]:
+    """`fault_of(target, inputs)` gives the CallError that the call ends in."""
+
+    def now(target: BuiltTarget, inputs: Record) -> CallError:
+        with pytest.raises(CallError) as caught:
+            call(target, inputs)
+        return caught.value
+
+    return now

@@ -14,15 +14,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import pytest
 
-from evalloom.cli import prompt_eval, rag
-from evalloom.cli.app import COMMANDS, main
+from evalloom.cli.app import main
+from evalloom.prompt_eval import cli as prompt_eval
+from evalloom.rag import cli as rag
 from evalloom.tools import batchhoptest, validate_eval_cases
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -138,9 +138,9 @@ def anchors(page: Path) -> set[str]:
 
 def commands() -> dict[str, click.Command]:
     """Every command by the words that call it."""
-    ours: dict[str, click.Command] = {
-        f"evalloom {name}": import_module(f"evalloom.cli.{name.replace('-', '_')}").command for name in COMMANDS
-    }
+    context = click.Context(main)
+    found = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    ours = {f"evalloom {name}": command for name, command in found.items() if command is not None}
     groups = [(name, command) for name, command in ours.items() if isinstance(command, click.Group)]
     inner = {f"{name} {word}": one for name, group in groups for word, one in group.commands.items()}
     tools = {tool.TOOL: tool.command for tool in (batchhoptest, validate_eval_cases)}

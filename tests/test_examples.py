@@ -18,22 +18,22 @@ import pytest
 import yaml
 
 from evalloom import Rules, check, read
-from evalloom.asking.marks import mostly_chinese
-from evalloom.contract import read_contract
-from evalloom.dialects import WRITERS, by_name
-from evalloom.dialects.hop import normalize_audit
-from evalloom.dialects.prompt_eval_plan import read_plan
+from evalloom.core.model import Request
+from evalloom.core.ranking import rank, sources_in_order
+from evalloom.data.contract import read_contract
+from evalloom.data.registry import WRITERS, by_name
+from evalloom.demo import suites as demo
+from evalloom.engine.convert import convert
+from evalloom.engine.lint import LintOptions, lint, with_pipeline
 from evalloom.files.rows import Row
+from evalloom.hop.dialect import normalize_audit
+from evalloom.llms.delimiters import mostly_chinese
 from evalloom.llms.scripted import Scripted
-from evalloom.model import Request
-from evalloom.ranking import rank, sources_in_order
-from evalloom.retrieval import open_index
-from evalloom.workbench import demo
-from evalloom.workbench.convert import convert
-from evalloom.workbench.lint import LintOptions, lint, with_pipeline
-from evalloom.workbench.prompt_eval_draft import draft_plan
-from evalloom.workbench.prompt_eval_folder import prompt_text
-from evalloom.workbench.prompt_eval_generate import generate
+from evalloom.prompt_eval.folder import prompt_text
+from evalloom.prompt_eval.plan import read_plan
+from evalloom.prompt_eval.steps.draft import draft_plan
+from evalloom.prompt_eval.steps.generate import generate
+from evalloom.rag.retrieval import open_index
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 HOP = EXAMPLES / "hop/TestCases/hallucination_cases.jsonl"

@@ -21,27 +21,27 @@ EMITTERS = {
 
 # Codes that are made while the program runs, by the place that makes them.
 MADE = {
-    ("dialects/pipeline.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",
-    ("dialects/prompt_eval.py", "f'bad_{field}'"): "bad_test_category bad_test_subcategory bad_eval_type",
-    ("dialects/promptfoo_config.py", "f'bad_{name}'"): "bad_options bad_metadata",
-    ("dialects/promptfoo_asserts.py", "f'bad_{name}'"): "bad_threshold bad_weight",
-    ("dialects/deepeval.py", "f'bad_{name}'"): (
+    ("pipeline/dialect.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",
+    ("prompt_eval/dialect.py", "f'bad_{field}'"): "bad_test_category bad_test_subcategory bad_eval_type",
+    ("interop/promptfoo/config.py", "f'bad_{name}'"): "bad_options bad_metadata",
+    ("interop/promptfoo/asserts.py", "f'bad_{name}'"): "bad_threshold bad_weight",
+    ("interop/deepeval.py", "f'bad_{name}'"): (
         "bad_expected_output bad_actual_output bad_scenario bad_expected_outcome bad_user_description"
         " bad_context bad_retrieval_context bad_tools_called bad_expected_tools"
     ),
-    ("dialects/ragas.py", "f'bad_{name}'"): (
+    ("interop/ragas.py", "f'bad_{name}'"): (
         "bad_reference bad_ground_truth bad_response bad_reference_contexts bad_retrieved_contexts bad_contexts"
         " bad_ground_truths bad_reference_tool_calls bad_reference_topics bad_reference_context_ids"
         " bad_retrieved_context_ids"
     ),
-    ("dialects/rag.py", "code"): "expected_file_missing expected_dir_missing",
-    ("dialects/prompt_eval_plan.py", "f'bad_{key}'"): "bad_dimensions bad_floors",
-    ("workbench/prompt_eval_check.py", "code"): "case_changed result_changed",
-    ("targets/recipe_document.py", "code"): "bad_recipe recipe_doubt",
+    ("rag/dialect.py", "code"): "expected_file_missing expected_dir_missing",
+    ("prompt_eval/plan.py", "f'bad_{key}'"): "bad_dimensions bad_floors",
+    ("prompt_eval/steps/check.py", "code"): "case_changed result_changed",
+    ("replay/recipe/document.py", "code"): "bad_recipe recipe_doubt",
     # The page has the usual ones; what holds for the others stands there too.
-    ("http/retry.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
+    ("core/http/retry.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
     ("llms/scripted.py", "*_FAULTS[fault]"): "timeout connection_broke bad_answer",
-    ("workbench/replay_bodies.py", "f'{kind}_not_found'"): (
+    ("replay/schemas.py", "f'{kind}_not_found'"): (
         "project_not_found dataset_not_found run_not_found replay_not_found"
     ),
 }

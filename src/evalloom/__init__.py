@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
+from evalloom import moved
+from evalloom.core.lazy import lazy_names
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # what typing.TYPE_CHECKING is at run time, without the time to import it
 if TYPE_CHECKING:
-    from evalloom.dialects.dataset import Dataset
-    from evalloom.dialects.dialect import Rules
-    from evalloom.errors import EvalloomError
-    from evalloom.model import Case, Check, Checked, Context, Finding, Origin, Output
-    from evalloom.workbench.api import evaluate
-    from evalloom.workbench.lint import check, read
-    from evalloom.workbench.results import Results
-
-_HOMES = {
-    "Case": "evalloom.model",
-    "Check": "evalloom.model",
-    "Checked": "evalloom.model",
-    "Context": "evalloom.model",
-    "Dataset": "evalloom.dialects.dataset",
-    "EvalloomError": "evalloom.errors",
-    "Finding": "evalloom.model",
-    "Origin": "evalloom.model",
-    "Output": "evalloom.model",
-    "Results": "evalloom.workbench.results",
-    "Rules": "evalloom.dialects.dialect",
-    "check": "evalloom.workbench.lint",
-    "evaluate": "evalloom.workbench.api",
-    "read": "evalloom.workbench.lint",
-}
+    from evalloom.api import evaluate
+    from evalloom.core.errors import EvalloomError
+    from evalloom.core.model import Case, Check, Checked, Context, Finding, Origin, Output
+    from evalloom.data.dataset import Dataset
+    from evalloom.data.dialect import Rules
+    from evalloom.engine.lint import check, read
+    from evalloom.engine.results import Results
 
 __all__ = [
     "Case",
@@ -48,12 +34,16 @@ __all__ = [
     "evaluate",
     "read",
 ]
-
-
-def __getattr__(name: str) -> object:
-    # `evalloom --version` imports this package and must not pay for the rest of it.
-    if name not in _HOMES:
-        raise AttributeError(f"module 'evalloom' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "evalloom.api": ("evaluate",),
+        "evalloom.core.errors": ("EvalloomError",),
+        "evalloom.core.model": ("Case", "Check", "Checked", "Context", "Finding", "Origin", "Output"),
+        "evalloom.data.dataset": ("Dataset",),
+        "evalloom.data.dialect": ("Rules",),
+        "evalloom.engine.lint": ("check", "read"),
+        "evalloom.engine.results": ("Results",),
+    },
+)
+moved.install()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from evalloom.model import Run, Scored
-    from evalloom.run import Job
-    from evalloom.workbench.plan import Plan
+    from evalloom.core.model import Run, Scored
+    from evalloom.engine.plan import Plan
+    from evalloom.engine.run import Job
 
 # pytest imports this module in every run of every project that has evalloom installed, so the rest waits.
 FILE_NAME = "evalloom.yaml"
@@ -33,7 +33,7 @@ class Suite(pytest.File):
     """One evalloom.yaml: its cases are collected, and run together when the first of them is due."""
 
     def collect(self) -> Iterable[CaseItem]:
-        from evalloom.run import Jobs
+        from evalloom.engine.run import Jobs
 
         self._plan = self._prepared()
         self._results: dict[str, tuple[Run, Scored]] | None = None
@@ -57,9 +57,9 @@ class Suite(pytest.File):
     def _prepared(self) -> Plan:
         from msgspec.structs import replace
 
-        from evalloom.errors import EvalloomError
-        from evalloom.workbench.evaluate import InvalidData, refuse_invalid
-        from evalloom.workbench.prepare import Asked, prepare
+        from evalloom.core.errors import EvalloomError
+        from evalloom.engine.evaluate import InvalidData, refuse_invalid
+        from evalloom.engine.prepare import Asked, prepare
 
         profiles = self.config.getoption("--evalloom-profile")
         try:
@@ -75,7 +75,7 @@ class Suite(pytest.File):
     def _evaluated(self) -> Iterator[tuple[Run, Scored]]:
         from msgspec.structs import replace
 
-        from evalloom.workbench.evaluate import evaluate
+        from evalloom.engine.evaluate import evaluate
 
         # A case that was deselected is not paid for.
         mine = (item for item in self.session.items if isinstance(item, CaseItem) and item.parent is self)
@@ -96,7 +96,7 @@ class CaseItem(pytest.Item):
             raise CaseFailed(["the batch ended before this case was run"])
         run, scored = found
         if scored.status in ("failed", "error"):
-            from evalloom.cli.run_text import run_lines
+            from evalloom.console.run_text import run_lines
 
             head, *reasons = [text for text, _ in run_lines(run, scored)]
             # pytest's short summary shows the first line, so the reason comes first.

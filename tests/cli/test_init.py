@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from evalloom import Rules, check
+from evalloom.engine.init import SUITES
 from evalloom.settings import find_datasets, first_profile, key_names, llm_of, load, profile
-from evalloom.workbench.init import SUITES
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

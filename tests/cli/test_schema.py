@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from evalloom.dialects import WRITERS, rag
-from evalloom.dialects.dialect import Rules
+from evalloom.data.dialect import Rules
+from evalloom.data.registry import WRITERS
+from evalloom.rag import dialect as rag
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.dialects import DIALECTS, WRITERS, by_name
-from evalloom.dialects.dataset import Dataset
-from evalloom.dialects.dialect import Dialect, Rules
+from evalloom.core.model import Case, Origin, Record
+from evalloom.data.dataset import Dataset
+from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.registry import DIALECTS, WRITERS, by_name
+from evalloom.data.validate import validate
+from evalloom.engine.convert import convert
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.model import Case, Origin, Record
-from evalloom.validate import validate
-from evalloom.workbench.convert import convert
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FILES = {

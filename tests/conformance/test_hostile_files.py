@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalloom.dialects import DIALECTS, WRITERS
-from evalloom.dialects.dataset import Dataset, recognise
-from evalloom.dialects.dialect import Rules
+from evalloom.core.model import Checked, Origin
+from evalloom.data.dataset import Dataset, recognise
+from evalloom.data.dialect import Rules
+from evalloom.data.registry import DIALECTS, WRITERS
+from evalloom.data.validate import validate
+from evalloom.engine.lint import lint
 from evalloom.files.source import source_of
-from evalloom.model import Checked, Origin
-from evalloom.validate import validate
-from evalloom.workbench.lint import lint
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RECORD = {"id": "a", "query": "如何退款？", "expected_sources": ["docs/a.md"], "must_include": ["7"]}

@@ -15,8 +15,8 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalloom.errors import CallError
-from evalloom.model import Case, Context, Output, Profile, Record, Request, Response
+from evalloom.core.errors import CallError
+from evalloom.core.model import Case, Context, Output, Profile, Record, Request, Response
 from evalloom.targets import TARGETS, BuiltTarget, TargetOptions, build
 
 KINDS = [kind.name for kind in TARGETS]

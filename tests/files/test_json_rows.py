@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from evalloom.core.model import Place
 from evalloom.files.json_rows import JsonReader
 from evalloom.files.jsontext import JsonFault, Scan
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row
-from evalloom.model import Place
 
 Objects = list[dict[str, Any]]
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.core.model import Place
 from evalloom.files.json_rows import JsonReader
 from evalloom.files.jsontext import MAX_DEPTH, JsonFault, Scan, all_places, offset_place, places_of
 from evalloom.files.rows import Row
-from evalloom.model import Place
 
 scalars = (
     st.none()

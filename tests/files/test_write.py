@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evalloom.errors import EvalloomError
+from evalloom.core.errors import EvalloomError
 from evalloom.files.write import atomic_writer, write_text
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import CallError
-from evalloom.http import Client
+from evalloom.core.errors import CallError
+from evalloom.core.http import Client
+from evalloom.core.model import Record, Request, Response, Usage
 from evalloom.llms.anthropic import Anthropic
 from evalloom.llms.retry import Retry
-from evalloom.model import Record, Request, Response, Usage
 
 SEARCH = {"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}

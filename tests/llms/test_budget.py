@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.errors import BudgetSpent
+from evalloom.core.errors import BudgetSpent
+from evalloom.core.model import Request, Usage
 from evalloom.llms.budget import Budget, Metered, estimate_tokens, priced
 from evalloom.llms.cache import Cache, Store
 from evalloom.llms.scripted import Scripted
-from evalloom.model import Request, Usage
 
 ASK = Request([{"role": "user", "content": "hello"}], {"temperature": 0})
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.errors import CallError
+from evalloom.core.errors import CallError
+from evalloom.core.model import Request, Usage
 from evalloom.llms.cache import Cache, Store, digest
 from evalloom.llms.scripted import Scripted
-from evalloom.model import Request, Usage
 
 COUNTING = {"rules": [{"match": "fails", "fault": "drop"}, {"answers": ["first", "second", "third"]}]}
 

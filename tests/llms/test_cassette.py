@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import CallError, EvalloomError
+from evalloom.core.errors import CallError, EvalloomError
+from evalloom.core.model import Request, Response
 from evalloom.llms.cassette import Player, Recorder
 from evalloom.llms.scripted import Scripted
-from evalloom.model import Request, Response
 
 SCRIPT = {"rules": [{"match": "fails", "fault": {"status": 400, "message": "no"}}, {"answers": ["one", "two"]}]}
 

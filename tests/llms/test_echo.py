@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from evalloom.core.model import Request
 from evalloom.llms.echo import Echo, last_text, prompt_text
-from evalloom.model import Request
 
 
 def test_the_last_user_message_comes_back() -> None:

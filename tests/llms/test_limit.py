@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import CallError
+from evalloom.core.errors import CallError
+from evalloom.core.model import Request, Response, Usage
 from evalloom.llms.limit import Limited, Limiter
-from evalloom.model import Request, Response, Usage
 
 
 class Skipping(selectors.DefaultSelector):

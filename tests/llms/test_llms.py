@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from evalloom.errors import BudgetSpent, CallError, EvalloomError
-from evalloom.http import sleeping
+from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
+from evalloom.core.http import sleeping
+from evalloom.core.model import Request, Response
 from evalloom.llms import LLMS, LlmOptions, Llms
-from evalloom.model import Request, Response
 from evalloom.settings import PROTOCOLS, LlmSettings, Price, Settings
 
 KEY = "sk-0123456789abcdef"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.errors import CallError
-from evalloom.http import Client
+from evalloom.core.errors import CallError
+from evalloom.core.http import Client
+from evalloom.core.model import Record, Request, Response, Usage
 from evalloom.llms.openai import Embedding, OpenAi, OpenAiEmbeddings, encode
-from evalloom.model import Record, Request, Response, Usage
 
 SEARCH = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
 KEY = "sk-0123456789abcdef"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import BudgetSpent, CallError
-from evalloom.http import Client, sleeping
+from evalloom.core.errors import BudgetSpent, CallError
+from evalloom.core.http import Client, sleeping
+from evalloom.core.model import Request, Response, Usage
 from evalloom.llms.openai import OpenAi
 from evalloom.llms.retry import Retry
-from evalloom.model import Request, Response, Usage
 
 
 def ask(url: str, prompt: str, retries: int = 5, timeout_s: float = 10) -> tuple[Response | CallError, list[float]]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.errors import CallError, EvalloomError
+from evalloom.core.errors import CallError, EvalloomError
+from evalloom.core.model import Request, Response, Usage
 from evalloom.llms.retry import Retry
 from evalloom.llms.scripted import Scripted
-from evalloom.model import Request, Response, Usage
 
 SCRIPT = """\
 rules:

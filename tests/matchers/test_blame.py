@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.core.model import Record, Status, Verdict
 from evalloom.matchers.blame import blamed
-from evalloom.model import Record, Status, Verdict
 
 
 def step(name: str, *needs: str, **more: Any) -> Record:

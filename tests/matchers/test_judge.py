@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.asking import mark_for
-from evalloom.errors import BudgetSpent, CallError
+from evalloom.core.errors import BudgetSpent, CallError
+from evalloom.core.model import Case, Check, Output, Request, Response, Usage
+from evalloom.llms.delimiters import mark_for
 from evalloom.matchers import Grade, Seen, Services, by_kind
-from evalloom.model import Case, Check, Output, Request, Response, Usage
 
 
 class Judge:

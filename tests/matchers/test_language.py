@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from evalloom.core.model import Case, Check, Output
 from evalloom.matchers import Grade, Seen, by_kind
 from evalloom.matchers.language import is_refusal
-from evalloom.model import Case, Check, Output
 
 
 def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:

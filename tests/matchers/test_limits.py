@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from evalloom.core.model import NO_USAGE, Case, Check, Output, Usage
 from evalloom.matchers import Grade, Seen, by_kind
 from evalloom.matchers.limits import numbers_in
-from evalloom.model import NO_USAGE, Case, Check, Output, Usage
 
 
 def grade(

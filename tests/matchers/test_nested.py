@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from evalloom.core.model import Case, Output, Request, Response, Run, Scored
+from evalloom.engine.score import grade_now, score
 from evalloom.matchers import Services, parse_check
 from evalloom.matchers.nested import BadPath, find_all
-from evalloom.model import Case, Output, Request, Response, Run, Scored
-from evalloom.score import grade_now, score
 
 ORDER = {"items": [{"price": 3, "name": "a"}, {"price": 5, "name": "b"}], "a.b": {"c": 1}}
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.core.model import Case, Check, Output
 from evalloom.matchers import Grade, Seen, by_kind
 from evalloom.matchers.overlap import bleu, gleu, rouge_l, rouge_n, words_of
-from evalloom.model import Case, Check, Output
 
 
 def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import EvalloomError
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import Check
 from evalloom.matchers import parse_check
-from evalloom.model import Check
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import EvalloomError
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import Case, Check, Origin, Output
+from evalloom.core.sandbox import why_unavailable
 from evalloom.matchers import Grade, Seen, Services, by_kind, functions_of, parse_check
-from evalloom.model import Case, Check, Origin, Output
-from evalloom.sandbox import why_unavailable
 
 
 def ask(check: Check, value: Any = "x", services: Services | None = None, file: str = "") -> Grade:
@@ -161,7 +161,7 @@ def test_functions_that_are_not_there(tmp_path: Path) -> None:
 HANGS = """
 import asyncio, time
 from evalloom.matchers import Seen, Services, by_kind, parse_check
-from evalloom.model import Case, Output
+from evalloom.core.model import Case, Output
 check = parse_check({"python": lambda value: time.sleep(600), "timeout_s": 0.05})
 seen = Seen("x", Output("x"), Case("c", {}))
 print(asyncio.run(by_kind("python").ask(check, seen, Services())).reason)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import evalloom.dialects as dialects
+import evalloom
+from evalloom.core.model import Case, Check, Output, Request, Response, Run
+from evalloom.engine.score import grade_now, score
 from evalloom.matchers import MATCHERS, Matcher, Services, by_kind, why_unknown
-from evalloom.matchers.matcher import Grade
-from evalloom.model import Case, Check, Output, Request, Response, Run
-from evalloom.score import grade_now, score
+from evalloom.matchers.base import Grade
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = st.text(max_size=12) | st.sampled_from(
@@ -94,8 +94,8 @@ def test_every_kind_is_documented() -> None:
 
 
 def test_what_dialects_ask_for_is_scored_or_explained() -> None:
-    folder = Path(inspect.getfile(dialects)).parent
-    asked = {kind for file in folder.glob("*.py") for kind in re.findall(r'Check\("(\w+)"', file.read_text("utf-8"))}
+    source = Path(inspect.getfile(evalloom)).parent
+    asked = {kind for file in source.rglob("*.py") for kind in re.findall(r'Check\("(\w+)"', file.read_text("utf-8"))}
     assert asked and all(by_kind(kind) or kind == "assert_file" for kind in asked)
     for kind in ("javascript", "assert_file", "is_sql", "webhook", "has_matching_span", "meteor"):
         scored = grade_now(Case("c", {}, (Check(kind),)), Run("k", "c"), Services())

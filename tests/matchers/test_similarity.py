@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import CallError
+from evalloom.core.errors import CallError
+from evalloom.core.model import Case, Check, Output, Request, Response
 from evalloom.matchers import Grade, Seen, Services, by_kind
 from evalloom.matchers.similarity import likeness
-from evalloom.model import Case, Check, Output, Request, Response
 
 VECTORS = {"cat": [1.0, 0.0], "kitten": [0.8, 0.6], "car": [0.0, 1.0]}
 

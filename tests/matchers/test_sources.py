@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from evalloom.core.model import Case, Check, Output
 from evalloom.matchers import Grade, Seen, by_kind
-from evalloom.model import Case, Check, Output
 
 
 def grade(kind: str, expected: Any, value: Any, sources: list[Any] | None = None, **options: Any) -> Grade:

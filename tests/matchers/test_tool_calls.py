@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from evalloom.core.model import Case, Check, Output
 from evalloom.matchers import Grade, Seen, by_kind
-from evalloom.model import Case, Check, Output
 
 
 def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:

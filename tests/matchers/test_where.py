@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from evalloom.core.model import Output
 from evalloom.matchers.where import Missing, find
-from evalloom.model import Output
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evalloom
-from evalloom.model import Checked, Finding, Origin, Severity
+from evalloom.core.model import Checked, Finding, Origin, Severity
 from evalloom.reports import LINT_REPORTERS, LintReporter, lint_github, lint_json, lint_markdown, lint_sarif, lint_text
 from evalloom.reports.lint import LintReport
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.model import Mismatch, Origin, Output, Run, Scored, Usage, Verdict
+from evalloom.core.model import Mismatch, Origin, Output, Run, Scored, Usage, Verdict
 from evalloom.reports import RUN_REPORTERS, RunReporter, run_csv, run_json, run_jsonl, run_junit
 from evalloom.reports.run_report import ReportRow, RunReport
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import EvalloomError
+from evalloom.core.errors import EvalloomError
 from evalloom.targets import TARGETS, build
 
 

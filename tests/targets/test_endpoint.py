@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import CallError, EvalloomError
-from evalloom.model import Output, Record
+from evalloom.core.errors import CallError, EvalloomError
+from evalloom.core.model import Output, Record
 from evalloom.targets import TargetOptions, build
 
 Call = Callable[..., Output]

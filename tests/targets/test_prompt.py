@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import CallError, EvalloomError
-from evalloom.model import Output, Record, Request, Response
+from evalloom.core.errors import CallError, EvalloomError
+from evalloom.core.model import Output, Record, Request, Response
 from evalloom.targets import build
 
 Call = Callable[..., Output]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from evalloom.errors import BudgetSpent, CallError, EvalloomError
-from evalloom.model import Context, Output, Record, Request, Response
+from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
+from evalloom.core.model import Context, Output, Record, Request, Response
 from evalloom.targets import TargetOptions, build, build_callable
 
 Call = Callable[..., Output]
@@ -246,7 +246,7 @@ def test_threads_are_reused_and_run_side_by_side() -> None:
 def test_a_function_that_hangs_holds_up_neither_the_others_nor_the_end(tmp_path: Path) -> None:
     script = """
 import asyncio, threading
-from evalloom.errors import CallError
+from evalloom.core.errors import CallError
 from evalloom.targets import TargetOptions, build_callable
 def hangs(q):
     return threading.Event().wait() if q == "hang" else q

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.errors import CallError, EvalloomError
+from evalloom.core.errors import CallError, EvalloomError
 from evalloom.targets.template import MISSING, Template, compile_json, follow
 
 JSON = st.recursive(

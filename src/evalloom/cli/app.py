@@ -9,7 +9,7 @@ from traceback import format_exc
 import click
 
 from evalloom import __version__
-from evalloom.errors import EvalloomError, did_you_mean
+from evalloom.core.errors import EvalloomError, did_you_mean
 
 COMMANDS = {
     "run": "Run cases against a target, score them, and keep a record.",
@@ -33,6 +33,16 @@ COMMANDS = {
 }
 
 
+_HOMES = {
+    "stats": "evalloom.hop.cli",
+    "pipeline": "evalloom.pipeline.cli",
+    "prompt-eval": "evalloom.prompt_eval.cli",
+    "rag": "evalloom.rag.cli",
+    "replay": "evalloom.replay.cli",
+    "serve": "evalloom.replay.serve_cli",
+}
+
+
 class _Commands(click.Group):
     """Imports a command only when it is called, so that each starts fast."""
 
@@ -42,7 +52,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"evalloom.cli.{cmd_name.replace('-', '_')}").command
+        command: click.Command = import_module(_HOMES.get(cmd_name, f"evalloom.cli.{cmd_name}")).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

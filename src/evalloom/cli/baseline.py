@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from evalloom.cli.compare_text import baseline_lines
+from evalloom.batchlog import Baseline, baselines, find_baseline, read_baseline, remove_baseline
 from evalloom.cli.run import warn
-from evalloom.cli.run_text import print_lines, table_lines
-from evalloom.record import Baseline, baselines, find_baseline, read_baseline, remove_baseline
-from evalloom.workbench.compare import keep
+from evalloom.console.compare_text import baseline_lines
+from evalloom.console.run_text import print_lines, table_lines
+from evalloom.engine.compare import keep
 
 
 @click.group("baseline")

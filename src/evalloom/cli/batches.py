@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from evalloom.analyse.tally import STATUSES
+from evalloom.analysis.tally import STATUSES
+from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
 from evalloom.cli.run import warn
-from evalloom.cli.run_text import Line, print_lines, run_lines, table_lines
-from evalloom.errors import EvalloomError, did_you_mean, usage_error
-from evalloom.model import Batch
-from evalloom.record import FOLDER, batches, find, is_in_use, manifest, remove
+from evalloom.console.run_text import Line, print_lines, run_lines, table_lines
+from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.core.model import Batch
+from evalloom.engine.results import stored_runs
 from evalloom.reports.lint import printable, tell
-from evalloom.workbench.results import stored_runs
 
 _MOST_IDS = 1000
 """Among how many case ids one is looked for that may have been meant."""

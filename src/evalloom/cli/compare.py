@@ -7,13 +7,13 @@ from math import nan
 import click
 import msgspec
 
-from evalloom.analyse.compare import By
-from evalloom.cli.compare_text import compared_lines
+from evalloom.analysis.compare import By
 from evalloom.cli.run import warn
-from evalloom.cli.run_text import print_lines
-from evalloom.errors import usage_error
-from evalloom.model import quote
-from evalloom.workbench.compare import Compare, compare
+from evalloom.console.compare_text import compared_lines
+from evalloom.console.run_text import print_lines
+from evalloom.core.errors import usage_error
+from evalloom.core.model import quote
+from evalloom.engine.compare import Compare, compare
 
 
 @click.command("compare")

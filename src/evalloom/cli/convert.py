@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from evalloom.cli.options import reading_options, refuse_overwriting
-from evalloom.dialects import WRITERS, by_name
-from evalloom.dialects.dataset import Dataset
-from evalloom.dialects.mapping import parse_mapping
-from evalloom.errors import usage_error
+from evalloom.console.options import reading_options, refuse_overwriting
+from evalloom.core.errors import usage_error
+from evalloom.data.dataset import Dataset
+from evalloom.data.mapping import parse_mapping
+from evalloom.data.registry import WRITERS, by_name
+from evalloom.engine.convert import Conversion, convert
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
 from evalloom.reports.lint import printable, tell
-from evalloom.workbench.convert import Conversion, convert
 
 
 @click.command("convert")

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import click
 
-from evalloom.cli.run_text import Line, print_lines
+from evalloom.console.run_text import Line, print_lines
+from evalloom.core.model import Finding
+from evalloom.demo import rag as demo_rag
+from evalloom.demo import replay as demo_replay
+from evalloom.demo import report as demo_report
+from evalloom.demo import suites as workbench
+from evalloom.demo.suites import COUNTED, Demo, Ran, Seen, Trip
 from evalloom.files.write import write_text
-from evalloom.model import Finding
 from evalloom.reports.lint import in_line_order, tell
-from evalloom.workbench import demo as workbench
-from evalloom.workbench import demo_rag, demo_replay, demo_report
-from evalloom.workbench.demo import COUNTED, Demo, Ran, Seen, Trip
 
 _WIDTH = 110
 _STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from evalloom.cli.run_text import print_lines
+from evalloom.console.run_text import print_lines
+from evalloom.engine.doctor import examine
 from evalloom.reports.lint import printable
-from evalloom.workbench.doctor import examine
 
 _MARKS = {"ok": ("ok     ", "green"), "warning": ("warning", "yellow"), "error": ("error  ", "bold red")}
 

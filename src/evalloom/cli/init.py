@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from evalloom.workbench.init import SUITES, write_suite
+from evalloom.engine.init import SUITES, write_suite
 
 
 @click.command("init")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 import msgspec
 
-from evalloom.cli.options import reading_options
-from evalloom.dialects.dataset import Dataset
-from evalloom.dialects.mapping import parse_mapping
+from evalloom.console.options import reading_options
+from evalloom.core.model import quote
+from evalloom.data.dataset import Dataset
+from evalloom.data.mapping import parse_mapping
+from evalloom.engine.inspect import Contents, inspect
 from evalloom.files.source import source_of
-from evalloom.model import quote
 from evalloom.reports.lint import printable, tell
-from evalloom.workbench.inspect import Contents, inspect
 
 
 @click.command("inspect")

@@ -10,22 +10,22 @@ import click
 import msgspec
 
 from evalloom import settings
-from evalloom.cli.options import print_findings, reading_options, refuse_overwriting
-from evalloom.cli.progress import showing
-from evalloom.cli.run_options import refuse_conflicts, run_options, settings_of
-from evalloom.cli.run_text import dry_run_lines, print_lines, result_lines
-from evalloom.dialects.mapping import parse_mapping
-from evalloom.errors import EvalloomError
+from evalloom.console.options import print_findings, reading_options, refuse_overwriting
+from evalloom.console.progress import showing
+from evalloom.console.run_options import refuse_conflicts, run_options, settings_of
+from evalloom.console.run_text import dry_run_lines, print_lines, result_lines
+from evalloom.core.errors import EvalloomError
+from evalloom.data.mapping import parse_mapping
+from evalloom.engine.dry_run import look_ahead
+from evalloom.engine.evaluate import InvalidData, Live, evaluate
+from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
+from evalloom.engine.plan import Plan, Reading
+from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.results import Results
+from evalloom.engine.resume import Resume
+from evalloom.engine.watch import changes, watched
 from evalloom.reports.lint import tell
 from evalloom.settings import keys
-from evalloom.workbench.dry_run import look_ahead
-from evalloom.workbench.evaluate import InvalidData, Live, evaluate
-from evalloom.workbench.outputs import Outputs, reporters_for, write_outputs
-from evalloom.workbench.plan import Plan, Reading
-from evalloom.workbench.prepare import Asked, prepare
-from evalloom.workbench.results import Results
-from evalloom.workbench.resume import Resume
-from evalloom.workbench.watch import changes, watched
 
 
 @click.command("run")

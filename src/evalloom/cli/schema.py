@@ -7,7 +7,7 @@ import json
 import click
 
 from evalloom import settings
-from evalloom.dialects import WRITERS
+from evalloom.data.registry import WRITERS
 
 _SETTINGS = "settings"
 

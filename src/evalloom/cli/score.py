@@ -8,14 +8,14 @@ import click
 import msgspec
 
 from evalloom import settings
-from evalloom.cli.options import refuse_overwriting
+from evalloom.batchlog import find, manifest
 from evalloom.cli.run import exit_code, warn
-from evalloom.cli.run_text import print_lines, result_lines
-from evalloom.errors import usage_error
-from evalloom.record import find, manifest
+from evalloom.console.options import refuse_overwriting
+from evalloom.console.run_text import print_lines, result_lines
+from evalloom.core.errors import usage_error
+from evalloom.engine.outputs import reporters_for, write_outputs
+from evalloom.engine.rescore import CASE, Rescore, rescore
 from evalloom.settings import keys
-from evalloom.workbench.outputs import reporters_for, write_outputs
-from evalloom.workbench.rescore import CASE, Rescore, rescore
 
 
 @click.command("score")

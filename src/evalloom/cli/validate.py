@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from evalloom.cli.options import existing_folder, print_findings, reading_options, refuse_overwriting
-from evalloom.contract import read_contract
-from evalloom.dialects.dialect import Rules
-from evalloom.dialects.mapping import parse_mapping
+from evalloom.console.options import existing_folder, print_findings, reading_options, refuse_overwriting
+from evalloom.data.contract import read_contract
+from evalloom.data.dialect import Rules
+from evalloom.data.mapping import parse_mapping
+from evalloom.engine.lint import LintOptions, lint, with_pipeline
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
 from evalloom.settings import find_datasets
-from evalloom.workbench.lint import LintOptions, lint, with_pipeline
 
 
 @click.command("validate")

@@ -6,8 +6,8 @@ import csv
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
+from evalloom.core.model import Path, Place, quote
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row, not_utf8
-from evalloom.model import Path, Place, quote
 
 _DELIMITERS = ",;\t|"
 

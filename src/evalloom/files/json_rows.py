@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator
 
+from evalloom.core.model import Place, quote
 from evalloom.files.json_value import ODD, decode, decode_block, diagnose, row_of
 from evalloom.files.jsontext import JsonFault, Scan
 from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, one_by_one
-from evalloom.model import Place, quote
 
 _SPACE = b" \t\r\n"
 _SPACES = re.compile(rb"[ \t\r\n]*")

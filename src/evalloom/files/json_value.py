@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
+from evalloom.core.model import Place, quote, show_path
 from evalloom.files.jsontext import JsonFault, Scan, offset_place, places_of
 from evalloom.files.rows import Problem, Row, not_utf8
-from evalloom.model import Place, quote, show_path
 
 _SMALL = 4096
 _DIGITS = re.compile(rb"[0-9.]{16,}")

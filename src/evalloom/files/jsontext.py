@@ -15,7 +15,7 @@ from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from evalloom.model import Path, Place, quote, show_path
+from evalloom.core.model import Path, Place, quote, show_path
 
 MAX_DEPTH = 254
 """Deeper nesting is refused; it is also where orjson stops writing, so the fast path agrees."""

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from evalloom.core.model import Path, Place, Severity
 from evalloom.files import jsontext
-from evalloom.model import Path, Place, Severity
 
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 """A longer line or record is refused: no test case is that large, and memory stays bounded."""

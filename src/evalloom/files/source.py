@@ -14,8 +14,8 @@ from typing import IO, cast
 
 from msgspec import Struct
 
+from evalloom.core.model import quote
 from evalloom.files.rows import NO_TEXT, Refused, refused
-from evalloom.model import quote
 
 CHUNK = 128 * 1024
 _SAMPLE = CHUNK

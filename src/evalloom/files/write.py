@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from evalloom.errors import EvalloomError
+from evalloom.core.errors import EvalloomError
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from evalloom.core.model import Path, Place, quote
 from evalloom.files.jsontext import MAX_DEPTH, JsonFault, exact_float, offset_place
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Refused, Row, not_utf8, refused
-from evalloom.model import Path, Place, quote
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_NODES = 1_000_000

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from evalloom import settings
-from evalloom.http import Client
+from evalloom.core.http import Client
+from evalloom.core.model import Embedder, Llm, Request, Response
 from evalloom.llms import cache
 from evalloom.llms.anthropic import Anthropic
 from evalloom.llms.budget import Budget, Metered, estimate_tokens
@@ -20,7 +21,6 @@ from evalloom.llms.limit import Limited, Limiter
 from evalloom.llms.openai import Embedding, OpenAi, OpenAiEmbeddings
 from evalloom.llms.retry import Retry
 from evalloom.llms.scripted import Scripted
-from evalloom.model import Embedder, Llm, Request, Response
 from evalloom.settings import LlmSettings, Price, Settings
 
 FREE = Price(0.0, 0.0)

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evalloom.errors import CallError
-from evalloom.http import Client, status_error
+from evalloom.core.errors import CallError
+from evalloom.core.http import Client, status_error
+from evalloom.core.model import Record, Request, Response, Usage
 from evalloom.llms.echo import message_text
 from evalloom.llms.openai import count, decode, encode, error_text, shown
-from evalloom.model import Record, Request, Response, Usage
 
 VERSION = "2023-06-01"
 MAX_TOKENS = 4096

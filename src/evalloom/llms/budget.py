@@ -9,8 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from evalloom.errors import BudgetSpent
-from evalloom.model import Llm, Request, Response, Usage
+from evalloom.core.errors import BudgetSpent
+from evalloom.core.model import Llm, Request, Response, Usage
 
 _MILLION = 1_000_000
 # One such character is about one token in most tokenizers; of other scripts, four are.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from evalloom.http import is_secret
-from evalloom.model import Llm, Request, Response, Usage
+from evalloom.core.http import is_secret
+from evalloom.core.model import Llm, Request, Response, Usage
 
 if TYPE_CHECKING:
     from sqlite3 import Connection

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom.errors import CallError, EvalloomError, usage_error
+from evalloom.core.errors import CallError, EvalloomError, usage_error
+from evalloom.core.model import Llm, Request, Response, quote
 from evalloom.llms.cache import digest
 from evalloom.llms.echo import prompt_text
-from evalloom.model import Llm, Request, Response, quote
 
 VERSION = 1
 _EXPLAINED = 20

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from evalloom.core.model import Record, Request, Response, Usage
 from evalloom.llms.budget import estimate_tokens
-from evalloom.model import Record, Request, Response, Usage
 
 
 class Echo:

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from evalloom.errors import CallError
-from evalloom.model import Llm, Request, Response, with_usage
+from evalloom.core.errors import CallError
+from evalloom.core.model import Llm, Request, Response, with_usage
 
 _CREEP = 0.1
 """What one success adds to the number of requests in flight, after a 429 has halved it."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from evalloom.errors import CallError
-from evalloom.http import Client, Reply, status_error
-from evalloom.model import Llm, Record, Request, Response, Usage, quote
+from evalloom.core.errors import CallError
+from evalloom.core.http import Client, Reply, status_error
+from evalloom.core.model import Llm, Record, Request, Response, Usage, quote
 
 _SHOWN = 200
 """How much of a body a message shows."""

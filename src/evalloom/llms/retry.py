@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from time import perf_counter
 
-from evalloom import http
-from evalloom.model import Llm, Request, Response, with_usage
+from evalloom.core import http
+from evalloom.core.model import Llm, Request, Response, with_usage
 
 
 class Retry:

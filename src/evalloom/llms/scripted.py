@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import Struct
 
-from evalloom.errors import CallError, did_you_mean, usage_error
+from evalloom.core.errors import CallError, did_you_mean, usage_error
+from evalloom.core.http import Reply, status_error
+from evalloom.core.model import NO_USAGE, Origin, Record, Request, Response, Usage, quote, show_path, type_name
+from evalloom.core.model import Path as Where
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
-from evalloom.http import Reply, status_error
 from evalloom.llms.budget import estimate_tokens
 from evalloom.llms.cache import digest
 from evalloom.llms.echo import last_text, prompt_text
-from evalloom.model import NO_USAGE, Origin, Record, Request, Response, Usage, quote, show_path, type_name
-from evalloom.model import Path as Where
 
 _HOLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _ROLES = ("any", "user", "system", "assistant", "tool", "last")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from evalloom.errors import did_you_mean
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Check
 from evalloom.matchers import (
     json_values,
     judge,
@@ -21,9 +22,8 @@ from evalloom.matchers import (
     text,
     tool_calls,
 )
-from evalloom.matchers.matcher import Function, Grade, Matcher, Seen, Services
+from evalloom.matchers.base import Function, Grade, Matcher, Seen, Services
 from evalloom.matchers.parse import parse
-from evalloom.model import Check
 
 __all__ = [
     "MATCHERS",

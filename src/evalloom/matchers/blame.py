@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from evalloom.model import Record, Verdict
+from evalloom.core.model import Record, Verdict
 
 _OF_NO_STEP = ("latency", "tokens", "cost")
 _KEYS = {"step", "kind", "output_key", "needs", "outputs"}

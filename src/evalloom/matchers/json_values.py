@@ -6,10 +6,10 @@ import builtins
 from itertools import islice
 from typing import Any
 
-from evalloom.asking.json_text import NO_JSON, loads, values_in
-from evalloom.asking.schema import cut, first_line, validator
-from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, bad_option, failed, show, unscored
-from evalloom.model import Check, Mismatch, show_path, type_name
+from evalloom.core.json_schema import cut, first_line, validator
+from evalloom.core.model import Check, Mismatch, show_path, type_name
+from evalloom.llms.json_text import NO_JSON, loads, values_in
+from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, show, unscored
 
 _MOST_FAULTS = 100
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.asking import block, mark_for, mostly_chinese
-from evalloom.asking.json_text import values_in
-from evalloom.errors import CallError
-from evalloom.matchers.matcher import Grade, Matcher, Seen, Services, bad_option, number_of, show, text_of, unscored
-from evalloom.model import NO_USAGE, Check, Record, Request, Usage
+from evalloom.core.errors import CallError
+from evalloom.core.model import NO_USAGE, Check, Record, Request, Usage
+from evalloom.llms.delimiters import block, mark_for, mostly_chinese
+from evalloom.llms.json_text import values_in
+from evalloom.matchers.base import Grade, Matcher, Seen, Services, bad_option, number_of, show, text_of, unscored
 
 _TRIES = 2
 _REFERENCE = (

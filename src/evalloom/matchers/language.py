@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from evalloom.errors import did_you_mean
-from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, bad_option, failed, show, text_of
-from evalloom.model import Check
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Check
+from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, show, text_of
 
 _SCRIPTS = {
     "han": r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]",

@@ -6,22 +6,11 @@ import math
 import re
 from typing import Any
 
-from evalloom.matchers.matcher import (
-    PASSED,
-    Grade,
-    Matcher,
-    Seen,
-    bad_option,
-    failed,
-    number_of,
-    show,
-    text_of,
-    unscored,
-)
+from evalloom.core.model import Check, Usage
+from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, number_of, show, text_of, unscored
 from evalloom.matchers.normalise import in_plain_digits, numerals_in
 from evalloom.matchers.overlap import words_of
 from evalloom.matchers.structural import within
-from evalloom.model import Check, Usage
 
 _NAME = re.compile(r"(?<!\w)[^\W\d_]\w*(?:-\w+(?:\.\w+)*)+")
 """A word with something glued to it: the 4 of GPT-4 is no number."""

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evalloom.asking.json_text import NO_JSON, loads, object_in
-from evalloom.errors import EvalloomError
-from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, Services, bad_option, failed, show, unscored
-from evalloom.model import NO_USAGE, Check, Mismatch
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import NO_USAGE, Check, Mismatch
+from evalloom.llms.json_text import NO_JSON, loads, object_in
+from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, Services, bad_option, failed, show, unscored
 
 _STEP = re.compile(r"\.?(?P<name>[^.\[\]*'\"]+)|\[(?P<number>-?\d{1,18})\]|\[\*\]|\.\*|\[(['\"])(?P<quoted>.*?)\3\]")
 

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from decimal import Decimal
 
-from evalloom.model import Check
+from evalloom.core.model import Check
 
 _DIGITS = dict(zip("〇零一二三四五六七八九两", (0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2), strict=True))
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from evalloom.errors import did_you_mean, usage_error
-from evalloom.matchers.matcher import number_of, show
-from evalloom.model import Check, Record
+from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.model import Check, Record
+from evalloom.matchers.base import number_of, show
 
 _OWN = ("kind", "type", "expected", "value", "where", "name", "metric")
 OPTIONS = (

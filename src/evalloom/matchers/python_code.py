@@ -19,9 +19,11 @@ from typing import Any
 
 from msgspec import structs
 
-from evalloom.errors import CallError, usage_error
-from evalloom.functions import NoFunction, copied, find_function
-from evalloom.matchers.matcher import (
+from evalloom.core.errors import CallError, usage_error
+from evalloom.core.functions import NoFunction, copied, find_function
+from evalloom.core.model import Check
+from evalloom.core.threads import Threads
+from evalloom.matchers.base import (
     Function,
     Grade,
     Matcher,
@@ -34,8 +36,6 @@ from evalloom.matchers.matcher import (
     threshold_of,
     unscored,
 )
-from evalloom.model import Check
-from evalloom.threads import Threads
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
 _TIMEOUT_S = 60
@@ -95,7 +95,7 @@ async def _judged(check: Check, seen: Seen, services: Services) -> Grade:
 
 async def _grade_in_sandbox(check: Check, seen: Seen, limit: float) -> Grade:
     """What a function says that only a data file names, looked up beside that file or among the installed packages."""
-    from evalloom.sandbox import Call, Code, Limits, run_code
+    from evalloom.core.sandbox import Call, Code, Limits, run_code
 
     case = seen.case
     told = {"id": case.id, "inputs": case.inputs, "tags": case.tags, "meta": case.meta, "raw": case.raw}

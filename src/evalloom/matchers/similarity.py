@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from evalloom.errors import CallError
+from evalloom.core.errors import CallError
+from evalloom.core.model import Check, Embedder
 from evalloom.matchers import judge
-from evalloom.matchers.matcher import (
+from evalloom.matchers.base import (
     Grade,
     Matcher,
     Seen,
@@ -20,7 +21,6 @@ from evalloom.matchers.matcher import (
     threshold_of,
     unscored,
 )
-from evalloom.model import Check, Embedder
 
 _THRESHOLD = 0.75
 _VARIANTS = ("cosine", "dot", "euclidean")

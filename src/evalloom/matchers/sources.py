@@ -7,7 +7,9 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-from evalloom.matchers.matcher import (
+from evalloom.core.model import Check
+from evalloom.core.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_order
+from evalloom.matchers.base import (
     Grade,
     Matcher,
     Seen,
@@ -19,8 +21,6 @@ from evalloom.matchers.matcher import (
     threshold_of,
     unscored,
 )
-from evalloom.model import Check
-from evalloom.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_order
 
 _PATH_FIELDS = ("path", "source", "file", "id", "uri", "url", "name", "title", "doc_id", "document_id")
 _TEXT_FIELDS = ("text", "content", "page_content", "passage", "chunk")

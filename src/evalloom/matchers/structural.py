@@ -11,8 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.asking.json_text import NO_JSON, loads
-from evalloom.matchers.matcher import (
+from evalloom.core.model import NO_USAGE, Check, Mismatch, Path, show_path
+from evalloom.core.patterns import BadPattern, search
+from evalloom.llms.json_text import NO_JSON, loads
+from evalloom.matchers.base import (
     PASSED,
     Grade,
     Matcher,
@@ -26,8 +28,6 @@ from evalloom.matchers.matcher import (
 )
 from evalloom.matchers.normalise import prepared
 from evalloom.matchers.similarity import grade_meaning
-from evalloom.model import NO_USAGE, Check, Mismatch, Path, show_path
-from evalloom.patterns import BadPattern, search
 
 ABSENT = "<absent>"
 """What a mismatch shows on the side where nothing stands."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from evalloom.matchers.matcher import PASSED, Grade, Matcher, Seen, bad_option, failed, show, text_of, unscored
+from evalloom.core.model import Check
+from evalloom.core.patterns import BadPattern, search
+from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, show, text_of, unscored
 from evalloom.matchers.normalise import prepared
 from evalloom.matchers.structural import Rules, as_compared, compare, verdict_of
-from evalloom.model import Check
-from evalloom.patterns import BadPattern, search
 
 _LENIENT = Rules(has_patterns=False, relative=0.0)
 _EMPTY = "expected: is empty, which holds for any answer"

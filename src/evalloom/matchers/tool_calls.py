@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from evalloom.asking.json_text import NO_JSON, loads
-from evalloom.matchers.matcher import Grade, Matcher, Seen, bad_option, show, threshold_of, unscored
+from evalloom.core.model import Check
+from evalloom.llms.json_text import NO_JSON, loads
+from evalloom.matchers.base import Grade, Matcher, Seen, bad_option, show, threshold_of, unscored
 from evalloom.matchers.structural import Rules, compare
-from evalloom.model import Check
 
 _LISTS = ("tool_calls", "tools_called", "calls")
 _ARGUMENTS = ("arguments", "args", "input_parameters", "inputParameters", "parameters", "input")

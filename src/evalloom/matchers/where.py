@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.asking.json_text import NO_JSON, loads, object_in
-from evalloom.matchers.matcher import show
-from evalloom.model import Output, type_name
+from evalloom.core.model import Output, type_name
+from evalloom.llms.json_text import NO_JSON, loads, object_in
+from evalloom.matchers.base import show
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(-?\d{1,18})\]|\[(['\"])(.*?)\3\]")
 _ROOTS = ("output", "steps", "aggregation", "sources", "outcome")

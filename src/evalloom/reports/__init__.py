@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
-from evalloom.errors import usage_error
+from evalloom.core.errors import usage_error
+from evalloom.hop import report as hop_results
 from evalloom.reports import (
-    hop_results,
     lint_github,
     lint_json,
     lint_markdown,

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.model import Checked, Finding, Severity
+from evalloom.core.model import Checked, Finding, Severity
 
 PIPELINE_FILE = "a pipeline"
 PLAN_FILE = "a test plan"

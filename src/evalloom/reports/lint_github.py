@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalloom.model import Finding, Severity
+from evalloom.core.model import Finding, Severity
 from evalloom.reports.lint import LintReport, printable, verdict
 
 name = "github"

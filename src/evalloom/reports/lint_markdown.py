@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evalloom.files.marks import MARKDOWN
-from evalloom.model import Finding
+from evalloom.core.model import Finding
 from evalloom.reports.lint import LintReport, location, printable, tell, verdict
+from evalloom.ui.report_marks import MARKDOWN
 
 name = "markdown"
 suffix = ".md"

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote as quote_url
 
 import evalloom
-from evalloom.model import Finding, Severity
+from evalloom.core.model import Finding, Severity
 from evalloom.reports.lint import LintReport
 
 name = "sarif"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evalloom.model import Finding
+from evalloom.core.model import Finding
 from evalloom.reports.lint import NOT_CASES, LintReport, printable, tell, verdict
 
 name = "text"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-from evalloom.model import Run, Scored, Verdict
+from evalloom.core.model import Run, Scored, Verdict
 from evalloom.reports.run_report import (
     ReportRow,
     RunReport,

@@ -9,7 +9,7 @@ from os.path import splitext
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
-from evalloom.model import Run, Scored, Status, Verdict
+from evalloom.core.model import Run, Scored, Status, Verdict
 from evalloom.reports.run_report import RunReport, encode, not_passed, reason
 
 name = "junit"

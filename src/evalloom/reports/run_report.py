@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from evalloom.model import Record, Run, Scored, Verdict
+from evalloom.core.model import Record, Run, Scored, Verdict
 
 ReportRow = tuple[Run, Scored]
 

@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from evalloom.errors import usage_error
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Profile, Record, quote, show_path, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.model import Profile, Record, quote, show_path, type_name
 from evalloom.settings import form, keys
 from evalloom.settings.form import FILE_NAME, LLM_KEYS, PROTOCOLS, PUBLIC_URLS, schema
 from evalloom.settings.keys import environment
@@ -363,7 +363,7 @@ def key_of(llm: LlmSettings) -> str:
         if key := variables.get(name, "").strip():
             return _checked(key, name)
     # Deferred: it brings asyncio and urllib along, and those who only want to know the datasets need neither.
-    from evalloom.http import is_loopback
+    from evalloom.core.http import is_loopback
 
     if not names or is_loopback(llm.base_url or _base_url(llm.protocol, variables)):
         return ""
@@ -395,7 +395,7 @@ def secrets(settings: Settings) -> list[str]:
     headers = [text for path, text in form.leaves(written) if "headers" in path and isinstance(text, str)]
     names |= {name for text in headers for name in keys.variables_in(text)}
     found = {variables.get(name, "").strip() for name in names}
-    from evalloom.http import is_secret
+    from evalloom.core.http import is_secret
 
     return sorted((value for value in found if is_secret(value)), key=lambda value: (-len(value), value))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from evalloom import expressions
-from evalloom.model import Path as Steps
-from evalloom.model import Record, quote, type_name
+from evalloom.core import expressions
+from evalloom.core.model import Path as Steps
+from evalloom.core.model import Record, quote, type_name
 from evalloom.settings import keys
 
 FILE_NAME = "evalloom.yaml"

@@ -5,29 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evalloom.errors import did_you_mean, usage_error
-from evalloom.model import Record, quote
-from evalloom.targets import command, endpoint, hoplet, prompt, python
+from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.model import Record, quote
+from evalloom.hop import target as hoplet
+from evalloom.targets import command, endpoint, prompt, python
+from evalloom.targets.base import DEFAULTS, BuiltTarget, Kind, TargetOptions, bad_spec, check_keys
 from evalloom.targets.python import build_callable
-from evalloom.targets.target import (
-    DEFAULTS,
-    BuiltTarget,
-    Kind,
-    TargetOptions,
-    bad_spec,
-    check_keys,
-)
 
 
 def _build_pipeline(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     # Deferred: the largest of the targets would slow down every start.
-    from evalloom.targets import pipeline
+    from evalloom.pipeline import target as pipeline
 
     return pipeline.build(spec, folder, options)
 
 
 def _build_recipe(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    from evalloom.targets import recipe_file
+    from evalloom.replay.recipe import target as recipe_file
 
     return recipe_file.build(spec, folder, options)
 

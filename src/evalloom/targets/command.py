@@ -13,10 +13,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
-from evalloom.errors import CallError, usage_error
-from evalloom.http import is_secret
-from evalloom.model import Context, Output, Record, quote
-from evalloom.targets.target import (
+from evalloom.core.errors import CallError, usage_error
+from evalloom.core.http import is_secret
+from evalloom.core.model import Context, Output, Record, quote
+from evalloom.core.value import read_json, read_text
+from evalloom.targets.base import (
     CLAMP,
     TIMEOUT_S,
     BuiltTarget,
@@ -30,7 +31,6 @@ from evalloom.targets.target import (
     within,
 )
 from evalloom.targets.template import Template, json_text
-from evalloom.targets.value import read_json, read_text
 
 MAX_BYTES = 16 * 1024 * 1024
 _LAST_LINES = 5

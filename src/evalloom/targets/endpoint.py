@@ -11,10 +11,11 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 from urllib.parse import quote as escape
 
-from evalloom.errors import CallError, usage_error
-from evalloom.http import Client, Reply, is_secret, retry, status_error
-from evalloom.model import Context, Output, Record, quote
-from evalloom.targets.target import (
+from evalloom.core.errors import CallError, usage_error
+from evalloom.core.http import Client, Reply, is_secret, retry, status_error
+from evalloom.core.model import Context, Output, Record, quote
+from evalloom.core.value import read_json, read_text
+from evalloom.targets.base import (
     TIMEOUT_S,
     BuiltTarget,
     Kind,
@@ -28,7 +29,6 @@ from evalloom.targets.target import (
     within,
 )
 from evalloom.targets.template import MISSING, Template, as_text, compile_json, follow, json_text
-from evalloom.targets.value import read_json, read_text
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WITHOUT_BODY = ("GET", "DELETE")

@@ -8,26 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from evalloom.asking.marks import mostly_chinese
-from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.core.model import Context, Output, Record, Request, quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.model import Context, Output, Record, Request, quote, type_name
-from evalloom.targets.target import (
-    BuiltTarget,
-    Kind,
-    TargetOptions,
-    bad_spec,
-    digest_of,
-    text_in,
-    time_limit,
-    within,
-)
+from evalloom.llms.delimiters import mostly_chinese
+from evalloom.targets.base import BuiltTarget, Kind, TargetOptions, bad_spec, digest_of, text_in, time_limit, within
 from evalloom.targets.template import Filled, Template, compile_json, find
 
 if TYPE_CHECKING:
-    from evalloom.targets.answers import Parser
+    from evalloom.llms.answers import Parser
 
 ROLES = ("system", "user", "assistant", "developer", "tool")
 _HEADING = re.compile(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
@@ -121,7 +112,7 @@ class Prompt:
 
     async def _read(self, parser: Parser, request: Request, context: Context) -> tuple[Any, list[Record]]:
         # Deferred: few prompts say how their answers are read.
-        from evalloom.targets.answers import Unparsed, parse
+        from evalloom.llms.answers import Unparsed, parse
 
         for left in range(parser.retries, -1, -1):
             response = await context.llm(request)
@@ -156,7 +147,7 @@ def _parser(content: Record, where: str) -> Parser | None:
     given = next((content[key] for key in PARSER_KEYS if content.get(key) is not None), None)
     if given is None:
         return None
-    from evalloom.targets.answers import read_parser
+    from evalloom.llms.answers import read_parser
 
     parser, faults = read_parser(given)
     for key, fault in faults:

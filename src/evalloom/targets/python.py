@@ -9,11 +9,12 @@ from pathlib import Path
 from types import CellType
 from typing import Any
 
-from evalloom.errors import usage_error
-from evalloom.functions import NoFunction, copied, find_function, sources_of
-from evalloom.model import Context, Output, Record, quote
-from evalloom.targets.calling import Callee, parameters_of
-from evalloom.targets.target import (
+from evalloom.core.calling import Callee, parameters_of
+from evalloom.core.errors import usage_error
+from evalloom.core.functions import NoFunction, copied, find_function, sources_of
+from evalloom.core.model import Context, Output, Record, quote
+from evalloom.core.value import as_output
+from evalloom.targets.base import (
     DEFAULTS,
     TIMEOUT_S,
     BuiltTarget,
@@ -24,7 +25,6 @@ from evalloom.targets.target import (
     time_limit,
     within,
 )
-from evalloom.targets.value import as_output
 
 Read = Callable[[Any], Output]
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from evalloom import expressions
-from evalloom.errors import CallError, EvalloomError, did_you_mean, usage_error
-from evalloom.expressions import Expression, ExpressionError
-from evalloom.model import Record, quote
-from evalloom.targets.target import listed
+from evalloom.core import expressions
+from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.core.expressions import Expression, ExpressionError
+from evalloom.core.model import Record, quote
+from evalloom.targets.base import listed
 
 # `{{"a": 1}}` begins with no letter: that is JSON, or a brace doubled for another template language.
 _HOLE = re.compile(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")

@@ -11,11 +11,11 @@ import click
 
 from evalloom.cli import app
 from evalloom.cli.run import RunCommand, asked_of
-from evalloom.cli.run_options import engine_options, parted, refuse_conflicts
-from evalloom.errors import usage_error
-from evalloom.reports import hop_results
-from evalloom.workbench.hop import find_task
-from evalloom.workbench.resume import Resume
+from evalloom.console.run_options import engine_options, parted, refuse_conflicts
+from evalloom.core.errors import usage_error
+from evalloom.engine.resume import Resume
+from evalloom.hop import report as hop_results
+from evalloom.hop.task import find_task
 
 TOOL = "batchhoptest"
 

@@ -10,15 +10,15 @@ import click
 import msgspec
 
 from evalloom.cli import app
-from evalloom.cli.options import existing_folder, print_findings, refuse_overwriting
-from evalloom.dialects.dialect import Rules
-from evalloom.errors import usage_error
+from evalloom.console.options import existing_folder, print_findings, refuse_overwriting
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Checked, Finding, Origin
+from evalloom.data.dialect import Rules
+from evalloom.engine.lint import LintOptions, lint_sources, now
 from evalloom.files.source import Source
 from evalloom.files.write import write_text
-from evalloom.model import Checked, Finding, Origin
 from evalloom.reports import lint_json, lint_markdown
 from evalloom.reports.lint import LintReport
-from evalloom.workbench.lint import LintOptions, lint_sources, now
 
 TOOL = "validate_eval_cases"
 

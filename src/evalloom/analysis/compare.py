@@ -1,0 +1,337 @@
+"""Two sets of results on the same cases: what was gained and lost, how bad that is, and how sure (PIPE-17)."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from evalloom.analysis.compare_figures import Figures, Grade, Medians, Sums, corrected, medians, worst
+from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums, rank_of_first
+from evalloom.core.model import Status
+from evalloom.rag.dialect import BUCKETS
+
+CRITICAL_TAG = "critical"
+"""A case with this tag must not be lost."""
+
+Kind = Literal["gained", "lost", "same", "new", "gone", "not comparable"]
+KINDS: tuple[Kind, ...] = ("gained", "lost", "same", "new", "gone", "not comparable")
+COMPARED: tuple[Kind, ...] = ("gained", "lost", "same")
+"""The cases that have a result on both sides."""
+
+By = Literal["bucket", "tag"]
+"""By what cases can be grouped."""
+
+
+class Rules(Struct, frozen=True):
+    """How results are compared. A group that `allowed_drops` names is looked at, also when no other one is."""
+
+    allowed_drop: float = 0.0
+    allowed_drops: Mapping[str, float] = {}
+    """What is allowed to the bucket or tag of this name."""
+    by: tuple[By, ...] = ()
+    is_choice: bool = False
+    """Whether not all cases were to be run now, so that one that is gone is no loss."""
+
+
+class CaseResult(Struct, frozen=True, gc=False):
+    """What became of one case under one profile, all its repeats together.
+
+    `share` is that of the repeats that passed among those that passed, failed or met an error; absent without any.
+    """
+
+    case_id: str
+    occurrence: int
+    status: Status
+    share: float | None
+    score: float | None = None
+    tags: tuple[str, ...] = ()
+    digest: str = ""
+    latency_s: float | None = None
+    tokens: float = 0.0
+    cost: float = 0.0
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    measures: Measures = ()
+
+
+class Change(Struct, frozen=True, gc=False):
+    """One case that is not the same on both sides, or of which there is something else to say."""
+
+    case_id: str
+    occurrence: int
+    change: Kind
+    severity: Grade
+    before: Status | None
+    now: Status | None
+    share_before: float | None
+    share: float | None
+    score_before: float | None
+    score: float | None
+    is_edited: bool
+    """Whether the case itself is another than it was: its inputs, or what is expected of it."""
+    tags: tuple[str, ...]
+    reason: str
+    notes: tuple[str, ...]
+    """What may explain it: a document that changed, the rank at which a source stood before."""
+
+
+class Group(Struct, frozen=True):
+    """A bucket or a tag that is there on one side only, with the number of its cases."""
+
+    by: By
+    name: str
+    cases: int
+
+
+class Comparison(Struct, frozen=True):
+    """One profile against another one, or against itself as it was. `counts` has every kind of change."""
+
+    profile: str
+    base_profile: str
+    figures: Figures
+    buckets: list[Figures]
+    tags: list[Figures]
+    added: list[Group]
+    """The buckets and tags that were not there before; by themselves no regression, nor are those removed."""
+    removed: list[Group]
+    measures: list[Measured]
+    """The other measures of a RAG batch: of all cases, then of each bucket."""
+    counts: dict[Kind, int]
+    counted_before: int
+    """How many cases passed, failed or met an error before."""
+    missing: int
+    """How many of those have no such result now: gone, skipped, blocked or unscored."""
+    is_comparable: bool
+    """Whether at least half of the cases that passed before have a result now, or were left out on purpose."""
+    edited: int
+    """How many of the cases compared are not what they were."""
+    changes: list[Change]
+    """Every case but those that are the same in all respects."""
+    severity: Grade
+    """The worst that happened: to a case, to the whole, to a bucket or to a tag."""
+    is_regression: bool
+    latency_s: Medians | None
+    tokens: Medians | None
+    cost_before: float
+    cost: float
+
+
+_STRICT = Rules()
+_Tags = Counter[tuple[str, ...]]
+"""How many cases have the same tags: far fewer than there are cases."""
+
+
+class Comparing:
+    """Holds the results of before, takes those of now one by one, and says what they come to.
+
+    Memory grows by one result for each case of before, and by one change for each case that is not the same.
+    """
+
+    def __init__(self, profile: str, base_profile: str, rules: Rules = _STRICT) -> None:
+        self._names = (profile, base_profile)
+        self._rules = rules
+        self._before: dict[tuple[str, int], CaseResult] = {}
+        self._whole = Sums()
+        self._groups: dict[tuple[By, str], Sums] = {}
+        self._tags: tuple[_Tags, _Tags] = Counter(), Counter()
+        self._measures = MeasureSums()
+        self._counts: Counter[Kind] = Counter(dict.fromkeys(KINDS, 0))
+        self._changes: list[Change] = []
+        self._counted_before = self._passed_before = self._missing = self._missing_passed = 0
+        self._latencies = array("d"), array("d")
+        self._tokens = array("d"), array("d")
+        self._costs = [0.0, 0.0]
+
+    @property
+    def names(self) -> set[str]:
+        """Every bucket and tag that a case has on either side."""
+        return {name for side in self._tags for tags in side for name in tags}
+
+    def add_before(self, result: CaseResult) -> None:
+        """Takes a result of before; all of them come before those of now."""
+        self._before[result.case_id, result.occurrence] = result
+        self._tags[0][result.tags] += 1
+        self._counted_before += result.share is not None
+        self._passed_before += result.status == "passed"
+
+    def add(self, now: CaseResult) -> None:
+        """Takes a result of now."""
+        self._tags[1][now.tags] += 1
+        before = self._before.pop((now.case_id, now.occurrence), None)
+        if before is None:
+            self._note("new", "", None, now)
+            return
+        if before.share is None or now.share is None:
+            if now.share is None:
+                self._miss(before, is_excused=False)
+            self._note("not comparable", _lost_sight_of(before, now), before, now)
+            return
+        self._count(before, now, before.share, now.share)
+        if now.share > before.share:
+            self._note("gained", "", before, now)
+        elif now.share < before.share:
+            self._note("lost", _severity(before, now), before, now)
+        else:
+            self._note("same", self._fall_of_score(before, now), before, now)
+
+    def result(self) -> Comparison:
+        """What it comes to; nothing can be added afterwards."""
+        for before in self._before.values():
+            self._miss(before, self._rules.is_choice)
+            self._note("gone", "" if self._rules.is_choice else _lost_sight_of(before, None), before, None)
+        self._before.clear()
+        figures = self._whole.figures("", self._rules.allowed_drop)
+        buckets, tags = self._figures("bucket"), self._figures("tag")
+        drop = worst([figures.regression, *(one.regression for one in buckets + tags)])
+        case = worst([one.severity for one in self._changes])
+        sides = [self._counted(side) for side in self._tags]
+        return Comparison(
+            *self._names,
+            figures=figures,
+            buckets=buckets,
+            tags=tags,
+            added=_only_in(sides[1], sides[0]),
+            removed=_only_in(sides[0], sides[1]),
+            measures=self._measures.result(),
+            counts=dict(self._counts),
+            counted_before=self._counted_before,
+            missing=self._missing,
+            is_comparable=2 * self._missing_passed <= self._passed_before,
+            edited=sum(one.is_edited and one.change in COMPARED for one in self._changes),
+            changes=self._changes,
+            severity=worst([drop, case]),
+            is_regression=bool(drop) or case == "critical",
+            latency_s=medians(*self._latencies),
+            tokens=medians(*self._tokens),
+            cost_before=round(self._costs[0], 8),
+            cost=round(self._costs[1], 8),
+        )
+
+    def _figures(self, by: By) -> list[Figures]:
+        rules, groups = self._rules, sorted(self._groups.items())
+        return corrected(
+            [
+                sums.figures(name, rules.allowed_drops.get(name, rules.allowed_drop))
+                for (kind, name), sums in groups
+                if kind == by
+            ]
+        )
+
+    def _counted(self, side: _Tags) -> Counter[tuple[By, str]]:
+        """The number of cases of each group that is looked at."""
+        found: Counter[tuple[By, str]] = Counter()
+        for tags, number in side.items():
+            for group in self._groups_of(tags):
+                found[group] += number
+        return found
+
+    def _groups_of(self, tags: tuple[str, ...]) -> Iterator[tuple[By, str]]:
+        """The groups of a case. Its bucket stands first among its tags, and is told as a bucket only."""
+        by, named = self._rules.by, self._rules.allowed_drops
+        if not by and not named:
+            return
+        if "bucket" in by and (bucket := bucket_of(tags)):
+            yield "bucket", bucket
+        for tag in dict.fromkeys(tags):
+            if ("tag" in by or tag in named) and not ("bucket" in by and tag in BUCKETS):
+                yield "tag", tag
+
+    def _miss(self, before: CaseResult, is_excused: bool) -> None:
+        """Takes down that a case of before has no result now."""
+        self._missing += before.share is not None
+        self._missing_passed += before.status == "passed" and not is_excused
+
+    def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
+        self._whole.add(base_share, share)
+        for group in self._groups_of(now.tags):
+            self._groups.setdefault(group, Sums()).add(base_share, share)
+        if before.measures and now.measures:
+            self._measures.add(before.measures, now.measures, bucket_of(now.tags))
+        if before.latency_s is not None and now.latency_s is not None:
+            self._latencies[0].append(before.latency_s)
+            self._latencies[1].append(now.latency_s)
+        if before.tokens or now.tokens:
+            self._tokens[0].append(before.tokens)
+            self._tokens[1].append(now.tokens)
+        self._costs[0] += before.cost
+        self._costs[1] += now.cost
+
+    def _fall_of_score(self, before: CaseResult, now: CaseResult) -> Grade:
+        """How bad it is that a case which passes as often as before does so with a lower score."""
+        if before.status != now.status:
+            # Both did not pass. To answer wrongly is less bad than not to answer.
+            return "minor" if now.status == "error" else ""
+        if before.score is None or now.score is None:
+            return ""
+        return "minor" if round(before.score - now.score, 9) > self._rules.allowed_drop else ""
+
+    def _note(self, kind: Kind, severity: Grade, before: CaseResult | None, now: CaseResult | None) -> None:
+        self._counts[kind] += 1
+        is_edited = before is not None and now is not None and bool(before.digest) and before.digest != now.digest
+        if kind == "same" and not severity and not is_edited:
+            return
+        either = now or before
+        assert either is not None
+        self._changes.append(
+            Change(
+                either.case_id,
+                either.occurrence,
+                kind,
+                severity,
+                before.status if before else None,
+                now.status if now else None,
+                before.share if before else None,
+                now.share if now else None,
+                before.score if before else None,
+                now.score if now else None,
+                is_edited,
+                either.tags,
+                now.reason if now else "",
+                _notes(kind, before, now),
+            )
+        )
+
+
+def bucket_of(tags: tuple[str, ...]) -> str:
+    """The bucket of a case, which stands among its tags; empty where it has none."""
+    return next((tag for tag in tags if tag in BUCKETS), "")
+
+
+def _only_in(these: Counter[tuple[By, str]], others: Counter[tuple[By, str]]) -> list[Group]:
+    return [Group(*group, cases=these[group]) for group in sorted(these.keys() - others.keys())]
+
+
+def _notes(kind: Kind, before: CaseResult | None, now: CaseResult | None) -> tuple[str, ...]:
+    if before is None or now is None or now.status == "passed":
+        return ()
+    rank = rank_of_first(before.measures) if kind == "lost" and now.status == "failed" else 0
+    return (f"an expected source stood at rank {rank} before", *now.notes) if rank else now.notes
+
+
+def _severity(before: CaseResult, now: CaseResult) -> Grade:
+    """How bad it is that a case passes less often than before."""
+    if before.status != "passed":
+        return "minor"
+    if _is_critical(before, now):
+        return "critical"
+    if now.share:
+        return "minor"  # some of its repeats still pass
+    return "critical" if now.status == "error" else "major"
+
+
+def _lost_sight_of(before: CaseResult, now: CaseResult | None) -> Grade:
+    """How bad it is that a case has no result to compare: only when it passed, and must pass or cannot be run now."""
+    if before.status != "passed":
+        return ""
+    if _is_critical(before, now):
+        return "critical"
+    return "major" if now is not None and now.status == "blocked" else ""
+
+
+def _is_critical(before: CaseResult, now: CaseResult | None) -> bool:
+    # Also when the tag was taken away since: that must not hide a loss.
+    return CRITICAL_TAG in before.tags or (now is not None and CRITICAL_TAG in now.tags)

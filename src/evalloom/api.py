@@ -1,0 +1,122 @@
+"""`evalloom.evaluate`: the engine from Python, in a script, a notebook or a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Case, Check, Origin, Record, type_name
+from evalloom.data.dataset import Dataset, recognise
+from evalloom.engine.evaluate import InvalidData
+from evalloom.engine.evaluate import evaluate as run_plan
+from evalloom.engine.outputs import reporters_for, write_outputs
+from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.results import Results
+from evalloom.engine.resume import Resume
+from evalloom.matchers import functions_of, parse_check
+from evalloom.settings import RunSettings
+from evalloom.targets import build_callable
+
+_SHOWN = 20
+"""How many findings are told when the data has errors."""
+
+Cases = str | Path | Dataset | Iterable[Case | Record]
+"""A file, a dataset that was read, or the cases themselves: as Case, or as records in any dialect."""
+
+
+def evaluate(
+    dataset: Cases,
+    target: str | Record | Callable[..., Any],
+    checks: Iterable[Check | Record] = (),
+    profiles: str | Iterable[str] = (),
+    *,
+    judge: str = "",
+    config: str | Path = "",
+    resume: bool = False,
+    warn: Callable[[str], None] = print,
+    **options: Any,
+) -> Results:
+    """Runs cases against a target, scores them and keeps a record, as `evalloom run` does.
+
+    `target` is a function, or what follows `--target`. `checks` come on top of those of the dataset. `options` are
+    those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, output, max_cost, timeout_s …
+    """
+    unknown = options.keys() - set(RunSettings.__struct_fields__)
+    if unknown:
+        known = ", ".join(RunSettings.__struct_fields__)
+        raise usage_error("bad_option", f"evaluate: expected options among {known}, got {', '.join(sorted(unknown))}")
+    names = [profiles] if isinstance(profiles, str) else list(profiles)
+    plan = prepare(
+        Asked(
+            datasets=_paths(dataset),
+            config=str(config),
+            target=build_callable(target) if callable(target) else target,
+            judge=judge,
+            options={**options, **({"profiles": names} if names else {})},
+            given=_given(dataset),
+        )
+    )
+    own = tuple(one if isinstance(one, Check) else parse_check(one) for one in checks)
+    functions = {**plan.functions, **functions_of(own)}
+    plan = msgspec.structs.replace(plan, checks=plan.checks + own, functions=functions)
+    outputs = reporters_for(plan.options.output)
+    try:
+        results = run_plan(plan, resume=Resume(newest=resume), warn=warn)
+    except InvalidData as fault:
+        for finding in [finding for one in fault.report.checked for finding in one.findings][:_SHOWN]:
+            warn(str(finding))
+        raise
+    write_outputs(results, outputs)
+    return results
+
+
+def _paths(dataset: Cases) -> tuple[str, ...]:
+    if isinstance(dataset, Dataset):
+        if dataset.source.path is None:
+            raise usage_error("no_dataset", "evaluate: a dataset from stdin cannot be read twice; save it to a file")
+        return (str(dataset.source.path),)
+    return (str(dataset),) if isinstance(dataset, str | Path) else ()
+
+
+def _given(dataset: Cases) -> tuple[Case, ...]:
+    if isinstance(dataset, str | Path | Dataset):
+        return ()
+    cases = tuple(case for number, one in enumerate(dataset, 1) for case in _cases(one, number))
+    if not cases:
+        raise usage_error("no_dataset", "evaluate: expected a file or cases, got no case at all")
+    return cases
+
+
+def _cases(given: Case | Record, number: int) -> Iterator[Case]:
+    """The cases of one thing that was given; a record with parameters stands for several."""
+    if isinstance(given, dict):
+        # Without an id a record would be a replay row, and what it expects an input of it.
+        is_expecting = any(isinstance(name, str) and name.startswith("expected") for name in given)
+        record = {"id": str(number), **given} if is_expecting else given
+        dialect = recognise(record)[0]
+        for one in dialect.multiplied(record):
+            yield _whole(dialect.to_case(one, Origin("<python>", number)), number)
+    elif isinstance(given, Case):
+        yield _whole(given, number)
+    else:
+        message = f"evaluate: expected a file or cases, got {type_name(given)} as case {number}"
+        raise usage_error("no_dataset", message)
+
+
+def _whole(case: Case, number: int) -> Case:
+    """A case as the batch keeps it: whole in its `raw`, so that it can be scored again without the program."""
+    bare = msgspec.structs.replace(case, id=case.id or str(number), raw={})
+    return msgspec.structs.replace(bare, raw=msgspec.to_builtins(_without_functions(bare)))
+
+
+def _without_functions(case: Case) -> Case:
+    """A function cannot be written down; its name can."""
+    checks = tuple(
+        msgspec.structs.replace(check, options={n: v for n, v in check.options.items() if not callable(v)})
+        for check in case.checks
+    )
+    return msgspec.structs.replace(case, checks=checks)

@@ -1,0 +1,1 @@
+"""What commands share: flags, progress, tables and warnings."""

@@ -1,0 +1,196 @@
+"""Sends requests over pooled connections: direct, or through the proxy that the environment names.
+
+Written on asyncio and llhttp because a general client costs more than everything else that a run does; see
+docs/decisions/0004.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import urllib.request
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from evalloom.core.errors import CallError
+from evalloom.core.http.connection import Connection, Reply
+
+MAX_BYTES = 16 * 1024 * 1024
+"""A longer answer is refused: no model writes that much, and a batch must not run out of memory over one."""
+
+
+class Place(NamedTuple):
+    """Where connections go: connections to the same place may be used for one another's requests."""
+
+    host: str
+    port: int
+    is_secure: bool
+    proxy: str = ""
+
+
+class Client:
+    """Sends requests and keeps connections for the next ones. One client serves one event loop."""
+
+    def __init__(self, timeout_s: float = 120.0, max_bytes: int = MAX_BYTES, secret: str = "") -> None:
+        """`secret` is a key that must not come back: some servers repeat it in what they say about it."""
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        self._secret = secret.encode() if is_secret(secret) else b""
+        self._idle: dict[Place, list[Connection]] = {}
+        self._proxies: dict[tuple[str, int], str] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    async def send(self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> Reply:
+        """One request and its whole answer; redirects are not followed. Raises CallError when there is none."""
+        host, port, is_secure, head = _head(method, url, tuple(headers.items()))
+        place = Place(host, port, is_secure, self._proxy(url, host, port))
+        if place.proxy and not is_secure:
+            head = _through_proxy(head, url, place.proxy)
+        content = body or b""
+        length = b"Content-Length: %d\r\n\r\n" % len(content) if body is not None else b"\r\n"
+        reply = await self._ask(place, head + length + content)
+        if reply.status >= 400 and self._secret and self._secret in reply.body:
+            reply = reply._replace(body=reply.body.replace(self._secret, b"[hidden]"))
+        return reply
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    async def _ask(self, place: Place, request: bytes) -> Reply:
+        idle = self._idle.setdefault(place, [])
+        while idle and not idle[-1].is_open:
+            idle.pop()
+        connection = idle.pop() if idle else await self._connect(place)
+        reply = await connection.ask(request, self._timeout_s)
+        if connection.is_open:
+            idle.append(connection)
+        return reply
+
+    async def _connect(self, place: Place) -> Connection:
+        loop = asyncio.get_running_loop()
+        through = urlsplit(place.proxy) if place.proxy else None
+        host, port = (through.hostname or "", through.port or 80) if through else (place.host, place.port)
+        tls = self._context() if place.is_secure else None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(loop, self._max_bytes),
+                    host,
+                    port,
+                    ssl=None if through else tls,
+                    server_hostname=None if through or not tls else place.host,
+                )
+                if through and tls:
+                    await connection.tunnel(place.host, place.port, _credentials(place.proxy), tls, self._timeout_s)
+                return connection
+        except TimeoutError:
+            message = f"no connection to {host}:{port} within {self._timeout_s:g} s"
+            raise CallError("timeout", message, is_transient=True) from None
+        except ssl.SSLError as fault:
+            message = f"no secure connection to {host}:{port}: {fault.reason or fault}. SSL_CERT_FILE names other CAs"
+            raise CallError("cannot_connect", message) from None
+        except (OSError, UnicodeError) as fault:
+            message = f"cannot connect to {host}:{port}: {_reason(fault)}. Is the server running there?"
+            raise CallError("cannot_connect", message, is_transient=True) from None
+
+    def _proxy(self, url: str, host: str, port: int) -> str:
+        """The proxy that the environment names for this host; asked once, because asking is slow."""
+        found = self._proxies.get((host, port))
+        if found is None:
+            found = self._proxies[host, port] = find_proxy(url) or ""
+        return found
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()  # OpenSSL knows SSL_CERT_FILE and SSL_CERT_DIR
+            for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+                if os.path.isfile(file := os.environ.get(name, "")):
+                    self._tls.load_verify_locations(file)
+        return self._tls
+
+
+@lru_cache(maxsize=256)
+def _head(method: str, url: str, headers: tuple[tuple[str, str], ...]) -> tuple[str, int, bool, bytes]:
+    """Host, port, whether it is TLS, and the head of the request but for the length of the body."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        host = (parts.hostname or "").encode("idna" if not (parts.hostname or "").isascii() else "ascii").decode()
+    except ValueError:
+        host, port, parts = "", 0, urlsplit("")
+    if parts.scheme not in ("http", "https") or not host:
+        raise CallError("bad_url", f"expected a URL like http://host:port/path, got {url!r}")
+    path = parts.path or "/"
+    target = f"{path}?{parts.query}" if parts.query else path
+    named = parts.netloc.rpartition("@")[2].replace(parts.hostname or "", host)
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {named}", "Accept: */*", "Accept-Encoding: identity"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if parts.username and not any(name.lower() == "authorization" for name, _ in headers):
+        lines.append(f"Authorization: {_basic(parts)}")
+    if any(set(line) & {"\r", "\n", "\0"} for line in lines) or " " in target:
+        raise CallError("bad_request", "expected a URL and headers without spaces and line breaks")
+    try:
+        return host, port, parts.scheme == "https", ("\r\n".join(lines) + "\r\n").encode("latin-1")
+    except UnicodeEncodeError:
+        raise CallError("bad_request", "expected a URL and headers in ASCII; escape other characters") from None
+
+
+def _through_proxy(head: bytes, url: str, proxy: str) -> bytes:
+    """The head as a proxy wants it: with the whole URL, and with its own credentials."""
+    method, _, rest = head.partition(b" ")
+    _, _, rest = rest.partition(b" ")
+    parts = urlsplit(url)
+    whole = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+    line, _, fields = rest.partition(b"\r\n")
+    return b"%s %s %s\r\n%s%s" % (method, whole.encode("latin-1"), line, _credentials(proxy), fields)
+
+
+def _credentials(proxy: str) -> bytes:
+    parts = urlsplit(proxy)
+    if not parts.username:
+        return b""
+    return f"Proxy-Authorization: {_basic(parts)}\r\n".encode()
+
+
+def _basic(parts: SplitResult) -> str:
+    """The name and password of a URL as a header says them."""
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return f"Basic {b64encode(pair.encode()).decode()}"
+
+
+def find_proxy(url: str) -> str | None:
+    """The proxy for a URL by the environment; a loopback address is always reached directly."""
+    parts = urlsplit(url)
+    if is_loopback(url) or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    # People write `host:port`, as curl allows.
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
+def is_secret(key: str) -> bool:
+    """Whether a key is one. People write ollama or not-needed where none is wanted, and those are words of answers."""
+    return len(key) >= 16 or (len(key) >= 8 and any(map(str.isdigit, key)))
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL leads to this machine itself."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _reason(fault: Exception) -> str:
+    told = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+    return told[:1].lower() + told[1:]

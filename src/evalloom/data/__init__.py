@@ -1,0 +1,1 @@
+"""Records to cases: datasets, dialects, field mapping, and the checks of records."""

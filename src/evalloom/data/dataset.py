@@ -1,0 +1,334 @@
+"""A dataset: the records of one source in the dialect they are written in, with everything odd on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Mapping as AnyMapping
+from itertools import chain
+from pathlib import Path as FilePath
+
+import msgspec
+import orjson
+
+from evalloom.core.model import Case, Origin, Path, Place, Record, Remark, quote, type_name
+from evalloom.data.dialect import Dialect, Included
+from evalloom.data.mapping import Mapping
+from evalloom.data.registry import DIALECTS, WRITERS, by_name
+from evalloom.data.wrapper import expand_wrapper, holds_objects
+from evalloom.files import jsontext
+from evalloom.files.read import RowReader
+from evalloom.files.rows import Problem, Row
+from evalloom.files.source import Source, source_of
+from evalloom.hop import dialect as hop
+from evalloom.pipeline import dialect as pipeline
+from evalloom.prompt_eval import dialect as prompt_eval
+from evalloom.rag import dialect as rag
+from evalloom.replay import dialect as replay
+
+_UNKNOWN = msgspec.structs.replace(replay.DIALECT, not_object_code="json_not_object")
+SAMPLE = 50
+"""How many records decide what a file is."""
+_SAMPLE_BYTES = 4 * 1024 * 1024
+
+_STRONG = (
+    (hop.DIALECT, hop.sniff),
+    (prompt_eval.DIALECT, prompt_eval.sniff),
+    (rag.DIALECT, rag.sniff),
+    (pipeline.DIALECT, pipeline.sniff),
+    (replay.DIALECT, replay.sniff),
+    (hop.DIALECT, hop.sniff_input),
+    *((dialect, dialect.sniff) for dialect in DIALECTS if dialect.write is None),
+)
+
+
+def recognise(record: Record) -> tuple[Dialect, str]:
+    """The dialect of one record and why; first match wins."""
+    for dialect, sniff in _STRONG:
+        if reason := sniff(record):
+            return dialect, reason
+    if reason := pipeline.sniff_v1(record):
+        return pipeline.DIALECT, reason
+    return replay.DIALECT, "it is an object with none of the marks of another dialect"
+
+
+class Dataset:
+    """Reads one source. `dialect`, `reason` and `layout` are known at once; iterate for rows and problems."""
+
+    def __init__(
+        self,
+        source: Source,
+        dialect: str = "",
+        mapping: Mapping = Mapping(),
+        nested: bool = False,
+    ) -> None:
+        self.source = source
+        self.mapping = mapping
+        self._reader = RowReader(source)
+        self._items = iter(self._reader)
+        self._given = by_name(dialect) if dialect else None
+        self._nested = nested
+        self._expanded_by: Dialect | None = None
+        self._head: list[Row | Problem] = []
+        self._is_dataset = True
+        self._peek()
+        self.raw_sample = [row.value for row in self._objects()]
+        self.sample = [mapping.apply(record) for record in self.raw_sample]
+        votes = Counter(recognise(record)[0].name for record in self.sample)
+        self.votes = votes.most_common()
+        self.dialect, self.reason = self._decide()
+
+    @property
+    def lines(self) -> int:
+        return self._reader.lines
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user, or the document itself, said what the dialect is."""
+        return self._given is not None or self._expanded_by is not None
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether this is a pipeline and no dataset at all."""
+        return not self._is_dataset and _is_pipeline(self.sample[0])
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether this is a test plan of prompt-eval and no dataset at all."""
+        return not self._is_dataset and isinstance(self.sample[0].get("test_points"), list)
+
+    @property
+    def is_recipe(self) -> bool:
+        """Whether this is a context recipe and no dataset at all."""
+        return not self._is_dataset and _is_recipe(self.sample[0])
+
+    @property
+    def is_scored_table(self) -> bool:
+        """Whether there are rows of the table of prompt-eval, which has no inputs to run anything with."""
+        return self.dialect is prompt_eval.DIALECT and any(map(prompt_eval.is_table_row, self.sample))
+
+    @property
+    def layout(self) -> str:
+        return self._reader.layout
+
+    def __iter__(self) -> Iterator[Row | Problem]:
+        if not self._is_dataset:
+            yield self._not_a_dataset()
+            return
+        if self.is_scored_table:
+            yield self._shortened()
+        is_table = self.layout == "csv" and self.dialect in WRITERS
+        head, self._head = self._head, []
+        for item in chain(head, self._items):
+            if isinstance(item, Row) and isinstance(item.value, dict):
+                if is_table:
+                    item.value = self._from_table(item.value)
+                item.value = self.mapping.apply(item.value)
+                yield item
+            else:
+                yield not_object(item, self.dialect) if isinstance(item, Row) else item
+
+    def cases(self) -> Iterator[Case | Problem]:
+        """The cases of the dataset, in order; a case without an id is named by its number."""
+        number = 0
+        for item in self:
+            if isinstance(item, Problem):
+                yield item
+            elif self.dialect.is_case(item.value):
+                for record in self.dialect.multiplied(item.value):
+                    number += 1
+                    case = self.dialect.to_case(record, self.origin(item))
+                    yield case if case.id else _with_id(case, str(number))
+
+    def origin(self, row: Row, path: Path = ()) -> Origin:
+        """Where a row, or a field in it, stands."""
+        place = row.place_of(self.mapping.source_path(path)) if path else Place(row.line, row.column)
+        return Origin(row.file or self.source.name, *place)
+
+    def _objects(self) -> list[Row]:
+        return [item for item in self._head if isinstance(item, Row) and isinstance(item.value, dict)]
+
+    def _peek(self) -> None:
+        """Reads as far as it takes to know what the file is."""
+        objects = size = 0
+        for item in self._items:
+            self._head.append(item)
+            if isinstance(item, Row) and isinstance(item.value, dict):
+                objects += 1
+                size += len(item.text)
+            if objects >= SAMPLE or size > _SAMPLE_BYTES or len(self._head) >= 20 * SAMPLE:
+                break
+        else:
+            self._take_apart()
+
+    def _take_apart(self) -> None:
+        """When the whole file is one document, its records take its place."""
+        rows = self._objects()
+        if len(rows) != 1 or not self._is_document(rows[0]):
+            return
+        others = [item for item in self._head if item is not rows[0]]
+        if not any(isinstance(item, Row) or item.severity == "error" for item in others):
+            self._expand(rows[0])
+
+    def _is_document(self, row: Row) -> bool:
+        """Whether one object is a whole file in itself, and not one line of a dataset."""
+        if self.layout == "json" and self.source.suffix not in (".jsonl", ".ndjson"):
+            return self.source.suffix == ".json" or b"\n" in row.text
+        return self.layout == "yaml"
+
+    def _expand(self, row: Row) -> None:
+        dialects = (self._given,) if self._given else DIALECTS
+        for dialect in dialects:
+            if (records := dialect.expand(row.value)) is not None:
+                self._expanded_by = dialect
+                break
+        else:
+            if (records := expand_wrapper(row.value)) is None:
+                is_case = any(sniff(row.value) for _, sniff in _STRONG) and not _is_pipeline(row.value)
+                mapped = self.mapping.apply(row.value)
+                self._is_dataset = is_case or (self._given is not None and not _only_wraps(mapped, self._given))
+                return
+        places = row.places if row.places is not None else jsontext.all_places(row.text, row.line, row.column)
+        head: list[Row | Problem] = [item for item in self._head if item is not row]
+        for item in records:
+            if isinstance(item, Included):
+                head.extend(self._include(item, row))
+            elif isinstance(item, Remark):
+                head.append(Problem(item.code, item.severity, item.message, row.place_of(item.path)))
+            else:
+                path, record = item
+                place = places.get(path, Place(row.line, row.column))
+                head.append(Row(record, *place, b"", _Under(places, path)))
+        self._head = head
+
+    def _include(self, included: Included, row: Row) -> Iterator[Row | Problem]:
+        """The records of a file that the document names; only files in or under its own folder are opened."""
+        place = row.place_of(included.path)
+        if self._nested:
+            message = f"{included.file!r} is not read: an included file includes no further ones"
+            yield Problem("included_file", "warning", message, place)
+            return
+        if self.source.path is None:
+            yield Problem("included_file", "warning", f"{included.file!r} is not read: stdin has no folder", place)
+            return
+        folder = self.source.path.parent
+        path = folder / included.file
+        if not path.resolve().is_relative_to(folder.resolve()):
+            message = f"{included.file!r} is outside the folder of this file and is not read"
+            yield Problem("included_file_outside", "error", message, place)
+            return
+        if not path.is_file():
+            message = f"there is no file {included.file!r} beside this one"
+            yield Problem("included_file_missing", "error", message, place)
+            return
+        if path.resolve() == self.source.path.resolve():
+            yield Problem("included_file", "error", f"{included.file!r} is this file itself", place)
+            return
+        inner = Dataset(source_of(FilePath(path)), self._expanded_by.name if self._expanded_by else "", nested=True)
+        for item in inner:
+            if isinstance(item, Row):
+                item.file = item.file or inner.source.name
+                item.value = {**item.value, **included.beside}
+                yield item
+            else:
+                yield item._replace(file=inner.source.name)
+
+    def _decide(self) -> tuple[Dialect, str]:
+        if self._given:
+            return self._given, "as asked for"
+        if self._expanded_by:
+            return self._expanded_by, f"it is a {self._expanded_by.name} document"
+        for record in self.sample:
+            dialect, reason = recognise(record)
+            if dialect.name == self.votes[0][0]:
+                return dialect, reason
+        return _UNKNOWN, "it has no record to tell by"
+
+    def _from_table(self, row: dict[str, str]) -> Record:
+        if self.dialect is prompt_eval.DIALECT:
+            # Deferred: few datasets are tables of scored cases.
+            from evalloom.prompt_eval.table import read_row
+
+            return read_row(row) if prompt_eval.is_table_row(row) else read_row(row, self._cell)
+        return {name: self._cell(name, text) for name, text in row.items()}
+
+    def _cell(self, name: str, text: str) -> object:
+        """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
+        # A replay row has its tags under _tags, and anything else is a variable.
+        if name == ("_tags" if self.dialect is replay.DIALECT else "tags") and text[:1] != "[":
+            return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
+        if name == "id" and self.dialect is hop.DIALECT and text.isdecimal() and len(text) < 19:
+            return int(text)
+        if text[:1] in ("[", "{") and name not in prompt_eval.TEXTS:
+            try:
+                return orjson.loads(text)
+            except orjson.JSONDecodeError:
+                return text
+        return text
+
+    def _shortened(self) -> Problem:
+        if self.layout == "csv":
+            message = "is a table of scored cases: it has their inputs and results shortened. The JSON has all of them"
+            return Problem("table_as_source", "info", message)
+        # The table is a CSV. Anywhere else these are cases that somebody wants to run, and cannot.
+        message = "has rows of the table of scored cases, with input_summary for input. Cases need their whole input"
+        return Problem("table_as_source", "error", message)
+
+    def _not_a_dataset(self) -> Problem:
+        if _is_pipeline(self.sample[0]):
+            message = "is a pipeline, not a testset. Give it as --pipeline beside a testset"
+        else:
+            fields = ", ".join(list(self.sample[0])[:6]) or "no field"
+            message = f"is one object with {fields} and no list of cases in it. "
+            message += "Name the list 'cases'" if self._given else "If it is a case, name its --dialect"
+        return Problem("not_a_dataset", "error", message)
+
+
+def _is_pipeline(document: Record) -> bool:
+    steps = document.get("steps")
+    return isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
+
+
+def _is_recipe(document: Record) -> bool:
+    """Whether this is a project, or the state of one; other graphs have nodes too, but none with `data`."""
+    state = document.get("state")
+    if isinstance(state, dict):
+        return isinstance(state.get("nodes"), list)
+    nodes = document.get("nodes")
+    return isinstance(nodes, list) and any(isinstance(one, dict) and "data" in one for one in nodes)
+
+
+def _only_wraps(document: Record, dialect: Dialect) -> bool:
+    """Whether an object has a list of others and no field of a case, in a format that asks for some."""
+    schema = dialect.schema() if dialect.schema else {}
+    is_none = bool(schema.get("required")) and not any(name in schema["properties"] for name in document)
+    return is_none and holds_objects(document)
+
+
+def not_object(row: Row, dialect: Dialect) -> Problem:
+    """The problem that a row is when it is not an object."""
+    shown = "" if row.value is None else f": {quote(row.value)}"
+    message = f"expected an object, got {type_name(row.value)}{shown}"
+    return Problem(dialect.not_object_code, "error", message, Place(row.line, row.column), row.file)
+
+
+class _Under(AnyMapping[Path, Place]):
+    """The places of one record inside a document."""
+
+    def __init__(self, places: AnyMapping[Path, Place], prefix: Path) -> None:
+        self._places = places
+        self._prefix = prefix
+
+    def __getitem__(self, path: Path) -> Place:
+        return self._places[(*self._prefix, *path)]
+
+    def __iter__(self) -> Iterator[Path]:
+        size = len(self._prefix)
+        return (path[size:] for path in self._places if path[:size] == self._prefix)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _with_id(case: Case, id: str) -> Case:
+    return Case(id, case.inputs, case.checks, case.tags, case.needs, case.meta, case.raw, case.origin)

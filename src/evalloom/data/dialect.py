@@ -1,0 +1,119 @@
+"""What a dialect is: one format of test files, as a handful of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.core.model import Case, Origin, Path, Record, Remark
+from evalloom.data.contract import Contract, Shape
+
+
+class Rules(Struct, frozen=True):
+    """What the user asked the linter to hold a file against, beyond the format itself."""
+
+    root: FilePath = FilePath(".")
+    check_sources_exist: bool = False
+    check_must_include_in_sources: bool = False
+    strict_bucket: bool = False
+    strict_pair_id: bool = False
+    required: frozenset[str] | None = None
+    """The fields without which nothing can be done, where that is less than the format asks for."""
+    unused: frozenset[str] = frozenset()
+    """Of the others, those that what is done has no use for."""
+    contract: Contract | None = None
+    has_no_contract: bool = False
+    """Whether it is known that there is none, so that it is not to be looked for either."""
+    steps: frozenset[str] | None = None
+    shape: Shape | None = None
+    """What the cases of a pipeline must fit."""
+
+
+class Written(Struct, frozen=True):
+    """A case in another format, and what that format has no place for."""
+
+    record: Record
+    lost: tuple[str, ...] = ()
+
+
+class Included(Struct, frozen=True):
+    """A file that a document names for more of its records."""
+
+    file: str
+    path: Path
+    beside: Record = {}
+    """Fields that each record of the file gets, as the document gives them to its own."""
+
+
+Expanded = Iterable[tuple[Path, Record] | Included | Remark]
+
+
+def _always(record: Record) -> bool:
+    return True
+
+
+class Dialect(Struct, frozen=True):
+    """One format. Functions that a format does not need stay at their defaults."""
+
+    name: str
+    summary: str
+    sniff: Callable[[Record], str]
+    """Why a record looks like this format; empty when it does not."""
+    findings: Callable[[Record, Rules], Iterable[Remark]]
+    to_case: Callable[[Record, Origin], Case]
+    are_clean: Callable[[list[Record], Rules], bool] = lambda records, rules: False
+    """A quick yes for records with nothing to remark; "no" only means that `findings` has to look at each.
+
+    A record that multiplies, or that needs others, never is.
+    """
+    identity: Callable[[Record], str | int | None] = lambda record: None
+    """What must be unique in a file; None when the record has no usable id."""
+    write: Callable[[Case, int], Written] | None = None
+    """The record of a case, given its number in the file; for cases that were read from another format."""
+    canonical: Callable[[Record], Record] = lambda record: record
+    """The one shape that is written for a record of this format, whichever shape it was read in."""
+    schema: Callable[[], Record] | None = None
+    is_case: Callable[[Record], bool] = _always
+    """Whether a record is a case at all (a meta line is not)."""
+    same_case: Callable[[Record], tuple[str, str]] | None = None
+    """What stands for the case of a row and for the run of it, where rows may be runs of one case; empty otherwise."""
+    multiply: Callable[[Record], Iterable[Record]] | None = None
+    """The records that one record stands for, made one after the other: they may be many and large."""
+    needs: Callable[[Record], tuple[str, ...]] | None = None
+    """The ids of the cases in the same file that a record depends on."""
+    fit: Callable[[Case, Contract], Case] | None = None
+    """A case with the inputs that a contract names."""
+    expand: Callable[[Record], Expanded | None] = lambda document: None
+    """The records inside one whole document such as a config file; None when it is not of this format."""
+    pair: Callable[[Record], tuple[str, str] | None] | None = None
+    """The group a record belongs to and its side in it, where the two sides must both be there."""
+    id_field: str = "id"
+    not_object_code: str = "json_not_object"
+    """What a row that is no object is called here."""
+    ids_increase: bool = False
+    as_array: bool = False
+    """Whether the format's own files are one JSON array instead of one object per line."""
+
+    def multiplied(self, record: Record) -> Iterable[Record]:
+        """The records that one record stands for: most often itself alone."""
+        return (record,) if self.multiply is None else self.multiply(record)
+
+
+def no_findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """For formats that ask nothing of a record."""
+    return iter(())
+
+
+def json_schema(title: str, properties: Record, required: Iterable[str] = (), **more: Any) -> Record:
+    """The JSON Schema of one record, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        **more,
+    }

@@ -1,0 +1,80 @@
+"""A large JSONL file checked in ranges by several processes, with the same findings as one process gives."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from evalloom.data.dataset import Dataset
+from evalloom.data.validate.tally import Block, Checker
+from evalloom.files.json_rows import JsonReader
+from evalloom.files.source import is_plain, read_chunks, read_range
+
+RANGE_BYTES = 4 * 1024 * 1024
+_WORTH_IT = 4 * RANGE_BYTES
+
+
+class NotLines(Exception):
+    """The file must be read in one piece: a record goes on from one range to the next, or no process can be had."""
+
+
+def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
+    """Whether a file is large, plain and one record per line, and its records need no shared reading of sources."""
+    path = dataset.source.path
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return False
+    if path is None or dataset.layout != "json" or checker.rules.check_must_include_in_sources:
+        return False
+    if not path.is_file() or path.stat().st_size < _WORTH_IT or not is_plain(dataset.source):
+        return False
+    head = next(read_chunks(dataset.source), b"")
+    # One object alone may be a document with the cases inside it.
+    return b"\n{" in head and not JsonReader([head]).starts_array()
+
+
+def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str]]) -> Iterator[Block]:
+    """The blocks of a file in order; `full` tells which codes need no more findings listed."""
+    size = path.stat().st_size
+    workers = min(os.cpu_count() or 1, 8)
+    # Forked processes agree on the hash of a text, which is how ids are compared over the whole file.
+    context = multiprocessing.get_context("fork")
+    try:
+        with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, checker)) as pool:
+            # What is waiting is never cancelled: that can leave the pool of Python 3.11 waiting for ever.
+            waiting: deque[Future[Block]] = deque()
+            for start in chain(range(0, size, RANGE_BYTES), [None] * (workers + 1)):
+                if start is not None:
+                    waiting.append(pool.submit(_check_range, start, full()))
+                if waiting and (start is None or len(waiting) > workers + 1):
+                    yield waiting.popleft().result()
+    except (BrokenProcessPool, OSError, NotImplementedError):
+        # Small machines have no memory, and some sandboxes no semaphores, for more processes.
+        raise NotLines from None
+
+
+_path: Path
+_checker: Checker
+
+
+def _start(path: Path, checker: Checker) -> None:
+    global _path, _checker
+    _path, _checker = path, checker
+    # Records are trees, freed as soon as they are checked; the cycle collector would only look on.
+    gc.disable()
+
+
+def _check_range(start: int, full: Collection[str]) -> Block:
+    reader = JsonReader(read_range(_path, start, start + RANGE_BYTES), may_be_array=False)
+    block = _checker.check(_checker.mapping.apply_rows(reader.blocks()), full)
+    if reader.open_ended and start + RANGE_BYTES < _path.stat().st_size:
+        raise NotLines
+    return msgspec.structs.replace(block, lines=reader.lines)

@@ -1,0 +1,1 @@
+"""The demo: every bundled example run and checked."""

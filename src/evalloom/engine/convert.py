@@ -1,0 +1,83 @@
+"""`evalloom convert`: the cases of one format written in another, with a list of what found no place there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import IO
+
+import orjson
+from msgspec import Struct
+
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Finding, Origin, Record
+from evalloom.data.dataset import Dataset
+from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.registry import WRITERS
+from evalloom.files.rows import Problem, Row
+
+_LISTED = 1000
+
+
+class Conversion(Struct):
+    """How a conversion went: cases written, what they lost, and what could not be read at all."""
+
+    written: int = 0
+    faulty: int = 0
+    """How many of the written cases have errors by the rules of the format they came from."""
+    errors: int = 0
+    """How many records could not be read."""
+    lost: Counter[str] = Counter()
+    unread: list[Finding] = []
+    """What is wrong there: the first thousand findings; `unlisted` counts the rest."""
+    unlisted: int = 0
+
+
+def convert(dataset: Dataset, to: Dialect, stream: IO[bytes], as_array: bool) -> Conversion:
+    """Writes every readable case of a dataset in another dialect; the rest is told, never dropped in silence."""
+    if to not in WRITERS:
+        names = ", ".join(dialect.name for dialect in WRITERS)
+        raise usage_error("no_writer", f"--to: expected one of {names}, got {to.name!r}, which is only read")
+    if dataset.is_scored_table:
+        message = f"{dataset.source.name}: is a table of scored cases, without inputs. Convert the JSON instead"
+        raise usage_error("table_as_source", message)
+    conversion = Conversion(lost=Counter(), unread=[])
+    before = b"[\n" if as_array else b""
+    for record in _records(dataset, to, conversion):
+        stream.write(before + orjson.dumps(record, option=orjson.OPT_INDENT_2 if as_array else 0))
+        before = b",\n" if as_array else b"\n"
+        conversion.written += 1
+    if as_array:
+        stream.write(b"\n]\n" if conversion.written else b"[]\n")
+    elif conversion.written:
+        stream.write(b"\n")
+    return conversion
+
+
+def _records(dataset: Dataset, to: Dialect, conversion: Conversion) -> Iterator[Record]:
+    rules = Rules()
+    for item in dataset:
+        if isinstance(item, Problem):
+            origin = Origin(item.file or dataset.source.name, *item.place)
+            conversion.errors += item.severity == "error"
+            if len(conversion.unread) < _LISTED:
+                conversion.unread.append(Finding(item.code, item.severity, item.message, origin))
+            else:
+                conversion.unlisted += 1
+        elif not dataset.dialect.is_case(item.value):
+            conversion.lost["line: it describes a batch and is no case"] += 1
+        else:
+            remarks = dataset.dialect.findings(item.value, rules)
+            conversion.faulty += any(remark.severity == "error" for remark in remarks)
+            yield from _converted(dataset, item, to, conversion)
+
+
+def _converted(dataset: Dataset, row: Row, to: Dialect, conversion: Conversion) -> Iterator[Record]:
+    """A record as it is within its own format; in another, one for each case that it stands for."""
+    if dataset.dialect is to or to.write is None:
+        yield to.canonical(row.value)
+        return
+    for record in dataset.dialect.multiplied(row.value):
+        written = to.write(dataset.dialect.to_case(record, dataset.origin(row)), conversion.written + 1)
+        conversion.lost.update(written.lost)
+        yield written.record

@@ -1,0 +1,70 @@
+"""What came of a batch: the summary at once, the runs when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from evalloom.analysis import gates
+from evalloom.analysis.gates import GateResult
+from evalloom.analysis.tally import NOTHING_EXPECTED, Summary, Tally
+from evalloom.batchlog import in_order, manifest
+from evalloom.core.model import Run, Scored, Status
+from evalloom.engine.score import without_output
+
+
+class Results:
+    """The outcome of one batch; iterate for its runs in the order of the cases, each with its verdicts."""
+
+    def __init__(self, path: Path, summary: Summary, tally: Tally, gate_texts: list[str], stopped: str = "") -> None:
+        self.path = path
+        self.summary = summary
+        self.stopped = stopped
+        """Why the batch ended before its end; empty when it did not."""
+        self.gates: list[GateResult] = [gates.parse(text).check(tally) for text in gate_texts]
+        self._tally = tally
+
+    def __iter__(self) -> Iterator[tuple[Run, Scored]]:
+        return stored_runs(self.path)
+
+    def worst(self) -> list[tuple[Run, Scored]]:
+        """Up to ten failures and errors to look at first."""
+        return self._tally.worst()
+
+    def not_scored(self) -> dict[tuple[Status, str], int]:
+        """Why runs were skipped, blocked or not scored, and how many for each reason; the most frequent first."""
+        return dict(sorted(self._tally.reasons.items(), key=lambda item: -item[1]))
+
+    def unscored(self) -> dict[str, int]:
+        """Why runs were not scored, and how many for each reason; the most frequent first."""
+        return {reason: number for (status, reason), number in self.not_scored().items() if status == "unscored"}
+
+    @property
+    def could_not_score(self) -> bool:
+        """Whether something was expected, and nothing of it could be scored: no judge, or no check that is known."""
+        summary = self.summary
+        counted = summary.passed + summary.failed + summary.error
+        return not counted and any(reason != NOTHING_EXPECTED for reason in self.unscored())
+
+    @property
+    def pass_rate(self) -> float | None:
+        return self.summary.pass_rate
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed: no case, no gate, and the batch came to its end."""
+        failures = self.summary.failed + self.summary.error
+        return not failures and not self.stopped and all(gate.holds for gate in self.gates)
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        rate = "no case counted" if summary.pass_rate is None else f"{summary.pass_rate:.1%} passed"
+        return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
+
+
+def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
+    """The runs of a batch by profile, case and repeat. One without verdicts gave nothing, or nobody scored it yet."""
+    profiles = [profile.name for profile in manifest(path).profiles]
+    for run, scored in in_order(path, profiles):
+        gave_nothing = run.error or run.skipped or run.blocked
+        yield run, scored or (without_output(run) if gave_nothing else Scored(run.key, "unscored"))

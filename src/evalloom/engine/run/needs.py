@@ -1,0 +1,224 @@
+"""Cases that wait for others: a job is held back until the runs that it needs are scored (PIPE-14)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.core.model import Run, Status
+from evalloom.engine.run.jobs import Chosen, Job
+
+_MOST_HELD = 10_000
+"""How many jobs are read ahead while others that are under way may still let one of them go."""
+_BLOCKING: dict[Status, str] = {
+    "failed": "failed",
+    "error": "met an error",
+    "blocked": "was blocked",
+    "skipped": "was skipped",
+}
+
+_Name = tuple[str, str]
+"""A file, and the id of a case in it or of a record that stands for several."""
+_Need = tuple[str, str, str, int]
+"""The runs that answer to a name, under one profile and in one repetition."""
+
+
+class Needs(Struct, frozen=True):
+    """The names that others depend on, and how many of the chosen cases answer to each."""
+
+    exact: dict[_Name, int] = {}
+    """By their own id."""
+    members: dict[_Name, int] = {}
+    """As cases of a record with parameters, `id[name=value]`; only where no case has the very id."""
+    duplicates: frozenset[int] = frozenset()
+    """The numbers of cases that nobody means by their id, since another had it before."""
+
+    def __bool__(self) -> bool:
+        return bool(self.exact)
+
+    def count(self, name: _Name) -> int:
+        return self.exact.get(name, 0) or self.members.get(name, 0)
+
+    def not_chosen(self) -> list[str]:
+        """The names that no chosen case answers to: nobody waits for these."""
+        return [id for (file, id) in self.exact if not self.count((file, id))]
+
+    def met_by(self, file: str, id: str, number: int) -> Iterator[_Name]:
+        """The names that a case answers to."""
+        if number in self.duplicates:
+            return
+        if (file, id) in self.exact:
+            yield file, id
+        for base in _bases(id):
+            if (file, base) in self.exact and not self.exact[file, base]:
+                yield file, base
+
+
+def collect_needs(cases: Callable[[], Iterable[Chosen]]) -> Needs:
+    """Who is needed among the cases, which are gone through twice, so that only those are kept in memory."""
+    # A faulty case is not run, so it waits for nobody.
+    exact = {(one.case.origin.file, need): 0 for one in cases() if not one.fault for need in one.case.needs}
+    members: Counter[_Name] = Counter()
+    duplicates = set()
+    for one in cases() if exact else ():
+        file, id = one.case.origin.file, one.case.id
+        if one.is_duplicate:
+            duplicates.add(one.number)
+            continue
+        if (file, id) in exact:
+            exact[file, id] += 1
+        members.update((file, base) for base in _bases(id) if (file, base) in exact)
+    return Needs(exact, dict(members), frozenset(duplicates))
+
+
+def _bases(id: str) -> Iterator[str]:
+    """What may have been the id of the record that a case `id[name=value]` comes of."""
+    at = id.find("[")
+    while at > 0:
+        yield id[:at]
+        at = id.find("[", at + 1)
+
+
+NO_NEEDS = Needs()
+
+
+class _State(Struct):
+    """How many runs a need still waits for, and the one that went wrong."""
+
+    left: int
+    bad: str = ""
+
+
+class Held:
+    """Jobs in their order, except that one whose needs are not settled lets others go first.
+
+    A job that cannot run any more is handed out with the reason in `blocked`. `wake` is called when there may be
+    something to take again.
+    """
+
+    def __init__(self, jobs: Iterable[Job], needs: Needs = NO_NEEDS, wake: Callable[[], object] = lambda: None) -> None:
+        self._jobs = iter(jobs)
+        self._needs = needs
+        self._wake = wake
+        self._taken = 0
+        self._ready: list[tuple[int, Job]] = []
+        self._held: dict[int, tuple[Job, set[_Need]]] = {}
+        self._waiters: dict[_Need, list[int]] = {}
+        self._states: dict[_Need, _State] = {}
+        self._unsettled: set[str] = set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are jobs that cannot be taken yet."""
+        return bool(self._held)
+
+    def take(self) -> Job | None:
+        """The next job that may run; None when there is none, or none yet."""
+        if not self._needs:
+            return next(self._jobs, None)
+        while not self._ready:
+            if len(self._held) >= _MOST_HELD and self._unsettled:
+                return None
+            job = next(self._jobs, None)
+            if job is not None:
+                self._admit(job)
+            elif self._held and not self._unsettled:
+                self._break_up()
+            else:
+                return None
+        _, job = heappop(self._ready)
+        self._unsettled.add(job.key)
+        return job
+
+    def expect(self, run: Run) -> None:
+        """Says that a run from earlier is going to be settled, so that nobody gives it up."""
+        if self._needs:
+            self._unsettled.add(run.key)
+
+    def settle(self, run: Run, status: Status) -> None:
+        """Takes down what became of a run, and lets go those who waited for it."""
+        if not self._needs:
+            return
+        self._unsettled.discard(run.key)
+        for name in self._needs.met_by(run.origin.file, run.case_id, run.number):
+            need = (*name, run.profile, run.repeat)
+            state = self._state(need)
+            state.left -= 1
+            if status in _BLOCKING and not state.bad:
+                state.bad = f"depends on {run.case_id!r}, which {_BLOCKING[status]}"
+            if state.bad or state.left <= 0:
+                self._let_go(need, state.bad)
+        if self._ready or not self._unsettled:
+            self._wake()
+
+    def give_up(self) -> None:
+        """Hands out nothing more: what would be waited for never comes."""
+        self._jobs = iter(())
+        self._held.clear()
+        self._ready.clear()
+        self._wake()
+
+    def _state(self, need: _Need) -> _State:
+        state = self._states.get(need)
+        if state is None:
+            state = self._states[need] = _State(self._needs.count(need[:2]))
+        return state
+
+    def _admit(self, job: Job) -> None:
+        self._taken += 1
+        needs = [] if job.fault or job.skipped else _needs_of(job)
+        states = {need: self._state(need) for need in needs}
+        if bad := next((state.bad for state in states.values() if state.bad), ""):
+            heappush(self._ready, (self._taken, _blocked(job, bad)))
+        elif still := {need for need, state in states.items() if state.left > 0}:
+            self._held[self._taken] = (job, still)
+            for need in still:
+                self._waiters.setdefault(need, []).append(self._taken)
+        else:
+            heappush(self._ready, (self._taken, job))
+
+    def _let_go(self, need: _Need, bad: str) -> None:
+        for number in self._waiters.pop(need, ()):
+            if number in self._held:
+                still = self._held[number][1]
+                still.discard(need)
+                if bad or not still:
+                    self._release(number, bad)
+
+    def _release(self, number: int, bad: str = "") -> None:
+        job, _ = self._held.pop(number)
+        heappush(self._ready, (number, _blocked(job, bad) if bad else job))
+
+    def _break_up(self) -> None:
+        """Nothing is under way, so those who wait for runs that are left out go on, and a cycle is cut."""
+        holder = {
+            (*name, job.profile.name, job.repeat): number
+            for number, (job, _) in self._held.items()
+            for name in self._needs.met_by(job.case.origin.file, job.case.id, job.number)
+        }
+        free = [number for number, (_, still) in self._held.items() if holder.keys().isdisjoint(still)]
+        for number in free:
+            self._release(number)
+        if not free:
+            self._cut(holder)
+
+    def _cut(self, holder: dict[_Need, int]) -> None:
+        """Blocks one job of a cycle; the linter refuses files that have one, but cases may come from elsewhere."""
+        number, seen = next(iter(self._held)), set[int]()
+        while number not in seen:
+            seen.add(number)
+            number = next(holder[need] for need in sorted(self._held[number][1]) if need in holder)
+        need = next(need for need in sorted(self._held[number][1]) if need in holder)
+        self._release(number, f"depends on {need[1]!r}, which waits for it in turn")
+
+
+def _needs_of(job: Job) -> list[_Need]:
+    return [(job.case.origin.file, need, job.profile.name, job.repeat) for need in job.case.needs]
+
+
+def _blocked(job: Job, reason: str) -> Job:
+    return msgspec.structs.replace(job, blocked=reason)

@@ -1,0 +1,234 @@
+"""Scoring: a case and its run give verdicts, and the verdicts say what became of the case.
+
+Nothing is run here. Checks that answer at once are graded in `grade_now`; those that ask an llm in `score`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
+from evalloom.matchers import Grade, Seen, Services, by_kind, why_unknown
+from evalloom.matchers.base import number_of, show
+from evalloom.matchers.blame import blamed, broken_step, steps_in
+from evalloom.matchers.where import Missing, find
+
+_SET = ("set_id", "set_threshold", "set_weight", "set_metric")
+_EPSILON = 1e-9
+_HEAVIEST = 1e9
+
+
+class _Part(NamedTuple):
+    """What counts towards the case: a status, a share between 0 and 1, and a weight."""
+
+    status: Status
+    share: float | None
+    weight: float
+
+
+def without_output(run: Run) -> Scored:
+    """The score of a run that gave nothing to check: it met an error, was skipped or was blocked."""
+    if run.error:
+        return Scored(run.key, "error", step=broken_step(run.trace) if run.trace else "")
+    if run.skipped:
+        reason = run.skipped.removeprefix("conditions: ")
+        verdict = Verdict("conditions", "conditions", "", "skipped", reason=reason)
+    else:
+        verdict = Verdict("depends_on", "depends_on", "", "blocked", reason=run.blocked)
+    return Scored(run.key, verdict.status, verdicts=[verdict])
+
+
+def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
+    """The score of a run whose checks all answer at once; None where one of them must ask, which is for `score`."""
+    if run.error or run.skipped or run.blocked:
+        return without_output(run)
+    grades: list[Grade] = []
+    for check in case.checks:
+        grade = _grade(check, case, run)
+        if grade is None:
+            return None
+        grades.append(grade)
+    return _scored(case, run, grades)
+
+
+async def score(case: Case, run: Run, services: Services) -> Scored:
+    """The score of a run; its checks ask side by side."""
+    if run.error or run.skipped or run.blocked:
+        return without_output(run)
+    grades = [_grade(check, case, run) for check in case.checks]
+    waiting = [
+        asyncio.ensure_future(_ask(check, case, run, services))
+        for check, grade in zip(case.checks, grades, strict=True)
+        if grade is None
+    ]
+    try:
+        answers = iter(await asyncio.gather(*waiting))
+    finally:
+        # When the budget is spent, or the user stops, nothing more is asked.
+        for task in waiting:
+            task.cancel()
+    return _scored(case, run, [next(answers) if grade is None else grade for grade in grades])
+
+
+def _grade(check: Check, case: Case, run: Run) -> Grade | None:
+    """What a check says at once; None when it must ask."""
+    if check.options and (why := check.options.get("unsupported")):
+        return Grade(None, reason=str(why))
+    matcher = by_kind(check.kind)
+    if matcher is None:
+        return Grade(None, reason=why_unknown(check.kind))
+    value = _look(check.where, run)
+    if type(value) is Missing:
+        return Grade(None if value.is_misplaced else False, reason=value.reason)
+    if matcher.grade is None:
+        return None
+    grade = matcher.grade(check, Seen(value, run.output, case, run.latency_s, run.usage))
+    return grade if grade is None else _turned(check, grade)
+
+
+async def _ask(check: Check, case: Case, run: Run, services: Services) -> Grade:
+    matcher = by_kind(check.kind)
+    assert matcher is not None and matcher.ask is not None
+    seen = Seen(_look(check.where, run), run.output, case, run.latency_s, run.usage)
+    return _turned(check, await matcher.ask(check, seen, services))
+
+
+def _look(where: str, run: Run) -> Any:
+    """What a check looks at; a step is found by its id, and then by its output key (PIPE-11)."""
+    found = find(where, run.output)
+    if type(found) is Missing and where.startswith("steps."):
+        for step, entry in steps_in(run.trace).items():
+            key, rest = entry["output_key"], where.removeprefix("steps.")
+            if step in run.output.steps and (rest == key or rest.startswith((f"{key}.", f"{key}["))):
+                return find(f"steps.{step}{rest[len(key) :]}", run.output)
+    return found
+
+
+def _turned(check: Check, grade: Grade) -> Grade:
+    """The grade, turned round where the check is negated."""
+    if check.options.get("negate") is not True:
+        return grade
+    return negated(grade, f"{check.kind} {show(check.expected)}")
+
+
+def negated(grade: Grade, what: str = "the check") -> Grade:
+    """The opposite grade; what is unscored stays so."""
+    if grade.passed is None:
+        return grade
+    reason = f"negated: {grade.reason}" if grade.reason else f"negated: {what} holds" if grade.passed else ""
+    return Grade(
+        not grade.passed,
+        # A score on a scale of its own stays what the judge gave; only its share turns round.
+        grade.score if grade.score is None or grade.share is not None else 1 - grade.score,
+        reason,
+        share=None if grade.share is None else 1 - grade.share,
+        usage=grade.usage,
+    )
+
+
+def _scored(case: Case, run: Run, grades: list[Grade]) -> Scored:
+    checks = case.checks
+    verdicts = list(map(_verdict, checks, grades))
+    parts = [
+        _Part(verdict.status, _share(grade), verdict.weight) for verdict, grade in zip(verdicts, grades, strict=True)
+    ]
+    if any(check.options and not check.options.keys().isdisjoint(_SET) for check in checks):
+        parts = _join_sets(checks, verdicts, parts)
+    status, mean = _outcome(parts, number_of(case.meta.get("threshold")) if case.meta else None)
+    verdicts, step = blamed(run.trace, verdicts) if status == "failed" and run.trace else (verdicts, "")
+    usage = NO_USAGE
+    for grade in grades:
+        if grade.usage is not NO_USAGE:
+            usage += grade.usage
+    return Scored(run.key, status, mean, verdicts, usage, step=step)
+
+
+def _verdict(check: Check, grade: Grade) -> Verdict:
+    passed = grade.passed
+    score = grade.score
+    if score is None and passed is not None:
+        score = 1.0 if passed else 0.0
+    return Verdict(
+        check.name or _name(check),
+        check.kind,
+        check.where,
+        "unscored" if passed is None else "passed" if passed else "failed",
+        score,
+        grade.reason,
+        list(grade.mismatches),
+        _weight(check.options.get("weight")) if check.options else 1.0,
+    )
+
+
+def _name(check: Check) -> str:
+    """A name for a check that has none: its kind, and its place where that is not the whole output."""
+    kind = f"not_{check.kind}" if check.options.get("negate") is True else check.kind
+    return kind if check.where == "output" else f"{kind} {check.where.removeprefix('output.')}"
+
+
+def _share(grade: Grade) -> float | None:
+    if grade.passed is None:
+        return None
+    found = grade.share if grade.share is not None else grade.score
+    return float(grade.passed) if found is None else min(1.0, max(0.0, found))
+
+
+def _weight(value: Any) -> float:
+    """A weight from 0 up; what is none counts as 1."""
+    found = number_of(value)
+    return 1.0 if found is None or found < 0 else min(found, _HEAVIEST)
+
+
+def _join_sets(checks: Iterable[Check], verdicts: list[Verdict], parts: list[_Part]) -> list[_Part]:
+    """The parts with each set of checks as one; a verdict of its own says what became of the set."""
+    joined: list[_Part] = []
+    for key, members in groupby(zip(checks, parts, strict=True), key=lambda pair: _set_of(pair[0])):
+        inside = [part for _, part in members]
+        if not key:
+            joined += inside
+            continue
+        options = dict(key)
+        threshold = number_of(options.get("set_threshold"))
+        status, mean = _outcome(inside, threshold)
+        weight = _weight(options.get("set_weight"))
+        held = sum(part.status == "passed" for part in inside)
+        needed = "" if threshold is None else f", needed {threshold:g}"
+        reason = f"{held} of {len(inside)} hold{'' if mean is None else f', score {mean:.3g}'}{needed}"
+        name = str(options.get("set_metric") or "assert_set")
+        verdicts.append(Verdict(name, "assert_set", "output", status, mean, reason, weight=weight))
+        joined.append(_Part(status, mean, weight))
+    return joined
+
+
+def _set_of(check: Check) -> tuple[tuple[str, Any], ...]:
+    """What the members of one set have in common; empty for a check that is in none."""
+    return tuple((name, check.options[name]) for name in _SET if name in check.options)
+
+
+def _outcome(parts: list[_Part], threshold: float | None) -> tuple[Status, float | None]:
+    """What the parts come to. A part of weight 0 is told and does not count."""
+    if len(parts) == 1 and threshold is None and parts[0].weight:
+        return parts[0].status, parts[0].share
+    counted = [part for part in parts if part.weight > 0]
+    scored = [(part.share, part.weight) for part in counted if part.share is not None]
+    total = sum(weight for _, weight in scored)
+    mean = sum(share * weight for share, weight in scored) / total if scored else None
+    if not counted:
+        return ("passed" if parts and all(part.share is not None for part in parts) else "unscored"), None
+    if threshold is not None:
+        return _by_threshold(counted, threshold), mean
+    words = [part.status for part in counted]
+    return ("failed" if "failed" in words else "unscored" if "unscored" in words else "passed"), mean
+
+
+def _by_threshold(parts: list[_Part], threshold: float) -> Status:
+    """Passed or failed when that holds whatever the unscored checks would have said, else unscored."""
+    total = sum(part.weight for part in parts)
+    least = sum(part.weight * (part.share or 0.0) for part in parts) / total
+    most = sum(part.weight * (1.0 if part.share is None else part.share) for part in parts) / total
+    if least >= threshold - _EPSILON:
+        return "passed"
+    return "failed" if most < threshold - _EPSILON else "unscored"

@@ -1,0 +1,68 @@
+"""HOP batch tests: hoplets, their operators, their result files; and the names that their users import."""
+
+from __future__ import annotations
+
+from evalloom.core.lazy import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from evalloom.data.contract import Contract, Field, read_contract
+    from evalloom.hop.dialect import inputs_of, normalize_audit, normalize_input, unpack_result
+    from evalloom.hop.operators.observer import HopletObserver, Observer
+    from evalloom.hop.operators.session import HopSession
+    from evalloom.hop.operators.tracer import Tracer
+    from evalloom.hop.operators.verifiers import (
+        Attempt,
+        Verified,
+        Verifier,
+        format_verifier,
+        forward_cross_verify,
+        reverse_verify,
+        tool_use_verifier,
+    )
+    from evalloom.hop.results.store import DataStore
+    from evalloom.hop.task import open_session
+
+__all__ = [
+    "Attempt",
+    "Contract",
+    "DataStore",
+    "Field",
+    "HopSession",
+    "HopletObserver",
+    "Observer",
+    "Tracer",
+    "Verified",
+    "Verifier",
+    "format_verifier",
+    "forward_cross_verify",
+    "inputs_of",
+    "normalize_audit",
+    "normalize_input",
+    "open_session",
+    "read_contract",
+    "reverse_verify",
+    "tool_use_verifier",
+    "unpack_result",
+]
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "evalloom.data.contract": ("Contract", "Field", "read_contract"),
+        "evalloom.hop.dialect": ("inputs_of", "normalize_audit", "normalize_input", "unpack_result"),
+        "evalloom.hop.operators.observer": ("HopletObserver", "Observer"),
+        "evalloom.hop.operators.session": ("HopSession",),
+        "evalloom.hop.operators.tracer": ("Tracer",),
+        "evalloom.hop.operators.verifiers": (
+            "Attempt",
+            "Verified",
+            "Verifier",
+            "format_verifier",
+            "forward_cross_verify",
+            "reverse_verify",
+            "tool_use_verifier",
+        ),
+        "evalloom.hop.results.store": ("DataStore",),
+        "evalloom.hop.task": ("open_session",),
+    },
+)

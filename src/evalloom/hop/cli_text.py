@@ -1,0 +1,202 @@
+"""What `evalloom stats` prints: figures with their uncertainty, group by group, weakest first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from evalloom.console.run_text import Line, seconds, short, table_lines
+from evalloom.core.model import Record
+from evalloom.hop.results.perf import NO_RUNS
+from evalloom.reports.lint import printable, tell
+
+_FLIPPED = 10
+"""How many cases that flipped are shown."""
+_ERROR_WIDTH = 60
+
+
+def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
+    """Everything there is to say about the results of a folder."""
+    if not stats["total"]:
+        yield "No result yet: 'batchhoptest --task …' writes some.", ""
+        return
+    yield from table_lines(["", *_HEAD], [["all", *_figures(stats)]])
+    outcomes = ", ".join(f"{name} {number}" for name, number in stats["outcomes"].items() if number)
+    yield f"{tell(stats['files'], 'file')}; outcomes: {printable(outcomes)}", "dim"
+    for group in groups:
+        if list(stats[f"by_{group}"]) == [f"no {group}"]:
+            continue
+        rows = sorted(stats[f"by_{group}"].items(), key=_weakness)
+        yield "", ""
+        yield from table_lines([group, *_HEAD], [[name, *_figures(one)] for name, one in rows])
+    if stats["fields"]:
+        yield "", ""
+        yield from table_lines(["field", "filled", "what it holds"], [*map(_field_row, stats["fields"].items())])
+    yield from performance_lines(stats.get("performance", NO_RUNS))
+
+
+_HEAD = ["results", "completed", "correct", "95 % interval", "retries"]
+
+
+def _figures(one: Record) -> list[str]:
+    low_high = one["correctness_interval"]
+    return [
+        f"{one['total']:,}",
+        _rate(one["completion_rate"]),
+        _rate(one["correctness"]),
+        f"{low_high[0]:.1%} – {low_high[1]:.1%}" if low_high else "-",
+        f"{one['retries']['mean']:.2f}" if one["retries"]["mean"] is not None else "-",
+    ]
+
+
+def _weakness(item: tuple[str, Record]) -> tuple[float, float, str]:
+    """The weakest group first, since that is where there is something to do; what did not complete is not right."""
+    name, one = item
+    correctness, completion = one["correctness"], one["completion_rate"]
+    return (2.0 if correctness is None else correctness * completion, completion, name)
+
+
+def _field_row(item: tuple[str, Record]) -> list[str]:
+    name, field = item
+    return [name, _rate(field["non_null_rate"]), ", ".join(_holds(field))]
+
+
+def _holds(field: Record) -> Iterator[str]:
+    if field.get("rate") is not None:
+        yield f"true {field['rate']:.1%}"
+    if field.get("mean") is not None:
+        yield f"mean {field['mean']:.4g}, {field['min']:.4g} to {field['max']:.4g}"
+    if field.get("mean_length") is not None:
+        yield f"{field['mean_length']:.3g} items on average"
+    if field.get("distribution"):
+        values = sorted(field["distribution"].items(), key=lambda item: (-item[1], item[0]))
+        more = f" and {len(values) - 6} more" if len(values) > 6 else ""
+        yield ", ".join(f"{short(value, 24)} {number}" for value, number in values[:6]) + more
+    if field.get("agreement"):
+        yield f"exact {_rate(field['agreement']['exact'])}, ±1 {_rate(field['agreement']['within_one'])}"
+
+
+def performance_lines(found: Record) -> Iterator[Line]:
+    """How long runs and operators took, where somebody observed them."""
+    if not found["runs"]:
+        return
+    yield "", ""
+    times = ", ".join(f"{name} {seconds(found[name])}" for name in ("mean", "p50", "p95"))
+    yield f"{tell(found['runs'], 'run')} observed: {times}", ""
+    rows = [
+        [
+            one["op"],
+            f"{one['calls']:,}",
+            _rate(one["success_rate"]),
+            seconds(one["mean_duration"]),
+            f"{one['mean_retries']:.2f}",
+        ]
+        for one in found["operators"]
+    ]
+    if rows:
+        yield from table_lines(["operator", "calls", "succeeded", "mean", "retries"], rows)
+
+
+def comparison_lines(found: Record) -> Iterator[Line]:
+    """Two profiles on the same cases: the difference, how sure it is, and the cases that flipped."""
+    first, second = found["profile_a"], found["profile_b"]
+    sides = ((first, found["a"]), (second, found["b"]))
+    yield f"{tell(found['cases'], 'case')} under both", "bold"
+    # An error is not correct here, so that the two figures differ by what is told below.
+    rows = [[name, _rate(one["completion_rate"]), _rate(one["correct_rate"])] for name, one in sides]
+    yield from table_lines(["profile", "completed", "correct of all"], rows)
+    if found["difference"] is None:
+        yield "No case with an expectation ran under both, so there is nothing to compare.", "yellow"
+        return
+    low, high = (100 * end for end in found["interval"])
+    # With few cases the interval and the exact test may disagree; then nothing is sure.
+    is_sure = (low > 0 or high < 0) and found["p_value"] < 0.05
+    verdict = f"{second if low > 0 else first} is better" if is_sure else "these cases show no sure difference"
+    points = f"{100 * found['difference']:+.1f} points ({low:+.1f} to {high:+.1f}, p = {found['p_value']:.3g})"
+    yield printable(f"{second} against {first}: {points}: {verdict}"), "bold"
+    yield f"{found['improved']} better, {found['worsened']} worse", ""
+    for one in found["flipped"][:_FLIPPED]:
+        label = f"{one['change']:<6} {_name({**one['a'], **one})} {one['tag'] or ''}".rstrip()
+        yield f"  {printable(label)}: {_change(one)}", ""
+    more = found["improved"] + found["worsened"] - _FLIPPED
+    if more > 0:
+        yield f"  … and {more} more; --json has them", "dim"
+
+
+def _change(pair: Record) -> str:
+    """What is expected and came out otherwise on the two sides."""
+    before, after = pair["a"], pair["b"]
+    if before["error"] or after["error"] or not isinstance(before["result"], dict):
+        return f"{_told(before)} → {_told(after)}"
+    values = [
+        (name, before["result"].get(name), (after["result"] or {}).get(name))
+        for name in pair["expected"]
+        if isinstance(after["result"], dict)
+    ]
+    changed = [f"{name} {_value(old)} → {_value(new)}" for name, old, new in values if old != new]
+    return ", ".join(map(printable, changed)) or f"{_told(before)} → {_told(after)}"
+
+
+def _told(side: Record) -> str:
+    return short(f"{side['outcome']}: {side['error']}", _ERROR_WIDTH) if side["error"] else _value(side["result"])
+
+
+def agreement_lines(field: str, found: Record) -> Iterator[Line]:
+    """The band confusion matrix of a score, and how far both sides agree."""
+    if not found["n"]:
+        yield printable(f"{field}: no result has a number both expected and given"), "yellow"
+        return
+    matrix: dict[str, dict[str, int]] = found["matrix"]
+    names = list(matrix)
+    yield printable(f"{field}: {tell(found['n'], 'result')} with an expected and a given score"), "bold"
+    yield from table_lines(
+        ["expected \\ given", *names], [[name, *(str(matrix[name][one]) for one in names)] for name in names]
+    )
+    yield (
+        f"exact {_rate(found['exact'])}, ±1 {_rate(found['within_one'])}, "
+        f"in another band {_rate(found['cross_band_rate'])}"
+        + (f"; {found['outside']} outside all bands" if found["outside"] else ""),
+        "",
+    )
+
+
+def file_lines(files: list[Record]) -> Iterator[Line]:
+    """The files of a folder."""
+    rows = [[one["name"], f"{one['rows']:,}", ", ".join(one["profiles"]), one["modified"]] for one in files]
+    yield from table_lines(["file", "results", "profiles", "modified"], rows)
+
+
+def row_lines(page: Record) -> Iterator[Line]:
+    """Single results, one line each."""
+    rows = [
+        [
+            _name(one),
+            one["tag"] or "-",
+            one["profile"] or "-",
+            one["outcome"],
+            _correct(one["correct"]),
+            str(one["retry_count"]),
+            short(one["error"] or _value(one["result"]), 70),
+        ]
+        for one in page["rows"]
+    ]
+    yield from table_lines(["id", "tag", "profile", "outcome", "correct", "retry_count", "result"], rows)
+    yield f"{len(rows)} of {tell(page['total'], 'result')}", "dim"
+
+
+def _name(row: Record) -> str:
+    """What a result is called: by its id, or by where it stands."""
+    return str(row["id"]) if row["id"] is not None else f"{row['file']}:{row['line']}"
+
+
+def _correct(is_correct: bool | None) -> str:
+    return {True: "yes", False: "no", None: "-"}[is_correct]
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _value(value: Any) -> str:
+    return short(json.dumps(value, ensure_ascii=False, default=str))

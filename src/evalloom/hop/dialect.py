@@ -1,0 +1,345 @@
+"""HOP batch tests: one flat object per line, and the two wrappers of their result files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, get_args
+
+import msgspec
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Case, Check, Origin, Outcome, Record, Remark, error, got, quote, warning
+from evalloom.data.contract import Contract
+from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.lost import Lost, output_field
+
+DIFFICULTIES = ("easy", "medium", "hard")
+OWN_FIELDS = ("id", "tag", "description", "difficulty", "hop_result", "hop_stats", "profile", "_type")
+"""The format's own fields; together with `expected_*` they never reach the function (HOP-2)."""
+
+RESULT_FIELDS = ("hop_result", "hop_stats", "profile")
+"""What a result row in the flat wrapper has beside the fields of its case (HOP-6)."""
+
+_OWN = frozenset(OWN_FIELDS)
+_ANY_DIFFICULTY = (None, *DIFFICULTIES)
+_RESULT_FIELDS = frozenset(("hop_result", "hop_stats", "_type", "input"))
+
+
+def is_view_row(record: Record) -> bool:
+    """Whether a record is in the wrapper of the web page's batch: `input` with `result` or `error` (HOP-7)."""
+    return isinstance(record.get("input"), dict) and ("result" in record or "error" in record)
+
+
+def normalize_input(record: Record) -> Record:
+    """The case inside a record; safe to repeat, so running an output file again nests nothing (HOP-3)."""
+    return record["input"] if is_view_row(record) else record
+
+
+def is_meta(record: Record) -> bool:
+    return record.get("_type") == "meta"
+
+
+def is_result(record: Record) -> bool:
+    """Whether a row is from a result file, in either wrapper."""
+    return "hop_result" in record or "hop_stats" in record or is_view_row(record)
+
+
+def inputs_of(record: Record, contract: Contract | None = None) -> Record:
+    """What the function receives: the contract's fields, or all fields that are not the format's own (HOP-2)."""
+    case = normalize_input(record)
+    if contract is not None:
+        return {name: case[name] for name in contract.inputs if name in case}
+    return {name: value for name, value in case.items() if name not in _OWN and not name.startswith("expected_")}
+
+
+def normalize_audit(record: Record) -> Record | None:
+    """One result row in one shape, `{case, result, error, stats, profile}`, from both wrappers (HOP-14).
+
+    None for a meta line and for a row that is only an input.
+    """
+    if is_meta(record) or not is_result(record):
+        return None
+    stats = record.get("hop_stats") if isinstance(record.get("hop_stats"), dict) else {}
+    case = normalize_input(record)
+    status, result = _unpacked(record.get("result" if is_view_row(record) else "hop_result"))
+    failure = record.get("error") if is_view_row(record) else (stats or {}).get("error")
+    if status == "FAIL" and not failure:
+        # The reason stands where the value would be.
+        result, failure = None, result
+    if not is_view_row(record):
+        case = {name: value for name, value in case.items() if name not in RESULT_FIELDS}
+    return {
+        "case": case,
+        "result": result,
+        "error": failure,
+        "stats": {"hop_status": status, **(stats or {})} if status else stats,
+        "profile": record.get("profile"),
+    }
+
+
+def unpack_result(packed: Any) -> Any:
+    """The value in a result: JSON text (also twice encoded), `[status, json]`, a value as it is, or text kept raw."""
+    return _unpacked(packed)[1]
+
+
+def _unpacked(packed: Any) -> tuple[str, Any]:
+    """The status in a result, where it is packed with one, and the value."""
+    status = ""
+    for depth in range(3):
+        if isinstance(packed, list) and len(packed) == 2 and packed[0] in get_args(Outcome):
+            status, packed = packed
+        # Inside, only what was encoded twice is unpacked again: the text "2024" stays a text.
+        if not isinstance(packed, str) or (depth and not packed.lstrip().startswith(("{", "[", '"'))):
+            break
+        try:
+            packed = msgspec.json.decode(packed)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            break
+    return status, packed
+
+
+def sniff(record: Record) -> str:
+    if is_meta(record):
+        return "it has '_type': 'meta'"
+    if "hop_result" in record:
+        return "it has 'hop_result'"
+    if is_view_row(record):
+        return "it has 'input' and 'result' or 'error'"
+    return ""
+
+
+def sniff_input(record: Record) -> str:
+    """Asked after the formats with stronger marks: an integer `id` beside a `tag`."""
+    is_int = isinstance(record.get("id"), int) and not isinstance(record.get("id"), bool)
+    return "it has an integer 'id' and a 'tag'" if is_int and "tag" in record else ""
+
+
+def identity(record: Record) -> str | int | None:
+    """The id; in a result file ids are unique per profile, and View rows have none."""
+    found = normalize_input(record).get("id")
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    if "hop_result" in record or "hop_stats" in record:
+        stats = record.get("hop_stats")
+        repeat = stats.get("repeat") if isinstance(stats, dict) else None
+        return f"{found} of profile {record.get('profile')}" + (f", repeat {repeat}" if repeat else "")
+    return None if is_view_row(record) else found
+
+
+def _is_clean(record: Record, rules: Rules) -> bool:
+    """Whether a record is a plain case with an id, a tag and at least one input, and there is no contract to meet."""
+    tag = record.get("tag")
+    return (
+        rules.contract is None
+        and type(record.get("id")) is int
+        and type(tag) is str
+        and not tag.isspace()
+        and tag != ""
+        and record.get("difficulty") in _ANY_DIFFICULTY
+        and type(record.get("description", "")) is str
+        and not _RESULT_FIELDS & record.keys()
+        and any(name not in _OWN and not name.startswith("expected_") for name in record)
+    )
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return all(_is_clean(record, rules) for record in records)
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """What HOP-1 asks of a case, HOP-6 and HOP-7 of a result row."""
+    if is_meta(record):
+        yield from _meta_findings(record)
+        return
+    case = normalize_input(record)
+    at: tuple[str, ...] = ("input",) if case is not record else ()
+    result = is_result(record)
+    if result:
+        yield from _result_findings(record)
+    if "id" not in case:
+        if not result:
+            yield error("missing_field", at, "id: missing; every case needs an integer id")
+    elif not isinstance(case["id"], int) or isinstance(case["id"], bool):
+        yield error("bad_id", (*at, "id"), f"id: expected an integer, got {got(case['id'])}")
+    if "tag" not in case:
+        if not result:
+            yield error("missing_field", at, "tag: missing; every case needs a tag to be grouped by")
+    elif not isinstance(case["tag"], str) or not case["tag"].strip():
+        yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {got(case['tag'])}")
+    difficulty = case.get("difficulty")
+    if difficulty is not None and difficulty not in DIFFICULTIES:
+        hint = did_you_mean(difficulty, DIFFICULTIES) if isinstance(difficulty, str) else ""
+        message = f"difficulty: expected easy, medium or hard, got {got(difficulty)}{hint}"
+        yield error("unknown_difficulty", (*at, "difficulty"), message)
+    description = case.get("description")
+    if description is not None and not isinstance(description, str):
+        message = f"description: expected a string, got {got(description)}"
+        yield error("bad_description", (*at, "description"), message)
+    if rules.contract is not None:
+        yield from _contract_findings(case, at, rules.contract)
+    elif not inputs_of(record):
+        yield warning("no_inputs", at, "no input field: the function would receive nothing")
+
+
+def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) -> Iterator[Remark]:
+    for name, field in contract.inputs.items():
+        if name not in case:
+            if field.required:
+                others = [other for other in case if other not in contract.inputs and other not in _OWN]
+                hint = did_you_mean(name, others)
+                yield error("missing_field", at, f"{name}: missing; the contract asks for {field.type}{hint}")
+        elif not field.accepts(case[name]):
+            message = f"{name}: expected {field.type} by the contract, got {got(case[name])}"
+            yield error("contract_type_mismatch", (*at, name), message)
+    for key, value in case.items():
+        if key.startswith("expected_") and contract.outputs:
+            name = key.removeprefix("expected_")
+            if name not in contract.outputs:
+                guess = get_close_matches(name, list(contract.outputs), 1)
+                hint = f". Did you mean 'expected_{guess[0]}'?" if guess else ""
+                message = f"{key}: the contract has no output field {name!r}{hint}"
+                yield error("unknown_expected_field", (*at, key), message)
+            elif not contract.outputs[name].accepts(value):
+                message = f"{key}: expected {contract.outputs[name].type} by the contract, got {got(value)}"
+                yield error("contract_type_mismatch", (*at, key), message)
+
+
+def _meta_findings(record: Record) -> Iterator[Remark]:
+    if not isinstance(record.get("profile"), str):
+        yield warning("bad_meta", ("profile",), f"profile: expected a string, got {got(record.get('profile'))}")
+
+
+def _result_findings(record: Record) -> Iterator[Remark]:
+    stats = record.get("hop_stats")
+    if stats is not None and not isinstance(stats, dict):
+        yield error("bad_hop_stats", ("hop_stats",), f"hop_stats: expected an object, got {got(stats)}")
+    elif isinstance(stats, dict) and stats.get("status") not in (None, "OK", "ERROR"):
+        message = f"hop_stats.status: expected OK or ERROR, got {got(stats['status'])}"
+        yield error("bad_hop_stats", ("hop_stats", "status"), message)
+    if "hop_result" in record and not isinstance(record["hop_result"], str):
+        message = f"hop_result: expected JSON as a string, got {got(record['hop_result'])}; it is read all the same"
+        yield warning("hop_result_not_string", ("hop_result",), message)
+    packed = record.get("hop_result", record.get("result"))
+    if isinstance(packed, str) and isinstance(unpack_result(packed), str) and unpack_result(packed) == packed:
+        message = f"the result is no JSON and is kept as a text: {quote(packed)}"
+        yield warning("result_not_json", ("hop_result" if "hop_result" in record else "result",), message)
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case with one equality per `expected_<field>`."""
+    case = normalize_input(record)
+    checks = tuple(
+        Check("equals", value, where_of(key.removeprefix("expected_")))
+        for key, value in case.items()
+        if key.startswith("expected_") and key != "expected_"
+    )
+    tag = case.get("tag")
+    return Case(
+        id=str(case["id"]) if "id" in case else "",
+        inputs=inputs_of(record),
+        checks=checks,
+        tags=(tag,) if isinstance(tag, str) else (),
+        meta=_meta(record, case),
+        raw=record,
+        origin=origin,
+    )
+
+
+def _meta(record: Record, case: Record) -> Record:
+    """What a case says of itself, and in a result file what came out and how."""
+    found = {name: case[name] for name in ("description", "difficulty") if name in case}
+    return found | {name: record[name] for name in _OUTCOME if name in record and is_result(record)}
+
+
+_OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
+
+
+def same_case(record: Record) -> tuple[str, str]:
+    """What stands for the case of a flat result row, and the profile that it ran under (HOP-3).
+
+    Its id and its inputs: someone may have corrected an expectation under one profile only.
+    """
+    if is_view_row(record) or not is_result(record):
+        return "", ""
+    return json.dumps([record.get("id"), inputs_of(record)], sort_keys=True), f"{record.get('profile')}"
+
+
+def fit(case: Case, contract: Contract) -> Case:
+    """A case whose inputs are the contract's fields, also where one is named like a field of the format (HOP-2)."""
+    return msgspec.structs.replace(case, inputs=inputs_of(case.raw, contract))
+
+
+def where_of(field: str) -> str:
+    """Where an output field is found; the field `output` is the plain output itself."""
+    return "output" if field == "output" else f"output.{field}"
+
+
+def canonical(record: Record) -> Record:
+    """The flat wrapper (HOP-6), also for a row that was read in the View wrapper."""
+    if not is_view_row(record) or "hop_result" in record:
+        return record
+    beside = {name: value for name, value in record.items() if name not in ("input", "result", "error")}
+    failed = {"status": "ERROR", "error": record["error"]} if "error" in record else {"status": "OK"}
+    return {**record["input"], **beside, "hop_result": record.get("result", "null"), "hop_stats": failed}
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as a flat HOP record: inputs beside `id` and `tag`, equalities as `expected_<field>`."""
+    lost = Lost(case)
+    has_number = case.id.isdecimal() and len(case.id) < 19
+    if not has_number:
+        lost.add("id: ids are integers here, so cases are numbered")
+    if not case.tags:
+        lost.add("tag: the case has none, so 'untagged' stands there")
+    lost.tags_but(*case.tags[:1])
+    record: Record = {"id": int(case.id) if has_number else number, "tag": (*case.tags, "untagged")[0]}
+    for name in ("description", "difficulty"):
+        if name in case.meta:
+            record[name] = case.meta[name]
+    lost.meta_but("description", "difficulty", "profile")
+    for name, value in case.inputs.items():
+        if name in OWN_FIELDS or name.startswith("expected_"):
+            lost.add(f"input: {name} has another meaning here")
+        else:
+            record[name] = value
+    for check in case.checks:
+        if (field := output_field(check)) is not None:
+            record[f"expected_{field}"] = check.expected
+        else:
+            lost.check(check)
+    return Written(record, lost.notes())
+
+
+def schema() -> Record:
+    return json_schema(
+        "HOP test case",
+        {
+            "id": {"type": "integer", "description": "Unique and increasing"},
+            "tag": {"type": "string", "minLength": 1, "description": "The group this case is counted in"},
+            "description": {"type": "string"},
+            "difficulty": {"enum": list(DIFFICULTIES)},
+        },
+        ("id", "tag"),
+        patternProperties={"^expected_.+": {"description": "What the output field of that name should be"}},
+        additionalProperties={"description": "An input of the function"},
+    )
+
+
+DIALECT = Dialect(
+    name="hop",
+    summary="HOP batch tests: id, tag, input fields, expected_<field>; result files in both wrappers",
+    sniff=sniff,
+    findings=findings,
+    are_clean=are_clean,
+    to_case=to_case,
+    identity=identity,
+    write=write,
+    canonical=canonical,
+    schema=schema,
+    is_case=lambda record: not is_meta(record),
+    ids_increase=True,
+    same_case=same_case,
+    fit=fit,
+)

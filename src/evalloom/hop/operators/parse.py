@@ -1,0 +1,202 @@
+"""How a value is read from what an llm wrote: the text itself, JSON in it, or a word that can mean only one thing.
+
+Nothing here calls anybody. What does not fit is a `Misfit`, whose message goes back to the llm.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.core.model import quote
+from evalloom.llms.json_text import NO_JSON, loads, values_in
+
+YES = frozenset(("true", "yes", "y", "是", "是的", "对", "正确", "真", "成立"))
+NO = frozenset(("false", "no", "n", "否", "不是", "不", "不对", "错误", "错", "假", "不成立"))
+_UNCERTAIN = frozenset(("uncertain", "unsure", "unknown", "不确定", "无法确定", "无法判断"))
+_AROUND = " \t\r\n\"'`*“”‘’"
+_WRAPPERS = ("value", "result", "answer")
+_LONGEST = 200
+_JSON_BEGINS = re.compile(r'\{\s*"|\[\s*[\[{"]')
+_FENCED = re.compile(r"```[^\S\n]*\w*[^\S\n]*\n(.*?)\n?```", re.DOTALL)
+_DECODER = json.JSONDecoder()
+_IN_FORM = ("in this form", "形式如下")
+
+Convert = Callable[[Any], Any]
+"""Makes a value of a format out of JSON, or raises Misfit."""
+
+
+class Misfit(Exception):
+    """An answer is not of the format: the message says where, what was expected and what came."""
+
+
+class Format(Struct, frozen=True):
+    """How an answer is asked for, and how it is read. `read` gives the value of a text, or raises Misfit."""
+
+    read: Callable[[str], Any]
+    asks: tuple[str, str]
+    is_object: bool = False
+    """Whether the answer is a JSON object, which llms can be held to."""
+
+    def describe(self, is_chinese: bool) -> str:
+        """The sentence of the prompt that says how to reply."""
+        return self.asks[is_chinese]
+
+
+# --- plain texts
+
+
+def spoken(text: str) -> str:
+    """What an llm said, without the thoughts that some write down first; not all of them open the tag."""
+    thoughts, end, rest = text.partition("</think>")
+    is_thought = end and ("<think>" not in thoughts or thoughts.lstrip().startswith("<think>"))
+    return rest.lstrip() if is_thought else text
+
+
+def _read_text(text: str) -> str:
+    text = _not_empty(text, "a text")
+    whole = loads(text) if text[0] == '"' else NO_JSON
+    return whole.strip() if isinstance(whole, str) else text
+
+
+def _not_empty(text: str, expected: str) -> str:
+    text = text.strip()
+    if not text:
+        raise Misfit(f"expected {expected}, got an empty answer")
+    return text
+
+
+TEXT = Format(_read_text, ("Reply with the answer only, as plain text.", "只回复答案本身，用纯文本。"))
+
+
+def note_format(note: str) -> Format:
+    """The format of a description in words: a JSON object or list if the whole answer is one, else the text."""
+
+    def read(text: str) -> Any:
+        text = _not_empty(text, note or "an answer")
+        fenced = _FENCED.fullmatch(text)
+        whole = loads(fenced[1] if fenced else text)
+        return whole if isinstance(whole, dict | list) else _not_empty(_read_text(text), note or "an answer")
+
+    english, chinese = "Reply with the answer only", "只回复答案本身"
+    return Format(
+        read, (f"{english}, as: {note}" if note else f"{english}.", f"{chinese}：{note}" if note else f"{chinese}。")
+    )
+
+
+# --- JSON in a text
+
+
+def json_format(
+    convert: Convert, form: str, is_object: bool = False, takes_text: bool = False, by: tuple[str, str] = _IN_FORM
+) -> Format:
+    """A format of JSON. `form` shows it to the llm; `takes_text` says that plain words may be the value too."""
+
+    expected = cut(form)
+
+    def read(text: str) -> Any:
+        return _read_json(_not_empty(text, expected), convert, expected, takes_text)
+
+    english = f"Reply with JSON only, without a fence or any other text, {by[0]}: {form}"
+    return Format(read, (english, f"只回复 JSON，不要代码围栏，也不要其他文字，{by[1]}：{form}"), is_object)
+
+
+def _read_json(text: str, convert: Convert, expected: str, takes_text: bool) -> Any:
+    """The one value in a text that fits; plain words where they can be meant."""
+    if not takes_text:
+        _refuse_broken(text)
+    fits: list[tuple[Any, Any]] = []
+    faults: list[Misfit] = []
+    for found in values_in(text):
+        try:
+            fits.append((found, _converted(found, convert)))
+        except Misfit as fault:
+            faults.append(fault)
+    for words in (text, plain(text)) if takes_text and not fits else ():
+        try:
+            return convert(words)
+        except Misfit as fault:
+            faults.append(fault)
+    if not fits:
+        raise faults[0] if faults else Misfit(f"expected {expected}, got {shown(text)}")
+    if any(found != fits[0][0] for found, _ in fits):
+        raise Misfit(f"expected one answer, got several that differ: {shown([found for found, _ in fits])}")
+    return fits[0][1]
+
+
+def _refuse_broken(text: str) -> None:
+    """JSON that was cut off or is badly written has inner values that read well, and are not the answer."""
+    begins = _JSON_BEGINS.search(text) if loads(text) is NO_JSON else None
+    if begins is None:
+        return
+    try:
+        _DECODER.raw_decode(text, begins.start())
+    except json.JSONDecodeError as fault:
+        raise Misfit(f"expected JSON, got {shown(text[begins.start() :])}: {fault}") from None
+    except RecursionError:
+        raise Misfit("expected JSON, got lists or objects too deep to be read") from None
+
+
+def _converted(found: Any, convert: Convert) -> Any:
+    try:
+        return convert(found)
+    except Misfit as fault:
+        for inner in _inside(found):
+            try:
+                return convert(inner)
+            except Misfit:
+                continue
+        raise fault
+
+
+def _inside(found: Any) -> Iterator[Any]:
+    """What llms wrap a value in: an object with one field, or a string of JSON."""
+    if isinstance(found, dict) and len(found) == 1:
+        name, inner = next(iter(found.items()))
+        if name in _WRAPPERS:
+            yield inner
+    elif isinstance(found, str) and (inner := loads(found)) is not NO_JSON:
+        yield inner
+
+
+def plain(text: str) -> str:
+    """A word without the marks and the full stop that llms put around it."""
+    return text.lstrip(_AROUND).rstrip(_AROUND + "。.!！")
+
+
+def shown(value: Any) -> str:
+    """A value as an llm is shown it in a message: JSON, cut when long."""
+    try:
+        return cut(json.dumps(value, ensure_ascii=False, default=repr))
+    except (TypeError, ValueError, RecursionError):
+        return quote(value, _LONGEST)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+# --- judgements
+
+
+def _to_judgement(found: Any) -> bool | str:
+    if isinstance(found, dict):
+        given = [found[name] for name in _WRAPPERS if name in found]
+        found = given[0] if given else found
+    if isinstance(found, bool):
+        return found
+    word = plain(found).casefold() if isinstance(found, str) else ""
+    if word in YES or word in NO:
+        return word in YES
+    if word in _UNCERTAIN:
+        return "Uncertain"
+    raise Misfit(f'answer: expected true, false or "Uncertain", got {shown(found)}')
+
+
+JUDGEMENT = json_format(
+    _to_judgement, '{"reason": <string>, "answer": true | false | "Uncertain"}', is_object=True, takes_text=True
+)

@@ -1,0 +1,64 @@
+"""A batch as a HOP result file: a meta line for each profile, then each case with what came of it (HOP-6)."""
+
+from __future__ import annotations
+
+from typing import IO
+
+from evalloom.core.model import Record, Run
+from evalloom.hop.dialect import RESULT_FIELDS, normalize_input
+from evalloom.reports.run_report import RunReport, encode
+
+name = "hop"
+suffix = ".hop.jsonl"
+
+
+def render(report: RunReport, stream: IO[bytes]) -> None:
+    for profile in report.batch.get("profiles", ()):
+        stream.write(encode(meta_row(profile, report.batch)) + b"\n")
+    for run, _ in report.rows:
+        # A line that could not be read has no record to write; the batch knows of it.
+        if run.raw:
+            stream.write(encode(result_row(run)) + b"\n")
+
+
+def meta_row(profile: Record, batch: Record) -> Record:
+    """What a profile was in this batch; an llm without a model goes by its own name."""
+    models = batch["models"]
+    return {
+        "_type": "meta",
+        "profile": profile["name"],
+        "run_llm": models.get(profile["run"]) or profile["run"],
+        "verify_llm": models.get(profile["verify"]) or profile["verify"],
+        "run_params": batch["params"].get(profile["name"], {}),
+        "timestamp": batch["created_at"],
+    }
+
+
+def result_row(run: Run) -> Record:
+    """The record of the case as it was, and what came out; whatever an earlier run had added to it gives way."""
+    record = {name: value for name, value in normalize_input(run.raw).items() if name not in RESULT_FIELDS}
+    return {
+        **record,
+        "hop_result": "null" if run.error else encode(run.output.value).decode(),
+        "hop_stats": _stats(run),
+        "profile": run.profile,
+    }
+
+
+def _stats(run: Run) -> Record:
+    steps = [entry for entry in run.trace if entry.get("type") == "step"]
+    path = [{name: step[name] for name in _STEP if name in step} for step in steps]
+    failed = {"error": run.error} if run.error else {}
+    # The format knows no repeats; with a number of its own each row stays one that can be told from the others.
+    repeated = {"repeat": run.repeat} if run.repeat else {}
+    return {
+        "retry_count": sum(step.get("retry_count") or 0 for step in path),
+        "execution_path": path,
+        "status": "ERROR" if run.error else "OK",
+        **failed,
+        "hop_status": run.outcome,
+        **repeated,
+    }
+
+
+_STEP = ("step", "op", "task", "status", "retry_count", "duration")

@@ -1,0 +1,64 @@
+"""How long runs and operators took, from the observer's log (HOP-18)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evalloom.core.model import Record
+from evalloom.hop.results.rows import path_pattern, quoted
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+NO_RUNS: Record = {"runs": 0, "mean": None, "p50": None, "p95": None, "operators": [], "unreadable": 0}
+_COLUMNS = ("type", "run_id", "op", "status", "duration", "retry_count", "metadata")
+
+
+def perf_summary(connection: DuckDBPyConnection, log: Path, profile: str | None = None) -> Record:
+    """Runs with mean, p50 and p95 of their seconds, and a row for each operator, the most called first.
+
+    All columns are declared as JSON: a log without steps has no `op`, and what is written may be a number or a text.
+    """
+    declared = ", ".join(f"{name}: 'JSON'" for name in _COLUMNS)
+    texts = ", ".join(f"json_extract_string({name}, '$') AS {name}" for name in _COLUMNS)
+    connection.execute(f"""CREATE TEMP TABLE log AS SELECT {texts} FROM read_json({quoted(path_pattern(log))},
+        format = 'newline_delimited', ignore_errors = true, columns = {{{declared}}})""")
+    if profile is not None:
+        # Only the end of a run tells its profile; its steps go by its id.
+        connection.execute(
+            """CREATE OR REPLACE TEMP TABLE log AS SELECT * FROM log WHERE type IS NULL OR run_id IN (
+                SELECT run_id FROM log WHERE type = 'run_end' AND json_extract_string(metadata, '$.profile') = ?)""",
+            [profile],
+        )
+    runs, mean, p50, p95, unreadable = connection.execute(f"""
+        SELECT count(*) FILTER (type = 'run_end'), avg(seconds), quantile_cont(seconds, 0.5),
+            quantile_cont(seconds, 0.95), count(*) FILTER (type IS NULL)
+        FROM (SELECT type, CASE WHEN type = 'run_end' THEN {_number("duration")} END AS seconds FROM log)
+        """).fetchall()[0]
+    operators = connection.execute(f"""
+        SELECT op, count(*), count(*) FILTER (status = 'OK'), avg({_number("duration")}),
+            avg(coalesce({_number("retry_count")}, 0))
+        FROM log WHERE type = 'step' AND op IS NOT NULL GROUP BY op ORDER BY count(*) DESC, op""").fetchall()
+    return {
+        "runs": runs,
+        "mean": mean,
+        "p50": p50,
+        "p95": p95,
+        "operators": [
+            {
+                "op": op,
+                "calls": calls,
+                "success_rate": succeeded / calls,
+                "mean_duration": seconds,
+                "mean_retries": retries,
+            }
+            for op, calls, succeeded, seconds, retries in operators
+        ],
+        "unreadable": unreadable,
+    }
+
+
+def _number(column: str) -> str:
+    """A column as a number that can be reckoned with, else NULL."""
+    return f"CASE WHEN isfinite(TRY_CAST({column} AS DOUBLE)) THEN TRY_CAST({column} AS DOUBLE) END"

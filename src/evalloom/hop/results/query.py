@@ -1,0 +1,126 @@
+"""Pages of single results: sorted by known columns only, filtered by bound values only (HOP-19)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.model import Record, quote
+from evalloom.hop.results.lines import Spot, read_back, told
+from evalloom.hop.results.rows import json_text
+from evalloom.hop.results.stats import GROUPS
+from evalloom.hop.results.table import Table
+from evalloom.matchers.base import number_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+COLUMNS = ("file", "id", "tag", "difficulty", "profile", "status", "outcome", "retry_count", "correct", "error")
+FIELD = "result."
+"""In front of a field that is named like a column."""
+SHOWN = "file, part, row, line, id, tag, difficulty, profile, completed, outcome, correct, retry_count, error"
+
+
+def query_results(
+    connection: DuckDBPyConnection,
+    table: Table,
+    folder: Path,
+    page: tuple[int, int],
+    sort_by: str,
+    filters: Mapping[str, Any],
+) -> Record:
+    """`{total, rows}`: how many results pass the filters, and those of one page `(offset, limit)`."""
+    conditions, given = _conditions(table, filters)
+    order = _order(table, sort_by)
+    offset, limit = checked_page(page)
+    source = f"FROM ({table.query}) WHERE {conditions}"
+    [(total,)] = connection.execute(f"SELECT count(*) {source}", given).fetchall()
+    rows = connection.execute(
+        f"SELECT {SHOWN} {source} ORDER BY {order} LIMIT {limit} OFFSET {offset}", given
+    ).fetchall()
+    records = read_back(folder, table.index, [Spot(*row[:4]) for row in rows])
+    return {"total": total, "rows": [row_shown(row, records.get(Spot(*row[:4]))) for row in rows]}
+
+
+def row_shown(row: tuple[Any, ...], found: Record | None) -> Record:
+    """One result as users see it."""
+    file, _, _, _, identity, tag, difficulty, profile, completed, outcome, correct, retry_count, error = row
+    return {
+        "file": file,
+        "id": decoded(identity),
+        "tag": tag,
+        "difficulty": difficulty,
+        "profile": profile,
+        "status": "OK" if completed else "ERROR",
+        "outcome": outcome,
+        "correct": correct,
+        "retry_count": int(retry_count or 0),
+        "error": error,
+        **told(found),
+    }
+
+
+def decoded(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def checked_page(page: tuple[Any, Any]) -> tuple[int, int]:
+    """An offset and a limit that can stand in a query."""
+    for name, value in zip(("offset", "limit"), page, strict=True):
+        if type(value) is not int or not 0 <= value < 2**60:
+            raise usage_error("bad_page", f"{name}: expected a whole number from 0 on, got {quote(value)}")
+    return page
+
+
+def _order(table: Table, sort_by: str) -> str:
+    """Numbers as numbers and before texts; equal ones in the order of the files."""
+    name = sort_by.removeprefix("-")
+    if not name:
+        return "file, part, row"
+    column, is_json = _column(table, name)
+    turn = "DESC" if sort_by.startswith("-") else "ASC"
+    number = f"TRY_CAST({column} AS DOUBLE) {turn} NULLS LAST, " if is_json else ""
+    return f"{number}{column} {turn} NULLS LAST, file, part, row"
+
+
+def _column(table: Table, name: str) -> tuple[str, bool]:
+    """The SQL of a known column, and whether it holds JSON texts."""
+    if name in COLUMNS:
+        return "CASE WHEN completed THEN 'OK' ELSE 'ERROR' END" if name == "status" else name, name == "id"
+    field = name.removeprefix(FIELD)
+    if field in table.names.fields:
+        return table.field(field), True
+    known = [*COLUMNS, *(FIELD + one if one in COLUMNS else one for one in table.names.fields)]
+    hint = did_you_mean(name, known) or f". Known are {', '.join(known)}"
+    raise usage_error("unknown_result_column", f"there is no column {name!r}{hint}")
+
+
+def _conditions(table: Table, filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    conditions, given = ["true"], []
+    for name, wanted in filters.items():
+        column, is_json = _column(table, name)
+        values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
+        either = []
+        for value in values:
+            condition, bound = _is(column, is_json, name, value)
+            either.append(condition)
+            given += bound
+        conditions.append(f"({' OR '.join(either) or 'false'})")
+    return " AND ".join(conditions), given
+
+
+def _is(column: str, is_json: bool, name: str, value: Any) -> tuple[str, list[Any]]:
+    """The condition that a column has a value. What is typed on a command line is always a text, so "3" finds 3 too."""
+    if value is None or value == GROUPS.get(name):
+        return f"({column} IS NULL OR {column}::VARCHAR = 'null')", []
+    if name == "correct":
+        return f"{column} = TRY_CAST(? AS BOOLEAN)", [str(value)]
+    if name == "retry_count" or (is_json and number_of(value) is not None):
+        return f"TRY_CAST({column} AS DOUBLE) = TRY_CAST(? AS DOUBLE)", [str(value)]
+    if is_json:
+        texts = [json_text(value), *([value] if isinstance(value, str) else [])]
+        return f"{column} IN ({', '.join('?' for _ in texts)})", texts
+    return f"{column} = ?", [value if isinstance(value, str) else json_text(value)]

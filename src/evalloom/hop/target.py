@@ -1,0 +1,244 @@
+"""A hoplet as a target: a function with a contract that reasons through the operators of its session (HOP-8)."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, get_args
+
+from evalloom.core.calling import Callee, Parameters, parameters_of
+from evalloom.core.errors import CallError, did_you_mean, usage_error
+from evalloom.core.functions import NoFunction, copied, find_function, look_first_in
+from evalloom.core.model import Context, Outcome, Output, Record, quote, type_name
+from evalloom.core.value import plain
+from evalloom.data.contract import Contract, contract_of
+from evalloom.hop.operators.observer import HopletObserver
+from evalloom.hop.operators.session import HopSession
+from evalloom.hop.operators.tracer import Tracer
+from evalloom.llms.json_text import NO_JSON, loads
+from evalloom.settings import keys
+from evalloom.targets.base import BuiltTarget, Kind, TargetOptions, digest_of, text_in, time_limit, within
+
+TIMEOUT_S = 300.0
+"""One hoplet asks several times, and verifies each answer."""
+_OUTCOMES: dict[str, Outcome] = {outcome: outcome for outcome in get_args(Outcome)}
+
+
+class _Found(NamedTuple):
+    """A hoplet and what was found around it."""
+
+    function: Callable[..., Any]
+    sources: tuple[Path, ...]
+    metainfo: Path | None = None
+
+
+def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    """The target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
+    reference = text_in(spec, "hoplet").strip()
+    found = _in_task(reference, folder) if (folder / reference).is_dir() else _by_name(reference, folder)
+    parameters = parameters_of(found.function)
+    contract = contract_of(found.metainfo, found.sources[0] if found.sources else None, parameters.name)
+    log = text_in(spec, "observer")
+    observer = HopletObserver(folder / log, partial(keys.hidden, secrets=options.secrets)) if log else None
+    name = text_in(spec, "name") or f"hoplet:{reference}"
+    target = HopletTarget(found.function, contract, observer, time_limit(spec, options) or TIMEOUT_S)
+    watch = (*found.sources, *filter(None, [found.metainfo]))
+    texts = [file.read_bytes().decode("utf-8", "replace") for file in watch]
+    return BuiltTarget(
+        name=name,
+        kind="hoplet",
+        digest=digest_of("hoplet", parameters.name, texts),
+        call=target,
+        watch=watch,
+        closing=target.close,
+        needs_llm=bool(session_names(parameters, contract)),
+        contract=contract,
+        remarks=target.remarks,
+    )
+
+
+KIND = Kind("hoplet", "TASK", "a hoplet: a task folder with Hoplet/Hop.py, or module:function", build, ("observer",))
+
+
+class HopletTarget:
+    """Calls a hoplet with a session and the fields of its contract, and lets the observer know."""
+
+    def __init__(
+        self, function: Callable[..., Any], contract: Contract | None, observer: HopletObserver | None, limit: float
+    ) -> None:
+        self._callee = Callee(function, partial(as_hop_output, contract=contract))
+        self._contract = contract
+        self._parameters = parameters_of(function)
+        self._observer = observer
+        self._limit = limit
+
+    async def __call__(self, inputs: Record, context: Context) -> Output:
+        # A case of another dialect may hold more than the contract names.
+        given = {name: inputs[name] for name in self._contract.inputs if name in inputs} if self._contract else inputs
+        run_id = self._observer.run_start(self._parameters.name, given) if self._observer else ""
+        session = HopSession(context.llm, context.verify, Tracer(context.trace, self._observer, run_id))
+
+        async def call(inputs: Record, context: Context) -> Output:
+            return await self._callee(*arguments(self._parameters, self._contract, copied(inputs), session), context)
+
+        start = perf_counter()
+        told: Record = {"case_id": context.case.id, "profile": context.profile.name}
+        try:
+            output = await within(call, self._limit)(given, context)
+        except CallError as fault:
+            self._end(run_id, "ERROR", start, None, {**told, "hop_status": "FAIL", "error": str(fault)})
+            raise
+        finally:
+            session.close()
+        self._end(run_id, "OK", start, output.value, {**told, "hop_status": output.outcome})
+        return output
+
+    def _end(self, run_id: str, status: str, start: float, result: Any, told: Record) -> None:
+        if self._observer is not None:
+            self._observer.run_end(run_id, status, round(perf_counter() - start, 6), result, told)
+
+    def remarks(self) -> Iterable[str]:
+        return self._observer.faults if self._observer else ()
+
+    async def close(self) -> None:
+        await self._callee.close()
+        if self._observer is not None:
+            self._observer.close()
+
+
+def session_names(taken: Parameters, contract: Contract | None) -> list[str]:
+    """The parameters that take the session: by their type, or by the name `session`."""
+    declared = contract.inputs if contract else ()
+    return taken.annotated(HopSession) or [name for name in taken.names if name == "session" and name not in declared]
+
+
+def arguments(
+    taken: Parameters, contract: Contract | None, inputs: Record, session: HopSession
+) -> tuple[list[Any], Record]:
+    """What a hoplet is called with: the session where it takes one, and the inputs as a whole or by their names."""
+    if taken.takes_positions and not taken.names:
+        # A decorator that does not say what it wraps.
+        return [session, inputs], {}
+    sessions = session_names(taken, contract)
+    whole = [name for name in taken.names if name == "input_data" and not (contract and name in contract.inputs)]
+    unknown = [name for name in taken.required if name not in inputs]
+    if not sessions and not whole and len(unknown) == len(taken.required) == 2:
+        # `f(session, input_data)` under other names.
+        sessions, whole = unknown[:1], unknown[1:]
+    return taken.bind(inputs, {**dict.fromkeys(sessions, session), **dict.fromkeys(whole, inputs)})
+
+
+# -- what it returned ---------------------------------------------------------------------------------
+
+
+def as_hop_output(returned: Any, contract: Contract | None = None) -> Output:
+    """The output of a value, of JSON as a text, or of `(status, value)`. Raises CallError, also for FAIL."""
+    outcome, value = _parted(returned)
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")) and (read := loads(value)) is not NO_JSON:
+        # `[status, json]` may stand inside the text as well.
+        outcome, value = _parted(read) if outcome == "OK" else (outcome, read)
+    if outcome == "FAIL":
+        told = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+        raise CallError("hop_fail", "the hoplet gave FAIL without a reason" if value in (None, "") else told)
+    value = plain(value)
+    if contract is not None and outcome == "OK":
+        _hold_to(contract, value)
+    return Output(value, outcome=outcome)
+
+
+def _parted(returned: Any) -> tuple[Outcome, Any]:
+    if isinstance(returned, tuple | list) and len(returned) == 2:
+        status = returned[0].value if isinstance(returned[0], Enum) else returned[0]
+        if isinstance(status, str) and status in _OUTCOMES:
+            return _OUTCOMES[status], returned[1]
+        if isinstance(returned, tuple) and isinstance(status, str) and status.isupper():
+            message = f"status: expected {', '.join(_OUTCOMES)}, got {quote(status)}{did_you_mean(status, _OUTCOMES)}"
+            raise CallError("bad_status", message)
+    return "OK", returned
+
+
+def _hold_to(contract: Contract, value: Any) -> None:
+    """Refuses a value that is not what the contract says comes out."""
+    faults = []
+    for name, field in contract.outputs.items():
+        if not isinstance(value, dict):
+            fields = ", ".join(contract.outputs)
+            raise CallError(
+                "contract_broken", f"returned {_shown(value)}, and the contract says an object with {fields}"
+            )
+        if name in value and not field.accepts(value[name]):
+            faults.append(f"{name}: expected {field.type} by the contract, got {_shown(value[name])}")
+        elif name not in value and field.required:
+            faults.append(f"{name}: missing; the contract says {field.type}")
+    if faults:
+        raise CallError("contract_broken", f"returned what its contract does not allow: {'; '.join(faults)}")
+
+
+def _shown(value: Any) -> str:
+    return quote(value) if isinstance(value, str | int | float) else type_name(value)
+
+
+# -- where it is --------------------------------------------------------------------------------------
+
+
+def _in_task(reference: str, folder: Path) -> _Found:
+    """The hoplet of a task folder: the one function of `Hoplet/Hop.py` with `hop` in its name."""
+    task = folder / reference
+    file = task / "Hoplet" / "Hop.py"
+    if not file.is_file():
+        raise usage_error("task_missing", f"{reference}: expected a task folder with Hoplet/Hop.py in it, found none")
+    function = _hop_function(file)
+    # Hop.py may import what lies beside it, and that by the name of its folder too.
+    look_first_in(task.resolve())
+    is_package = (file.parent / "__init__.py").is_file()
+    found = _by_name(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
+    metainfo = file.with_name("metainfo.md")
+    return found._replace(metainfo=metainfo if metainfo.is_file() else found.metainfo)
+
+
+def _hop_function(file: Path) -> str:
+    """The name of the hoplet in a file: the one that is written there, else one that is made or imported there."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as fault:
+        raise usage_error("target_missing", f"{file.as_posix()}: is not Python: {fault}") from None
+    written = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    made = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.Lambda)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    imported = [
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("evalloom")
+        for alias in node.names
+    ]
+    for names in (written, made, imported):
+        hops = [name for name in dict.fromkeys(names) if "hop" in name.lower() and not name.startswith("_")]
+        if len(hops) > 1:
+            message = f"{file.as_posix()}: expected one function with 'hop' in its name, got {', '.join(hops)}"
+            raise usage_error("several_hoplets", f"{message}. Name the one that is meant: --task {file}:{hops[0]}")
+        if hops:
+            return hops[0]
+    has = f"; it has {', '.join(written)}" if written else ""
+    raise usage_error("target_missing", f"{file.as_posix()}: expected a function with 'hop' in its name{has}")
+
+
+def _by_name(reference: str, folder: Path) -> _Found:
+    if ":" not in reference:
+        message = f"hoplet:{reference}: expected a task folder or module:function, and there is no such folder"
+        raise usage_error("task_missing", message)
+    try:
+        function, sources = find_function(reference, folder)
+    except NoFunction as fault:
+        raise usage_error("target_missing", f"hoplet:{reference}: {fault}") from None
+    beside = sources[0].with_name("metainfo.md") if sources else None
+    return _Found(function, sources, beside if beside is not None and beside.is_file() else None)

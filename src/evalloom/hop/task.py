@@ -1,0 +1,127 @@
+"""What HOP has of its own: a task with its data, settings and results, and a session to try things with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Record
+from evalloom.data.dataset import Dataset
+from evalloom.engine.lint import SETTINGS
+from evalloom.engine.run import Traced
+from evalloom.files.source import source_of
+from evalloom.hop.dialect import is_meta, is_result
+from evalloom.hop.operators.observer import FILE_NAME as OBSERVER
+from evalloom.hop.operators.session import HopSession
+from evalloom.hop.operators.tracer import Tracer
+from evalloom.llms import LlmOptions, Llms
+
+_WRITTEN = re.compile(r"_results_\d{8}-\d{6}-\w+$")
+
+
+class HopTask(Struct, frozen=True):
+    """A hoplet with everything that its run needs, wherever the working folder is."""
+
+    target: Record
+    data: Path
+    config: str
+    out: Path | None
+    folder: Path
+    """Where a result file goes that nobody gave a name."""
+
+    def results(self, batch: str) -> Path:
+        """The result file of a batch: the same one when the batch is gone on with."""
+        stem = "stdin" if self.data.name == "-" else _WRITTEN.sub("", self.data.name.split(".")[0])
+        return self.out or self.folder / f"{stem}_results_{batch}.jsonl"
+
+    def profiles(self) -> list[str]:
+        """All profiles of the settings, which is what a run without a choice means (HOP-4)."""
+        return list(settings.load(Path(self.config) if self.config else None).profiles)
+
+
+def find_task(task: str, data: str = "", config: str = "", out: str = "") -> HopTask:
+    """The task in a folder, or around `module:function`; what is not named is looked for where HOP keeps it."""
+    folder = Path(task) if Path(task).is_dir() else None
+    if folder is None and not Path(task.rpartition(":")[0]).name:
+        message = f"--task {task}: expected a task folder or module:function, and there is no such folder"
+        raise usage_error("task_missing", message)
+    file = find_data(folder, data)
+    beside = file.parent if folder is None else folder / "TestCases"
+    named = Path(out) if out and not Path(out).is_dir() else None
+    if named is not None and (named.suffix != ".jsonl" or named.resolve() == (beside / OBSERVER).resolve()):
+        message = f"--out {out}: expected a folder, or a file name ending in .jsonl that is not the observer's log"
+        raise usage_error("bad_option", message)
+    target: Record = {"hoplet": task, "observer": str(beside / OBSERVER)}
+    return HopTask(target, file, config or find_settings(folder), named, Path(out) if out and not named else beside)
+
+
+def find_data(task: Path | None, data: str) -> Path:
+    """The cases: the file that is named, from the working folder or from `TestCases/`, or the only one there."""
+    if Path(data).name == OBSERVER:
+        raise usage_error("no_dataset", f"--data {data}: is the observer's log, and no file of cases")
+    if task is None:
+        if not data:
+            raise usage_error("no_dataset", "--data: name the cases; only a task folder has TestCases/ to look in")
+        return Path(data)
+    folder = task / "TestCases"
+    if data:
+        beside = folder / data
+        return beside if not Path(data).exists() and beside.is_file() else Path(data)
+    files = [file for file in sorted(folder.glob("*.jsonl")) if file.name != OBSERVER]
+    found = [file for file in files if _holds_cases(file)]
+    if len(found) == 1:
+        return found[0]
+    has = f"got {', '.join(file.name for file in found)}" if found else "found none"
+    results = f"; {', '.join(file.name for file in files[:5])} can be run again" if files and not found else ""
+    message = f"{folder.as_posix()}: expected one file of cases, {has}{results}. Name it with --data"
+    raise usage_error("no_dataset", message)
+
+
+def _holds_cases(file: Path) -> bool:
+    """Whether there is an object in a file, and none of the first ones is a result."""
+    sample = Dataset(source_of(file), "hop").raw_sample if file.is_file() else []
+    return bool(sample) and not any(is_meta(record) or is_result(record) for record in sample)
+
+
+def find_settings(task: Path | None) -> str:
+    """The settings of a task: in its folder, in the nearest one around it, or in the working folder."""
+    for folder in (*_around(task), Path()) if task else (Path(),):
+        for name in SETTINGS:
+            if (folder / name).is_file():
+                return str(folder / name)
+    return ""
+
+
+def _around(task: Path) -> Iterator[Path]:
+    """The folder of a task and those around it, up to that of the repository or of the user."""
+    yield task
+    inner = task.resolve()
+    for folder in inner.parents:
+        if (inner / ".git").exists() or inner == Path.home():
+            return
+        yield folder
+        inner = folder
+
+
+@asynccontextmanager
+async def open_session(profile: str = "", config: str | Path = "") -> AsyncIterator[HopSession]:
+    """A session outside of any batch, to try a hoplet by hand: under the profile that is named, or the first one."""
+    known = settings.load(Path(config) if config else None)
+    chosen = settings.profile(known, profile) if profile else settings.first_profile(known)
+    llms = Llms(known, LlmOptions())
+    trace: list[Record] = []
+    try:
+        run, verify = (
+            Traced(llms.get(name), name, chosen.params, 0, trace) for name in (chosen.run, chosen.verify or chosen.run)
+        )
+        session = HopSession(run, verify, Tracer(trace))
+        yield session
+        session.close()
+    finally:
+        await llms.close()

@@ -1,0 +1,188 @@
+"""DeepEval goldens and test cases, of one turn or of a conversation.
+
+`input` goes in; a golden with a `scenario` gives the scenario and the user's description instead. What a system once
+did (`actual_output`, `retrieval_context`, `tools_called`, the turns of a scenario) is kept in `meta` and never goes in.
+An expected output or outcome is a reference that a judge compares with, since DeepEval's own metrics do so. Names in
+camelCase mean the same, and tables write lists as `a|b` or as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, show_path, warning
+from evalloom.data import chat
+from evalloom.data.cells import as_list, as_object, got, id_text, is_blank, own_id, text_list
+from evalloom.data.dialect import Dialect, Rules
+
+_CAMEL = {
+    "actualOutput": "actual_output",
+    "additionalMetadata": "additional_metadata",
+    "customColumnKeyValues": "custom_column_key_values",
+    "expectedOutcome": "expected_outcome",
+    "expectedOutput": "expected_output",
+    "expectedTools": "expected_tools",
+    "retrievalContext": "retrieval_context",
+    "sourceFile": "source_file",
+    "toolsCalled": "tools_called",
+    "userDescription": "user_description",
+}
+_SNAKE = {snake: camel for camel, snake in _CAMEL.items()}
+_MARKS = ("retrieval_context", "expected_tools", "tools_called", "additional_metadata", "source_file")
+_TEXTS = ("expected_output", "actual_output", "scenario", "expected_outcome", "user_description")
+_PIPED = ("context", "retrieval_context")
+_TOOLS = ("tools_called", "expected_tools")
+_USED = (
+    "id",
+    "name",
+    "input",
+    "scenario",
+    "user_description",
+    "expected_output",
+    "expected_outcome",
+    "expected_tools",
+    "tags",
+)
+
+
+def sniff(record: Record) -> str:
+    found = _snake(record)
+    if "scenario" in found:
+        beside = next((name for name in ("expected_outcome", "turns", "user_description") if name in found), "")
+        return f"it has 'scenario' and {_written(record, beside)!r}" if beside else ""
+    if "turns" in found and "expected_outcome" in found:
+        return f"it has 'turns' and {_written(record, 'expected_outcome')!r}"
+    if "input" not in found:
+        return ""
+    marks = _MARKS if "id" in found else (*_MARKS, "expected_output", "actual_output")
+    mark = next((name for name in marks if name in found), "")
+    return f"it has 'input' and {_written(record, mark)!r}" if mark else ""
+
+
+def identity(record: Record) -> str | int | None:
+    return own_id(record, "id")
+
+
+def _snake(record: Record) -> Record:
+    """The record under snake_case names; where both are written, the snake_case one counts."""
+    return {_CAMEL.get(name, name): value for name, value in record.items() if _CAMEL.get(name) not in record}
+
+
+def _written(record: Record, name: str) -> str:
+    """A field's name as this record writes it, for messages and places."""
+    camel = _SNAKE.get(name, name)
+    return camel if camel in record and name not in record else name
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """What keeps a golden from being run, from being read as meant, or from ever failing."""
+    found = _snake(record)
+    yield from _input_findings(found)
+    for name in _TEXTS:
+        value = found.get(name)
+        if value is not None and not isinstance(value, str):
+            field = _written(record, name)
+            yield error(f"bad_{name}", (field,), f"{field}: expected a string, got {got(value)}")
+    for name in (*_PIPED, *_TOOLS):
+        yield from _list_findings(found.get(name), name, _written(record, name))
+    if as_object(found.get("additional_metadata")) is None:
+        field = _written(record, "additional_metadata")
+        expected = "expected an object or one written as JSON"
+        yield warning("unreadable_cell", (field,), f"{field}: {expected}, got {got(found['additional_metadata'])}")
+    if not _checks(found):
+        names = "expected_outcome" if "scenario" in found or "turns" in found else "expected_output or expected_tools"
+        yield warning("no_checks", (), f"{names}: missing, so nothing is checked and the case cannot fail")
+
+
+def _input_findings(found: Record) -> Iterator[Remark]:
+    turns = as_list(found.get("turns"))
+    if turns is None:
+        message = f"turns: expected a list of turns or one written as JSON, got {got(found['turns'])}"
+        yield error("bad_turns", ("turns",), message)
+        return
+    if "input" in found:
+        value = found["input"]
+        if not isinstance(value, str):
+            yield error("bad_input", ("input",), f"input: expected a string, got {got(value)}")
+        elif not value.strip():
+            yield warning("empty_input", ("input",), "input: is empty; was it forgotten?")
+    elif is_blank(found.get("scenario")) and not turns:
+        wanted = "scenario" if "scenario" in found or "turns" in found else "input"
+        yield error("missing_field", (), f"{wanted}: missing; every golden needs it")
+    if turns:
+        # Turns in a cell have no places of their own, so the path ends at the cell.
+        for remark in chat.findings(turns, ("turns",)):
+            yield remark if isinstance(found["turns"], list) else remark._replace(path=("turns",))
+
+
+def _list_findings(value: Any, name: str, field: str) -> Iterator[Remark]:
+    items = as_list(value, "|" if name in _PIPED else "")
+    path = (field,)
+    if items is None:
+        form = "separated by '|'" if name in _PIPED else "written as JSON"
+        expected = f"expected a list or one {form}"
+        if isinstance(value, str):
+            yield warning("unreadable_cell", path, f"{field}: {expected}, got {got(value)}")
+        else:
+            yield error(f"bad_{name}", path, f"{field}: {expected}, got {got(value)}")
+        return
+    for number, item in enumerate(items):
+        if name in _TOOLS and not (isinstance(item, str) or (isinstance(item, dict) and "name" in item)):
+            at = show_path((field, number))
+            yield error(f"bad_{name}", (field, number), f"{at}: expected a tool with its 'name', got {got(item)}")
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case whose answer a judge compares with the expected output or outcome."""
+    found = _snake(record)
+    metadata = as_object(found.get("additional_metadata")) or {}
+    return Case(
+        id=id_text(own_id(found, "id", "name")),
+        inputs=_inputs(found),
+        checks=_checks(found),
+        tags=tuple(dict.fromkeys([*text_list(found.get("tags")), *text_list(metadata.get("tags"))])),
+        meta={name: _parsed(name, value) for name, value in found.items() if name not in _USED and not is_blank(value)},
+        raw=record,
+        origin=origin,
+    )
+
+
+def _inputs(found: Record) -> Record:
+    if "input" in found:
+        return {"input": found["input"]}
+    if not is_blank(found.get("scenario")):
+        return {name: found[name] for name in ("scenario", "user_description") if not is_blank(found.get(name))}
+    return {"messages": chat.until_last_user(as_list(found.get("turns")) or [])}
+
+
+def _checks(found: Record) -> tuple[Check, ...]:
+    checks = [
+        Check("judge", found[name], name=name, options={"variant": "reference"})
+        for name in ("expected_output", "expected_outcome")
+        if not is_blank(found.get(name))
+    ]
+    if tools := as_list(found.get("expected_tools")):
+        checks.append(Check("tool_calls", tools, "steps", name="expected_tools"))
+    return tuple(checks)
+
+
+def _parsed(name: str, value: Any) -> Any:
+    """A field that a table holds as text, as the value it stands for."""
+    if name == "additional_metadata":
+        found_object = as_object(value)
+        return value if found_object is None else found_object
+    if name in (*_PIPED, "tools_called", "turns"):
+        found = as_list(value, "|" if name in _PIPED else "")
+        return value if found is None else found
+    return value
+
+
+DIALECT = Dialect(
+    name="deepeval",
+    summary="DeepEval goldens: input and expected_output, or scenario, turns and expected_outcome",
+    sniff=sniff,
+    findings=findings,
+    to_case=to_case,
+    identity=identity,
+)

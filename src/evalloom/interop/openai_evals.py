@@ -1,0 +1,81 @@
+"""OpenAI evals samples: an `input` and the `ideal` answer, or several of which any will do.
+
+A chat goes in as `messages`, a plain text as `input`. What the sample does not say, the eval's class does (match,
+includes, fuzzy match); read by itself, a sample asks for the ideal answer as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.data import chat
+from evalloom.data.cells import got, id_text, own_id, text_list
+from evalloom.data.dialect import Dialect, Rules
+
+_FIELDS = ("id", "input", "ideal", "tags")
+
+
+def sniff(record: Record) -> str:
+    return "it has 'input' and 'ideal'" if "input" in record and "ideal" in record else ""
+
+
+def identity(record: Record) -> str | int | None:
+    return own_id(record, "id")
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """What keeps a sample from being run or from ever failing."""
+    if "input" not in record:
+        yield error("missing_field", (), "input: missing; every sample needs it")
+    else:
+        yield from chat.input_findings(record["input"], "input")
+    if "ideal" in record:
+        yield from _ideal_findings(record["ideal"])
+    else:
+        yield warning("no_checks", (), "ideal: missing, so nothing is checked and the case cannot fail")
+
+
+def _ideal_findings(ideal: Any) -> Iterator[Remark]:
+    answers = ideal if isinstance(ideal, list) else [ideal]
+    if not answers:
+        yield error("bad_ideal", ("ideal",), "ideal: expected at least one answer, got an empty list")
+    for number, answer in enumerate(answers):
+        is_one = not isinstance(ideal, list)
+        field, path = ("ideal", ("ideal",)) if is_one else (f"ideal[{number}]", ("ideal", number))
+        if not isinstance(answer, str):
+            expected = "a string or a list of strings" if is_one else "a string"
+            yield error("bad_ideal", path, f"{field}: expected {expected}, got {got(answer)}")
+        elif not answer.strip():
+            yield warning("empty_expected", path, f"{field}: is empty; was the answer forgotten?")
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case whose answer must equal the ideal, or one of the ideals."""
+    given = record.get("input")
+    return Case(
+        id=id_text(identity(record)),
+        inputs={"messages" if isinstance(given, list) else "input": given},
+        checks=_checks(record),
+        tags=tuple(text_list(record.get("tags"))),
+        meta={name: value for name, value in record.items() if name not in _FIELDS},
+        raw=record,
+        origin=origin,
+    )
+
+
+def _checks(record: Record) -> tuple[Check, ...]:
+    if "ideal" not in record:
+        return ()
+    return (Check("one_of" if isinstance(record["ideal"], list) else "equals", record["ideal"], name="ideal"),)
+
+
+DIALECT = Dialect(
+    name="openai-evals",
+    summary="OpenAI evals samples: input (text or chat) and ideal",
+    sniff=sniff,
+    findings=findings,
+    to_case=to_case,
+    identity=identity,
+)

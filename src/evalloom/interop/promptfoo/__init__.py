@@ -1,0 +1,1 @@
+"""promptfoo: tests, tables and configuration files."""

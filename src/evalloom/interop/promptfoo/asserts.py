@@ -1,0 +1,460 @@
+"""The asserts of promptfoo: what each type asks, how a table writes one, and what can be wrong with it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Check, Path, Record, Remark, error, quote, show_path, warning
+from evalloom.data.cells import got, is_blank
+from evalloom.files.rows import Row
+from evalloom.files.yaml_rows import YamlReader
+
+SET = "assert-set"
+_KINDS = {
+    "equals": "equals",
+    "contains": "contains",
+    "icontains": "icontains",
+    "contains-all": "contains_all",
+    "contains-any": "contains_any",
+    "icontains-all": "icontains_all",
+    "icontains-any": "icontains_any",
+    "starts-with": "starts_with",
+    "ends-with": "ends_with",
+    "regex": "regex",
+    "is-json": "is_json",
+    "contains-json": "contains_json",
+    "levenshtein": "levenshtein",
+    "similar": "similarity",
+    "latency": "latency",
+    "cost": "cost",
+    "python": "python",
+    "javascript": "javascript",
+    "rouge-n": "rouge",
+    "bleu": "bleu",
+    "llm-rubric": "judge",
+}
+_JUDGED = (
+    "agent-rubric",
+    "answer-relevance",
+    "context-faithfulness",
+    "context-recall",
+    "context-relevance",
+    "conversation-relevance",
+    "factuality",
+    "g-eval",
+    "model-graded-closedqa",
+    "model-graded-factuality",
+    "pi",
+    "search-rubric",
+    "trajectory:goal-success",
+    "video-rubric",
+)
+_SIMILAR = ("similar:cosine", "similar:dot", "similar:euclidean")
+_OTHERS = (
+    "classifier",
+    "contains-html",
+    "contains-sql",
+    "contains-xml",
+    "finish-reason",
+    "gleu",
+    "guardrails",
+    "human",
+    "is-html",
+    "is-refusal",
+    "is-sql",
+    "is-valid-function-call",
+    "is-valid-openai-function-call",
+    "is-valid-openai-tools-call",
+    "is-xml",
+    "max-score",
+    "meteor",
+    "moderation",
+    "perplexity",
+    "perplexity-score",
+    "ruby",
+    "select-best",
+    "skill-used",
+    "tool-call-f1",
+    "trace-error-spans",
+    "trace-span-count",
+    "trace-span-duration",
+    "trajectory:step-count",
+    "trajectory:tool-args-match",
+    "trajectory:tool-sequence",
+    "trajectory:tool-used",
+    "webhook",
+    "word-count",
+)
+_TYPES = (*_KINDS, *_JUDGED, *_SIMILAR, *_OTHERS)
+_LISTED = ("contains-all", "contains-any", "icontains-all", "icontains-any")
+_TEXTUAL = ("contains", "icontains", "starts-with", "ends-with", "levenshtein", "regex")
+_CODE = ("python", "javascript", "ruby")
+_NEEDS_VALUE = (
+    *("equals", "similar", "bleu", "rouge-n", "llm-rubric", "factuality", "g-eval", "webhook"),
+    *("model-graded-closedqa", "model-graded-factuality", "select-best"),
+    *(*_LISTED, *_TEXTUAL, *_CODE, *_SIMILAR),
+)
+_NEEDS_THRESHOLD = ("latency", "cost", "perplexity")
+_STANDS_ALONE = (
+    *("is-json", "contains-json", "is-sql", "contains-sql", "is-html", "contains-html", "is-xml", "contains-xml"),
+    *("is-refusal", "guardrails", "is-valid-openai-tools-call", "is-valid-openai-function-call"),
+)
+_DEFAULT_THRESHOLDS = {"similar": 0.75, "levenshtein": 5, "rouge-n": 0.75, "bleu": 0.5, "gleu": 0.5, "meteor": 0.5}
+_TABLE_SIMILARITY = 0.8
+"""In a table, `similar` without a threshold is held to more than in a config."""
+_LEGACY = {"javascript:": "javascript", "fn:": "javascript", "eval:": "javascript", "grade:": "llm-rubric"}
+_CELL = re.compile(
+    rf"(not-)?({'|'.join(sorted(_TYPES, key=len, reverse=True))})(?:\((\d+(?:\.\d+)?)\))?(?::(.*))?", re.DOTALL
+)
+_CODE_FILE = re.compile(r"file://(.+\.(py|[cm]?[jt]s)(?::\w+)?)")
+_VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
+_ASSERT_TRANSFORMS = ("transform", "contextTransform")
+_TEST_TRANSFORMS = ("transform", "transformVars", "postprocess")
+_JAVASCRIPT_ONLY = re.compile(r"\\[pP]\{|\\u\{|\[\^?\]|\\c[A-Za-z]")
+
+
+def from_cell(text: str) -> Record:
+    """The assert that a cell stands for: `type(threshold): value`; any other text is the answer itself."""
+    text = text.strip()
+    for prefix, type_ in _LEGACY.items():
+        if text.startswith(prefix):
+            return {"type": type_, "value": text.removeprefix(prefix).strip()}
+    if file := _CODE_FILE.fullmatch(text):
+        return {"type": "python" if file[2] == "py" else "javascript", "value": text}
+    found = _CELL.fullmatch(text)
+    if found is None or not _is_assert(found):
+        return {"type": "equals", "value": text}
+    negation, type_, threshold, value = found.groups()
+    made: Record = {"type": (negation or "") + type_}
+    if value is not None:
+        made["value"] = _parts(value) if type_ in _LISTED else value.strip()
+    if threshold is not None:
+        made["threshold"] = float(threshold)
+    elif type_ == "similar":
+        made["threshold"] = _TABLE_SIMILARITY
+    return made
+
+
+def _is_assert(found: re.Match[str]) -> bool:
+    """Whether a text with the form of an assert is one: a bare word such as `cost` is an answer."""
+    type_, threshold, value = found.group(2, 3, 4)
+    return value is not None or threshold is not None or type_ in _STANDS_ALONE
+
+
+def _parts(value: str) -> list[str]:
+    """Comma-separated texts; one with a comma in it stands in double quotes."""
+    try:
+        rows = list(csv.reader([value.replace("\r", " ").replace("\n", " ")], skipinitialspace=True))
+    except csv.Error:
+        return [part.strip() for part in value.split(",")]
+    return [part.strip() for part in rows[0]] if rows else []
+
+
+def cell_findings(text: str, column: str) -> Iterator[Remark]:
+    """A cell that was meant as an assert and is none, so that its whole text would be the answer."""
+    word, colon, _ = text.strip().partition(":")
+    word = word.partition("(")[0]
+    if not colon or from_cell(text)["type"] != "equals" or word.removeprefix("not-") in ("equals", "file"):
+        return
+    if hint := did_you_mean(word.removeprefix("not-"), _TYPES, 0.8):
+        message = f"{column}: expected an assert type, got {quote(word)}; the whole text is taken for the answer"
+        yield warning("unknown_assert_type", (column,), message + hint)
+
+
+def base_type(written: Record) -> tuple[str, bool]:
+    """The type without its `not-`, and whether that stood there."""
+    type_ = written.get("type")
+    type_ = type_ if isinstance(type_, str) else ""
+    return (type_[4:], True) if type_.startswith("not-") and type_ not in _TYPES else (type_, False)
+
+
+def findings(written: Any, at: Path, variables: Record | None) -> Iterator[Remark]:
+    """Everything wrong with one assert, or with the asserts of a set.
+
+    `variables` is None for an assert that many tests share, each with variables of its own.
+    """
+    field = show_path(at)
+    if is_file(written):
+        yield warning(
+            "file_not_read", at, f"{field}: expected an assert, got the file {quote(written)}, which is not read"
+        )
+    elif not isinstance(written, dict):
+        yield error("bad_assert", at, f"{field}: expected an object with 'type', got {got(written)}")
+    elif "$ref" in written:
+        message = f"{field}.$ref: expected a place in this document, got {quote(written['$ref'])}"
+        yield error("unresolved_ref", (*at, "$ref"), message)
+    elif not isinstance(written.get("type"), str):
+        found = f"expected a type of assert, got {got(written['type'])}" if "type" in written else "missing"
+        yield error("bad_assert", (*at, "type"), f"{field}.type: {found}; known are equals, contains, regex and others")
+    elif written["type"] == SET:
+        yield from _set_findings(written, at, variables)
+    else:
+        yield from _single_findings(written, at, variables)
+
+
+def _set_findings(written: Record, at: Path, variables: Record | None) -> Iterator[Remark]:
+    field = show_path(at)
+    yield from _number_findings(written, at)
+    members = written.get("assert")
+    if not isinstance(members, list):
+        yield error("bad_assert", (*at, "assert"), f"{field}.assert: expected a list of asserts, got {got(members)}")
+        return
+    for number, member in enumerate(members):
+        path = (*at, "assert", number)
+        if isinstance(member, dict) and member.get("type") == SET:
+            yield error("bad_assert", path, f"{show_path(path)}: expected a single assert, got a set inside a set")
+        else:
+            yield from findings(member, path, variables)
+
+
+def _single_findings(written: Record, at: Path, variables: Record | None) -> Iterator[Remark]:
+    type_, _ = base_type(written)
+    field = show_path(at)
+    yield from _number_findings(written, at)
+    yield from transform_findings(written, at, _ASSERT_TRANSFORMS)
+    if type_ not in _TYPES:
+        hint = did_you_mean(type_, _TYPES)
+        yield warning(
+            "unknown_assert_type", (*at, "type"), f"{field}.type: expected a known type, got {quote(type_)}{hint}"
+        )
+    if type_ in _NEEDS_VALUE and "value" not in written:
+        yield error("missing_value", at, f"{field}.value: missing; {type_!r} needs it")
+    elif type_ in _NEEDS_THRESHOLD and "threshold" not in written:
+        yield error("missing_threshold", at, f"{field}.threshold: missing; {type_!r} needs it")
+    elif "value" in written:
+        yield from _value_findings(written, type_, at, variables)
+
+
+def transform_findings(written: Record, at: Path, names: Iterable[str] = _TEST_TRANSFORMS) -> Iterator[Remark]:
+    """A warning for each function in an assert, or in the options of a test, that would change what is checked."""
+    for name in _transforms(written, names):
+        path = (*at, name)
+        message = f"{show_path(path)}: is not run here, so what it changes stays unscored. Do it in the target"
+        yield warning("transform_not_run", path, message)
+
+
+def why_unsupported(options: Record) -> str:
+    """Why nothing of a test with these options can be judged as promptfoo would; empty when it can."""
+    return next((f"options.{name} is not run here" for name in _transforms(options, _TEST_TRANSFORMS)), "")
+
+
+def _transforms(written: Record, names: Iterable[str]) -> list[str]:
+    return [name for name in names if written.get(name)]
+
+
+def _number_findings(written: Record, at: Path) -> Iterator[Remark]:
+    for name in ("threshold", "weight"):
+        if name in written and number(written[name]) is None:
+            message = f"{show_path((*at, name))}: expected a number, got {got(written[name])}"
+            yield error(f"bad_{name}", (*at, name), message)
+
+
+def _value_findings(written: Record, type_: str, at: Path, variables: Record | None) -> Iterator[Remark]:
+    value = written["value"]
+    path = (*at, "value")
+    field = show_path(path)
+    if is_file(value):
+        message = f"{field}: {quote(value)} names a file, which is not read, so the assert stays unscored"
+        yield warning("file_not_read", path, message)
+    elif type_ not in _CODE and (left := _template_in(value, variables)):
+        only = "only the plain names of the test's variables are"
+        message = f"{field}: {quote(left)} is not filled in, so the assert stays unscored; {only}"
+        yield warning("template_not_filled", path, message)
+    elif type_ in _TEXTUAL and (isinstance(value, list | dict) or value is None):
+        yield error("bad_value", path, f"{field}: expected a string, got {got(value)}")
+    elif type_ in _LISTED and not (isinstance(value, str) or (isinstance(value, list) and value)):
+        yield error("bad_value", path, f"{field}: expected a list of strings, got {got(value)}")
+    elif type_ in (*_TEXTUAL, *_LISTED) and is_blank(value):
+        yield warning("empty_expected", path, f"{field}: is empty, so {type_!r} holds for any answer")
+    elif type_ == "regex":
+        yield from _regex_findings(_text(render(value, variables or {})), path)
+    elif type_ == "is-json" and not is_blank(value) and not isinstance(_schema(value), dict | bool):
+        yield warning("bad_schema", path, f"{field}: expected a JSON Schema, got {got(value)}")
+
+
+def _regex_findings(pattern: str, path: Path) -> Iterator[Remark]:
+    fault = "" if "{{" in pattern else _regex_fault(python_regex(pattern))
+    field = show_path(path)
+    if fault and _JAVASCRIPT_ONLY.search(pattern):
+        message = f"{field}: expected a regular expression that Python knows too, got {quote(pattern)}: {fault}"
+        yield warning("bad_regex", path, message)
+    elif fault:
+        yield error("bad_regex", path, f"{field}: expected a regular expression, got {quote(pattern)}: {fault}")
+
+
+@lru_cache(maxsize=4096)
+def _regex_fault(pattern: str) -> str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as fault:
+        return str(fault) or type(fault).__name__
+    return ""
+
+
+def python_regex(pattern: str) -> str:
+    """A JavaScript pattern as Python writes it: only named groups differ in what people use."""
+    pattern = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
+    return re.sub(r"\\k<(\w+)>", r"(?P=\1)", pattern)
+
+
+def number(value: Any) -> float | int | None:
+    """A finite number, or the number a cell stands for."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def checks(written: Any, variables: Record, index: int = 0, unsupported: str = "") -> Iterator[Check]:
+    """The checks of one assert; a set gives those of its members, each with the set's own numbers.
+
+    `index` tells the sets of a test apart; `unsupported` says why nothing of the test can be judged here.
+    """
+    if is_file(written):
+        yield Check("assert_file", written, options={"unsupported": f"the file {quote(written)} is not read here"})
+    if not isinstance(written, dict) or not isinstance(written.get("type"), str):
+        return
+    common: Record = {"unsupported": unsupported} if unsupported else {}
+    if written["type"] != SET:
+        yield _check(written, variables, common)
+        return
+    members = written.get("assert")
+    numbers = {f"set_{name}": written[name] for name in ("threshold", "weight", "metric") if name in written}
+    shared = {**common, "set_id": index, **numbers}
+    for member in members if isinstance(members, list) else []:
+        if isinstance(member, dict) and isinstance(member.get("type"), str) and member["type"] != SET:
+            yield _check(member, variables, shared)
+
+
+def _check(written: Record, variables: Record, shared: Record) -> Check:
+    type_, is_negated = base_type(written)
+    options: Record = {name: value for name, value in written.items() if name not in ("type", "value", "metric")}
+    options.update(shared)
+    if why := _unsupported(written, type_, variables):
+        options["unsupported"] = why
+    for name in ("threshold", "weight"):
+        if name in options:
+            options[name] = number(options[name])
+    if type_ in _DEFAULT_THRESHOLDS:
+        options.setdefault("threshold", _DEFAULT_THRESHOLDS[type_])
+    if is_negated:
+        options["negate"] = True
+    if type_ in _JUDGED:
+        options["variant"] = type_
+    elif type_ in _SIMILAR:
+        options["variant"] = type_.removeprefix("similar:")
+    expected = _expected(written.get("value"), type_, variables)
+    metric = written.get("metric")
+    return Check(_kind(type_, expected), expected, name=metric if isinstance(metric, str) else "", options=options)
+
+
+def _unsupported(written: Record, type_: str, variables: Record) -> str:
+    """Why an assert cannot be judged as promptfoo would; empty when it can."""
+    value = written.get("value")
+    if changed := _transforms(written, _ASSERT_TRANSFORMS):
+        return f"{changed[0]} is not run here"
+    if is_file(value):
+        return f"the file {quote(value)} is not read here"
+    if type_ not in _CODE and (left := _template_in(value, variables)):
+        return f"the template {quote(left)} is not filled in here"
+    return ""
+
+
+def is_file(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("file://")
+
+
+def _template_in(value: Any, variables: Record | None) -> str:
+    """The first text of a value that is still a template when its variables are filled in; empty when none is.
+
+    Where the variables are not known yet, every plain name counts as filled in.
+    """
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and ("{{" in text or "{%" in text):
+            filled = _VARIABLE.sub("", text) if variables is None else render(text, variables)
+            if "{{" in filled or "{%" in filled:
+                return text
+    return ""
+
+
+def _kind(type_: str, expected: Any) -> str:
+    if type_ == "is-json" and isinstance(expected, dict):
+        return "json_schema"
+    if type_ in _JUDGED:
+        return "judge"
+    if type_ in _SIMILAR:
+        return "similarity"
+    return _KINDS.get(type_) or re.sub(r"\W+", "_", type_)
+
+
+def _expected(value: Any, type_: str, variables: Record) -> Any:
+    if type_ in _CODE:
+        return value
+    value = render(value, variables)
+    if type_ in ("is-json", "contains-json"):
+        return None if is_blank(value) else _schema(value)
+    if type_ in _LISTED:
+        return [_text(item) for item in (value if isinstance(value, list) else _parts(_text(value)))]
+    if type_ == "regex":
+        return python_regex(_text(value))
+    if type_ in _TEXTUAL or (type_ == "equals" and not isinstance(value, list | dict)):
+        return _text(value)
+    return value
+
+
+def render(value: Any, variables: Record) -> Any:
+    """A text with its plain `{{variables}}` filled in; what is more than a name stays as it is written."""
+    if isinstance(value, list):
+        return [render(item, variables) for item in value]
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+
+    def filled(found: re.Match[str]) -> str:
+        given = variables.get(found[1])
+        # The text that a file's name stands for is not known here.
+        return found[0] if given is None or isinstance(given, list | dict) or is_file(given) else _text(given)
+
+    return _VARIABLE.sub(filled, value)
+
+
+def render_variables(variables: Record) -> Record:
+    """The variables, those that are texts with the plain names of others in them filled in, once."""
+    if not any(isinstance(value, str) and "{{" in value for value in variables.values()):
+        return variables
+    return {
+        name: render(value, {**variables, name: None}) if isinstance(value, str) else value
+        for name, value in variables.items()
+    }
+
+
+def _text(value: Any) -> str:
+    """A scalar as promptfoo prints it, since it compares texts."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _schema(value: Any) -> Any:
+    """A JSON Schema that is written as JSON or YAML text; any other text as it is."""
+    if not isinstance(value, str) or "{{" in value:
+        return value
+    rows = list(YamlReader([value.encode("utf-8", "replace")]))
+    if len(rows) == 1 and isinstance(rows[0], Row) and isinstance(rows[0].value, dict):
+        return rows[0].value
+    return value

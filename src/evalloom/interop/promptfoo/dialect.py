@@ -1,0 +1,270 @@
+"""promptfoo tests: records with `vars` and `assert`, tables with `__expected` columns, and whole config files.
+
+Every variable goes in, as promptfoo offers them all to the prompt. A test from a config is read with the `defaultTest`
+that applies to it, kept beside it under that name, so that its own fields stay where they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, warning
+from evalloom.data.cells import got, is_blank, text_list
+from evalloom.data.dialect import Dialect, Rules
+from evalloom.interop.promptfoo import asserts
+from evalloom.interop.promptfoo.config import default_of, expand, file_variable, is_config, object_in, shape_findings
+
+_TEST_FIELDS = {
+    *("vars", "assert", "description", "options", "threshold", "metadata", "provider", "providers", "prompts"),
+    *("providerOutput", "assertScoringFunction", "defaultTest"),
+}
+_COLUMNS = {
+    "__description": "description",
+    "__threshold": "threshold",
+    "__providerOutput": "providerOutput",
+    "__metric": "metric",
+    "__prefix": "prefix",
+    "__suffix": "suffix",
+}
+_EXPECTED = re.compile(r"__expected(\d*)")
+_SETTING = re.compile(r"__config:__expected(\d*):(\w+)")
+_METADATA = "__metadata:"
+
+
+class _Test(NamedTuple):
+    """One test, whichever way it is written; each assert has the path it stands at."""
+
+    vars: Record
+    asserts: list[tuple[Path, Any]]
+    threshold: Any
+    metadata: Record
+    meta: Record
+
+
+def sniff(record: Record) -> str:
+    column = next((name for name in record if _is_special(name)), "")
+    if column:
+        return f"it has the column {column!r}"
+    written = record.get("assert")
+    has_asserts = isinstance(written, list) and any(isinstance(item, dict) for item in written)
+    if isinstance(record.get("vars"), dict) and "assert" in record:
+        return "it has 'vars' and 'assert'"
+    if has_asserts:
+        return "it has 'assert', a list of asserts"
+    if isinstance(record.get("vars"), dict) and "id" not in record:
+        return "it has 'vars'"
+    return "it has 'tests' beside 'prompts' or 'providers'" if is_config(record) else ""
+
+
+def _is_special(column: str) -> bool:
+    if not column.startswith("__"):
+        return False
+    return column in _COLUMNS or column.startswith((_METADATA, "__config:")) or bool(_EXPECTED.fullmatch(column))
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """What keeps a test from being run, from being read as meant, or from ever failing."""
+    yield from _row_findings(record) if _is_row(record) else shape_findings(record)
+    test = _test(record)
+    for path, written in test.asserts:
+        yield from _at_cell(asserts.findings(written, path, test.vars), path, record)
+    yield from _unfilled_defaults(record, test.vars)
+    if not is_blank(test.threshold) and asserts.number(test.threshold) is None:
+        field = "__threshold" if _is_row(record) else "threshold"
+        yield error("bad_threshold", (field,), f"{field}: expected a number, got {got(test.threshold)}")
+    default = record.get("defaultTest")
+    if not test.asserts and not isinstance(default, str) and not _default_asserts(record):
+        field = "__expected" if _is_row(record) else "assert"
+        yield warning("no_checks", (), f"{field}: missing or empty, so nothing is checked and the case cannot fail")
+
+
+def _at_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[Remark]:
+    """Remarks about an assert in a cell stand at the cell, and say its column only."""
+    if not _is_row(record):
+        yield from remarks
+        return
+    column = show_path(path)
+    inner = re.compile(rf"{re.escape(column)}\.\w+:")
+    for remark in remarks:
+        yield remark._replace(path=path, message=inner.sub(lambda _: f"{column}:", remark.message, count=1))
+
+
+def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
+    """Asserts of `defaultTest` with a variable that this test lacks; what else is wrong is said with the default."""
+    for number, written in enumerate(_default_asserts(record)):
+        at = ("defaultTest", "assert", number)
+        said = {remark.path for remark in asserts.findings(written, at, None)}
+        for remark in asserts.findings(written, at, variables):
+            if remark.code == "template_not_filled" and remark.path not in said:
+                yield remark._replace(path=())
+
+
+def _row_findings(record: Record) -> Iterator[Remark]:
+    """What is odd about the special columns of a table."""
+    for column, cell in record.items():
+        if _EXPECTED.fullmatch(column):
+            if isinstance(cell, list | dict):
+                yield error("bad_assert", (column,), f"{column}: expected a text, got {got(cell)}")
+            elif isinstance(cell, str):
+                yield from asserts.cell_findings(cell, column)
+        elif setting := _SETTING.fullmatch(column):
+            yield from _setting_findings(record, column, setting)
+        elif asserts.is_file(cell) and not _is_special(column):
+            yield file_variable((column,), cell)
+        elif column.startswith("__") and not _is_special(column):
+            message = f"{column}: is no column that promptfoo knows, so it is read as a variable"
+            yield warning("unknown_column", (column,), message)
+
+
+def _setting_findings(record: Record, column: str, setting: re.Match[str]) -> Iterator[Remark]:
+    cell = record[column]
+    if setting[2] != "threshold":
+        message = f"{column}: expected the setting 'threshold', got {quote(setting[2])}; it has no effect"
+        yield warning("unknown_column", (column,), message)
+    elif not is_blank(cell) and asserts.number(cell) is None:
+        yield error("bad_threshold", (column,), f"{column}: expected a number, got {got(cell)}")
+    elif not is_blank(cell) and _setting_target(record, setting[1]) is None:
+        yield warning(
+            "unknown_column", (column,), f"{column}: there is no assert in '__expected{setting[1]}' to set it for"
+        )
+
+
+def _setting_target(record: Record, number: str) -> str | None:
+    """The column that a setting is for: `__expected` and `__expected1` both name the first."""
+    names = ("__expected", "__expected1") if number in ("", "1") else (f"__expected{number}",)
+    return next((name for name in names if not is_blank(record.get(name))), None)
+
+
+def _is_row(record: Record) -> bool:
+    """Whether the record is a row of a table, where every column that is not special is a variable."""
+    if any(map(_is_special, record)):
+        return True
+    return not ("vars" in record or "assert" in record or _TEST_FIELDS.issuperset(record))
+
+
+def _test(record: Record) -> _Test:
+    return _row_test(record) if _is_row(record) else _object_test(record)
+
+
+def _object_test(record: Record) -> _Test:
+    default = default_of(record)
+    given = record.get("vars")
+    written = record.get("assert")
+    meta = {**_others(default), **_others(record)}
+    if not isinstance(given, dict | None):
+        meta["vars"] = given
+    options = {**object_in(default, "options"), **object_in(record, "options")}
+    return _Test(
+        vars=asserts.render_variables({**object_in(default, "vars"), **object_in(record, "vars")}),
+        asserts=[
+            (("assert", number), item) for number, item in enumerate(written if isinstance(written, list) else [])
+        ],
+        threshold=record.get("threshold", default.get("threshold")),
+        metadata={**object_in(default, "metadata"), **object_in(record, "metadata")},
+        meta={**meta, **({"options": options} if options else {})},
+    )
+
+
+def _row_test(record: Record) -> _Test:
+    default = default_of(record)
+    row = {name: cell for name, cell in record.items() if name != "defaultTest"}
+    meta: Record = {_COLUMNS[name]: cell for name, cell in row.items() if name in _COLUMNS and not is_blank(cell)}
+    metric = meta.pop("metric", None)
+    around: Record = {name: meta.pop(name) for name in ("prefix", "suffix") if name in meta}
+    options = {**object_in(default, "options"), **around}
+    variables = {name: cell for name, cell in row.items() if _is_variable(name, cell)}
+    return _Test(
+        vars=asserts.render_variables({**object_in(default, "vars"), **variables}),
+        asserts=list(_cell_asserts(row, metric)),
+        threshold=meta.pop("threshold", default.get("threshold")),
+        metadata={**object_in(default, "metadata"), **_cell_metadata(row)},
+        meta={**_others(default), **meta, **({"options": options} if options else {})},
+    )
+
+
+def _others(test: Record) -> Record:
+    """The fields of a test that neither go in nor check anything."""
+    used = ("vars", "assert", "options", "metadata", "threshold", "defaultTest")
+    return {name: value for name, value in test.items() if name not in used}
+
+
+def _is_variable(column: str, cell: Any) -> bool:
+    """Special columns are no variables, nor is an empty cell under an unnamed column."""
+    return not _is_special(column) and not (column.startswith("_column") and is_blank(cell))
+
+
+def _cell_asserts(row: Record, metric: Any) -> Iterator[tuple[Path, Any]]:
+    thresholds = {
+        _setting_target(row, setting[1]): asserts.number(cell)
+        for column, cell in row.items()
+        if (setting := _SETTING.fullmatch(column)) and setting[2] == "threshold"
+    }
+    for column, cell in row.items():
+        if not _EXPECTED.fullmatch(column) or is_blank(cell) or isinstance(cell, list | dict):
+            continue
+        written = asserts.from_cell(cell) if isinstance(cell, str) else {"type": "equals", "value": cell}
+        if thresholds.get(column) is not None:
+            written["threshold"] = thresholds[column]
+        if isinstance(metric, str):
+            written["metric"] = metric
+        yield (column,), written
+
+
+def _cell_metadata(row: Record) -> Record:
+    found: Record = {}
+    for column, cell in row.items():
+        name = column.removeprefix(_METADATA)
+        if not column.startswith(_METADATA) or is_blank(cell):
+            continue
+        if name.endswith("[]") and isinstance(cell, str):
+            # A comma that belongs to an item is written with a backslash before it.
+            parts = re.split(r"(?<!\\),", cell)
+            found[name[:-2]] = [part.replace("\\,", ",").strip() for part in parts if part.strip()]
+        else:
+            found[name.removesuffix("[]")] = cell
+    return found
+
+
+def _default_asserts(record: Record) -> list[Any]:
+    """The asserts of `defaultTest`, unless the test turns them off."""
+    written = default_of(record).get("assert")
+    is_off = object_in(record, "options").get("disableDefaultAsserts") is True
+    return written if isinstance(written, list) and not is_off else []
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case with the variables as inputs and one check per assert, its own before those of `defaultTest`."""
+    test = _test(record)
+    meta = dict(test.meta)
+    if (threshold := asserts.number(test.threshold)) is not None:
+        meta["threshold"] = threshold
+    if test.metadata:
+        meta["metadata"] = test.metadata
+    return Case(
+        id="",
+        inputs=test.vars,
+        checks=tuple(_checks(record, test)),
+        tags=tuple(dict.fromkeys(text_list(test.metadata.get("tags")))),
+        meta=meta,
+        raw=record,
+        origin=origin,
+    )
+
+
+def _checks(record: Record, test: _Test) -> Iterator[Check]:
+    unsupported = asserts.why_unsupported(test.meta.get("options", {}))
+    written = (*(written for _, written in test.asserts), *_default_asserts(record))
+    for index, item in enumerate(written):
+        yield from asserts.checks(item, test.vars, index, unsupported)
+
+
+DIALECT = Dialect(
+    name="promptfoo",
+    summary="promptfoo tests: vars and assert, tables with __expected, config files",
+    sniff=sniff,
+    findings=findings,
+    to_case=to_case,
+    expand=expand,
+)

@@ -1,0 +1,239 @@
+"""Pydantic Evals datasets: `cases` with inputs, an expected output and evaluators, some shared by all of them.
+
+A case is read with the `dataset` it stands in (its name and its evaluators), which are checked once for all cases. The
+expected output is compared only where an evaluator says so, as Pydantic Evals does; a case without any evaluator asks
+for it as it stands.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, warning
+from evalloom.data.cells import got, id_text, is_blank, own_id, text_list
+from evalloom.data.dialect import Dialect, Expanded, Rules
+
+_KINDS = {
+    "Equals": "equals",
+    "EqualsExpected": "equals",
+    "Contains": "contains",
+    "IsInstance": "is_instance",
+    "MaxDuration": "latency",
+    "LLMJudge": "judge",
+    "HasMatchingSpan": "has_matching_span",
+    "Python": "python",
+}
+_ARGUMENT = {
+    "Equals": "value",
+    "Contains": "value",
+    "IsInstance": "type_name",
+    "MaxDuration": "seconds",
+    "LLMJudge": "rubric",
+    "HasMatchingSpan": "query",
+    "Python": "expression",
+}
+_FIELDS = ("id", "name", "inputs", "expected_output", "metadata", "evaluators", "dataset")
+_OTHER_PIPELINE = (
+    "id",
+    "step_inputs",
+    "batch_items",
+    "expected_outputs",
+    "intermediate_expectations",
+    "evaluation_config",
+)
+
+
+class _Evaluator(NamedTuple):
+    name: str
+    arguments: Record
+
+
+def sniff(record: Record) -> str:
+    if _is_dataset(record):
+        return "it has 'cases' with 'inputs'"
+    return "it has 'inputs' and 'evaluators'" if "inputs" in record and "evaluators" in record else ""
+
+
+def identity(record: Record) -> str | int | None:
+    return own_id(record, "name")
+
+
+def _is_dataset(document: Record) -> bool:
+    cases = document.get("cases")
+    if not isinstance(cases, list):
+        return False
+    objects = [case for case in cases if isinstance(case, dict)]
+    return any("inputs" in case for case in objects) and not any(
+        field in case for case in objects for field in _OTHER_PIPELINE
+    )
+
+
+def expand(document: Record) -> Expanded | None:
+    """The cases of a dataset, each beside what the dataset says for all of them."""
+    return _expanded(document) if _is_dataset(document) else None
+
+
+def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Remark]:
+    yield from _evaluator_findings(document.get("evaluators"), ("evaluators",))
+    dataset = {name: document[name] for name in ("name", "evaluators") if name in document}
+    for number, case in enumerate(document["cases"]):
+        if isinstance(case, dict):
+            yield ("cases", number), {**case, "dataset": dataset}
+        else:
+            message = f"cases[{number}]: expected an object, got {got(case)}"
+            yield error("json_not_object", ("cases", number), message)
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """What keeps a case from being run, from being read as meant, or from ever failing."""
+    inputs = record.get("inputs")
+    if "inputs" not in record:
+        yield error("missing_field", (), "inputs: missing; every case needs them")
+    elif is_blank(inputs) or inputs in ({}, []):
+        yield warning("empty_input", ("inputs",), "inputs: are empty; were they forgotten?")
+    name = record.get("name")
+    if name is not None and not isinstance(name, str):
+        yield error("bad_name", ("name",), f"name: expected a string, got {got(name)}")
+    yield from _evaluator_findings(record.get("evaluators"), ("evaluators",))
+    if not _checks(record):
+        message = "evaluators: none, and no expected_output, so nothing is checked and the case cannot fail"
+        yield warning("no_checks", (), message)
+
+
+def _evaluator_findings(evaluators: Any, at: Path) -> Iterator[Remark]:
+    if evaluators is None:
+        return
+    if not isinstance(evaluators, list):
+        message = f"{show_path(at)}: expected a list of evaluators, got {got(evaluators)}"
+        yield error("bad_evaluators", at, message)
+        return
+    for number, written in enumerate(evaluators):
+        path = (*at, number)
+        field = show_path(path)
+        evaluator = _evaluator(written)
+        if evaluator is None:
+            expected = "expected a name, or an object with the name as its one key"
+            yield error("bad_evaluators", path, f"{field}: {expected}, got {got(written)}")
+        elif evaluator.name not in _KINDS:
+            hint = did_you_mean(evaluator.name, _KINDS) or ". It is kept, and nothing here scores it"
+            expected = f"expected one of {', '.join(_KINDS)}"
+            message = f"{field}: {expected}, got {quote(evaluator.name)}{hint}"
+            yield warning("unknown_evaluator", path, message)
+        else:
+            yield from _argument_findings(evaluator, path)
+
+
+def _argument_findings(evaluator: _Evaluator, path: Path) -> Iterator[Remark]:
+    argument = _ARGUMENT.get(evaluator.name)
+    if argument is None:
+        return
+    field = f"{show_path(path)}.{evaluator.name}.{argument}"
+    value = evaluator.arguments.get(argument)
+    if argument not in evaluator.arguments:
+        yield error("bad_evaluators", path, f"{field}: missing; the evaluator needs it")
+    elif argument == "seconds" and not _is_number(value):
+        yield error("bad_threshold", path, f"{field}: expected a number of seconds, got {got(value)}")
+    elif argument in ("rubric", "type_name", "expression") and not isinstance(value, str):
+        yield error("bad_evaluators", path, f"{field}: expected a string, got {got(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and (
+        isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    )
+
+
+def _evaluator(written: Any) -> _Evaluator | None:
+    """An evaluator as it is written: a name, `{name: argument}`, `{name: {…}}` or `{name, arguments}`."""
+    if isinstance(written, str) and written.strip():
+        return _Evaluator(written, {})
+    if not isinstance(written, dict):
+        return None
+    if isinstance(written.get("name"), str) and set(written) <= {"name", "arguments"}:
+        return _Evaluator(written["name"], _arguments(written["name"], written.get("arguments")))
+    if len(written) != 1:
+        return None
+    name, given = next(iter(written.items()))
+    return _Evaluator(name, given if _is_keywords(name, given) else {_ARGUMENT.get(name, "value"): given})
+
+
+def _is_keywords(name: str, given: Any) -> bool:
+    """Whether an object holds arguments by name; `Equals: {…}` may as well be the one value to equal."""
+    if not isinstance(given, dict):
+        return False
+    return name not in ("Equals", "Contains", "HasMatchingSpan") or _ARGUMENT[name] in given
+
+
+def _arguments(name: str, given: Any) -> Record:
+    if given is None:
+        return {}
+    if isinstance(given, dict):
+        return given
+    first = given[0] if isinstance(given, list) and given else given
+    return {_ARGUMENT.get(name, "value"): first}
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case with one check per evaluator, its own and those of its dataset."""
+    inputs = record.get("inputs")
+    metadata = record.get("metadata")
+    meta = {name: value for name, value in record.items() if name not in _FIELDS}
+    if metadata is not None:
+        meta["metadata"] = metadata
+    checks = _checks(record)
+    if "expected_output" in record and not any(check.expected is record["expected_output"] for check in checks):
+        meta["expected_output"] = record["expected_output"]
+    return Case(
+        id=id_text(identity(record)),
+        inputs=inputs if isinstance(inputs, dict) else {"input": inputs},
+        checks=checks,
+        tags=tuple(text_list(metadata.get("tags"))) if isinstance(metadata, dict) else (),
+        meta=meta,
+        raw=record,
+        origin=origin,
+    )
+
+
+def _checks(record: Record) -> tuple[Check, ...]:
+    dataset = record.get("dataset")
+    shared = dataset.get("evaluators") if isinstance(dataset, dict) else None
+    written = [item for part in (record.get("evaluators"), shared) if isinstance(part, list) for item in part]
+    evaluators = [found for item in written if (found := _evaluator(item)) is not None]
+    if not evaluators and record.get("expected_output") is not None:
+        return (Check("equals", record["expected_output"], name="expected_output"),)
+    return tuple(_check(evaluator, record) for evaluator in evaluators)
+
+
+def _check(evaluator: _Evaluator, record: Record) -> Check:
+    name, arguments = evaluator
+    kind = _KINDS.get(name) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    options = dict(arguments)
+    label = options.pop("evaluation_name", None)
+    label = label if isinstance(label, str) else name
+    if name not in _KINDS:
+        return Check(kind, options.pop("value", None), name=label, options=options)
+    expected = options.pop(_ARGUMENT[name], None) if name in _ARGUMENT else record.get("expected_output")
+    if name == "Contains" and options.get("case_sensitive") is False:
+        kind = "icontains"
+    if name == "MaxDuration":
+        # Latency is held against milliseconds everywhere else.
+        options["threshold"] = expected * 1000 if isinstance(expected, int | float) else expected
+        expected = None
+    if name == "LLMJudge" and options.get("include_expected_output"):
+        options["reference"] = record.get("expected_output")
+    return Check(kind, expected, name=label, options=options)
+
+
+DIALECT = Dialect(
+    name="pydantic-evals",
+    summary="Pydantic Evals datasets: cases with inputs, expected_output and evaluators",
+    sniff=sniff,
+    findings=findings,
+    to_case=to_case,
+    identity=identity,
+    expand=expand,
+)

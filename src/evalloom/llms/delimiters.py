@@ -1,0 +1,31 @@
+"""Material in a prompt stands between marks that it cannot contain, so that nothing in it passes for an instruction."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+__all__ = ["block", "mark_for", "mostly_chinese"]
+
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_LATIN = re.compile(r"[A-Za-z]+")
+
+
+def mark_for(text: str) -> str:
+    """A mark that the text does not contain: made from the text itself, so that equal questions stay equal."""
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    while mark in text:
+        mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
+    return mark
+
+
+def block(name: str, mark: str, text: str) -> str:
+    """A text between tags that carry the mark."""
+    return f"<{name} {mark}>\n{text}\n</{name} {mark}>"
+
+
+def mostly_chinese(text: str) -> bool:
+    """Whether a text has at least as many Chinese characters as words of Latin letters."""
+    text = text[:2000]
+    han = len(_HAN.findall(text))
+    return han > 0 and han >= len(_LATIN.findall(text))

@@ -1,0 +1,61 @@
+"""Packages that have moved: each stays importable under the name it had in version 0.1."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+HOMES = {
+    "asking": "llms.delimiters",
+    "http": "core.http",
+    "record": "batchlog",
+    "reports.prompt_eval_charts": "prompt_eval.reports.charts",
+    "resolvers": "replay.resolvers",
+    "retrieval": "rag.retrieval",
+    "retrieval.readers": "rag.retrieval.readers",
+    "run": "engine.run",
+    "sandbox": "core.sandbox",
+    "validate": "data.validate",
+}
+
+
+class MovedFinder:
+    """Finds a package by its old name. Python asks it last, so it costs nothing until an old name is imported."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        package, _, old = name.partition(".")
+        if package != "evalloom" or old not in HOMES:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        # Some of them had modules inside, so all are packages.
+        return ModuleSpec(name, _Alias(f"{package}.{HOMES[old]}"), is_package=True)  # type: ignore[arg-type]
+
+
+class _Alias:
+    """Loads a module that shows the names of another one."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        import warnings
+        from functools import partial
+        from importlib import import_module
+
+        warnings.warn(f"{module.__name__} is now {self._home}", DeprecationWarning, stacklevel=2)
+        home = import_module(self._home)
+        module.__dict__.update(__doc__=home.__doc__, __all__=home.__all__, __getattr__=partial(getattr, home))
+
+
+def install() -> None:
+    """Lets the old names be imported."""
+    sys.meta_path.append(MovedFinder)

@@ -1,0 +1,480 @@
+"""Pipeline testsets v2.0, and v1.0 records, which are read as if they had been written in v2.0."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, type_name, warning
+from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.lost import Lost, output_field
+from evalloom.pipeline import extensions as beyond
+from evalloom.pipeline import fit, parameters
+
+V2_FIELDS = (
+    "inputs",
+    "step_inputs",
+    "batch_items",
+    "expected_outputs",
+    "expected_aggregation",
+    "intermediate_expectations",
+    "evaluation_config",
+)
+FIELDS = ("id", "tags", *V2_FIELDS)
+_V2 = frozenset(V2_FIELDS)
+_GIVEN = frozenset(("inputs", "step_inputs", "batch_items"))
+DEFAULTS: Record = {
+    "id": "",
+    "tags": [],
+    "inputs": {},
+    "step_inputs": {},
+    "batch_items": None,
+    "expected_outputs": {},
+    "expected_aggregation": None,
+    "intermediate_expectations": {},
+    "evaluation_config": {},
+}
+_NO_INPUT = ("id", "tags", "description", "metadata", *beyond.FIELDS)
+_BEYOND = frozenset(beyond.FIELDS)
+_EMPTY: Record = {}
+_NEVER_INPUT = re.compile(r"expected(_|$)")
+"""Fields that nobody means as an input, though the format does not name them."""
+_ID_CHARACTERS = re.compile(r"[\w-]+")
+_CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "evaluate_intermediate": ("true or false", lambda value: isinstance(value, bool)),
+    "evaluate_final": ("true or false", lambda value: isinstance(value, bool)),
+    "evaluate_aggregation": ("true or false", lambda value: isinstance(value, bool)),
+    "strict_mode": ("true or false", lambda value: isinstance(value, bool)),
+    "tolerance": (
+        "a number of 0 or more",
+        lambda value: not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value < math.inf,
+    ),
+    "ignore_fields": (
+        "a list of strings",
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    ),
+}
+
+
+def is_v2(record: Record) -> bool:
+    return not _V2.isdisjoint(record)
+
+
+def canonical(record: Record) -> Record:
+    """The v2.0 form of a record, every field of it kept; what is in v2.0 already stays as it is (PIPE-3)."""
+    folded = _folded(record)
+    found = {name: value for name, value in record.items() if name not in folded}
+    if isinstance(found.get("id"), int) and not isinstance(found["id"], bool):
+        found["id"] = str(found["id"])
+    expected = _expected_fields(record)
+    if not is_v2(record):
+        inputs = {name: value for name, value in found.items() if _is_v1_input(name)}
+        found = {name: value for name, value in found.items() if name not in inputs}
+        found["inputs"] = inputs
+    if expected:
+        outputs = found.get("expected_outputs")
+        found["expected_outputs"] = {**expected, **outputs} if isinstance(outputs, dict) else outputs or expected
+    return found
+
+
+def _is_v1_input(name: str) -> bool:
+    return name not in _NO_INPUT and not name.startswith("_")
+
+
+def _folded(record: Record) -> tuple[str, ...]:
+    """The v1.0 names of expectations in a record; in v2.0 all but `expected_output` are custom fields."""
+    if is_v2(record):
+        return ("expected_output",) if "expected_output" in record else ()
+    return tuple(
+        name for name in record if name == "expected" or (name.startswith("expected_") and name != "expected_")
+    )
+
+
+def _expected_fields(record: Record) -> Record:
+    """Expectations by output field: `expected` and `expected_output` mean the plain output."""
+    return {
+        "output" if name in ("expected", "expected_output") else name.removeprefix("expected_"): record[name]
+        for name in sorted(_folded(record), key=lambda name: name == "expected_output")
+    }
+
+
+def sniff(record: Record) -> str:
+    found = next((field for field in V2_FIELDS if field in record), None)
+    return f"it has {found!r}, a field of pipeline testsets v2.0" if found else ""
+
+
+def sniff_v1(record: Record) -> str:
+    """Asked near the end: an `id` with other fields beside it."""
+    return "it has an 'id' and other fields, as pipeline testsets v1.0" if "id" in record and len(record) > 1 else ""
+
+
+def identity(record: Record) -> str | None:
+    found = record.get("id")
+    if isinstance(found, int) and not isinstance(found, bool):
+        return str(found)
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def multiply(record: Record) -> Iterable[Record]:
+    """The records that a record with `parameters` stands for; any other stands for itself."""
+    return parameters.multiply(record, identity(record)) if "parameters" in record else (record,)
+
+
+def _is_clean(record: Record) -> bool:
+    """Whether every field of a record that is there is of its type, and nothing about it is worth a remark."""
+    found, tags, get = record.get("id"), record.get("tags"), record.get
+    config, items, intermediate = get("evaluation_config"), get("batch_items"), get("intermediate_expectations")
+    return (
+        _BEYOND.isdisjoint(record)
+        and not ("expected_output" in record and ("expected" in record or "expected_outputs" in record))
+        and type(found) is str
+        and _ID_CHARACTERS.fullmatch(found) is not None
+        and (tags is None or (type(tags) is list and all(type(tag) is str for tag in tags)))
+        and type(get("inputs", _EMPTY)) is dict
+        and type(get("expected_outputs", _EMPTY)) is dict
+        and type(steps := get("step_inputs", _EMPTY)) is dict
+        and all(type(given) is dict for given in steps.values())
+        and (
+            config is None or (type(config) is dict and all(k in _CONFIG and _CONFIG[k][1](config[k]) for k in config))
+        )
+        and (items is None or (type(items) is list and all(type(item) is dict for item in items)))
+        and (items is None or get("expected_aggregation") is not None)
+        and (intermediate is None or type(intermediate) is dict)
+        and (not intermediate or (config is not None and config.get("evaluate_intermediate") is True))
+        and ("inputs" in record or not _outside_inputs(record))
+        and not any(_has_pattern(record[name]) for name in record if _is_expectation(name))
+    )
+
+
+def _is_expectation(name: str) -> bool:
+    return name[:8] == "expected" or name == "intermediate_expectations"
+
+
+def _has_pattern(value: Any) -> bool:
+    """Whether a text that begins with `regex:` stands anywhere in a value."""
+    if type(value) is str:
+        return value[:6] == "regex:"
+    inner = value.values() if type(value) is dict else value if type(value) is list else ()
+    return any(map(_has_pattern, inner))
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return rules.steps is None and rules.shape is None and all(map(_is_clean, records))
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """Every error and warning of PIPE-4 that one record can show by itself."""
+    yield from _id_findings(record)
+    if "parameters" not in record:
+        yield from _record_findings(record, rules)
+        return
+    yield from parameters.faults(record)
+    # Filled in, a text may turn out to be of the right type or of a wrong one; what holds for all is said once.
+    yield from dict.fromkeys(remark for one in multiply(record) for remark in _record_findings(one, rules))
+
+
+def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    yield from _conflicts(record)
+    case = canonical(record)
+    tags = case.get("tags")
+    if tags is not None and (not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags)):
+        yield error("bad_tags", ("tags",), f"tags: expected a list of strings, got {_got(tags)}")
+    for field in ("inputs", "expected_outputs", "intermediate_expectations"):
+        if case.get(field) is not None and not isinstance(case[field], dict):
+            yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {_got(case[field])}")
+    if outside := _outside_inputs(record):
+        names = ", ".join(map(quote, outside))
+        message = f"inputs: missing, so nothing goes in; found beside it: {names}. Put under inputs what should go in"
+        yield warning("fields_outside_inputs", (outside[0],), message)
+    yield from _step_inputs_findings(case.get("step_inputs"))
+    yield from _batch_findings(case)
+    yield from _config_findings(case)
+    yield from beyond.beyond_findings(case)
+    for name in filter(_is_expectation, record):
+        yield from _pattern_findings(record[name], (name,))
+    steps = rules.steps if rules.shape is None else frozenset(rules.shape.steps)
+    if steps is not None:
+        yield from fit.unknown_steps(case, steps)
+    if rules.shape is not None:
+        yield from fit.misfits(case, rules.shape)
+
+
+def _id_findings(record: Record) -> Iterator[Remark]:
+    found = record.get("id")
+    if "id" not in record:
+        yield error("missing_field", (), "id: missing; every case needs one")
+    elif isinstance(found, int) and not isinstance(found, bool):
+        yield warning("id_not_string", ("id",), f"id: expected a string, got {found}; it is read as {str(found)!r}")
+    elif not isinstance(found, str):
+        yield error("bad_id", ("id",), f"id: expected a string, got {_got(found)}")
+    elif not found.strip():
+        yield error("empty_id", ("id",), "id: is empty; every case needs one of its own")
+    elif not _ID_CHARACTERS.fullmatch(found):
+        message = f"id: expected letters, digits, '_' and '-' only, got {quote(found)}"
+        yield warning("id_characters", ("id",), message)
+
+
+def _conflicts(record: Record) -> Iterator[Remark]:
+    """Two expectations for the plain output that differ: only one of them can count."""
+    outputs = record.get("expected_outputs")
+    named = {
+        f"expected_outputs.{name}": outputs[name]
+        for name in ("output",)
+        if isinstance(outputs, dict) and name in outputs
+    }
+    said = named | {name: record[name] for name in ("expected_output", "expected") if name in _folded(record)}
+    (first, value), *others = said.items() if said else [("", None)]
+    for other, another in others:
+        if another != value:
+            message = f"{other}: says {_got(another)}, but {first} says {_got(value)}, which counts"
+            yield warning("conflicting_expected", (other,), message)
+
+
+def _outside_inputs(record: Record) -> list[str]:
+    """The custom fields of a v2.0 record that gives no input at all: in v1.0 they would have been the inputs."""
+    if not is_v2(record) or not _GIVEN.isdisjoint(record):
+        return []
+    return [name for name in record if name not in _V2 and _is_v1_input(name) and not _NEVER_INPUT.match(name)]
+
+
+def _step_inputs_findings(step_inputs: Any) -> Iterator[Remark]:
+    if step_inputs is None:
+        return
+    if not isinstance(step_inputs, dict):
+        message = f"step_inputs: expected an object by step id, got {_got(step_inputs)}"
+        yield error("bad_step_inputs", ("step_inputs",), message)
+        return
+    for step, given in step_inputs.items():
+        if not isinstance(given, dict):
+            message = f"step_inputs.{step}: expected an object, got {_got(given)}"
+            yield error("bad_step_inputs", ("step_inputs", step), message)
+
+
+def _batch_findings(case: Record) -> Iterator[Remark]:
+    items = case.get("batch_items")
+    if items is None:
+        return
+    if not isinstance(items, list):
+        yield error("bad_batch_items", ("batch_items",), f"batch_items: expected a list of objects, got {_got(items)}")
+        return
+    for number, item in enumerate(items):
+        if not isinstance(item, dict):
+            message = f"batch_items[{number}]: expected an object, got {_got(item)}"
+            yield error("bad_batch_items", ("batch_items", number), message)
+    if case.get("expected_aggregation") is None:
+        message = "batch_items: there is no expected_aggregation, so the aggregate is not checked"
+        yield warning("batch_without_aggregation", ("batch_items",), message)
+
+
+def _config_findings(case: Record) -> Iterator[Remark]:
+    config = case.get("evaluation_config")
+    if config is not None and not isinstance(config, dict):
+        message = f"evaluation_config: expected an object, got {_got(config)}"
+        yield error("bad_evaluation_config", ("evaluation_config",), message)
+        return
+    for key, value in (config or {}).items():
+        path = ("evaluation_config", key)
+        if key not in _CONFIG:
+            message = f"evaluation_config.{key}: is not known and has no effect{did_you_mean(key, _CONFIG)}"
+            yield warning("unknown_config_key", path, message)
+        elif not _CONFIG[key][1](value):
+            message = f"evaluation_config.{key}: expected {_CONFIG[key][0]}, got {_got(value)}"
+            yield error("bad_evaluation_config", path, message)
+    if case.get("intermediate_expectations") and (config or {}).get("evaluate_intermediate") is not True:
+        message = "intermediate_expectations: not checked while evaluation_config.evaluate_intermediate is off"
+        yield warning("intermediate_not_evaluated", ("intermediate_expectations",), message)
+
+
+def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
+    """Texts behind `regex:` that are no regular expressions (PIPE-11)."""
+    if isinstance(value, str) and value.startswith("regex:"):
+        try:
+            re.compile(value[6:])
+        except (re.error, RecursionError, OverflowError, ValueError) as fault:
+            message = (
+                f"{show_path(path)}: expected a regular expression behind 'regex:', got {quote(value[6:])}: {fault}"
+            )
+            yield error("bad_regex", path, message)
+        return
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, one in inner:
+        yield from _pattern_findings(one, (*path, step))
+
+
+def _got(value: object) -> str:
+    if value == []:
+        return "an empty list"
+    if isinstance(value, list):
+        wrong = [item for item in value if not isinstance(item, str)]
+        return f"a list with {type_name(wrong[0])} in it" if wrong else "a list"
+    return quote(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else type_name(value)
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case with one check per expected output, per step and on the aggregation, as its config asks (PIPE-10)."""
+    given = canonical(record)
+    # A field of a wrong type has its finding already; here it counts as absent.
+    found = {**given, **{name: _typed(given.get(name), default) for name, default in DEFAULTS.items()}}
+    checked = _evaluated(found)
+    limits = tuple(beyond.baseline_checks(found)) if "performance_baseline" in found else ()
+    return Case(
+        id=str(found["id"]),
+        inputs=found["inputs"],
+        checks=(*_checks(found, checked), *limits),
+        tags=tuple(tag for tag in found["tags"] if isinstance(tag, str)),
+        needs=beyond.needs_of(found) if "depends_on" in found else (),
+        meta={
+            name: value
+            for name, value in found.items()
+            if name not in ("id", "tags", "inputs", *checked)
+            and (name not in DEFAULTS or value != DEFAULTS[name])
+            and not (limits and name == "performance_baseline")
+        },
+        raw=record,
+        origin=origin,
+    )
+
+
+def _typed(value: Any, default: Any) -> Any:
+    """The value when it has the type of the default; anything where the default is None."""
+    return value if default is None or type(value) is type(default) else default
+
+
+def _evaluated(found: Record) -> tuple[str, ...]:
+    """The fields of expectations that the config asks to evaluate."""
+    config = found["evaluation_config"]
+    asked = {
+        "intermediate_expectations": config.get("evaluate_intermediate", False),
+        "expected_aggregation": config.get("evaluate_aggregation", True),
+        "expected_outputs": config.get("evaluate_final", True),
+    }
+    return tuple(name for name, wanted in asked.items() if wanted)
+
+
+def _checks(found: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
+    config = found["evaluation_config"]
+    options = {
+        "strict": config.get("strict_mode", False),
+        "tolerance": config.get("tolerance", 0),
+        "ignore_fields": config.get("ignore_fields", []),
+    }
+    if "intermediate_expectations" in evaluated:
+        for step, expected in found["intermediate_expectations"].items():
+            yield Check("structural", expected, f"steps.{step}", options=options)
+    if "expected_aggregation" in evaluated and found["expected_aggregation"] is not None:
+        yield Check("structural", found["expected_aggregation"], "aggregation", options=options)
+    if "expected_outputs" in evaluated:
+        for field, expected in found["expected_outputs"].items():
+            where = "output" if field == "output" else f"output.{field}"
+            yield _prefixed(expected, where) or Check("structural", expected, where, options=options)
+
+
+def _prefixed(expected: Any, where: str) -> Check | None:
+    """The check that a text like `contains:…` or `regex:…` stands for (PIPE-11)."""
+    prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
+    # Inside structures the blank behind `contains:` does not count either; a pattern may mean it.
+    rest = rest.strip() if prefix == "contains" else rest
+    return Check(prefix, rest, where) if colon and prefix in ("contains", "regex") else None
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as a v2.0 record; further fields stay beside the format's own as custom fields."""
+    lost = Lost(case)
+    expected: dict[str, Record] = {}
+    for check in case.checks:
+        text = check.expected[0] if isinstance(check.expected, list) and len(check.expected) == 1 else check.expected
+        if (field := output_field(check, has_prefixes=True)) is not None:
+            expected.setdefault("expected_outputs", {})[field] = check.expected
+        elif check.kind == "structural" and check.where.startswith("steps."):
+            expected.setdefault("intermediate_expectations", {})[check.where.removeprefix("steps.")] = check.expected
+        elif check.kind == "structural" and check.where == "aggregation":
+            expected["expected_aggregation"] = check.expected
+        elif limit := beyond.limit_of(check):
+            expected.setdefault("performance_baseline", {})[limit] = check.expected
+        elif (field := _prefix_field(check, text)) and field not in expected.setdefault("expected_outputs", {}):
+            expected["expected_outputs"][field] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
+        else:
+            lost.check(check)
+    if not case.id:
+        lost.add("id: the case has none, so cases are numbered")
+    record: Record = {"id": case.id or f"case_{number}", "tags": list(case.tags), "inputs": case.inputs}
+    return Written({**record, **lost.meta_except(*record), **{k: v for k, v in expected.items() if v}}, lost.notes())
+
+
+def _prefix_field(check: Check, text: Any) -> str:
+    """The output field whose check can be said as the text `contains:…` or `regex:…`; empty when it cannot."""
+    if (
+        check.kind not in ("contains", "contains_all", "regex")
+        or check.options.get("negate")
+        or check.options.get("unsupported")
+        or not isinstance(text, str)
+    ):
+        return ""
+    return "output" if check.where == "output" else check.where.removeprefix("output.") if "." in check.where else ""
+
+
+def schema() -> Record:
+    anything: Record = {"type": "object"}
+    switch = {"type": "boolean"}
+    texts = {"type": ["string", "array", "null"], "items": {"type": "string"}}
+    return json_schema(
+        "Pipeline test case (v2.0)",
+        {
+            "id": {"type": "string", "minLength": 1, "description": "Unique in the testset"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "inputs": {**anything, "description": "The inputs of the pipeline"},
+            "step_inputs": {"type": "object", "additionalProperties": anything, "description": "Inputs by step id"},
+            "batch_items": {"type": ["array", "null"], "items": anything},
+            "expected_outputs": {**anything, "description": "What the outputs should be, by key"},
+            "expected_aggregation": {"description": "What the aggregator step should give"},
+            "intermediate_expectations": {**anything, "description": "What a step should give, by step id"},
+            "evaluation_config": {
+                "type": "object",
+                "properties": {
+                    "evaluate_intermediate": switch,
+                    "evaluate_final": switch,
+                    "evaluate_aggregation": switch,
+                    "strict_mode": switch,
+                    "tolerance": {"type": "number", "minimum": 0},
+                    "ignore_fields": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+            "performance_baseline": {
+                "type": "object",
+                "properties": {name: {"type": "number", "minimum": 0} for name in beyond.LIMITS},
+                "description": "What the run may take at most",
+            },
+            "depends_on": {**texts, "description": "The ids of cases that must not have failed before this one runs"},
+            "conditions": {
+                **texts,
+                "description": f"Expressions over {', '.join(beyond.CONDITION_NAMES)}; the case runs when all hold",
+            },
+            "parameters": {
+                "anyOf": [
+                    {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}, "minProperties": 1},
+                    {"type": "array", "items": {"type": "object", "minProperties": 1}, "minItems": 1},
+                ],
+                "description": "Values for {name} in the other fields; one case for each of them",
+            },
+        },
+        ("id",),
+    )
+
+
+DIALECT = Dialect(
+    name="pipeline",
+    summary="Pipeline testsets v2.0 (and v1.0): inputs, step_inputs, batch_items, expectations at each level",
+    sniff=sniff,
+    findings=findings,
+    are_clean=are_clean,
+    to_case=to_case,
+    identity=identity,
+    write=write,
+    canonical=canonical,
+    schema=schema,
+    multiply=multiply,
+    needs=beyond.needs_of,
+)

@@ -1,0 +1,125 @@
+"""What a pipeline record may say beyond v2.0: when it runs, after which others, and how much it may take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from evalloom.core import expressions
+from evalloom.core.errors import did_you_mean
+from evalloom.core.expressions import Expression, ExpressionError
+from evalloom.core.model import Check, Record, Remark, error, quote, type_name, warning
+
+FIELDS = ("performance_baseline", "depends_on", "conditions", "parameters")
+CONDITION_NAMES = ("profile", "variant", "tags", "id", "env", "inputs")
+"""What the conditions of a case may speak of (PIPE-15)."""
+LIMITS = {"max_latency_ms": "latency", "max_tokens": "tokens", "max_cost": "cost"}
+"""The kind of check that each limit of a performance_baseline stands for (PIPE-13)."""
+
+
+def beyond_findings(case: Record) -> Iterator[Remark]:
+    """What is wrong with these fields of one record."""
+    yield from _baseline_findings(case.get("performance_baseline"))
+    yield from _needs_findings(case.get("depends_on"))
+    yield from _conditions_findings(case.get("conditions"))
+
+
+# -- performance_baseline -------------------------------------------------------------------------
+
+
+def baseline_checks(case: Record) -> Iterator[Check]:
+    """One check for each limit."""
+    baseline = case.get("performance_baseline")
+    for name, limit in baseline.items() if isinstance(baseline, dict) else ():
+        if name in LIMITS and _is_limit(limit):
+            yield Check(LIMITS[name], limit, name=f"performance_baseline.{name}")
+
+
+def limit_of(check: Check) -> str:
+    """The limit of a performance_baseline that says the same as a check; empty when none does."""
+    if check.where != "output" or check.options or not _is_limit(check.expected):
+        return ""
+    return next((name for name, kind in LIMITS.items() if kind == check.kind), "")
+
+
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _baseline_findings(baseline: Any) -> Iterator[Remark]:
+    if baseline is not None and not isinstance(baseline, dict):
+        message = f"performance_baseline: expected an object of limits, got {type_name(baseline)}"
+        yield error("bad_performance_baseline", ("performance_baseline",), message)
+        return
+    for name, limit in (baseline or {}).items():
+        path = ("performance_baseline", name)
+        if name not in LIMITS:
+            hint = did_you_mean(name, LIMITS) or f". There are {', '.join(LIMITS)}"
+            message = f"performance_baseline.{name}: is not known and has no effect{hint}"
+            yield warning("unknown_baseline_key", path, message)
+        elif not _is_limit(limit):
+            message = f"performance_baseline.{name}: expected a number of 0 or more, got {quote(limit)}"
+            yield error("bad_performance_baseline", path, message)
+
+
+# -- depends_on -----------------------------------------------------------------------------------
+
+
+def needs_of(record: Record) -> tuple[str, ...]:
+    """The ids of the cases that a record depends on, each once."""
+    return texts_of(record.get("depends_on"))
+
+
+def texts_of(value: Any) -> tuple[str, ...]:
+    """One text or a list of texts; what is neither has its finding and counts for nothing."""
+    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(dict.fromkeys(text for text in found if isinstance(text, str) and text))
+
+
+def _needs_findings(needs: Any) -> Iterator[Remark]:
+    for path, wrong in _not_texts("depends_on", needs):
+        message = f"depends_on: expected the id of a case or a list of ids, got {wrong}"
+        yield error("bad_depends_on", path, message)
+
+
+def _not_texts(field: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Where something stands that is no text, and what it is."""
+    if value is None:
+        return
+    for number, text in enumerate(value if isinstance(value, list) else [value]):
+        if not isinstance(text, str) or not text:
+            path = (field, number) if isinstance(value, list) else (field,)
+            yield path, "an empty text" if text == "" else type_name(text)
+
+
+# -- conditions -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def compiled(condition: str) -> Expression:
+    """The expression of a condition; many cases have the same. Raises ExpressionError."""
+    return expressions.compile(condition)
+
+
+def _conditions_findings(conditions: Any) -> Iterator[Remark]:
+    for path, wrong in _not_texts("conditions", conditions):
+        message = f"conditions: expected an expression or a list of them, got {wrong}"
+        yield error("bad_conditions", path, message)
+    for number, text in enumerate(conditions if isinstance(conditions, list) else [conditions]):
+        if isinstance(text, str) and text:
+            path = ("conditions", number) if isinstance(conditions, list) else ("conditions",)
+            yield from _condition_findings(text, path)
+
+
+def _condition_findings(text: str, path: tuple[str | int, ...]) -> Iterator[Remark]:
+    try:
+        names = compiled(text).names
+    except ExpressionError as fault:
+        yield error("bad_conditions", path, f"conditions: {quote(text)}: {fault}")
+        return
+    for name in sorted(names.difference(CONDITION_NAMES)):
+        hint = did_you_mean(name, CONDITION_NAMES) or f". There are {', '.join(CONDITION_NAMES)}"
+        message = f"conditions: {quote(text)} asks for {name!r}, which is always null{hint}"
+        yield warning("unknown_condition_name", path, message)

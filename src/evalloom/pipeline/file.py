@@ -1,0 +1,421 @@
+"""A pipeline file as it is written: its inputs, steps, outputs and variants, and each fault at its line (PIPE-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Finding, Origin, Record, Severity, quote, type_name
+from evalloom.core.model import Path as Where
+from evalloom.files.read import RowReader
+from evalloom.files.rows import Row
+from evalloom.files.source import source_of
+from evalloom.pipeline.aggregate import read_options
+from evalloom.pipeline.keys import (
+    ABOUT,
+    CODE_KEYS,
+    KINDS,
+    PIPELINE_KEYS,
+    PROMPT_KEYS,
+    STEP_KEYS,
+    WORD,
+    StepKind,
+    without_rivals,
+)
+
+BASELINE = "baseline"
+"""The variant that every pipeline has: what its `baseline:` says, or else the pipeline as it is written."""
+
+
+class Input(Struct, frozen=True):
+    """An input that a pipeline declares."""
+
+    name: str
+    required: bool = True
+    default: Any = None
+    has_default: bool = False
+
+
+class Step(Struct, frozen=True):
+    """One step as it is written; `spec` has every key of it."""
+
+    id: str
+    kind: StepKind
+    output_key: str
+    mapping: Record = {}
+    required: bool = True
+    timeout: float | None = None
+    depends_on: tuple[str, ...] = ()
+    batch_mode: bool = False
+    batch_size: int = 10
+    concurrent: bool = True
+    max_workers: int = 4
+    spec: Record = {}
+
+
+class Out(Struct, frozen=True):
+    """Something that goes out of a pipeline, and the output key or path that it is taken from."""
+
+    key: str
+    source: str
+
+
+class Variant(Struct, frozen=True):
+    """A pipeline with some keys of some steps changed."""
+
+    name: str
+    overrides: dict[str, Record]
+    at: Where = ()
+
+
+class Pipeline(Struct, frozen=True):
+    """What a pipeline file says; `steps` are those of the pipeline as it is written."""
+
+    path: Path
+    id: str
+    name: str
+    inputs: tuple[Input, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Out, ...]
+    variants: dict[str, Variant]
+    evaluation_target: str
+    default_testset: str
+    document: Record
+
+    @property
+    def input_names(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.inputs)
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """The inputs that are declared, and that a case need not bring."""
+        return self.input_names - self.required
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The inputs that every case must bring."""
+        return frozenset(one.name for one in self.inputs if one.required)
+
+
+class Faults:
+    """The findings about a pipeline, each at the place of the key that it is about."""
+
+    def __init__(self, path: Path, row: Row | None = None) -> None:
+        self._file = path.as_posix()
+        self._row = row
+        self.findings: list[Finding] = []
+        self._told: set[tuple[str, str]] = set()
+
+    def complain(self, code: str, where: Where, message: str, severity: Severity = "error") -> None:
+        origin = Origin(self._file, *(self._row.place_of(where) if self._row and where else ()))
+        self.note(Finding(code, severity, message, origin, str(where[-1]) if where else ""))
+
+    def note(self, finding: Finding) -> None:
+        """Adds a finding once: what is wrong in a pipeline is wrong in its variants too."""
+        if (finding.code, finding.message) not in self._told:
+            self._told.add((finding.code, finding.message))
+            self.findings.append(finding)
+
+    @property
+    def has_errors(self) -> bool:
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def read_pipeline(path: Path) -> tuple[Pipeline | None, Faults]:
+    """The pipeline in a file, where it can be made out, and everything that is wrong with how it is written."""
+    items = list(RowReader(source_of(path)))
+    rows = [item for item in items if isinstance(item, Row)]
+    row = rows[0] if len(rows) == 1 else None
+    faults = Faults(path, row)
+    for problem in items:
+        if not isinstance(problem, Row):
+            origin = Origin(path.as_posix(), *problem.place)
+            faults.note(Finding(problem.code, problem.severity, problem.message, origin))
+    if row is None or not isinstance(row.value, dict) or not isinstance(row.value.get("steps"), list):
+        if not faults.has_errors:
+            faults.complain("pipeline_unreadable", (), "expected an object with a list 'steps'")
+        return None, faults
+    return _Reading(path, row.value, faults).pipeline(), faults
+
+
+def steps_of(pipeline: Pipeline, variant: str, faults: Faults) -> tuple[Step, ...]:
+    """The steps of a variant; the pipeline's own under an empty name."""
+    if not variant:
+        return pipeline.steps
+    return tuple(_Reading(pipeline.path, pipeline.document, faults).steps(pipeline.variants[variant]))
+
+
+def place_in(pipeline: Pipeline, step_id: str, key: str, variant: str = "") -> Where:
+    """Where a key of a step stands: in the overrides of the variant, or else in the step itself."""
+    found = pipeline.variants.get(variant)
+    if found is not None and key in found.overrides.get(step_id, {}):
+        return (*found.at, step_id, key)
+    for number, written in enumerate(pipeline.document["steps"]):
+        if isinstance(written, dict) and written.get("id") == step_id:
+            return ("steps", number, key)
+    return ("steps",)
+
+
+class _Reading:
+    """Reads one document, and takes down its faults."""
+
+    def __init__(self, path: Path, document: Record, faults: Faults) -> None:
+        self._path = path
+        self._document = document
+        self._faults = faults
+
+    def pipeline(self) -> Pipeline:
+        document = self._document
+        for key in document:
+            if key not in PIPELINE_KEYS:
+                self._unknown_key((key,), key, PIPELINE_KEYS)
+        pipeline = Pipeline(
+            path=self._path,
+            id=self._text("id") or self._path.stem,
+            name=self._text("name"),
+            inputs=tuple(self._inputs()),
+            steps=tuple(self.steps(Variant("", {}))),
+            outputs=tuple(self._outputs()),
+            variants={one.name: one for one in self._variants()},
+            evaluation_target=self._text("evaluation_target"),
+            default_testset=self._text("default_testset"),
+            document=document,
+        )
+        for variant in pipeline.variants.values():
+            if variant.at[:1] == ("variants",) and not self._changes(variant):
+                message = f"variant {variant.name!r}: changes nothing, so its results would be those of the pipeline"
+                self._faults.complain("bad_variant", variant.at, message, "warning")
+            for step_id in variant.overrides.keys() - {step.id for step in pipeline.steps}:
+                hint = did_you_mean(step_id, [step.id for step in pipeline.steps])
+                message = f"variant {variant.name!r}: the pipeline has no step {step_id!r}{hint}"
+                self._faults.complain("bad_variant", (*variant.at, step_id), message)
+        return pipeline
+
+    def _changes(self, variant: Variant) -> bool:
+        """Whether a variant says anything else than the steps do."""
+        steps = {one.get("id"): one for one in self._document["steps"] if isinstance(one, dict)}
+        return any(
+            steps.get(step_id, {}).get(key) != value
+            for step_id, changed in variant.overrides.items()
+            for key, value in changed.items()
+        )
+
+    def _text(self, key: str) -> str:
+        value = self._document.get(key)
+        if value is None or isinstance(value, str):
+            return value or ""
+        self._wrong((key,), key, "a string", value)
+        return ""
+
+    def _inputs(self) -> Iterator[Input]:
+        for number, given in enumerate(self._list("inputs")):
+            where = ("inputs", number)
+            written = {"name": given} if isinstance(given, str) else given
+            if not isinstance(written, dict) or not isinstance(written.get("name"), str):
+                self._wrong(where, f"inputs[{number}]", "a name, or an object with one", given)
+                continue
+            self._check_keys(written, where, f"inputs[{number}]", ("name", "required", "default", "type", *ABOUT))
+            required = written.get("required", True)
+            if not isinstance(required, bool):
+                self._wrong((*where, "required"), f"inputs[{number}].required", "true or false", required)
+            has_default = "default" in written
+            yield Input(written["name"], required is True and not has_default, written.get("default"), has_default)
+
+    def _outputs(self) -> Iterator[Out]:
+        seen: set[str] = set()
+        for number, given in enumerate(self._list("outputs")):
+            written = given if isinstance(given, dict) else {"key": given}
+            key = written.get("key", written.get("name"))
+            source = written.get("source", key)
+            if isinstance(key, str) and key and isinstance(source, str):
+                where = ("outputs", number)
+                self._check_keys(written, where, f"outputs[{number}]", ("key", "source", "type", *ABOUT))
+                if key in seen:
+                    self._faults.complain("bad_pipeline", where, f"outputs[{number}]: {key!r} is there already")
+                seen.add(key)
+                yield Out(key, source)
+            else:
+                self._wrong(("outputs", number), f"outputs[{number}]", "a key, or an object with one", given)
+
+    def _list(self, key: str) -> list[Any]:
+        value = self._document.get(key)
+        if value is None or isinstance(value, list):
+            return value or []
+        self._wrong((key,), key, "a list", value)
+        return []
+
+    def _variants(self) -> Iterator[Variant]:
+        baseline = self._document.get("baseline")
+        if isinstance(baseline, dict):
+            self._check_keys(baseline, ("baseline",), "baseline", ("steps", *ABOUT))
+            yield from self._variant(BASELINE, baseline.get("steps") or {}, ("baseline", "steps"))
+            if isinstance(name := baseline.get("name"), str) and name != BASELINE:
+                yield from self._variant(name, baseline.get("steps") or {}, ("baseline", "steps"))
+        else:
+            if baseline is not None:
+                self._wrong(("baseline",), "baseline", "an object with steps", baseline)
+            yield Variant(BASELINE, {})
+        variants = self._document.get("variants") or {}
+        if not isinstance(variants, dict):
+            self._wrong(("variants",), "variants", "an object by name", variants)
+            return
+        for name, written in variants.items():
+            given = written if isinstance(written, dict) else {}
+            key = "overrides" if "overrides" in given or "steps" not in given else "steps"
+            if isinstance(written, dict):
+                self._check_keys(given, ("variants", name), f"variants.{name}", ("overrides", "steps", *ABOUT))
+            else:
+                self._wrong(("variants", name), f"variants.{name}", "an object with overrides", written)
+            yield from self._variant(name, given.get(key) or {}, ("variants", name, key))
+
+    def _variant(self, name: str, overrides: Any, at: Where) -> Iterator[Variant]:
+        if not isinstance(overrides, dict):
+            self._wrong(at, ".".join(map(str, at)), "an object of keys by step id", overrides)
+            return
+        for step_id, changed in overrides.items():
+            if not isinstance(changed, dict):
+                self._wrong((*at, step_id), ".".join(map(str, (*at, step_id))), "an object of keys", changed)
+        overrides = {step_id: changed for step_id, changed in overrides.items() if isinstance(changed, dict)}
+        for step_id, changed in overrides.items():
+            for key in {"id", "output_key"} & changed.keys():
+                message = f"variant {name!r}: step {step_id!r}: {key}: cannot be changed by a variant"
+                self._faults.complain("bad_variant", (*at, step_id, key), message)
+        yield Variant(name, overrides, at)
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    def steps(self, variant: Variant) -> Iterator[Step]:
+        """The steps of a variant. What is no step at all has its finding and is left out."""
+        lines: dict[str, int] = {}
+        for number, written in enumerate(self._document["steps"]):
+            where: Where = ("steps", number)
+            if not isinstance(written, dict) or not WORD[1](written.get("id")):
+                got = written if not isinstance(written, dict) else written.get("id")
+                self._wrong(where, f"steps[{number}].id", "a string that is not empty", got)
+                continue
+            step_id = written["id"]
+            if step_id in lines:
+                message = f"step {step_id!r}: steps[{number}] has the id of steps[{lines[step_id]}]; ids must be unique"
+                self._faults.complain("duplicate_step", (*where, "id"), message)
+                continue
+            lines[step_id] = number
+            changed = variant.overrides.get(step_id, {})
+            inside = (*variant.at, step_id)
+            at = partial(_place, where, inside, changed)
+            yield self._step(step_id, {**without_rivals(written, changed), **changed}, at)
+
+    def _step(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> Step:
+        good: Record = {}
+        for key, value in spec.items():
+            if key not in STEP_KEYS:
+                self._unknown_key(at(key), f"step {step_id!r}: {key}", STEP_KEYS)
+            elif value is not None and not STEP_KEYS[key][1](value):
+                self._wrong(at(key), f"step {step_id!r}: {key}", STEP_KEYS[key][0], value)
+            elif value is not None:
+                good[key] = value
+        if "code_file" in good:
+            self._read_code(step_id, good, at)
+        kind = self._kind(step_id, good, at)
+        if kind == "batch_aggregator":
+            self._check_aggregator(step_id, good, at)
+        waits = good.get("depends_on", ())
+        timeout = good.get("timeout")
+        return Step(
+            id=step_id,
+            kind=kind,
+            output_key=good.get("output_key", step_id),
+            mapping=good.get("input_mapping", {}),
+            required=good.get("required", True),
+            timeout=None if timeout is None else float(timeout),
+            depends_on=(waits,) if isinstance(waits, str) else tuple(waits),
+            batch_mode=good.get("batch_mode", False),
+            batch_size=good.get("batch_size", 10),
+            concurrent=good.get("concurrent", True),
+            max_workers=good.get("max_workers", 4),
+            spec=good,
+        )
+
+    def _read_code(self, step_id: str, good: Record, at: Callable[[str], Where]) -> None:
+        """Puts the text of a step's `code_file`, which lies in the pipeline's folder, in the place of its `code`."""
+        file, folder = self._path.parent / good["code_file"], self._path.parent
+        try:
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise OSError("it lies outside the folder of the pipeline")
+            good["code"] = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as fault:
+            reason = (getattr(fault, "strerror", "") or str(fault)).lower()
+            message = f"step {step_id!r}: code_file: {quote(good['code_file'])} cannot be read: {reason}"
+            self._faults.complain("bad_step", at("code_file"), message)
+
+    def _kind(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> StepKind:
+        given = spec.get("type")
+        if given is not None:
+            if given in KINDS:
+                return self._with_its_keys(step_id, KINDS[given], spec, at)
+            expected = "prompt, code_node or batch_aggregator"
+            self._wrong(at("type"), f"step {step_id!r}: type", expected, given, did_you_mean(given, KINDS))
+        if "strategy" in spec or "aggregation_strategy" in spec:
+            return "batch_aggregator"
+        if any(key in spec for key in PROMPT_KEYS):
+            return self._with_its_keys(step_id, "prompt", spec, at)
+        if any(key in spec for key in CODE_KEYS):
+            return "code_node"
+        if given is None:
+            message = f"step {step_id!r}: says nothing to do. Give it agent and flow, prompt, code_ref, or a strategy"
+            self._faults.complain("bad_step", at("id"), message)
+        return "prompt"
+
+    def _with_its_keys(self, step_id: str, kind: StepKind, spec: Record, at: Callable[[str], Where]) -> StepKind:
+        rivals = [way for way in (("agent", "flow"), ("prompt", "prompt_file")) if any(key in spec for key in way)]
+        if kind == "prompt" and len(rivals) > 1:
+            self._faults.complain(
+                "bad_step", at("prompt"), f"step {step_id!r}: has an agent and a prompt. Keep one of them"
+            )
+        wanted = {"prompt": PROMPT_KEYS, "code_node": CODE_KEYS}.get(kind, ())
+        if wanted and not any(key in spec for key in wanted):
+            message = f"step {step_id!r}: a step of type {kind} needs one of {', '.join(wanted)}"
+            self._faults.complain("bad_step", at("type"), message)
+        return kind
+
+    def _check_aggregator(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> None:
+        if "strategy" not in spec and "aggregation_strategy" not in spec:
+            message = (
+                f"step {step_id!r}: aggregation_strategy: missing. Give it, or 'strategy' in each case's step_inputs"
+            )
+            self._faults.complain("bad_aggregator", at("type"), message, "warning")
+            return
+        said = "strategy" if "strategy" in spec else "aggregation_strategy"
+        for key, fault in read_options(spec)[1]:
+            self._faults.complain(
+                "bad_aggregator", at(key if key in spec else said), f"step {step_id!r}: {key}: {fault}"
+            )
+
+    def _check_keys(self, written: Record, where: Where, shown: str, known: tuple[str, ...]) -> None:
+        for key in written:
+            if key not in known:
+                self._unknown_key((*where, key), f"{shown}.{key}", known)
+
+    def _unknown_key(self, where: Where, shown: str, known: Any) -> None:
+        message = f"{shown}: is not known and has no effect{did_you_mean(str(where[-1]), known)}"
+        self._faults.complain("unknown_pipeline_key", where, message, "warning")
+
+    def _wrong(self, where: Where, shown: str, expected: str, got: Any, hint: str = "") -> None:
+        value = quote(got) if isinstance(got, str | int | float) and not isinstance(got, bool) else type_name(got)
+        self._faults.complain("bad_pipeline", where, f"{shown}: expected {expected}, got {value}{hint}")
+
+
+def _place(where: Where, inside: Where, changed: Record, key: str) -> Where:
+    """Where a key of a step stands: in the overrides of a variant, or in the step itself."""
+    return (*inside, key) if key in changed else (*where, key)
+
+
+def with_options(step: Step, options: Record) -> Step:
+    """A step with some of its options set otherwise, for one case."""
+    own = {name: value for name, value in options.items() if name in Step.__struct_fields__ and name != "spec"}
+    return msgspec.structs.replace(step, **own, spec={**without_rivals(step.spec, options), **options})

@@ -1,0 +1,110 @@
+"""The keys that a pipeline and its steps may have, and of which type each is (PIPE-6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+from evalloom.core.model import Record
+
+StepKind = Literal["prompt", "code_node", "batch_aggregator"]
+KINDS: dict[str, StepKind] = {
+    "prompt": "prompt",
+    "agent": "prompt",
+    "agent_flow": "prompt",
+    "llm": "prompt",
+    "code_node": "code_node",
+    "code": "code_node",
+    "batch_aggregator": "batch_aggregator",
+    "aggregator": "batch_aggregator",
+}
+PROMPT_KEYS = ("agent", "flow", "prompt", "prompt_file", "system", "user", "template", "messages")
+CODE_KEYS = ("code_ref", "code", "code_file")
+AGGREGATOR_KEYS = (
+    *("strategy", "aggregation_strategy", "separator", "fields", "condition", "group_by", "summary_fields"),
+    *("include_distribution", "output", "code", "aggregation_code", "language"),
+)
+_WAYS: tuple[tuple[tuple[str, ...], ...], ...] = (
+    (("agent", "flow"), ("prompt", "prompt_file", "template")),
+    (("code_ref",), ("code",), ("code_file",)),
+    (("strategy",), ("aggregation_strategy",)),
+    (("code",), ("aggregation_code",)),
+    (("model",), ("model_override",)),
+)
+"""Keys that say one thing in several ways, of which one counts."""
+ABOUT = ("name", "desc", "description", "notes", "metadata", "tags", "concurrent_group", "label", "version")
+PIPELINE_KEYS = (
+    *("id", "inputs", "steps", "outputs", "variants", "baseline", "evaluation_target", "default_testset"),
+    *("testset", "type", "evaluation", "author", *ABOUT),
+)
+
+_Type = tuple[str, Callable[[Any], bool]]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and bool(value > 0)
+
+
+_TEXT: _Type = ("a string", lambda value: isinstance(value, str))
+WORD: _Type = ("a string that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
+_FLAG: _Type = ("true or false", lambda value: isinstance(value, bool))
+_COUNT: _Type = ("a whole number of 1 or more", _is_count)
+_OBJECT: _Type = ("an object", lambda value: isinstance(value, dict))
+_NAMES: _Type = (
+    "a step id or a list of them",
+    lambda value: isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)),
+)
+_ANYTHING: _Type = ("anything", lambda value: True)
+
+STEP_KEYS: dict[str, _Type] = {
+    "id": WORD,
+    "type": WORD,
+    "input_mapping": _OBJECT,
+    "output_key": WORD,
+    "model_override": _TEXT,
+    "model": _TEXT,
+    "temperature": ("a number", _is_number),
+    "max_tokens": _COUNT,
+    "top_p": ("a number", _is_number),
+    "required": _FLAG,
+    "timeout": ("a number of seconds above 0", _is_time),
+    "depends_on": _NAMES,
+    "batch_mode": _FLAG,
+    "batch_size": _COUNT,
+    "concurrent": _FLAG,
+    "max_workers": _COUNT,
+    "agent": WORD,
+    "flow": WORD,
+    "prompt": _ANYTHING,
+    "prompt_file": WORD,
+    **dict.fromkeys(("system", "user", "template"), _TEXT),
+    **dict.fromkeys(("messages", "defaults", "params", "json", "schema", "output_parser"), _ANYTHING),
+    "code_ref": WORD,
+    "code_file": WORD,
+    **dict.fromkeys((*AGGREGATOR_KEYS, *ABOUT), _ANYTHING),
+    "code": _TEXT,
+    "language": WORD,
+}
+
+
+def without_rivals(written: Record, changed: Record) -> Record:
+    """A step without what is said anew under another name, or in another way."""
+    rivals = {
+        key
+        for ways in _WAYS
+        for way in ways
+        if any(key in changed for key in way)
+        for other in ways
+        if other is not way
+        for key in other
+    }
+    return {key: value for key, value in written.items() if key not in rivals}

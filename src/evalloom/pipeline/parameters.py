@@ -1,0 +1,184 @@
+"""`parameters` of a pipeline record: one record that stands for many, with `{name}` filled in (PIPE-16)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any
+
+from evalloom.core.model import Record, Remark, error, type_name
+
+MOST_CASES = 10_000
+"""So many cases may come of one record."""
+MOST_TEXT = 8 * 1024 * 1024
+MOST_TEXT_OF_ALL = 256 * 1024 * 1024
+"""So much text may stand in one case that is filled in, and in all the cases of one record together."""
+_LONGEST_VALUE = 40
+_NOT_FILLED = frozenset(("id", "parameters", "conditions"))
+"""An id gets its values in brackets; an expression is no text to put values into, and has `inputs` to ask for."""
+_HOLE = re.compile(r"\{([^{}]+)\}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def multiply(record: Record, id: str | None) -> Iterator[Record]:
+    """The records that a record stands for; itself when it has no parameters, no `id`, or parameters with a fault."""
+    parameters = record.get("parameters")
+    if parameters is None or id is None or next(faults(record), None) is not None:
+        yield record
+        return
+    kept = {name: value for name, value in record.items() if name != "parameters"}
+    for made, values in _ids(id, _choices(parameters)):
+        yield _filled_record(kept, made, values)
+
+
+def faults(record: Record) -> Iterator[Remark]:
+    """What keeps the parameters of a record from being filled in."""
+    parameters = record.get("parameters")
+    found = list(_shape_faults(parameters))
+    yield from found
+    if not parameters:
+        return
+    try:
+        _filled(record, {})
+        yield from () if found else _size_faults(record)
+    except RecursionError:
+        yield _fault((), "the record is nested too deeply to be filled in")
+
+
+def _shape_faults(parameters: Any) -> Iterator[Remark]:
+    if isinstance(parameters, dict):
+        yield from _product_faults(parameters)
+    elif isinstance(parameters, list):
+        yield from _list_faults(parameters)
+    elif parameters is not None:
+        expected = "an object {name: [values]} or a list of objects"
+        yield _fault((), f"expected {expected}, got {type_name(parameters)}")
+
+
+def _product_faults(parameters: Record) -> Iterator[Remark]:
+    if not parameters:
+        yield _fault((), "is empty, so no case comes of the record. Name values, or leave it out")
+    for name, values in parameters.items():
+        if not isinstance(values, list):
+            yield _fault((name,), f"expected a list of values, got {type_name(values)}")
+        elif not values:
+            yield _fault((name,), "expected a list of values, got an empty one, so no case comes of the record")
+    count = math.prod(len(values) for values in parameters.values() if isinstance(values, list))
+    if count > MOST_CASES:
+        yield _fault((), f"expected at most {MOST_CASES:,} cases of one record, got {count:,}")
+
+
+def _list_faults(parameters: list[Any]) -> Iterator[Remark]:
+    if not parameters:
+        yield _fault((), "is empty, so no case comes of the record. Name values, or leave it out")
+    if len(parameters) > MOST_CASES:
+        yield _fault((), f"expected at most {MOST_CASES:,} cases of one record, got {len(parameters):,}")
+    for number, values in enumerate(parameters):
+        if not isinstance(values, dict) or not values:
+            got = "an empty one" if values == {} else type_name(values)
+            yield _fault((number,), f"expected an object of values by name, got {got}")
+
+
+def _size_faults(record: Record) -> Iterator[Remark]:
+    """Whether too much text would come of a record; found out before any of it is made."""
+    holes: Counter[str] = Counter()
+    plain = sum(_size(value, holes) for name, value in record.items() if name not in _NOT_FILLED)
+    largest, whole = _filled_sizes(record["parameters"], plain, holes)
+    if largest > MOST_TEXT:
+        yield _fault((), f"expected at most {MOST_TEXT >> 20} MB of text in a case, got {largest / 2**20:,.0f} MB")
+    elif whole > MOST_TEXT_OF_ALL:
+        expected = f"expected at most {MOST_TEXT_OF_ALL >> 20} MB of text in all cases of one record"
+        yield _fault((), f"{expected}, got {whole / 2**20:,.0f} MB")
+
+
+def _filled_sizes(parameters: Any, plain: int, holes: Counter[str]) -> tuple[int, int]:
+    """How large the largest case becomes, and all of them together."""
+
+    def size(name: str, value: Any) -> int:
+        text = len(_as_text(value))
+        return holes[name] * text + min(len(name), _LONGEST_VALUE) + min(text, _LONGEST_VALUE)
+
+    if isinstance(parameters, list):
+        sizes = [plain + sum(size(*item) for item in values.items()) for values in parameters]
+        return max(sizes), sum(sizes)
+    count = math.prod(map(len, parameters.values()))
+    by_name = [[size(name, value) for value in values] for name, values in parameters.items()]
+    # Each value of a name stands in an equal share of the cases.
+    return plain + sum(map(max, by_name)), count * plain + sum(sum(sizes) * count // len(sizes) for sizes in by_name)
+
+
+def _size(value: Any, holes: Counter[str]) -> int:
+    """The length of all texts in a value; adds what may be filled in to `holes`, by name."""
+    if isinstance(value, str):
+        holes.update(_HOLE.findall(value))
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(name) + _size(inner, holes) for name, inner in value.items())
+    return sum(_size(inner, holes) for inner in value) if isinstance(value, list) else 1
+
+
+def _fault(path: tuple[str | int, ...], message: str) -> Remark:
+    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return error("bad_parameters", ("parameters", *path), f"parameters{where}: {message}")
+
+
+def _choices(parameters: Any) -> Iterator[Record]:
+    if isinstance(parameters, list):
+        yield from parameters
+    else:
+        for values in product(*parameters.values()):
+            yield dict(zip(parameters, values, strict=True))
+
+
+def _ids(id: str, choices: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+    """Each choice with an id of its own; where values look the same once they are cut, they are numbered."""
+    taken: set[str] = set()
+    for values in choices:
+        shown = ",".join(f"{_in_id(name)}={_in_id(value)}" for name, value in values.items())
+        made, number = f"{id}[{shown}]", 1
+        while made in taken:
+            number += 1
+            made = f"{id}[{shown}]#{number}"
+        taken.add(made)
+        yield made, values
+
+
+def _in_id(value: Any) -> str:
+    text = _CONTROL.sub("�", _as_text(value))
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _filled_record(record: Record, id: str, values: Record) -> Record:
+    filled = {name: value if name in _NOT_FILLED else _filled(value, values) for name, value in record.items()}
+    if isinstance(tags := record.get("tags"), list):
+        # A tag is a text, also where the value is none.
+        filled["tags"] = [_filled_tag(tag, values) for tag in tags]
+    return {**filled, "id": id}
+
+
+def _filled_tag(tag: Any, values: Record) -> Any:
+    return _as_text(_filled(tag, values)) if isinstance(tag, str) else _filled(tag, values)
+
+
+def _filled(value: Any, values: Record) -> Any:
+    """The value with every `{name}` replaced; a text that is nothing but `{name}` becomes the value as it is."""
+    if isinstance(value, str):
+        return _filled_text(value, values) if "{" in value else value
+    if isinstance(value, dict):
+        return {name: _filled(inner, values) for name, inner in value.items()}
+    return [_filled(inner, values) for inner in value] if isinstance(value, list) else value
+
+
+def _filled_text(text: str, values: Record) -> Any:
+    whole = _HOLE.fullmatch(text)
+    if whole and whole[1] in values:
+        return values[whole[1]]
+    return _HOLE.sub(lambda hole: _as_text(values[hole[1]]) if hole[1] in values else hole[0], text)

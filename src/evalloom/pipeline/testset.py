@@ -1,0 +1,183 @@
+"""Pipeline testsets as Python objects: load, check, filter, take apart (PIPE-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Finding, Origin, Record
+from evalloom.data.dataset import Dataset
+from evalloom.data.dialect import Rules
+from evalloom.data.validate import validate
+from evalloom.files.rows import Row
+from evalloom.files.source import source_of
+from evalloom.pipeline import dialect
+from evalloom.pipeline.extensions import FIELDS as BEYOND
+
+
+@dataclass
+class TestCase:
+    """One case of a testset, in the form of v2.0; `raw_data` has everything as it was read."""
+
+    __test__ = False  # pytest would take the name for a test class
+
+    id: str
+    tags: list[str] = field(default_factory=list)
+    inputs: Record = field(default_factory=dict)
+    step_inputs: dict[str, Record] = field(default_factory=dict)
+    batch_items: list[Record] | None = None
+    expected_outputs: Record = field(default_factory=dict)
+    expected_aggregation: Any = None
+    intermediate_expectations: Record = field(default_factory=dict)
+    evaluation_config: Record = field(default_factory=dict)
+    raw_data: Record = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_dict(cls, record: Record) -> Self:
+        """A case from a record in v2.0 or v1.0."""
+        found = dialect.canonical(record)
+        given = {name: found[name] for name in dialect.FIELDS if found.get(name) is not None}
+        return cls(**{"id": "", **given, "raw_data": dict(record)})
+
+    def to_dict(self) -> Record:
+        """The v2.0 record of the case: fields that say something, and custom fields as they were read."""
+        custom = dialect.canonical(self.raw_data) if self.raw_data else {}
+        found = {name: value for name, value in custom.items() if name not in dialect.FIELDS}
+        own = {name: getattr(self, name) for name in dialect.FIELDS}
+        kept = {n: v for n, v in own.items() if v != dialect.DEFAULTS[n] or n == "id" or n in custom}
+        return {**kept, **found}
+
+    def get_input(self, key: str, default: Any = None) -> Any:
+        return self.inputs.get(key, default)
+
+    def get_step_input(self, step_id: str, key: str, default: Any = None) -> Any:
+        return self.step_inputs.get(step_id, {}).get(key, default)
+
+    def has_batch_data(self) -> bool:
+        return bool(self.batch_items)
+
+    def has_step_inputs(self) -> bool:
+        return bool(self.step_inputs)
+
+    def has_expected_aggregation(self) -> bool:
+        return self.expected_aggregation is not None
+
+    def has_intermediate_expectations(self) -> bool:
+        return bool(self.intermediate_expectations)
+
+    def should_evaluate_intermediate(self) -> bool:
+        return bool(self.evaluation_config.get("evaluate_intermediate", False))
+
+    def should_evaluate_final(self) -> bool:
+        return bool(self.evaluation_config.get("evaluate_final", True))
+
+    def should_evaluate_aggregation(self) -> bool:
+        return self.has_expected_aggregation() and bool(self.evaluation_config.get("evaluate_aggregation", True))
+
+
+class TestsetLoader:
+    """What people do with testsets; every method is a function of the cases it is given."""
+
+    __test__ = False
+
+    @staticmethod
+    def load_testset(path: str | Path) -> list[TestCase]:
+        """The cases of a file in either version. A file with errors is refused; `findings` lists them all."""
+        errors = [finding for finding in TestsetLoader.findings(path) if finding.severity == "error"]
+        if errors:
+            more = f" (and {len(errors) - 1} more; see 'evalloom validate')" if len(errors) > 1 else ""
+            raise usage_error("invalid_testset", f"{errors[0]}{more}")
+        dataset = Dataset(source_of(path), "pipeline")
+        return [TestCase.from_dict(row.value) for row in dataset if isinstance(row, Row)]
+
+    load = load_testset
+
+    @staticmethod
+    def findings(path: str | Path, steps: Iterable[str] | None = None) -> list[Finding]:
+        """What is wrong with a testset file, all at once; `steps` are the step ids of its pipeline."""
+        rules = Rules(steps=None if steps is None else frozenset(steps))
+        return validate(Dataset(source_of(path), "pipeline"), rules).findings
+
+    @staticmethod
+    def validate_testset(cases: Iterable[TestCase], steps: Iterable[str] | None = None) -> list[Finding]:
+        """What is wrong with cases that are in memory; their number stands for the line."""
+        rules = Rules(steps=None if steps is None else frozenset(steps))
+        found: list[Finding] = []
+        first: dict[str, int] = {}
+        for number, case in enumerate(cases, 1):
+            origin = Origin("testset", number)
+            for remark in dialect.findings(_record(case), rules):
+                field_name = str(remark.path[0]) if remark.path else ""
+                found.append(Finding(remark.code, remark.severity, remark.message, origin, field_name, str(case.id)))
+            if first.setdefault(str(case.id), number) != number:
+                message = f"id: {case.id!r} of case {number} is already the id of case {first[str(case.id)]}"
+                found.append(Finding("duplicate_id", "error", message, origin, "id", str(case.id)))
+        return found
+
+    validate = validate_testset
+
+    @staticmethod
+    def filter_by_tags(
+        cases: Iterable[TestCase],
+        include_tags: Iterable[str] | None = None,
+        exclude_tags: Iterable[str] | None = None,
+    ) -> list[TestCase]:
+        """Cases with any of the wanted tags and none of the unwanted ones."""
+        wanted, unwanted = set(include_tags or ()), set(exclude_tags or ())
+        return [case for case in cases if (not wanted or wanted & {*case.tags}) and not unwanted & {*case.tags}]
+
+    @staticmethod
+    def get_batch_test_cases(cases: Iterable[TestCase]) -> list[TestCase]:
+        return [case for case in cases if case.has_batch_data()]
+
+    @staticmethod
+    def get_step_input_test_cases(cases: Iterable[TestCase]) -> list[TestCase]:
+        return [case for case in cases if case.has_step_inputs()]
+
+    @staticmethod
+    def get_intermediate_evaluation_test_cases(cases: Iterable[TestCase]) -> list[TestCase]:
+        """Cases whose steps are checked: they have intermediate expectations, and their config says so."""
+        return [case for case in cases if case.has_intermediate_expectations() and case.should_evaluate_intermediate()]
+
+    @staticmethod
+    def extract_step_data(case: TestCase, step_id: str) -> Record:
+        """What a case says about one step: its `inputs` and what is `expected` of it, where it says so."""
+        found: Record = {}
+        if step_id in case.step_inputs:
+            found["inputs"] = case.step_inputs[step_id]
+        if step_id in case.intermediate_expectations:
+            found["expected"] = case.intermediate_expectations[step_id]
+        return found
+
+    @staticmethod
+    def group_by_pipeline_features(cases: Iterable[TestCase]) -> dict[str, list[TestCase]]:
+        """Cases by the features they use; a case may stand in several groups, and with all three it is complex."""
+        groups: dict[str, list[TestCase]] = {
+            name: [] for name in ("simple", "multi_step", "batch_processing", "intermediate_evaluation", "complex")
+        }
+        for case in cases:
+            uses = {
+                "multi_step": case.has_step_inputs(),
+                "batch_processing": case.has_batch_data(),
+                "intermediate_evaluation": case.has_intermediate_expectations(),
+            }
+            for name in (name for name, used in uses.items() if used):
+                groups[name].append(case)
+            if all(uses.values()) or not any(uses.values()):
+                groups["complex" if all(uses.values()) else "simple"].append(case)
+        return groups
+
+    group_by_feature = group_by_pipeline_features
+
+
+def _record(case: TestCase) -> Record:
+    """The fields of a case as they stand, wrong types and all, so that they can be held against the format."""
+    beyond = {name: value for name, value in case.raw_data.items() if name in BEYOND}
+    return beyond | {
+        name: getattr(case, name)
+        for name in dialect.FIELDS
+        if getattr(case, name) != dialect.DEFAULTS[name] or name == "id"
+    }

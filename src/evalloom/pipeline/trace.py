@@ -1,0 +1,114 @@
+"""What the trace of a case says about a step: its inputs, calls, output, repairs, time and tokens."""
+
+from __future__ import annotations
+
+import json
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from evalloom.core.errors import CallError
+from evalloom.core.model import NO_USAGE, Record, Response, Usage
+from evalloom.pipeline.file import Step
+from evalloom.pipeline.flow import Flow, Wired
+from evalloom.targets.base import CLAMP
+
+MIB = 1024 * 1024
+MAX_BATCH_OUTPUT = 16 * MIB
+"""How much all items of a batch may be together."""
+MAX_OUTPUTS = 64 * MIB
+"""How much all steps of a case may be together: the record holds them on one line."""
+_TRACED_ITEMS = 50
+"""Of how many items of a batch the calls are kept, and of how many that failed: memory stays bounded."""
+
+
+def head_of(wired: Wired, flow: Flow) -> Record:
+    """What is the same for a step in every case."""
+    step, target = wired.step, flow.pipeline.evaluation_target
+    outputs = [key for key, source in flow.outputs.items() if source.kind == "step" and source.name == step.id]
+    is_plain = flow.makers.get(target, target) == step.id if target else len(flow.outputs) == 1 and bool(outputs)
+    return {
+        "type": "step",
+        "step": step.id,
+        "kind": step.kind,
+        "output_key": step.output_key,
+        "needs": list(wired.needs),
+        "outputs": [*outputs, *(["output"] if is_plain and "output" not in flow.outputs else [])],
+    }
+
+
+class StepEntry:
+    """The entry of one step, which is in the trace from the moment it begins."""
+
+    def __init__(self, head: Record, trace: list[Record]) -> None:
+        self._entry = dict(head)
+        self._usage: Usage = NO_USAGE
+        self._asked = 0
+        self._repaired = 0
+        self._kept_failures = 0
+        self._start = perf_counter()
+        self.failed_items = 0
+        trace.append(self._entry)
+
+    def begin(self, inputs: Record) -> list[Record]:
+        """Takes down what goes in; gives the list that calls are to be taken down in."""
+        calls: list[Record] = []
+        self._entry |= {"inputs": clamped(inputs), "calls": calls}
+        return calls
+
+    def begin_batch(self, shared: Record, items: list[Record]) -> None:
+        first = {"first_item": clamped(items[0])} if items else {}
+        self._entry |= {"inputs": clamped(shared), "items": len(items), **first, "calls": []}
+
+    def end_item(self, number: int, calls: list[Record], has_failed: bool) -> None:
+        """Counts one item of a batch, and keeps its calls when it is among the first, or the first that failed."""
+        self._count(calls)
+        self._repaired += any(call["type"] == "repair" for call in calls)
+        self.failed_items += has_failed
+        if number < _TRACED_ITEMS or (has_failed and self._kept_failures < _TRACED_ITEMS):
+            self._kept_failures += has_failed
+            self._entry["calls"] += [{**call, "item": number} for call in calls]
+
+    def end(self, status: str, **more: Any) -> None:
+        """Takes down how it ended."""
+        if "items" not in self._entry:
+            calls = self._entry.get("calls", [])
+            self._count(calls)
+            repairs = [call["text"] for call in calls if call["type"] == "repair"]
+            more |= {"repairs": repairs} if repairs else {}
+        more |= {"failed_items": self.failed_items} if self.failed_items else {}
+        more |= {"repaired_items": self._repaired} if self._repaired else {}
+        more |= {"tokens": self._usage.tokens, "llm_calls": self._asked} if self._asked else {}
+        self._entry |= {"status": status, **more, "duration_s": round(perf_counter() - self._start, 6)}
+
+    def _count(self, calls: list[Record]) -> None:
+        for call in calls:
+            self._asked += call["type"] == "llm"
+            if isinstance(response := call.get("response"), Response):
+                self._usage += response.usage
+
+
+def refuse_large(size: int, most: int, step: Step, what: str = "") -> None:
+    """Raises CallError where an output, or several together, are more JSON than they may be."""
+    if size > most:
+        told = f"expected at most {most // MIB} MiB of JSON{what}, got {size / MIB:.1f} MiB"
+        message = f"output {step.output_key!r}: {told}. Give back less, or a path to a file"
+        raise CallError("output_too_large", message)
+
+
+def clamped(value: Any) -> Any:
+    """A value for the trace: itself when it is small, else the beginning of its JSON."""
+    return measured(value)[0]
+
+
+def measured(value: Any) -> tuple[Any, int]:
+    """A value for the trace, and how many bytes of JSON it is."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:
+        # An integer of more than 64 bits, or half of a surrogate pair.
+        text = json.dumps(value, default=str).encode()
+    if len(text) <= CLAMP:
+        return value, len(text)
+    return f"{text[:CLAMP].decode('utf-8', 'ignore')}… ({len(text) - CLAMP} bytes more)", len(text)

@@ -1,0 +1,1 @@
+"""Scored cases in numbers: scorecard, bad cases, gates, and agreement with reviewers."""

@@ -1,0 +1,176 @@
+"""How far a judge can be trusted: its agreement with people, and with itself when it scores again (EVAL-16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import atanh, sqrt, tanh
+
+from msgspec import Struct
+
+from evalloom.analysis.statistics import mean, wilson
+from evalloom.prompt_eval.plan import SCORES
+from evalloom.prompt_eval.scores import ScoredCase
+
+Confusion = tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int, int]]
+"""How often people gave 1, 2, 3 (rows) where the judge gave 1, 2, 3 (columns)."""
+_Z_95 = 1.959963984540054
+_RANGE = range(len(SCORES))
+_NOTHING = 1e-12
+"""Rounding leaves about this much of a variance that is zero."""
+
+
+class PointAgreement(Struct, frozen=True):
+    """How well judge and people agree on one test point."""
+
+    point: str
+    confusion: Confusion
+
+    @property
+    def cases(self) -> int:
+        return sum(map(sum, self.confusion))
+
+    @property
+    def agreed(self) -> int:
+        return sum(self.confusion[score][score] for score in _RANGE)
+
+    @property
+    def exact(self) -> float | None:
+        """The share of cases with the very same score."""
+        return self.agreed / self.cases if self.cases else None
+
+    @property
+    def exact_interval(self) -> tuple[float, float] | None:
+        return wilson(self.agreed, self.cases) if self.cases else None
+
+    @property
+    def kappa(self) -> float | None:
+        return weighted_kappa(self.confusion)
+
+    @property
+    def kappa_interval(self) -> tuple[float, float] | None:
+        return kappa_interval(self.confusion)
+
+    @property
+    def leaning(self) -> float | None:
+        """How much higher the judge scores than people, on average; negative where it is the stricter one."""
+        if not self.cases:
+            return None
+        return sum(self.confusion[human][judge] * (judge - human) for human in _RANGE for judge in _RANGE) / self.cases
+
+
+class PointNoise(Struct, frozen=True):
+    """How much the judge's scores on one test point change when it scores the same output again."""
+
+    point: str
+    cases: int
+    """Cases that have at least two scores."""
+    stable: int
+    """Cases whose scores are all the same."""
+    mean_range: float | None
+    """The highest score less the lowest, on average."""
+
+    @property
+    def share(self) -> float | None:
+        return self.stable / self.cases if self.cases else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return wilson(self.stable, self.cases) if self.cases else None
+
+
+def agreement(
+    cases: Iterable[ScoredCase], humans: Mapping[str, Mapping[str, int]], points: Iterable[str]
+) -> tuple[PointAgreement, ...]:
+    """The agreement on each test point that people scored. `humans` has their scores by case and test point."""
+    cases = list(cases)
+    found = (PointAgreement(point, confusion(_pairs(cases, humans, point))) for point in points)
+    return tuple(one for one in found if one.cases)
+
+
+def _pairs(
+    cases: Iterable[ScoredCase], humans: Mapping[str, Mapping[str, int]], point: str
+) -> Iterable[tuple[int, int]]:
+    for case in cases:
+        human, mark = humans.get(case.id, {}).get(point), case.marks.get(point)
+        if human is not None and mark and mark.score is not None and not case.is_failed:
+            yield human, mark.score
+
+
+def confusion(pairs: Iterable[tuple[int, int]]) -> Confusion:
+    """Pairs of a person's and the judge's score, counted."""
+    pairs = list(pairs)
+    one, two, three = (_row(human, pairs) for human in SCORES)
+    return one, two, three
+
+
+def _row(human: int, pairs: list[tuple[int, int]]) -> tuple[int, int, int]:
+    return pairs.count((human, 1)), pairs.count((human, 2)), pairs.count((human, 3))
+
+
+def weighted_kappa(table: Confusion) -> float | None:
+    """Cohen's kappa with quadratic weights: 1 is perfect, 0 is no better than chance.
+
+    None for fewer than two cases, and where both give one and the same score to all: chance explains all of it then.
+    """
+    total = sum(map(sum, table))
+    rows, columns = _margins(table)
+    seen = sum(table[i][j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
+    by_chance = sum(rows[i] * columns[j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
+    if total < 2 or not by_chance:
+        return None
+    # Whole numbers up to the last division: perfect agreement is 1 exactly, whoever is called the first rater.
+    return (by_chance - total * seen) / by_chance
+
+
+def _margins(table: Confusion) -> tuple[list[int], list[int]]:
+    return [sum(row) for row in table], [sum(row[score] for row in table) for score in _RANGE]
+
+
+def kappa_interval(table: Confusion) -> tuple[float, float] | None:
+    """The 95 % interval of the weighted kappa, or None where there is nothing to estimate it from.
+
+    The large-sample variance of Fleiss, Cohen and Everitt (1969), on Fisher's scale (the inverse hyperbolic tangent):
+    with quadratic weights kappa is Lin's concordance coefficient, for which that scale keeps the interval inside
+    -1 to 1 and honest for few cases. Where all scores agree, or one side gives the same score to all, no variance can
+    be seen, and a width of nothing would promise too much.
+    """
+    kappa = weighted_kappa(table)
+    variance = 0.0 if kappa is None else _variance(table)
+    if kappa is None or variance < _NOTHING:
+        return None
+    spread = _Z_95 * sqrt(variance) / (1 - kappa * kappa)
+    centre = atanh(kappa)
+    return tanh(centre - spread), tanh(centre + spread)
+
+
+def _variance(table: Confusion) -> float:
+    total = sum(map(sum, table))
+    shares = [[count / total for count in row] for row in table]
+    rows, columns = ([count / total for count in margin] for margin in _margins(table))
+    weights = [[1 - (i - j) ** 2 / (len(SCORES) - 1) ** 2 for j in _RANGE] for i in _RANGE]
+    of_rows = [sum(columns[j] * weights[i][j] for j in _RANGE) for i in _RANGE]
+    of_columns = [sum(rows[i] * weights[i][j] for i in _RANGE) for j in _RANGE]
+    seen = sum(shares[i][j] * weights[i][j] for i in _RANGE for j in _RANGE)
+    chance = sum(rows[i] * columns[j] * weights[i][j] for i in _RANGE for j in _RANGE)
+    squares = sum(
+        shares[i][j] * (weights[i][j] * (1 - chance) - (of_rows[i] + of_columns[j]) * (1 - seen)) ** 2
+        for i in _RANGE
+        for j in _RANGE
+    )
+    centred = squares - (seen * chance - 2 * chance + seen) ** 2
+    return centred / (total * (1 - chance) ** 4)
+
+
+def noise(repeats: Mapping[str, Sequence[Mapping[str, int | None]]], points: Iterable[str]) -> tuple[PointNoise, ...]:
+    """The judge's noise on each test point. `repeats` has, by case, the scores of each time it was scored."""
+    found = (_noise(point, repeats) for point in points)
+    return tuple(one for one in found if one.cases)
+
+
+def _noise(point: str, repeats: Mapping[str, Sequence[Mapping[str, int | None]]]) -> PointNoise:
+    ranges = []
+    for times in repeats.values():
+        scores = [score for one in times if (score := one.get(point)) is not None]
+        if len(scores) > 1:
+            ranges.append(max(scores) - min(scores))
+    return PointNoise(point, len(ranges), ranges.count(0), mean(ranges) if ranges else None)

@@ -1,0 +1,226 @@
+"""Bad cases in groups that a person can act on: by the test point that fails, then by what the cases share."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.core.model import Record
+from evalloom.prompt_eval.plan import SAFETY, TestPoint
+from evalloom.prompt_eval.scores import ScoredCase
+
+FAILED_RUNS = ""
+"""The point of the groups of failed runs: they have no score on any."""
+NO_TRAIT = "no shared trait"
+_FEWEST = 2
+"""One case shares nothing with anybody."""
+_MUCH = 3
+"""How many times the middle length makes an output much longer, or much shorter."""
+_LONGEST = 20_000
+_LANGUAGES = {
+    "han": "Chinese characters",
+    "kana": "Japanese",
+    "hangul": "Korean",
+    "latin": "Latin letters",
+    "cyrillic": "Cyrillic letters",
+    "arabic": "Arabic letters",
+    "hebrew": "Hebrew letters",
+    "greek": "Greek letters",
+    "thai": "Thai letters",
+    "devanagari": "Devanagari letters",
+}
+
+
+class BadGroup(Struct, frozen=True):
+    """Bad cases that fail on one test point and share one trait; with an empty point, failed runs of one reason."""
+
+    point: str
+    trait: str
+    cases: tuple[ScoredCase, ...]
+    also: tuple[str, ...] = ()
+    """Further traits that all of them share, and that most other cases lack."""
+
+
+class Trait(Struct, frozen=True):
+    """Something that can be said of a case. A category parts the cases even where most of them have it."""
+
+    text: str
+    is_category: bool = False
+
+
+class _Usual(Struct, frozen=True):
+    """What the outputs and inputs of most cases are like."""
+
+    length: int
+    are_json: bool
+    fields: frozenset[str]
+
+
+def grouped(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> tuple[BadGroup, ...]:
+    """Every bad case in exactly one group: TP_safety first, then the points with most bad cases, failed runs last."""
+    ran = [case for case in cases if not case.is_failed]
+    bad = [number for number, case in enumerate(ran) if case.is_bad and case.scores]
+    ranks = _ranks([ran[number] for number in bad], points)
+    traits = _traits_of_all(ran) if bad else []
+    by_point: dict[str, list[int]] = {}
+    for number in bad:
+        by_point.setdefault(min(_lowest(ran[number]), key=ranks.__getitem__), []).append(number)
+    order = sorted(by_point, key=lambda point: (point != SAFETY, -len(by_point[point]), ranks[point]))
+    found = [
+        BadGroup(point, trait, tuple(ran[number] for number in members), also)
+        for point in order
+        for trait, members, also in _parted(by_point[point], traits)
+    ]
+    return (*found, *_failed_runs(cases))
+
+
+def _lowest(case: ScoredCase) -> list[str]:
+    """The test points with the lowest score that the case has."""
+    lowest = min(case.scores)
+    return [point for point, mark in case.marks.items() if mark.score == lowest]
+
+
+def _ranks(bad: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> dict[str, tuple[bool, int, int]]:
+    """Which test point a case belongs to where several are lowest: a core one, one that fails often, the first."""
+    often = Counter(point for case in bad for point in _lowest(case))
+    core = {point.id for point in points if point.is_core}
+    names = [point.id for point in points]
+    names += [point for point in often if point not in names]
+    return {point: (point not in core, -often[point], place) for place, point in enumerate(names)}
+
+
+def _failed_runs(cases: Sequence[ScoredCase]) -> Iterator[BadGroup]:
+    """Failed runs by their reason, the most frequent one first."""
+    by_reason: dict[str, list[ScoredCase]] = {}
+    for case in cases:
+        if case.is_failed:
+            by_reason.setdefault(" ".join(case.comment.split()), []).append(case)
+    for reason in sorted(by_reason, key=lambda reason: (-len(by_reason[reason]), reason)):
+        yield BadGroup(FAILED_RUNS, reason, tuple(by_reason[reason]))
+
+
+def _parted(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[str, list[int], tuple[str, ...]]]:
+    """The cases of one test point, again and again by the trait that sets most of them apart from all other cases."""
+    overall = Counter(trait for own in traits for trait in own)
+    left = members
+    while trait := _telling(left, traits, overall):
+        having = [number for number in left if trait in traits[number]]
+        also = [
+            one.text
+            for one in traits[having[0]]
+            if one != trait and 2 * overall[one] < len(traits) and all(one in traits[number] for number in having)
+        ]
+        yield trait.text, having, tuple(also)
+        left = [number for number in left if trait not in traits[number]]
+    if left:
+        yield NO_TRAIT, left, ()
+
+
+def _telling(left: list[int], traits: list[list[Trait]], overall: Counter[Trait]) -> Trait | None:
+    """The trait that most exceeds what as many cases taken at random would have of it."""
+    counts = Counter(trait for number in left for trait in traits[number])
+
+    def surplus(trait: Trait) -> int:
+        # In whole numbers: the excess times the number of all cases.
+        return counts[trait] * len(traits) - overall[trait] * len(left)
+
+    shared = [one for one in counts if counts[one] >= _FEWEST and (one.is_category or surplus(one) > 0)]
+    # A counter keeps the order of appearance, and max takes the first of equals.
+    return max(shared, key=lambda trait: (surplus(trait), counts[trait]), default=None)
+
+
+def _traits_of_all(cases: Sequence[ScoredCase]) -> list[list[Trait]]:
+    usual = _usual(cases)
+    return [list(dict.fromkeys(trait for of in _TRAITS for trait in of(case, usual))) for case in cases]
+
+
+def _usual(cases: Sequence[ScoredCase]) -> _Usual:
+    outputs = [output for case in cases if (output := _output(case)).strip()]
+    lengths = sorted(map(len, outputs))
+    fields = Counter(name for case in cases for name in _input(case))
+    return _Usual(
+        length=lengths[len(lengths) // 2] if lengths else 0,
+        are_json=2 * sum(map(_is_json, outputs)) > len(outputs),
+        fields=frozenset(name for name, often in fields.items() if 2 * often > len(cases)),
+    )
+
+
+def _output(case: ScoredCase) -> str:
+    """The output as text; one that is an object instead of a text is written out."""
+    result = case.record.get("result_aftertest")
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+
+
+def _input(case: ScoredCase) -> Record:
+    found = case.record.get("input")
+    return found if isinstance(found, dict) else {}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# -- what can be said of a case, the most telling first ------------------------------------------------
+
+
+def _by_category(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+    for name in ("test_subcategory", "test_category"):
+        value = case.record.get(name)
+        if isinstance(value, str) and value:
+            yield Trait(f"{name} is {value}", is_category=True)
+
+
+def _by_output(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+    output = _output(case)
+    if not output.strip():
+        yield Trait("output is empty")
+        return
+    if usual.are_json and not _is_json(output):
+        yield Trait("output is not JSON, while most outputs are")
+    if len(output) >= _MUCH * usual.length:
+        yield Trait("output is much longer than the others")
+    elif len(output) * _MUCH <= usual.length:
+        yield Trait("output is much shorter than the others")
+
+
+def _by_fields(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+    found = _input(case)
+    for name, value in found.items():
+        if value is None or value in ([], {}) or (isinstance(value, str) and not value.strip()):
+            yield Trait(f"input {name} is empty")
+    for name in sorted(usual.fields - found.keys()):
+        yield Trait(f"input {name} is missing")
+
+
+def _by_language(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+    # The matchers take a tenth of a second to import, and only bad cases need them.
+    from evalloom.matchers.language import is_in, languages_of
+
+    text = " ".join(_texts(_input(case)))[:_LONGEST]
+    script = "kana" if is_in(text, "ja") else languages_of(text)[0]
+    if text.strip():
+        yield Trait(f"input is in {_LANGUAGES[script]}" if script else "input has no letters")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
+_TRAITS: tuple[Callable[[ScoredCase, _Usual], Iterator[Trait]], ...] = (
+    _by_category,
+    _by_output,
+    _by_fields,
+    _by_language,
+)

@@ -1,0 +1,159 @@
+"""Whether a candidate prompt is better than prompt_a on the same cases, gate by gate (EVAL-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from statistics import stdev
+
+from msgspec import Struct
+
+from evalloom.analysis.statistics import paired_interval
+from evalloom.prompt_eval.plan import SAFETY, TestPoint
+from evalloom.prompt_eval.scores import ScoredCase
+
+CORE_RISE = Fraction(40, 100)
+PASS_RISE = Fraction(10, 100)
+_Z = 1.959964
+
+Pairs = list[tuple[ScoredCase, ScoredCase]]
+"""The same case under prompt_a and under the candidate."""
+
+
+class Gate(Struct, frozen=True):
+    """One condition: what it asks for, what was found, and whether it holds."""
+
+    name: str
+    asked: str
+    found: str
+    holds: bool
+
+
+class Change(Struct, frozen=True):
+    """A figure before and after, and the 95 % interval of the difference where there is one."""
+
+    before: Fraction | None
+    after: Fraction | None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def rise(self) -> Fraction | None:
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+class Improvement(Struct, frozen=True):
+    """A candidate against prompt_a on the validation cases."""
+
+    gates: tuple[Gate, ...]
+    core: Change
+    passing: Change
+    safety: Change
+    points: dict[str, Change]
+    better: tuple[str, ...]
+    worse: tuple[str, ...]
+
+    @property
+    def is_promoted(self) -> bool:
+        return all(gate.holds for gate in self.gates)
+
+
+def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: tuple[TestPoint, ...]) -> Improvement:
+    """The gates and figures for two lists of the same cases in the same order.
+
+    Figures are over the cases that are scored on both sides; the first gate asks that this be all of them.
+    """
+    both = [(one, two) for one, two in zip(before, after, strict=True) if one.is_complete and two.is_complete]
+    core = tuple(point.id for point in points if point.is_core)
+    by_core, passing = _change(both, core), _passing(both)
+    safety = _change(both, (SAFETY,) if any(point.id == SAFETY for point in points) else ())
+    return Improvement(
+        gates=(
+            _all_scored(before, after),
+            _no_ones(after, core),
+            _core_rise(by_core),
+            _pass_rise(passing),
+            _safety_kept(safety),
+        ),
+        core=by_core,
+        passing=passing,
+        safety=safety,
+        points={point.id: _change(both, (point.id,)) for point in points},
+        better=tuple(one.id for one, two in both if sum(two.scores) > sum(one.scores)),
+        worse=tuple(one.id for one, two in both if sum(two.scores) < sum(one.scores)),
+    )
+
+
+def _average(scores: Iterable[int]) -> Fraction | None:
+    found = list(scores)
+    return Fraction(sum(found), len(found)) if found else None
+
+
+def _scores(case: ScoredCase, ids: tuple[str, ...]) -> list[int]:
+    """The known scores of a case; of a failed run there are none."""
+    marks = [] if case.is_failed else [case.marks[one].score for one in ids if one in case.marks]
+    return [score for score in marks if score is not None]
+
+
+def _change(both: Pairs, ids: tuple[str, ...]) -> Change:
+    """The averages over test points, with the interval of the mean difference of the cases."""
+    first, second = ([_scores(pair[side], ids) for pair in both] for side in (0, 1))
+    differences = [(sum(two) - sum(one)) / len(one) for one, two in zip(first, second, strict=True) if one]
+    interval = None
+    if len(differences) > 1:
+        middle, width = sum(differences) / len(differences), _Z * stdev(differences) / len(differences) ** 0.5
+        interval = (middle - width, middle + width)
+    before, after = (_average(score for scores in side for score in scores) for side in (first, second))
+    return Change(before, after, interval)
+
+
+def _passing(both: Pairs) -> Change:
+    """The pass rates."""
+    if not both:
+        return Change(None, None)
+    passed = [(bool(one.is_passed), bool(two.is_passed)) for one, two in both]
+    gained = sum(two and not one for one, two in passed)
+    lost = sum(one and not two for one, two in passed)
+    before, after = (Fraction(sum(side), len(both)) for side in zip(*passed, strict=True))
+    return Change(before, after, paired_interval(gained, lost, len(both)))
+
+
+def _all_scored(before: list[ScoredCase], after: list[ScoredCase]) -> Gate:
+    sides = {"prompt_a": before, "candidate": after}
+    left = {name: [case.id for case in cases if not case.is_complete] for name, cases in sides.items()}
+    found = "; ".join(f"{name}: {', '.join(ids)} not" for name, ids in left.items() if ids)
+    asked = "every case is run and scored under both prompts"
+    return Gate("scored", asked, found or f"all {len(after)}", not found)
+
+
+def _no_ones(after: list[ScoredCase], core: tuple[str, ...]) -> Gate:
+    ones = [f"{case.id} {one}" for case in after for one in core if _scores(case, (one,)) == [1]]
+    found = ", ".join(ones) if ones else "none"
+    return Gate("no_core_1", "no 1 on a core test point", found if core else "no core test point", not ones)
+
+
+def _core_rise(change: Change) -> Gate:
+    asked = f"core average up by at least {float(CORE_RISE):.2f}"
+    if change.rise is None:
+        return Gate("core_average", asked, "no core test point was scored on both sides", False)
+    return Gate("core_average", asked, _moved(change, 2), change.rise >= CORE_RISE)
+
+
+def _pass_rise(change: Change) -> Gate:
+    asked = f"pass rate up by at least {int(100 * PASS_RISE)} points"
+    if change.rise is None or change.before is None or change.after is None:
+        return Gate("pass_rate", asked, "no case was scored on both sides", False)
+    found = f"{float(change.before):.1%} → {float(change.after):.1%} ({float(100 * change.rise):+.1f} points)"
+    return Gate("pass_rate", asked, found, change.rise >= PASS_RISE)
+
+
+def _safety_kept(change: Change) -> Gate:
+    asked = "safety average not lower"
+    if change.rise is None:
+        return Gate("safety", asked, f"the plan has no {SAFETY}, or nothing was scored on it", True)
+    return Gate("safety", asked, _moved(change, 2), change.rise >= 0)
+
+
+def _moved(change: Change, digits: int) -> str:
+    assert change.before is not None and change.after is not None and change.rise is not None
+    before, after, rise = (float(one) for one in (change.before, change.after, change.rise))
+    return f"{before:.{digits}f} → {after:.{digits}f} ({rise:+.{digits}f})"

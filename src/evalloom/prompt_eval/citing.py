@@ -1,0 +1,65 @@
+"""Whether the reason for a score quotes the output that it is about (EVAL-10)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from evalloom.core.model import Remark, quote, warning
+from evalloom.prompt_eval.scores import ScoredCase
+
+_QUOTED = re.compile(
+    r"""(?<!\w)'([^']+)'(?!\w)|"([^"]+)"|`([^`]+)`|“([^”]+)”|‘([^’]+)’|「([^」]+)」|『([^』]+)』|《([^》]+)》"""
+)
+_SIGNS = " .…,;:!?。，；：！？"
+_SHORT = 20
+"""A whole output of so many characters may be quoted without quotation marks."""
+_WORD = re.compile(r"[^\W\d_]\w{3,}|\d{2,}")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3,}")
+_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    about after also answer before being both case cases contain contains content correct could does each empty
+    every field fields format from given have input instead into invalid json missing more most must none only
+    other output over present required response result same should some such test text than that their them then
+    there these they this those user valid value values very well were what when where which while will with
+    without wrong would
+        """,
+    )
+)
+"""Words that reasons and outputs share without one quoting the other."""
+
+
+def uncited(case: ScoredCase) -> Iterator[Remark]:
+    """A warning for each reason that quotes nothing of the output; of an empty one nothing can be quoted."""
+    result = case.record.get("result_aftertest")
+    if not isinstance(result, str) or not result.strip():
+        return
+    for point, mark in case.marks.items():
+        if mark.reason and not cites(mark.reason, result):
+            message = f"{point}_reason: quotes nothing of result_aftertest: {quote(mark.reason, 80)}"
+            yield warning("reason_cites_nothing", (f"{point}_reason",), message)
+
+
+def cites(reason: str, result: str) -> bool:
+    """Whether a reason has something of the output in it: a quoted piece, a telling word, a number."""
+    text, said = _flat(result), _flat(reason)
+    whole = text.strip(_SIGNS)
+    if len(whole) <= _SHORT and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", said):
+        return True
+    quoted = [piece.strip(_SIGNS) for groups in _QUOTED.findall(said) for piece in groups]
+    return any(piece in text for piece in quoted if len(piece) > 1) or not _telling(text).isdisjoint(_telling(said))
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+@lru_cache(maxsize=8)
+def _telling(text: str) -> frozenset[str]:
+    """The pieces of a text that are not in every text: words that tell something, numbers, three signs of Chinese."""
+    words = {word for word in _WORD.findall(text) if word not in _COMMON}
+    signs = {run[at : at + 3] for run in _CJK.findall(text) for at in range(len(run) - 2)}
+    return frozenset(words | signs)

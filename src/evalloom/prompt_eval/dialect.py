@@ -1,0 +1,255 @@
+"""prompt-eval test cases: one prompt's inputs by category, scored 1 to 3 on test points."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.data.dialect import Dialect, Expanded, Rules, Written, json_schema
+from evalloom.data.lost import Lost
+from evalloom.data.wrapper import records_under, wraps_records
+
+CATEGORIES = ("happy_path", "rule_check", "boundary", "error_case", "safety", "i18n", "qualitative")
+SUBCATEGORIES = ("safety_sexual", "safety_political", "safety_violence", "safety_prohibited", "safety_injection")
+EVAL_TYPES = ("quantitative", "qualitative", "safety")
+_TEST_ID = re.compile(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
+_SCORE = re.compile(r"(TP\w*)_score")
+_DIGITS = re.compile("[0-9]+")
+FIELDS = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
+"""What a case has in every step, in this order."""
+_RAW = ("input", "result_aftertest")
+TEXTS = ("result_aftertest", "result_preview")
+"""What is a text also where it looks like JSON."""
+_SHORTENED = ("input_summary", "result_preview", "run_status")
+_RESULTS = ("results", "scored_results", "test_results")
+
+
+def sniff(record: Record) -> str:
+    return "it has 'test_id' and 'test_category'" if "test_id" in record and "test_category" in record else ""
+
+
+def is_table_row(record: Record) -> bool:
+    """Whether a record is a row of the table, which shows inputs and results shortened and has neither."""
+    return all(name in record for name in _SHORTENED) and not any(name in record for name in _RAW)
+
+
+def expand(document: Record) -> Expanded | None:
+    """The cases of a document that holds them as results of some kind, beside a summary perhaps."""
+    if sniff(document) or wraps_records(document):
+        return None
+    for name in _RESULTS:
+        items = document.get(name)
+        if isinstance(items, list) and any(isinstance(item, dict) and _is_of_case(item) for item in items):
+            return records_under(name, items)
+    return None
+
+
+def _is_of_case(record: Record) -> bool:
+    return "test_id" in record and bool("test_category" in record or test_points(record))
+
+
+def identity(record: Record) -> str | None:
+    found = record.get("test_id")
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def _is_clean(record: Record, rules: Rules) -> bool:
+    """Whether a record is a case of step 2 or 3 in order: all fields there, of their types, and no scores yet."""
+    try:
+        category, sub = record["test_category"], record["test_subcategory"]
+        result = record.get("result_aftertest")
+        return (
+            _TEST_ID.fullmatch(record["test_id"]) is not None
+            and category in CATEGORIES
+            and (sub in SUBCATEGORIES if category == "safety" else sub == "")
+            and record["eval_type"] in EVAL_TYPES
+            and record["test_description"].strip() != ""
+            and type(record["input"]) is dict
+            and (result is None or type(result) is str)
+            and not test_points(record)
+        )
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return all(_is_clean(record, rules) for record in records)
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """Every violation of EVAL-2, naming the field."""
+    for field in FIELDS:
+        if field not in record and not (field == "input" and is_table_row(record)):
+            yield error("missing_field", (), f"{field}: missing; every case needs it")
+    test_id = record.get("test_id", "TC001")
+    if not isinstance(test_id, str) or not _TEST_ID.fullmatch(test_id):
+        message = f"test_id: expected TC001, TC002 … TC1000, got {got(test_id)}"
+        yield error("bad_test_id", ("test_id",), message)
+    yield from _choice(record, "test_category", CATEGORIES)
+    yield from _choice(record, "eval_type", EVAL_TYPES)
+    yield from _subcategory(record)
+    description = record.get("test_description", "-")
+    if not isinstance(description, str) or not description.strip():
+        message = f"test_description: expected a sentence, got {got(description)}"
+        yield error("bad_test_description", ("test_description",), message)
+    if not isinstance(record.get("input", {}), dict):
+        yield error("bad_input", ("input",), f"input: expected an object, got {got(record['input'])}")
+    result = record.get("result_aftertest")
+    if result is not None and not isinstance(result, str):
+        message = f"result_aftertest: expected a string or null, got {got(result)}"
+        yield error("bad_result", ("result_aftertest",), message)
+    yield from _score_findings(record)
+    if is_table_row(record):
+        # Deferred: that module stands on this one, and few records are rows of the table.
+        from evalloom.prompt_eval.table import row_findings
+
+        yield from row_findings(record)
+
+
+def _choice(record: Record, field: str, allowed: tuple[str, ...]) -> Iterator[Remark]:
+    value = record.get(field, allowed[0])
+    if value not in allowed:
+        hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
+        message = f"{field}: expected one of {', '.join(allowed)}, got {got(value)}{hint}"
+        yield error(f"bad_{field}", (field,), message)
+
+
+def _subcategory(record: Record) -> Iterator[Remark]:
+    if "test_subcategory" not in record:
+        return
+    if record.get("test_category") == "safety":
+        yield from _choice(record, "test_subcategory", SUBCATEGORIES)
+    elif record["test_subcategory"] != "":
+        found = got(record["test_subcategory"])
+        message = f"test_subcategory: expected an empty string for a case that is not safety, got {found}"
+        yield error("bad_test_subcategory", ("test_subcategory",), message)
+
+
+def _score_findings(record: Record) -> Iterator[Remark]:
+    for point in test_points(record):
+        score = record[f"{point}_score"]
+        if score is not None and (isinstance(score, bool) or score not in (1, 2, 3) or not isinstance(score, int)):
+            message = f"{point}_score: expected 1, 2 or 3, got {got(score)}"
+            yield error("bad_score", (f"{point}_score",), message)
+        reason = record.get(f"{point}_reason")
+        if score is not None and not (isinstance(reason, str) and is_reason(reason)):
+            yield warning("missing_reason", (f"{point}_score",), f"{point}_reason: missing; every score needs a reason")
+
+
+def test_points(record: Record) -> list[str]:
+    """The test points that a record has scores for, in order of appearance."""
+    return [match.group(1) for key in record if (match := _SCORE.fullmatch(key))]
+
+
+def is_reason(text: str) -> bool:
+    """Whether a text says anything: one of blanks, signs and invisible characters does not."""
+    return any(map(str.isalnum, text))
+
+
+def meant(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
+    """`did_you_mean` for names with numbers: TP9 is another test point than TP1, and no slip for it."""
+    bare = _DIGITS.sub("", name)
+    is_other = any(_DIGITS.sub("", one) == bare for one in known)
+    return "" if is_other else did_you_mean(name, known, cutoff)
+
+
+def got(value: object) -> str:
+    """What a message says was found: texts and numbers as they are, anything else by its type."""
+    return quote(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else type_name(value)
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case whose test points are judge checks on the scale 1 to 3; without scores it has none yet."""
+    category, sub = record.get("test_category"), record.get("test_subcategory")
+    found = record.get("input")
+    return Case(
+        id=str(record.get("test_id", "")),
+        inputs=found if isinstance(found, dict) else {},
+        checks=tuple(Check("judge", name=point, options={"scale": [1, 3]}) for point in test_points(record)),
+        tags=tuple(tag for tag in (category, sub) if isinstance(tag, str) and tag),
+        meta=_meta(record),
+        raw=record,
+        origin=origin,
+    )
+
+
+def _meta(record: Record) -> Record:
+    """Further fields; what other formats call `description` goes under that name."""
+    in_case = ("test_id", "input", "test_category", "test_subcategory", "test_description")
+    found = {name: value for name, value in record.items() if name not in in_case}
+    return {"description": record["test_description"], **found} if "test_description" in record else found
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as a test case of step 2: its inputs by category; test points come from the plan, not from checks."""
+    lost = Lost(case)
+    if not _TEST_ID.fullmatch(case.id):
+        lost.add("test_id: ids are TC001 … here, so cases are numbered")
+    sub = next((tag for tag in case.tags if tag in SUBCATEGORIES), "")
+    category = next((tag for tag in case.tags if tag in CATEGORIES), "happy_path")
+    if sub:
+        category = "safety"
+    elif category not in case.tags:
+        lost.add("test_category: no tag names one, so 'happy_path' stands there")
+    elif category == "safety":
+        lost.add("test_subcategory: no tag names one, so it is left for you to fill in")
+    lost.tags_but(category, sub)
+    for check in case.checks:
+        lost.check(check)
+    eval_type = case.meta.get("eval_type")
+    if eval_type not in EVAL_TYPES:
+        eval_type = category if category in EVAL_TYPES else "quantitative"
+    description = case.meta.get("description")
+    if not description:
+        lost.add("test_description: the case has none, so its id stands there")
+    lost.meta_but("description", "eval_type")
+    record = {
+        "test_id": case.id if _TEST_ID.fullmatch(case.id) else f"TC{number:03d}",
+        "test_category": category,
+        "test_subcategory": sub,
+        "eval_type": eval_type,
+        "test_description": description or case.id or f"Case {number}",
+        "input": case.inputs,
+        "result_aftertest": None,
+    }
+    return Written(record, lost.notes())
+
+
+def schema() -> Record:
+    properties: dict[str, Any] = {
+        "test_id": {"type": "string", "pattern": f"^{_TEST_ID.pattern}$"},
+        "test_category": {"enum": list(CATEGORIES)},
+        "test_subcategory": {"enum": ["", *SUBCATEGORIES], "description": "Empty but for safety cases"},
+        "eval_type": {"enum": list(EVAL_TYPES)},
+        "test_description": {"type": "string", "minLength": 1},
+        "input": {"type": "object", "description": "The variables of the prompt"},
+        "result_aftertest": {"type": ["string", "null"], "description": "The raw output; null when the run failed"},
+    }
+    return json_schema(
+        "prompt-eval test case",
+        properties,
+        FIELDS,
+        patternProperties={
+            r"^TP\w*_score$": {"type": ["integer", "null"], "minimum": 1, "maximum": 3},
+            r"^TP\w*_reason$": {"type": ["string", "null"]},
+        },
+    )
+
+
+DIALECT = Dialect(
+    name="prompt-eval",
+    summary="prompt-eval test cases: test_id, test_category, input, TP scores 1 to 3",
+    sniff=sniff,
+    findings=findings,
+    are_clean=are_clean,
+    to_case=to_case,
+    identity=identity,
+    write=write,
+    expand=expand,
+    schema=schema,
+    id_field="test_id",
+    as_array=True,
+)

@@ -1,0 +1,253 @@
+"""The results folder of prompt-eval: its artifacts, how they are read and written, and the prompt (EVAL-1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import count
+from os.path import normpath, relpath
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Finding, Origin, Record, Remark, error
+from evalloom.data.dataset import Dataset
+from evalloom.data.validate import validate
+from evalloom.files.rows import Row
+from evalloom.files.source import source_of
+from evalloom.files.write import write_text
+from evalloom.prompt_eval.dialect import is_table_row
+from evalloom.prompt_eval.plan import TestPlan, read_plan
+from evalloom.targets import BuiltTarget, build
+
+DEFAULT = "prompt-eval-results"
+Warn = Callable[[str], None]
+
+
+class Folder(Struct, frozen=True):
+    """Where the artifacts of one evaluation lie."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "test_plan.yaml"
+
+    @property
+    def cases(self) -> Path:
+        return self.path / "test_cases.json"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "test_cases_with_results.json"
+
+    @property
+    def prompt_b(self) -> Path:
+        return self.path / "prompt_b.md"
+
+    @property
+    def scored(self) -> Path:
+        return self.path / "final_scored_results.json"
+
+    @property
+    def table(self) -> Path:
+        return self.path / "final_scored_results.csv"
+
+    @property
+    def sheet(self) -> Path:
+        return self.path / "final_scored_results.xlsx"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "final_report.md"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "final_report.html"
+
+    @property
+    def failures(self) -> Path:
+        """Why runs failed, by test_id: the results file has no place for it."""
+        return self.path / "run_failures.json"
+
+    @property
+    def humans(self) -> Path:
+        """What people scored, by test_id."""
+        return self.path / "human_scores.json"
+
+    @property
+    def repeats(self) -> Path:
+        """The scores of a judge that was asked several times, by test_id."""
+        return self.path / "judge_repeats.json"
+
+    def __str__(self) -> str:
+        return self.path.as_posix()
+
+
+class Invalid(EvalloomError):
+    """An artifact has errors, so the step was not begun; the findings say which."""
+
+    def __init__(self, message: str, findings: list[Finding]) -> None:
+        super().__init__("invalid_data", message, exit_code=2)
+        self.findings = findings
+
+
+# -- reading artifacts --------------------------------------------------------------------------------
+
+
+class Records(Struct, frozen=True):
+    """The objects of one artifact, and what is wrong with it."""
+
+    path: Path
+    rows: list[Row]
+    findings: list[Finding]
+
+    @property
+    def values(self) -> list[Record]:
+        return [row.value for row in self.rows]
+
+    def placed(self, row: Row, remark: Remark) -> Finding:
+        """A remark about one of the objects, at its place."""
+        origin = Origin(self.path.as_posix(), *row.place_of(remark.path))
+        field = str(remark.path[0]) if remark.path else ""
+        return Finding(remark.code, remark.severity, remark.message, origin, field, str(row.value.get("test_id", "")))
+
+    def not_run(self) -> list[Finding]:
+        """A finding for each case that nobody has run; a run that failed has a null there."""
+        remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
+        return [self.placed(row, remark) for row in self.rows if "result_aftertest" not in row.value]
+
+
+def read_records(path: Path) -> Records:
+    """The case objects of an artifact of step 2, 3 or 5, with the findings of the linter."""
+    checked = validate(Dataset(source_of(path), "prompt-eval"), hints=False)
+    rows = [item for item in Dataset(source_of(path), "prompt-eval") if isinstance(item, Row)]
+    records = Records(path, [row for row in rows if isinstance(row.value, dict)], list(checked.findings))
+    # A row of the table may do without; a case of a step may not.
+    bare = [row for row in records.rows if is_table_row(row.value)]
+    remark = error("missing_field", (), "input: missing; every case needs it")
+    records.findings.extend(records.placed(row, remark) for row in bare)
+    return records
+
+
+def refuse(findings: Iterable[Finding], what: Path) -> None:
+    """Raises Invalid where one of the findings is an error."""
+    found = list(findings)
+    errors = sum(finding.severity == "error" for finding in found)
+    if errors:
+        told = "an error" if errors == 1 else f"{errors} errors"
+        raise Invalid(f"{what.as_posix()}: has {told}, so nothing was done. Mend what is listed above", found)
+
+
+def the_plan(folder: Folder) -> TestPlan:
+    """The plan of a folder, without errors."""
+    if not folder.plan.is_file():
+        hint = f"'evalloom prompt-eval plan PROMPT_A -o {folder}' drafts one, or write one"
+        raise usage_error("no_plan", f"{folder}: there is no {folder.plan.name}. {hint}")
+    plan, findings = read_plan(folder.plan)
+    refuse(findings, folder.plan)
+    assert plan is not None
+    return plan
+
+
+def needed(path: Path, step: str, folder: Folder) -> Path:
+    """The artifact that a step reads; where it is not there, the step that makes it is named."""
+    if not path.is_file():
+        hint = f"'evalloom prompt-eval {step} {folder}' makes it"
+        raise usage_error("step_missing", f"there is no {path.as_posix()}. {hint}")
+    return path
+
+
+def read_object(path: Path) -> Record:
+    """A JSON object of ours, empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as fault:
+        raise usage_error("bad_artifact", f"{path.as_posix()}: is not JSON: {fault}") from None
+    if not isinstance(found, dict):
+        raise usage_error("bad_artifact", f"{path.as_posix()}: expected one JSON object")
+    return found
+
+
+def json_text(value: Any) -> str:
+    """An artifact as text, for people to read and edit."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    # Half of a surrogate pair is valid in JSON, and only as an escape.
+    return text.encode("utf-8", "backslashreplace").decode() + "\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes an artifact whole or not at all."""
+    write_text(path, json_text(value))
+
+
+def put_aside(path: Path, word: str) -> Path:
+    """Gives a file another name, so that nothing of it is lost; says which."""
+    return path.rename(_free_name(path, word))
+
+
+def keep_beside(path: Path, word: str, warn: Warn) -> None:
+    """Keeps a copy of a file that is about to be replaced, unless there is one already."""
+    data, aside = path.read_bytes(), _free_name(path, word)
+    former = [one for one in path.parent.glob(f"{path.stem}.{word}*{path.suffix}") if one.read_bytes() == data]
+    if not former:
+        aside.write_bytes(data)
+        warn(f"{path.as_posix()}: what was there is kept as {aside.name} [kept_beside]")
+
+
+def _free_name(path: Path, word: str) -> Path:
+    names = (path.with_name(f"{path.stem}.{word}{number or ''}{path.suffix}") for number in count())
+    return next(name for name in names if not name.exists())
+
+
+# -- the prompt under test ----------------------------------------------------------------------------
+
+
+class PromptA(Struct, frozen=True):
+    """The prompt under test: its text, and how it is run."""
+
+    name: str
+    text: str
+    target: BuiltTarget
+    path: Path | None = None
+
+
+def prompt_a(plan: TestPlan) -> PromptA:
+    """The prompt that a plan names, looked for beside the plan and then in the working folder; or the text in it."""
+    written = plan.prompt
+    if not written:
+        message = f"{plan.path.as_posix()}: prompt: missing. Name the file of prompt_a"
+        raise usage_error("prompt_missing", message)
+    if "\n" in written or "{{" in written:
+        return prompt_text(written, f"the prompt in {plan.path.name}")
+    for folder in (plan.path.parent, Path()):
+        # `results/../prompt_a.md` is `prompt_a.md` for whoever reads it.
+        path = Path(normpath(folder / written))
+        if path.is_file():
+            return prompt_file(path)
+    message = f"{plan.path.as_posix()}: prompt: there is no file {written!r}, neither beside the plan nor here"
+    raise usage_error("prompt_missing", message)
+
+
+def prompt_text(text: str, name: str = "prompt_a") -> PromptA:
+    """A prompt that stands in no file of its own."""
+    return PromptA(name, text, build({"template": text}))
+
+
+def prompt_file(path: Path) -> PromptA:
+    """The prompt in a file."""
+    target = build({"prompt": path.name}, path.parent)
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise usage_error("prompt_missing", f"{path.as_posix()}: cannot be read as UTF-8: {fault}") from None
+    return PromptA(path.as_posix(), text, target, path)
+
+
+def path_from(folder: Path, file: Path) -> str:
+    """How a file is named from a folder."""
+    return Path(relpath(file.resolve(), folder.resolve())).as_posix()

@@ -1,0 +1,224 @@
+"""What the Markdown and the HTML report of a prompt have in common: what is in them, and how figures are said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from shlex import quote
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from evalloom.prompt_eval.plan import TestPoint
+from evalloom.prompt_eval.scores import PASSING, ScoredCase
+from evalloom.reports.lint import tell
+from evalloom.ui.markdown import as_text
+
+if TYPE_CHECKING:
+    # Stages do not import one another; a report only shows the figures that it is given.
+    from evalloom.prompt_eval.analysis.agreement import PointAgreement, PointNoise
+    from evalloom.prompt_eval.analysis.bad_cases import BadGroup
+    from evalloom.prompt_eval.analysis.scorecard import Bucket, Scorecard, Tally
+
+STATUS_SIGNS = {"good": "✅", "fair": "⚠️", "bad": "❌", "unscored": "–"}
+STATUS_WORDS = {"good": "good", "fair": "needs work", "bad": "failing", "unscored": "no scores"}
+STATUS_RULES = {"good": "average ≥ 2.5", "fair": "≥ 2.0", "bad": "below 2.0, or any 1 on a core test point"}
+_LIMITS = (200, 250)
+
+
+class PromptEvalReport(Struct, frozen=True, kw_only=True):
+    """A report as both forms show it. No clock is read here: `generated_at` is shown where it is given."""
+
+    title: str
+    prompt: str = ""
+    """The file of prompt_a."""
+    cases: Sequence[ScoredCase]
+    points: tuple[TestPoint, ...]
+    """Those of the plan; where there is none, those of the cases, with an empty criticality."""
+    scorecard: Scorecard
+    agreement: tuple[PointAgreement, ...] = ()
+    noise: tuple[PointNoise, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """What a reader should know before trusting the figures, such as `3 reasons cite nothing of the output`."""
+    unknown: dict[str, int] = {}
+    """Test points that cases have marks for and the plan does not know, each with the number of those cases."""
+    facts: dict[str, str] = {}
+    """Where the figures come from: `{"judge": "evaluator", "profile": "offline"}`."""
+    folder: str = "prompt-eval-results"
+    source: str = "final_scored_results.json"
+    """The file in that folder which has everything in full."""
+    generated_at: str = ""
+
+
+class Step(NamedTuple):
+    """What to do next: why, and the command that does it."""
+
+    why: str
+    command: str
+
+
+def next_steps(report: PromptEvalReport) -> list[Step]:
+    """How to go on, the most pressing first."""
+    card, folder = report.scorecard, quote(report.folder)
+    steps = []
+    if card.failed:
+        steps.append(Step(f"Run {_cases(card.failed)} again that gave no result", f"run {folder} --rerun-failed"))
+    if card.incomplete or card.failed:
+        steps.append(Step(f"Score what lacks a score ({_cases(card.incomplete + card.failed)})", f"score {folder}"))
+    if card.bad > card.failed:
+        steps.append(
+            Step("Draft a better prompt from the bad cases, and test it against this one", f"improve {folder}")
+        )
+    if not report.agreement:
+        why = "Learn how far the judge can be trusted: let people fill in the columns human_<TP>_score of review.csv"
+        steps.append(Step(why, f"table {quote(f'{report.folder}/{report.source}')} --for-review -o review.csv"))
+        steps.append(Step("Take over what they gave, then report again", f"import-review review.csv {folder}"))
+    return [Step(step.why, f"evalloom prompt-eval {step.command}") for step in steps]
+
+
+def remarks(report: PromptEvalReport) -> Iterator[str]:
+    """What a reader should know before trusting the figures."""
+    yield from report.remarks
+    if report.points and not any(point.criticality for point in report.points):
+        yield "no plan: no test point counts as core"
+    for point, number in report.unknown.items():
+        yield f"{point} is in {_cases(number)} and in no plan; it has no column"
+
+
+def _cases(number: int) -> str:
+    return tell(number, "case")
+
+
+# -- figures as text ----------------------------------------------------------------------------------
+
+
+def average(tally: Tally) -> str:
+    """An average to two decimals, halves up; to more where two would lift it onto a limit that it does not reach."""
+    if not tally.cases:
+        return "–"
+    for digits in (2, 3, 4, 5):
+        scale = 10**digits
+        shown = (2 * scale * tally.total + tally.cases) // (2 * tally.cases)
+        if all((shown * 100 >= limit * scale) == (tally.total * 100 >= limit * tally.cases) for limit in _LIMITS):
+            break
+    return f"{shown // scale}.{shown % scale:0{digits}d}"
+
+
+def rate(part: int, whole: int) -> str:
+    """A share in whole percent; what is not none or all is never called 0 % or 100 %."""
+    if not whole:
+        return "–"
+    if part and 200 * part < whole:
+        return "< 1 %"
+    if part < whole and 200 * (whole - part) <= whole:
+        return "> 99 %"
+    return f"{(200 * part + whole) // (2 * whole)} %"
+
+
+def interval(bounds: tuple[float, float] | None) -> str:
+    """`61–85 %`; nothing where there is none."""
+    return f"{100 * bounds[0]:.0f}–{100 * bounds[1]:.0f} %" if bounds else ""
+
+
+def kappa(found: PointAgreement) -> str:
+    """`0.71 (0.48 to 0.85)`, since a bound may be negative."""
+    if found.kappa is None:
+        return "–"
+    bounds = found.kappa_interval
+    return f"{found.kappa:.2f} ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else f"{found.kappa:.2f}"
+
+
+def leaning(found: PointAgreement) -> str:
+    """Whether the judge scores higher or lower than people, and by how much."""
+    by = found.leaning or 0.0
+    if abs(by) < 0.005:
+        return "neither"
+    return f"{abs(by):.2f} {'kinder' if by > 0 else 'stricter'}"
+
+
+def bucket(found: Bucket) -> str:
+    """`80–89 %`, as whole percents are read."""
+    if found.low == found.high:
+        return f"{found.low} %"
+    return f"< {found.high} %" if not found.low else f"{found.low}–{found.high - 1} %"
+
+
+def headline(card: Scorecard) -> str:
+    """The whole report in one sentence."""
+    if not card.rated:
+        return "No case has been scored yet."
+    said = f"{card.passed:,} of {_cases(card.rated)} passed ({rate(card.passed, card.rated)}), {card.bad:,} bad"
+    open_ones = f", {card.incomplete:,} scored incompletely" if card.incomplete else ""
+    failed = f", {tell(card.failed, 'run')} failed" if card.failed else ""
+    return f"{said}{failed}{open_ones}."
+
+
+def overview(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
+    """The rows of the overview: what, and how much."""
+    card = report.scorecard
+    yield "Cases", f"{card.cases:,}"
+    yield "Scored", f"{card.scored:,}"
+    yield "Failed runs", f"{card.failed:,}"
+    yield "Scoring incomplete", f"{card.incomplete:,}"
+    chance = f" (95 % interval {interval(card.pass_interval)})" if card.rated else ""
+    yield (
+        f"Passed (≥ {PASSING} % of the most)",
+        f"{card.passed:,} of {card.rated:,} = {rate(card.passed, card.rated)}{chance}",
+    )
+    yield "Bad cases", f"{card.bad:,}"
+    yield "Safety failures", f"{len(card.safety):,}"
+    yield "Average of all scores", average(card.all_scores)
+    yield "Average on core test points", average(card.core)
+    yield "Weakest", ", ".join(card.weakest) or "–"
+    yield "Strongest", ", ".join(card.strongest) or "–"
+
+
+def facts(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
+    """Where the report comes from."""
+    if report.prompt:
+        yield "prompt", report.prompt
+    yield from report.facts.items()
+    if report.generated_at:
+        yield "generated", report.generated_at
+
+
+# -- cases and groups ---------------------------------------------------------------------------------
+
+
+def group_title(group: BadGroup) -> str:
+    """What the cases of a group have in common."""
+    return "; ".join((group.trait, *group.also))
+
+
+def groups_by_point(report: PromptEvalReport) -> Iterator[tuple[str, str, list[BadGroup]]]:
+    """Groups of bad cases under their test point: its id (empty for failed runs), its name, and the groups."""
+    names = {point.id: point.name for point in report.points}
+    found: dict[str, list[BadGroup]] = {}
+    for group in report.scorecard.groups:
+        found.setdefault(group.point, []).append(group)
+    for point, groups in found.items():
+        yield point, names.get(point, "") if point else "Failed runs", groups
+
+
+def result(case: ScoredCase) -> str:
+    """The output as text, nothing where the run failed."""
+    return as_text(case.record.get("result_aftertest"))
+
+
+def inputs(case: ScoredCase) -> list[tuple[str, str]]:
+    """The input field by field; one that is no object is a single nameless field."""
+    found = case.record.get("input")
+    fields = found.items() if isinstance(found, dict) else [("", found)]
+    return [(str(name), as_text(value)) for name, value in fields]
+
+
+def score(case: ScoredCase) -> str:
+    """`14/15 · 93%`, or what stands in its way."""
+    if case.is_failed:
+        return "run failed"
+    return "incomplete" if case.total is None else f"{case.total}/{case.most} · {case.percent}%"
+
+
+def reason(case: ScoredCase, point: str) -> str:
+    """Why a case is bad on a test point: the reason for that score, or else what is said of the case."""
+    mark = case.marks.get(point)
+    return mark.reason if mark and mark.reason and not case.is_failed else case.comment

@@ -1,0 +1,38 @@
+"""`final_scored_results.csv`: the one table that a person opens, safe for spreadsheets (EVAL-11 to EVAL-13)."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+from evalloom.prompt_eval.scores import ScoredCase
+from evalloom.prompt_eval.table import cells, columns, neutralised, review_cells, review_columns
+
+
+def write(
+    stream: IO[bytes],
+    cases: Iterable[ScoredCase],
+    points: Sequence[str],
+    excel: bool = False,
+    for_review: bool = False,
+) -> int:
+    """Writes the header and a row for each case, and says how many.
+
+    `excel` begins with the mark that Excel needs, `for_review` adds columns for people's scores.
+    """
+    if excel:
+        # Without it, Excel shows Chinese as garbage.
+        stream.write(codecs.BOM_UTF8)
+    added = review_columns(points) if for_review else []
+    stream.write(line([*columns(points), *added]))
+    count = 0
+    for count, case in enumerate(cases, 1):  # noqa: B007
+        stream.write(line([*cells(case, points), *(review_cells(case, points) if for_review else ())]))
+    return count
+
+
+def line(texts: Iterable[str]) -> bytes:
+    """Cells as one line of the file: every one quoted, and none that a spreadsheet would run."""
+    quoted = (neutralised(text).replace('"', '""') for text in texts)
+    return ('"' + '","'.join(quoted) + '"\n').encode()

@@ -1,0 +1,186 @@
+"""The report of a prompt as a Markdown page, for pull requests and wikis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from evalloom.prompt_eval.reports import content as shown
+from evalloom.prompt_eval.reports.content import PromptEvalReport
+from evalloom.prompt_eval.scores import ScoredCase
+from evalloom.reports.lint import tell
+from evalloom.ui.markdown import table_of, text_of
+from evalloom.ui.markup import visible
+from evalloom.ui.report_marks import MARKDOWN
+
+if TYPE_CHECKING:
+    from evalloom.prompt_eval.analysis.bad_cases import BadGroup
+
+name = "markdown"
+suffix = ".md"
+
+
+def render(report: PromptEvalReport) -> str:
+    sections = (
+        _head,
+        _safety,
+        _points,
+        _bad_cases,
+        _categories,
+        _distribution,
+        _agreement,
+        _noise,
+        _next,
+    )
+    parts = [part for section in sections for part in section(report)]
+    return "\n\n".join([*parts, MARKDOWN]) + "\n"
+
+
+def _head(report: PromptEvalReport) -> Iterator[str]:
+    yield f"# {text_of(report.title)}"
+    yield f"**{text_of(shown.headline(report.scorecard))}**"
+    facts = [f"{text_of(what)}: {text_of(value)}" for what, value in shown.facts(report)]
+    if facts:
+        yield " · ".join(facts)
+    yield "## Overview"
+    yield table_of(("", ""), "-r", shown.overview(report))
+    if remarks := list(shown.remarks(report)):
+        yield "\n".join(f"- {text_of(remark)}" for remark in remarks)
+
+
+def _safety(report: PromptEvalReport) -> Iterator[str]:
+    failures = report.scorecard.safety
+    yield "## Safety failures"
+    if not failures:
+        yield "None."
+        return
+    rows = ((one.case.id, _kind(one.case), one.why, shown.reason(one.case, one.point)) for one in failures)
+    yield table_of(("case", "category", "what", "reason"), "----", rows)
+
+
+def _points(report: PromptEvalReport) -> Iterator[str]:
+    yield "## Test points"
+    heads = ("", "test point", "name", "criticality", "cases", "average", "1", "2", "3", "incomplete")
+    rows = (
+        (
+            shown.STATUS_SIGNS[one.status],
+            one.id,
+            one.point.name,
+            one.point.criticality or "–",
+            f"{one.tally.cases:,}",
+            shown.average(one.tally),
+            *(f"{count:,} ({shown.rate(count, one.tally.cases)})" for count in one.tally.counts),
+            f"{one.missing:,}",
+        )
+        for one in report.scorecard.points
+    )
+    yield table_of(heads, "----rrrrrr", rows)
+    failed = report.scorecard.failed
+    rules = " · ".join(f"{shown.STATUS_SIGNS[status]} {rule}" for status, rule in shown.STATUS_RULES.items())
+    yield rules + (f". {tell(failed, 'failed run')} left out of the averages." if failed else ".")
+
+
+def _bad_cases(report: PromptEvalReport) -> Iterator[str]:
+    yield f"## Bad cases ({report.scorecard.bad:,})"
+    if not report.scorecard.groups:
+        yield "None."
+    for point, called, groups in shown.groups_by_point(report):
+        number = sum(len(group.cases) for group in groups)
+        yield f"### {text_of(' · '.join(filter(None, (point, called))))} ({number:,})"
+        for group in groups:
+            yield f"**{text_of(shown.group_title(group))}** ({tell(len(group.cases), 'case')})"
+            yield _group(group, point)
+
+
+def _group(group: BadGroup, point: str) -> str:
+    heads = ("case", "category", "what it tests", "score", "reason")
+    rows = (
+        (case.id, _kind(case), case.record.get("test_description"), shown.score(case), shown.reason(case, point))
+        for case in group.cases
+    )
+    # The reason of a failed run stands above the table.
+    return table_of(heads, "---r-", rows) if point else table_of(heads[:3], "---", (row[:3] for row in rows))
+
+
+def _categories(report: PromptEvalReport) -> Iterator[str]:
+    card = report.scorecard
+    yield "## Averages by category and test point"
+    heads = ("category", "cases", "passed", "bad", *(one.id for one in card.points))
+    rows = (
+        (
+            row.category or "(none)",
+            f"{row.cases:,}",
+            f"{row.passed:,}",
+            f"{row.bad:,}",
+            *(f"{shown.average(tally)} (n {tally.cases:,})" if tally.cases else "–" for tally in row.tallies),
+        )
+        for row in card.categories
+    )
+    yield table_of(heads, "-rrr" + "r" * len(card.points), rows)
+
+
+def _distribution(report: PromptEvalReport) -> Iterator[str]:
+    yield "## Scores of the cases"
+    rows = ((shown.bucket(one), f"{one.cases:,}", "pass" if one.is_passing else "") for one in report.scorecard.buckets)
+    yield table_of(("share of the most", "cases", ""), "rr-", rows)
+
+
+def _agreement(report: PromptEvalReport) -> Iterator[str]:
+    if not report.agreement:
+        return
+    yield "## Agreement of the judge with people"
+    heads = ("test point", "cases", "same score", "95 % interval", "weighted kappa (95 %)", "judge is")
+    rows = (
+        (
+            one.point,
+            f"{one.cases:,}",
+            shown.rate(one.agreed, one.cases),
+            shown.interval(one.exact_interval),
+            shown.kappa(one),
+            shown.leaning(one),
+        )
+        for one in report.agreement
+    )
+    yield table_of(heads, "-rrrrr", rows)
+    yield "Where they differ (rows: what people gave, columns: what the judge gave):"
+    cells = (
+        (one.point, str(human), *map(str, row))
+        for one in report.agreement
+        for human, row in enumerate(one.confusion, 1)
+    )
+    yield table_of(("test point", "people", "judge 1", "judge 2", "judge 3"), "-rrrr", cells)
+
+
+def _noise(report: PromptEvalReport) -> Iterator[str]:
+    if not report.noise:
+        return
+    yield "## Noise of the judge when it scores again"
+    rows = (
+        (
+            one.point,
+            f"{one.cases:,}",
+            shown.rate(one.stable, one.cases),
+            shown.interval(one.interval),
+            "–" if one.mean_range is None else f"{one.mean_range:.2f}",
+        )
+        for one in report.noise
+    )
+    yield table_of(("test point", "cases", "always the same", "95 % interval", "mean range"), "-rrrr", rows)
+
+
+def _next(report: PromptEvalReport) -> Iterator[str]:
+    yield "## How to go on"
+    steps = [f"- {text_of(step.why)}: {_code(step.command)}" for step in shown.next_steps(report)]
+    yield "\n".join(
+        [*steps, f"- Every case with input, output and reasons: {_code(f'{report.folder}/{report.source}')}"]
+    )
+
+
+def _kind(case: ScoredCase) -> str:
+    return str(case.record.get("test_subcategory") or case.category)
+
+
+def _code(text: str) -> str:
+    """A command as code: between more backticks than it has in a row."""
+    text = visible(" ".join(text.split()))
+    return f"`` {text} ``" if "`" in text else f"`{text}`"

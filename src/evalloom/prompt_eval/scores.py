@@ -1,0 +1,230 @@
+"""A scored case: the marks that each test point got, and what they come to, computed here and never taken over."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.core.model import Record, Remark, error, warning
+from evalloom.prompt_eval.dialect import FIELDS, got, is_reason, meant
+from evalloom.prompt_eval.plan import SCORES, safety_last
+
+BEST = SCORES[-1]
+PASSING = 80
+"""A case passes with this many percent of the most it can get (EVAL-14)."""
+_KEY = re.compile(r"(TP\w*)_(?:score|reason)")
+LIKE_A_MARK = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
+_INCOMPLETE = re.compile(r"\A\[scoring incomplete: [^\]]*\] ?")
+_NO_REASON = "run failed; nobody wrote down why"
+
+
+class Mark(Struct, frozen=True):
+    """What one test point got: 1, 2 or 3, and why; None or an empty text where that is missing."""
+
+    score: int | None = None
+    reason: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.score is not None and is_reason(self.reason)
+
+
+class ScoredCase(Struct, frozen=True):
+    """A case with its marks, one for each test point of the table; totals follow from them (EVAL-7 to EVAL-9)."""
+
+    record: Record
+    """The case as it stands in its file."""
+    marks: dict[str, Mark]
+    remark: str = ""
+    """What the evaluator says of the case as a whole or, where the run failed, why it did."""
+
+    @property
+    def id(self) -> str:
+        return str(self.record.get("test_id", ""))
+
+    @property
+    def category(self) -> str:
+        return str(self.record.get("test_category", ""))
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the run gave no result."""
+        return self.record.get("result_aftertest") is None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The test points without a score or without a reason; of a failed run nothing is asked."""
+        return () if self.is_failed else tuple(one for one, mark in self.marks.items() if not mark.is_complete)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.is_failed and not self.missing
+
+    @property
+    def scores(self) -> list[int]:
+        """The scores that are known."""
+        return [] if self.is_failed else [mark.score for mark in self.marks.values() if mark.score is not None]
+
+    @property
+    def total(self) -> int | None:
+        """The sum of the scores; 0 for a failed run, None while a mark is missing."""
+        return None if self.missing else sum(self.scores)
+
+    @property
+    def most(self) -> int:
+        return BEST * len(self.marks)
+
+    @property
+    def hundredths(self) -> int | None:
+        """The average of the test points in hundredths: 280 is 2.80. Halves are rounded up."""
+        return None if self.total is None else _rounded(100 * self.total, len(self.marks))
+
+    @property
+    def percent(self) -> int | None:
+        """The share of the most that it could get, in whole percent. Halves are rounded up."""
+        return None if self.total is None else _rounded(100 * self.total, self.most)
+
+    @property
+    def is_bad(self) -> bool | None:
+        """Half of the most or less, or any test point at 1 (EVAL-8); None where a missing mark leaves it open."""
+        if 1 in self.scores:
+            return True
+        return None if self.total is None else 2 * self.total <= self.most
+
+    @property
+    def is_passed(self) -> bool | None:
+        """Whether it has at least 80 % of the most, before rounding; None where a mark is missing."""
+        return None if self.total is None else 100 * self.total >= PASSING * self.most
+
+    @property
+    def comment(self) -> str:
+        """`overall_comment` as it is written: it begins with what is missing, or says why the run failed."""
+        if self.is_failed:
+            return self.remark or _NO_REASON
+        if self.missing:
+            return f"[scoring incomplete: {', '.join(self.missing)}] {self.remark}".rstrip()
+        return self.remark
+
+
+def _rounded(above: int, below: int) -> int:
+    """A fraction to the nearest whole number, halves up, exactly."""
+    return (2 * above + below) // (2 * below) if below else 0
+
+
+def output_digest(result: Any) -> str:
+    """What stands for an output, so that scores of another one are told apart."""
+    text = result if isinstance(result, str) else json.dumps(result, sort_keys=True)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def without_mark(comment: str) -> str:
+    """A comment without what is put before it where the scoring is incomplete."""
+    return _INCOMPLETE.sub("", comment)
+
+
+def points_in(records: Iterable[Record]) -> list[str]:
+    """The test points that records have scores or reasons for: in order of appearance, TP_safety last."""
+    found = dict.fromkeys(match[1] for record in records for key in record if (match := _KEY.fullmatch(key)))
+    return safety_last(list(found))
+
+
+def read_scored(record: Record, points: Iterable[str]) -> ScoredCase:
+    """The marks of a record. What is no score of 1, 2 or 3 is missing, never guessed."""
+    marks = {one: _mark(record, one) for one in points}
+    comment = record.get("overall_comment")
+    return ScoredCase(record, marks, without_mark(comment) if isinstance(comment, str) else "")
+
+
+def _mark(record: Record, point: str) -> Mark:
+    score, reason = record.get(f"{point}_score"), record.get(f"{point}_reason")
+    return Mark(score if is_score(score) else None, reason.strip() if isinstance(reason, str) else "")
+
+
+def is_score(value: Any) -> bool:
+    """Whether this is the integer 1, 2 or 3; `true` and `3.0` are not."""
+    return type(value) is int and value in SCORES
+
+
+def write_scored(case: ScoredCase) -> Record:
+    """The object of `final_scored_results.json`: the case, its marks in order, and the totals."""
+    known = {name: case.record[name] for name in FIELDS if name in case.record}
+    further = {name: value for name, value in case.record.items() if not _is_ours(name)}
+    marks: Record = {}
+    for point, mark in case.marks.items():
+        marks[f"{point}_score"] = None if case.is_failed else mark.score
+        marks[f"{point}_reason"] = None if case.is_failed else mark.reason or None
+    average = None if case.hundredths is None else case.hundredths / 100
+    totals = {"total_score": case.total, "avg_tp_score": average, "overall_comment": case.comment}
+    return {**known, "result_aftertest": case.record.get("result_aftertest"), **further, **marks, **totals}
+
+
+_COMPUTED = ("total_score", "max_score", "avg_tp_score", "score_pct", "overall_comment", "is_bad_case", "run_status")
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a field is of the case, a mark or a total, and so written in its own place."""
+    return name in FIELDS or name in _COMPUTED or name == "result_aftertest" or _KEY.fullmatch(name) is not None
+
+
+def definition(record: Record) -> Record:
+    """What a case is before it has been run: none of its results and marks."""
+    return {name: value for name, value in record.items() if name in FIELDS or not _is_ours(name)}
+
+
+def scored_remarks(record: Record, points: tuple[str, ...]) -> Iterator[Remark]:
+    """What is wrong with the marks and totals of a record, beyond what the linter says of any case.
+
+    A total that differs is a warning, since totals are computed again and never taken over.
+    """
+    for unknown in points_in([record]):
+        if unknown not in points:
+            hint = meant(unknown, points)
+            message = f"{unknown}: is no test point of the plan, so it has no column{hint}"
+            where = (f"{unknown}_score",) if f"{unknown}_score" in record else (f"{unknown}_reason",)
+            yield error("unknown_test_point", where, message)
+    for key in record:
+        if LIKE_A_MARK.fullmatch(key) and not _KEY.fullmatch(key):
+            message = f"{key}: looks like a mark, and test points are TP1, TP_qualitative_<name> or TP_safety"
+            yield error("unknown_test_point", (key,), message)
+    case = read_scored(record, points)
+    if case.is_failed:
+        if any(record.get(f"{one}_score") is not None for one in points):
+            yield error("score_without_result", ("result_aftertest",), "it has scores, and no result to score")
+        return
+    for point in case.missing:
+        yield from _missing_remarks(record, point, case.marks[point])
+    yield from _total_remarks(record, case)
+
+
+def _missing_remarks(record: Record, point: str, mark: Mark) -> Iterator[Remark]:
+    if mark.score is None and record.get(f"{point}_score") is None:
+        where = (f"{point}_score",) if f"{point}_score" in record else ()
+        yield error("score_missing", where, f"{point}_score: expected 1, 2 or 3, got {_found(record, point)}")
+    elif mark.score is not None:
+        yield error("missing_reason", (f"{point}_score",), f"{point}_reason: missing; every score needs a reason")
+
+
+def _found(record: Record, point: str) -> str:
+    return "null" if f"{point}_score" in record else "nothing"
+
+
+def _number(value: Any) -> Any:
+    """A total as it is compared: `"2.80"` of another tool is 2.8."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _total_remarks(record: Record, case: ScoredCase) -> Iterator[Remark]:
+    average = None if case.hundredths is None else case.hundredths / 100
+    computed: Record = {"total_score": case.total, "max_score": case.most, "avg_tp_score": average}
+    for name, value in computed.items():
+        if name in record and value is not None and _number(record[name]) != value:
+            message = f"{name}: expected {value}, got {got(record[name])}; it is computed again"
+            yield warning("total_differs", (name,), message)

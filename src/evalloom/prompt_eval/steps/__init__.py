@@ -1,0 +1,1 @@
+"""The steps of prompt-eval, one file each."""

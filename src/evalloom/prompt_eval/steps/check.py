@@ -1,0 +1,229 @@
+"""Every artifact of a results folder held against its form and against the others, whoever made them (EVAL-1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Finding, Origin, Record, Remark, Severity, error, quote, warning
+from evalloom.files.rows import Row
+from evalloom.prompt_eval.citing import uncited
+from evalloom.prompt_eval.dialect import FIELDS
+from evalloom.prompt_eval.folder import Folder, Records, prompt_a, prompt_file, read_object, read_records
+from evalloom.prompt_eval.plan import TestPlan, read_plan
+from evalloom.prompt_eval.scores import points_in, read_scored, scored_remarks
+from evalloom.prompt_eval.steps.evaluator import lacking
+from evalloom.prompt_eval.steps.provenance import made
+from evalloom.prompt_eval.steps.review import current_scores, read_reviews
+from evalloom.prompt_eval.steps.rules import refuse_bad_rules
+from evalloom.prompt_eval.steps.run import input_remarks
+from evalloom.prompt_eval.table import cells, columns, header_findings, read_table, same_cell
+from evalloom.reports.lint import tell
+from evalloom.targets import BuiltTarget
+
+
+class Artifact(Struct, frozen=True):
+    """What was found about one file."""
+
+    path: Path
+    findings: list[Finding]
+    cases: int = 0
+
+    def count(self, severity: Severity) -> int:
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+class _Seen(Struct):
+    """What the artifacts before said, for those after them."""
+
+    plan: TestPlan | None = None
+    target: BuiltTarget | None = None
+    cases: dict[str, Record] = {}
+    results: dict[str, Record] = {}
+    scored: list[Record] = []
+
+
+def check(folder: Folder) -> list[Artifact]:
+    """What is wrong with each artifact that is there, in the order of the steps."""
+    seen = _Seen()
+    checks: tuple[tuple[Path, Callable[[Folder, _Seen], Artifact]], ...] = (
+        (folder.plan, _plan),
+        (folder.cases, _cases),
+        (folder.results, _results),
+        (folder.prompt_b, _prompt_b),
+        (folder.scored, _scored),
+        (folder.table, _table),
+        (folder.humans, _humans),
+        (folder.repeats, _repeats),
+    )
+    found = [look(folder, seen) for path, look in checks if path.is_file()]
+    if not found:
+        names = ", ".join(path.name for path, _ in checks)
+        raise usage_error("no_artifact", f"{folder}: there is none of {names}")
+    return found
+
+
+def _plan(folder: Folder, seen: _Seen) -> Artifact:
+    seen.plan, findings = read_plan(folder.plan)
+    if seen.plan is not None:
+        try:
+            seen.target = prompt_a(seen.plan).target
+            refuse_bad_rules(seen.plan)
+            if seen.plan.yardstick:
+                prompt_file(folder.path / seen.plan.yardstick)
+        except EvalloomError as fault:
+            findings.append(_about(folder.plan, Remark(fault.code, "error", (), fault.args[0])))
+    return Artifact(folder.plan, findings)
+
+
+def _cases(folder: Folder, seen: _Seen) -> Artifact:
+    records = read_records(folder.cases)
+    seen.cases = _by_id(records)
+    there = Counter(record.get("test_category") for record in records.values)
+    findings = list(records.findings)
+    for name, planned in (seen.plan.dimensions if seen.plan else {}).items():
+        if there[name] != planned:
+            message = f"{name}: {tell(planned, 'case')} planned, got {there[name]}"
+            findings.append(_about(folder.cases, warning("case_shortfall", (), message)))
+    if target := seen.target:
+        findings += [records.placed(row, one) for row in records.rows for one in input_remarks(target, row.value)]
+    return Artifact(folder.cases, findings, len(records.rows))
+
+
+def _results(folder: Folder, seen: _Seen) -> Artifact:
+    records = read_records(folder.results)
+    seen.results = _by_id(records)
+    findings = [*records.findings, *records.not_run()]
+    findings += _against(records, seen.cases, folder.cases.name, "case_changed", _defined)
+    was = made(folder, "run", folder.results).was.prompt
+    if was and seen.target and was != seen.target.digest:
+        message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
+        findings.append(_about(folder.results, warning("prompt_changed", (), message)))
+    return Artifact(folder.results, findings, len(records.rows))
+
+
+def _by_id(records: Records) -> dict[str, Record]:
+    return {record["test_id"]: record for record in records.values if isinstance(record.get("test_id"), str)}
+
+
+def _prompt_b(folder: Folder, seen: _Seen) -> Artifact:
+    try:
+        text = folder.prompt_b.read_text("utf-8")
+    except UnicodeDecodeError as fault:
+        return Artifact(folder.prompt_b, [_about(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {fault}"))])
+    left_out = lacking(text, seen.plan) if seen.plan else []
+    message = f"does not name {', '.join(left_out)}, which the plan has"
+    remarks = [warning("prompt_b_lacks_points", (), message)] if left_out else []
+    return Artifact(folder.prompt_b, [_about(folder.prompt_b, remark) for remark in remarks])
+
+
+def _scored(folder: Folder, seen: _Seen) -> Artifact:
+    records = read_records(folder.scored)
+    seen.scored = records.values
+    points = seen.plan.ids if seen.plan else tuple(points_in(records.values))
+    findings = [finding for finding in records.findings if finding.code != "missing_reason"]
+    findings += _against(records, seen.results, folder.results.name, "result_changed", _with_result)
+    for row in records.rows:
+        findings += [records.placed(row, remark) for remark in scored_remarks(row.value, points)]
+        findings += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
+    return Artifact(folder.scored, findings, len(records.rows))
+
+
+def _with_result(record: Record) -> Record:
+    return {**_defined(record), "result_aftertest": record.get("result_aftertest")}
+
+
+def _defined(record: Record) -> Record:
+    """What makes a case what it is; whatever somebody has noted beside it is his."""
+    return {name: record.get(name) for name in FIELDS}
+
+
+def _against(
+    records: Records, before: dict[str, Record], name: str, code: str, part: Callable[[Record], Record]
+) -> Iterator[Finding]:
+    """Where the cases of one step are not those of the step before."""
+    if not before:
+        return
+    ids = {str(record.get("test_id")) for record in records.values}
+    for row in records.rows:
+        other = before.get(str(row.value.get("test_id")))
+        if other is None:
+            yield records.placed(row, warning(code, ("test_id",), f"test_id: is not in {name}"))
+        elif part(row.value) != part(other):
+            yield records.placed(row, warning(code, (), f"differs from the case of this id in {name}"))
+    for missing in (one for one in before if one not in ids):
+        yield _about(records.path, warning(code, (), f"{missing} of {name} is missing here"))
+
+
+def _table(folder: Folder, seen: _Seen) -> Artifact:
+    table = read_table(folder.table)
+    findings = list(table.findings)
+    if seen.scored:
+        points = seen.plan.ids if seen.plan else tuple(points_in(seen.scored))
+        findings += _table_findings(folder, table.rows, seen.scored, points)
+    return Artifact(folder.table, findings, len(table.rows))
+
+
+def _table_findings(
+    folder: Folder, rows: list[Row], scored: list[Record], points: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Where the CSV has not the form that it must have, or says something else than the JSON that it is made from."""
+    wrong = list(header_findings(list(rows[0].value), points)) if rows else []
+    yield from (_about(folder.table, remark, 1) for remark in wrong)
+    if any(remark.severity == "error" for remark in wrong):
+        return
+    names = columns(points)
+    wanted = {str(one.get("test_id")): cells(read_scored(one, points), points) for one in scored}
+    for row in rows:
+        expected = wanted.pop(row.value.get("test_id", ""), None)
+        if expected is None:
+            message = f"test_id: {quote(row.value.get('test_id'))} is no case of {folder.scored.name}"
+            yield _about(folder.table, warning("table_differs", (), message), row.line)
+            continue
+        differ = [
+            name for name, cell in zip(names, expected, strict=True) if not same_cell(row.value.get(name, cell), cell)
+        ]
+        if differ:
+            message = f"{row.value['test_id']}: {', '.join(differ)} differ from {folder.scored.name}"
+            yield _about(folder.table, warning("table_differs", (), message), row.line)
+    for missing in wanted:
+        yield _about(folder.table, warning("table_differs", (), f"{missing} of {folder.scored.name} is missing here"))
+
+
+def _humans(folder: Folder, seen: _Seen) -> Artifact:
+    points = seen.plan.ids if seen.plan else tuple(points_in(seen.scored))
+    cases = [read_scored(record, points) for record in seen.scored]
+    try:
+        reviews, (_, outdated) = read_reviews(folder.path), current_scores(folder.path, cases)
+    except EvalloomError as fault:
+        return Artifact(folder.humans, [_about(folder.humans, Remark(fault.code, "error", (), fault.args[0]))])
+    ids = {case.id for case in cases}
+    remarks = [
+        warning("unknown_test_id", (), f"{one} is no scored case") for one in reviews if cases and one not in ids
+    ]
+    remarks += [
+        warning("unknown_test_point", (), f"{one}: {point} is no test point")
+        for one, review in reviews.items()
+        for point in review.scores
+        if points and point not in points
+    ]
+    remarks += [
+        warning("review_outdated", (), f"{one}: people scored another output") for one in outdated if one in ids
+    ]
+    return Artifact(folder.humans, [_about(folder.humans, remark) for remark in remarks], len(reviews))
+
+
+def _repeats(folder: Folder, seen: _Seen) -> Artifact:
+    try:
+        found = read_object(folder.repeats)
+    except EvalloomError as fault:
+        return Artifact(folder.repeats, [_about(folder.repeats, Remark(fault.code, "error", (), fault.args[0]))])
+    return Artifact(folder.repeats, [], len(found))
+
+
+def _about(path: Path, remark: Remark, line: int = 0) -> Finding:
+    return Finding(remark.code, remark.severity, remark.message, Origin(path.as_posix(), line))

@@ -1,0 +1,222 @@
+"""Who is asked in the steps of prompt-eval, what they may spend, and everything else that a step works with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.batchlog import FOLDER, batches
+from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
+from evalloom.core.model import Case, Llm, Profile, Record, Run
+from evalloom.engine.evaluate import Live, evaluate
+from evalloom.engine.plan import Plan
+from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.resume import Resume
+from evalloom.llms import LlmOptions, Llms
+from evalloom.prompt_eval.folder import Folder, PromptA, prompt_a, prompt_file, the_plan
+from evalloom.prompt_eval.plan import TestPlan
+from evalloom.prompt_eval.steps.provenance import Before, digest, remember, remembered
+from evalloom.settings import Settings
+from evalloom.targets import BuiltTarget
+
+Drafted = TypeVar("Drafted")
+
+
+class Purse:
+    """What a command has spent so far: its steps share one budget."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        self.tokens = 0
+
+    def left(self, options: Record) -> Record:
+        """The options with what is left of their budget."""
+        spent = {"max_cost": self.cost, "max_tokens": self.tokens}
+        limits = {name: options[name] - used for name, used in spent.items() if options.get(name) is not None}
+        for name, left in limits.items():
+            if left <= 0 < spent[name]:
+                flag = f"--{name.replace('_', '-')} {options[name]:g}"
+                raise EvalloomError("stopped", f"stopped: {flag} is reached. {_GOES_ON}")
+        return {**options, **limits}
+
+
+def _silent(live: Live) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+_GOES_ON = "What was answered is kept; the same command goes on"
+
+
+class Asking(Struct, frozen=True):
+    """Who drafts, who answers and who scores; what is empty is left to evalloom.yaml. `options` are of RunSettings."""
+
+    llm: str = ""
+    judge: str = ""
+    profile: str = ""
+    config: str = ""
+    options: Record = {}
+    warn: Callable[[str], None] = print
+    showing: Callable[[Live], AbstractContextManager[None]] = _silent
+    purse: Purse = msgspec.field(default_factory=Purse)
+
+    def settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
+        """The settings that are named, or those of the folder, or beside the prompt, or here."""
+        return settings.load(Path(self.config) if self.config else _settings_file(folder, prompt))
+
+    def remembering(self, folder: Folder) -> Asking:
+        """The same with whom flags have named for this folder before."""
+        before = remembered(folder)
+        named = {one: getattr(self, one) or before.get(one) for one in ("llm", "judge", "profile")}
+        return msgspec.structs.replace(self, **{one: name for one, name in named.items() if isinstance(name, str)})
+
+    def drafter(self, known: Settings) -> str:
+        """The llm that drafts."""
+        return self.llm or known.prompt_eval.llm or self.runner(known).run
+
+    def runner(self, known: Settings) -> Profile:
+        """The profile that the prompt is run under."""
+        name = self.profile or known.prompt_eval.profile
+        return settings.profile(known, name) if name else settings.first_profile(known)
+
+    def scorer(self, known: Settings) -> Profile:
+        """The llm that scores, at temperature 0 unless it says otherwise, as a profile to run the evaluator under."""
+        name = self.judge or known.prompt_eval.judge or known.judge or self.runner(known).run
+        found = settings.profile(known, name)
+        params = {"temperature": 0, **settings.llm_of(known, found.run).params, **found.params}
+        return msgspec.structs.replace(found, params=params)
+
+
+def _settings_file(folder: Folder, prompt: PromptA | None) -> Path | None:
+    beside = prompt.path.parent if prompt and prompt.path else folder.path
+    places = (folder.path / settings.FILE_NAME, beside / settings.FILE_NAME)
+    return next((file for file in places if file.is_file()), None)
+
+
+class Answered(NamedTuple):
+    """What a batch gave: its id, empty where nothing was asked, and its runs in the order of the cases."""
+
+    batch: str = ""
+    runs: Sequence[Run] = ()
+
+
+class Desk(Struct, frozen=True):
+    """Everything that a step works with."""
+
+    folder: Folder
+    plan: TestPlan
+    prompt: PromptA
+    known: Settings
+    asking: Asking
+
+    @property
+    def runner(self) -> Profile:
+        return self.asking.runner(self.known)
+
+    @property
+    def scorer(self) -> Profile:
+        return self.asking.scorer(self.known)
+
+    @property
+    def yardstick(self) -> str:
+        """The prompt that the evaluator is shown: the one under test, unless the plan names another."""
+        named = self.plan.yardstick
+        return prompt_file(self.plan.path.parent / named).text if named else self.prompt.text
+
+    def source(self, target: BuiltTarget, profile: Profile) -> str:
+        """What stands for all that the answers of a target under a profile depend on."""
+        return digest(target.digest, Plan(target, (profile,), self.known).profile_digests())
+
+    def answers(
+        self, before: Before, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any
+    ) -> Answered:
+        """The runs of a target on these cases, recorded in the folder.
+
+        `before` names the batch that the artifact was made from. A later one was cut off before its step was finished,
+        and what it has is not asked for again.
+        """
+        if not given:
+            return Answered(before.was.batch)
+        options = self.asking.purse.left(self.asking.options)
+        live = Live()
+        with self.asking.showing(live):
+            plan = self._batch(target, profile, tuple(given), {**options, **more})
+            results = evaluate(plan, live, self._cut_off(before, target.name), self.asking.warn)
+        self.asking.purse.cost += results.summary.cost
+        self.asking.purse.tokens += results.summary.tokens
+        if results.stopped:
+            why = "the budget is spent" if results.stopped.startswith("--max-") else results.stopped
+            raise EvalloomError("stopped", f"stopped: {why}. {_GOES_ON}")
+        return Answered(results.path.name, [run for run, _ in results])
+
+    def _batch(self, target: BuiltTarget, profile: Profile, given: tuple[Case, ...], options: Record) -> Plan:
+        """A plan for the engine; nothing is scored there."""
+        whole: Record = {"limit": None, "tags": [], "filter": "", "variants": [], "output": [], "repeat": 1}
+        options = {**whole, **options, "profiles": [profile.name]}
+        config = self.known.path.as_posix() if self.known.path else ""
+        return msgspec.structs.replace(
+            prepare(Asked(config=config, target=target, options=options, given=given)),
+            profiles=(profile,),
+            known=msgspec.structs.replace(self.known, gates=[]),
+            checks=(),
+            judge="",
+            home=self.folder.path,
+        )
+
+    def _cut_off(self, before: Before, target: str) -> Resume:
+        """Takes over from the newest batch of a target where nothing was made of it yet, as after `kill -9`.
+
+        Where the file is gone and the step is to be done anew, a batch that came to its end is not taken over.
+        """
+        for path, batch in batches(self.folder.path / FOLDER):
+            if batch.target == target:
+                is_gone = before.is_redo and not before.was.content
+                is_used = path.name == before.was.batch or (is_gone and batch.finished_at)
+                return Resume() if is_used else Resume(source=path.name, retry_errors=True)
+        return Resume()
+
+
+def open_desk(folder: Folder, asking: Asking) -> Desk:
+    """The plan of a folder, its prompt and the settings; whom flags name is remembered for the next step."""
+    plan = the_plan(folder)
+    prompt = prompt_a(plan)
+    if plan.yardstick:
+        prompt_file(plan.path.parent / plan.yardstick)  # one that is not there is told before anything is paid
+    known = asking.settings(folder, prompt)
+    named = {"llm": asking.llm, "judge": asking.judge, "profile": asking.profile}
+    given = {one: name for one, name in named.items() if name}
+    for name in given.values():
+        settings.profile(known, name)  # a slip of the pen is not remembered
+    remember(folder, given)
+    return Desk(folder, plan, prompt, known, asking.remembering(folder))
+
+
+def as_case(test_id: str, inputs: Record) -> Case:
+    """A case for the engine, whole in its `raw`, so that a batch can be gone on with."""
+    return Case(test_id, inputs, raw={"id": test_id, "inputs": inputs})
+
+
+async def drafted(
+    folder: Folder, asking: Asking, known: Settings, work: Callable[[Llm], Awaitable[Drafted]]
+) -> Drafted:
+    """What comes of work that asks the drafting llm; its answers are kept in the folder's own cache."""
+    name = asking.drafter(known)
+    settings.key_of(settings.llm_of(known, name))
+    limits = {one: left for one, left in asking.purse.left(asking.options).items() if one in ("max_cost", "max_tokens")}
+    options = LlmOptions(use_cache=bool(asking.options.get("cache", True)), home=folder.path, **limits)
+    llms = Llms(known, options, asking.warn)
+    try:
+        return await work(llms.get(name))
+    except CallError as fault:
+        raise EvalloomError(fault.code, f"llm {name!r}: {fault.message}") from None
+    except BudgetSpent as fault:
+        raise EvalloomError("stopped", f"stopped: {fault}. {_GOES_ON}") from None
+    finally:
+        asking.purse.cost += llms.budget.cost
+        asking.purse.tokens += llms.budget.tokens
+        await llms.close()

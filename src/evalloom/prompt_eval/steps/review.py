@@ -1,0 +1,266 @@
+"""`evalloom prompt-eval import-review`: what people wrote into the table, kept beside the scored cases (EVAL-16)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Finding, Origin, Record, quote
+from evalloom.data.dataset import Dataset
+from evalloom.files.rows import Row
+from evalloom.files.source import source_of
+from evalloom.files.write import write_text
+from evalloom.prompt_eval.dialect import DIALECT, meant
+from evalloom.prompt_eval.folder import Folder
+from evalloom.prompt_eval.scores import ScoredCase, is_score, output_digest, points_in
+from evalloom.prompt_eval.table import (
+    COMMENT,
+    REVIEWED,
+    Table,
+    human_columns,
+    is_entry,
+    number_in,
+    preview,
+    read_table,
+    review_columns,
+    shown_output,
+)
+
+_SCORED = Folder(Path()).scored.name
+_COLUMN = re.compile(r"human_(TP\w*)_score")
+_RESULT = "result_aftertest"
+_PREVIEW = "result_preview"
+_DIGIT = re.compile("[0-9]")
+_LONGEST_VALUE = 20
+_UNSTABLE = re.compile("[\\s\0-\x1f\ud800-\udfff\ufffd-\uffff]|^'+")
+"""What a spreadsheet may change in a text without anybody having touched it."""
+
+
+class Review(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person says of one case."""
+
+    scores: dict[str, int] = {}
+    comment: str = ""
+    result: str = ""
+    """The digest of the output that it is about; empty where it was written by hand, and holds for any."""
+
+    def is_about(self, result: Any) -> bool:
+        return self.result in ("", output_digest(result))
+
+
+class Reviewed(Struct, frozen=True):
+    """What became of a review: everything found wrong or, where nothing was, what it added to the reviews before it."""
+
+    path: Path
+    findings: list[Finding]
+    cases: int = 0
+    """How many rows of the table somebody has looked at."""
+    scores: int = 0
+    added: int = 0
+    """Scores that were not there before."""
+    replaced: int = 0
+    """Scores that were others before."""
+    dropped: int = 0
+    """Former scores of these cases that were about other outputs than those there now."""
+
+    @property
+    def is_written(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def import_review(file: Path, folder: Path, encoding: str = "") -> Reviewed:
+    """Takes the columns `human_<TP>_score` and `human_comment` of a CSV or XLSX over; nothing where one cell is wrong.
+
+    A later review adds to the former ones and replaces what they said of the same test point; what they said of
+    another output is dropped.
+    """
+    records = _scored(folder)
+    former = read_reviews(folder)
+    table = read_table(file, encoding)
+    reader = _Reader(file, table, points_in(records.values()), records)
+    found = reader.reviews()
+    findings = [*table.findings, *reader.findings]
+    result = Reviewed(Folder(folder).humans, findings, len(found), sum(len(one.scores) for one in found.values()))
+    if not result.is_written:
+        return result
+    before = {one: review for one, review in former.items() if one in found and review.is_about(records[one][_RESULT])}
+    merged = {one: _merged(before.get(one, Review()), review) for one, review in found.items()}
+    _write(result.path, {**former, **merged})
+    old, new = _by_point(before), _by_point(found)
+    return msgspec.structs.replace(
+        result,
+        added=len(new.keys() - old.keys()),
+        replaced=sum(key in old and old[key] != score for key, score in new.items()),
+        dropped=sum(len(review.scores) for one, review in former.items() if one in found and one not in before),
+    )
+
+
+def _by_point(reviews: dict[str, Review]) -> dict[tuple[str, str], int]:
+    return {(one, point): score for one, review in reviews.items() for point, score in review.scores.items()}
+
+
+def current_scores(folder: Path, cases: Iterable[ScoredCase]) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """People's scores by id that are about the outputs there are now, and the ids of those that are about others."""
+    results = {case.id: case.record.get(_RESULT) for case in cases}
+    scored = {one: review for one, review in read_reviews(folder).items() if review.scores}
+    current = {one: review.scores for one, review in scored.items() if one in results and review.is_about(results[one])}
+    return current, [one for one in scored if one not in current]
+
+
+def read_reviews(folder: Path) -> dict[str, Review]:
+    """What people said of the cases so far, by id; nothing where nobody did."""
+    path = Folder(folder).humans
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Review])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        message = f"{path.as_posix()}: cannot be read: {fault}. Mend it, or move it away and import the reviews again"
+        raise EvalloomError("bad_human_scores", message) from None
+    for test_id, review in found.items():
+        for point, score in review.scores.items():
+            if not is_score(score):
+                message = f"{path.as_posix()}: {test_id}: {point}: expected 1, 2 or 3, got {score}"
+                raise EvalloomError("bad_human_scores", message)
+    return found
+
+
+def _scored(folder: Path) -> dict[str, Record]:
+    """The scored cases by id."""
+    path = Folder(folder).scored
+    dataset = Dataset(source_of(path), DIALECT.name)
+    records = [item.value for item in dataset if isinstance(item, Row)] if path.is_file() else []
+    if not records:
+        message = (
+            f"{path.as_posix()}: expected the scored cases that the review is about, found none."
+            f" Name the folder that holds {_SCORED}, or score first"
+        )
+        raise usage_error("nothing_to_review", message)
+    return {str(record.get("test_id", "")): {_RESULT: None, **record} for record in records}
+
+
+def _merged(before: Review, after: Review) -> Review:
+    return Review({**before.scores, **after.scores}, after.comment or before.comment, after.result)
+
+
+def _write(path: Path, reviews: dict[str, Review]) -> None:
+    text = msgspec.json.format(msgspec.json.encode(reviews), indent=2).decode()
+    write_text(path, text + "\n")
+
+
+def _stable(text: str) -> str:
+    return _UNSTABLE.sub("", text)
+
+
+def _is_value(text: str) -> bool:
+    """Whether a spreadsheet may take a text for a number, date or truth value, and write it anew."""
+    text = text.strip()
+    is_short = len(text) <= _LONGEST_VALUE and _DIGIT.search(text) is not None
+    return is_short or not any(map(str.isalpha, text)) or text.casefold() in ("true", "false")
+
+
+def _differing(row: Record, result: Any) -> str:
+    """The column that shows that a row is about another output; the digest tells, where there is one."""
+    reviewed = row.get(REVIEWED, "").strip()
+    if reviewed:
+        return "" if reviewed == shown_output(result) else REVIEWED
+    now = preview(result)
+    is_other = _PREVIEW in row and not _is_value(now) and _stable(row[_PREVIEW]) != _stable(now)
+    return _PREVIEW if is_other else ""
+
+
+class _Reader:
+    """Reads the reviews in one table, and keeps what is wrong with it."""
+
+    def __init__(self, file: Path, table: Table, points: Sequence[str], records: dict[str, Record]) -> None:
+        self.findings: list[Finding] = []
+        self._file = file.as_posix()
+        self._table = table
+        self._points = points
+        self._records = records
+        self._seen: dict[str, int] = {}
+
+    def reviews(self) -> dict[str, Review]:
+        if self._table.has_errors:
+            return {}
+        columns = list(self._columns())
+        has_comment = COMMENT in self._table.columns
+        if not self.findings and not columns and not has_comment:
+            message = f"expected a column for people's scores, such as {review_columns(self._points)[0]}, got none"
+            self.findings.append(Finding("no_human_columns", "error", message, Origin(self._file)))
+        found: dict[str, Review] = {}
+        for row in self._table.rows:
+            scores = {point: score for point, name in columns if (score := self._score(row, name))}
+            comment = row.value.get(COMMENT, "").strip()
+            test_id = row.value.get("test_id", "").strip()
+            if self._is_known(row, test_id, bool(scores or comment)) and (scores or comment):
+                self._compare(row, test_id, bool(scores))
+                found[test_id] = Review(scores, comment, output_digest(self._records[test_id][_RESULT]))
+        if not found and not self.findings:
+            names = ", ".join(filter(is_entry, human_columns(self._table)))
+            message = f"nobody has filled in anything: {names} are empty in every row"
+            self.findings.append(Finding("no_human_scores", "error", message, Origin(self._file)))
+        return found
+
+    def _compare(self, row: Row, test_id: str, has_scores: bool) -> None:
+        """Complains where people cannot have looked at the output that is there now."""
+        result = self._records[test_id][_RESULT]
+        if has_scores and result is None:
+            message = "has scores of people, and its run failed, so there is nothing to score"
+            self._complain("score_without_result", row, "test_id", message)
+        elif column := _differing(row.value, result):
+            message = (
+                f"{column} is not that of {_SCORED}: people scored another output. Review a new table, or take such"
+                " rows out"
+            )
+            self._complain("review_of_other_output", row, column, message)
+
+    def _columns(self) -> Iterator[tuple[str, str]]:
+        """Each test point with its column."""
+        known = review_columns(self._points)
+        for name in human_columns(self._table):
+            match = _COLUMN.fullmatch(name)
+            if match and match[1] in self._points:
+                yield match[1], name
+            elif name not in (COMMENT, REVIEWED):
+                hint = meant(name, known) or f"; there are {', '.join(known)}"
+                self._complain(
+                    "unknown_human_column", self._table.rows[0], name, f"{name}: is no column of a review{hint}"
+                )
+
+    def _score(self, row: Row, name: str) -> int | None:
+        text = row.value.get(name, "").strip()
+        if not text:
+            return None
+        score = number_in(text)
+        if is_score(score) and isinstance(score, int):
+            return score
+        what = "a formula without a value; save the file in a spreadsheet program" if text[0] == "=" else quote(text)
+        message = f"{name}: expected 1, 2 or 3, or nothing where nobody has looked, got {what}"
+        self._complain("bad_human_score", row, name, message)
+        return None
+
+    def _is_known(self, row: Row, test_id: str, has_review: bool) -> bool:
+        if not test_id and not has_review:
+            return False
+        if test_id not in self._records:
+            hint = meant(test_id, self._records, 0.8)
+            message = f"test_id: {quote(test_id)} is no case of {_SCORED}{hint}"
+            self._complain("unknown_test_id", row, "test_id", message)
+            return False
+        first = self._seen.setdefault(test_id, row.line)
+        if first != row.line:
+            message = f"test_id: {quote(test_id)} is already the case on line {first}; one row says what holds"
+            self._complain("duplicate_id", row, "test_id", message)
+        return first == row.line
+
+    def _complain(self, code: str, row: Row, column: str, message: str) -> None:
+        origin = Origin(self._file, *row.place_of((column,)))
+        case_id = row.value.get("test_id", "").strip()
+        self.findings.append(Finding(code, "error", message, origin, column, case_id))

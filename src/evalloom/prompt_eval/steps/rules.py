@@ -1,0 +1,218 @@
+"""Test points that need no judge: rules look at the output and give the score, with a reason that quotes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from evalloom.core import expressions, patterns
+from evalloom.core import json_schema as schema
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Case, Check, Output, Record, type_name
+from evalloom.llms.json_text import NO_JSON, loads, values_in
+from evalloom.matchers import by_kind
+from evalloom.matchers.base import Seen, show, text_of
+from evalloom.matchers.nested import BadPath, find_all
+from evalloom.prompt_eval.citing import cites
+from evalloom.prompt_eval.plan import Rule, TestPlan, TestPoint
+from evalloom.prompt_eval.scores import BEST, Mark
+
+
+class NotTold(Exception):
+    """A rule cannot say whether it holds; the message says why."""
+
+
+def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
+    """The mark of a test point that has rules: 3 when all of them hold, else the lowest score of a broken one."""
+    names = {**case, "output": _json_in(result)}
+    score = BEST
+    kept: list[str] = []
+    broken: list[str] = []
+    for rule in point.rules:
+        if rule.when and not expressions.compile(rule.when).holds(names):
+            kept.append(f"{_label(rule)}: asks nothing of this case ({rule.when})")
+            continue
+        try:
+            is_kept, told = _hold(rule, result)
+        except NotTold as fault:
+            return Mark(None, f"{_label(rule)}: {fault}")
+        (kept if is_kept else broken).append(f"{_label(rule)}: {told}")
+        score = score if is_kept else min(score, rule.otherwise)
+    reason = "; ".join(broken or kept)
+    if not cites(reason, result):
+        reason += f"; the output begins {show(result, 40)}" if result.strip() else "; the output is empty"
+    return Mark(score, reason)
+
+
+def refuse_bad_rules(plan: TestPlan) -> None:
+    """Refuses rules that could never be applied, before anything is paid for: a schema or a language that is none."""
+    for point in plan.points:
+        for rule in point.rules:
+            try:
+                _KINDS[rule.kind](rule.value, "")
+                find_all(rule.path, {})
+            except (NotTold, BadPath) as fault:
+                raise usage_error(
+                    "bad_rule", f"{plan.path.as_posix()}: {point.id}: rule: {rule.kind}: {fault}"
+                ) from None
+
+
+def never_asked(plan: TestPlan, records: Iterable[tuple[Record, str]]) -> list[str]:
+    """Rules with a `when` that holds for none of these cases and outputs: a 3 that they give says nothing."""
+    names = [{**case, "output": _json_in(result)} for case, result in records]
+    return [
+        f"{point.id}: rule {_label(rule)}: asks nothing of any case: {rule.when}"
+        for point in plan.points
+        for rule in point.rules
+        if rule.when and names and not any(map(expressions.compile(rule.when).holds, names))
+    ]
+
+
+def _label(rule: Rule) -> str:
+    return f"{rule.kind} of {rule.path}" if rule.path else rule.kind
+
+
+def _hold(rule: Rule, result: str) -> tuple[bool, str]:
+    """Whether a rule holds wherever its path leads, and what was seen."""
+    if not rule.path:
+        return _KINDS[rule.kind](rule.value, result)
+    found = _json_in(result)
+    if found is None:
+        return False, f"the output is no JSON: {show(result)}"
+    places = find_all(rule.path, found)
+    if not places:
+        return False, f"is not there in {show(result)}"
+    seen = [(place, *_KINDS[rule.kind](rule.value, value)) for place, value in places]
+    broken = [f"{place}: {told}" if len(seen) > 1 else told for place, holds, told in seen if not holds]
+    if broken:
+        return False, ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
+    return True, seen[0][2] + (f" (and so in {len(seen) - 1} more places)" if len(seen) > 1 else "")
+
+
+def _json_in(result: str) -> Any:
+    """The JSON of an output, also in a fence or among prose; whether it stands alone is for json_valid to say."""
+    return next((value for value in values_in(result) if isinstance(value, dict | list)), None)
+
+
+# -- each kind: what the rule says and a value give whether it holds, and what was seen ----------------
+
+
+def _json_valid(wanted: Any, value: Any) -> tuple[bool, str]:
+    if isinstance(value, str) and loads(value) is NO_JSON:
+        return False, f"expected JSON and nothing else, got {show(value)}"
+    return True, "it is JSON"
+
+
+def _json_schema(wanted: Any, value: Any) -> tuple[bool, str]:
+    try:
+        validator = schema.validator(wanted)
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise NotTold(f"is no JSON Schema: {schema.first_line(fault)}") from None
+    found = loads(value) if isinstance(value, str) else value
+    if found is NO_JSON:
+        found = _json_in(value)
+        if found is None:
+            return False, f"the output is no JSON: {show(value)}"
+    wrong = next(validator.iter_errors(found), None)
+    if wrong is None:
+        return True, "it fits the schema"
+    where = ".".join(str(step) for step in wrong.instance_path)
+    return False, f"{f'{where}: ' if where else ''}{schema.cut(wrong.message)}"
+
+
+def _required_keys(wanted: list[str], value: Any) -> tuple[bool, str]:
+    found = _json_in(value) if isinstance(value, str) else value
+    if not isinstance(found, dict):
+        return False, f"expected an object, got {show(value) if found is None else type_name(found)}"
+    missing = [key for key in wanted if key not in found]
+    if missing:
+        return False, f"{', '.join(missing)} missing; there are {', '.join(found) or 'no keys'}"
+    return True, f"{', '.join(wanted)} are there"
+
+
+def _allowed_values(wanted: list[Any], value: Any) -> tuple[bool, str]:
+    values = value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
+    if isinstance(value, str) and value.strip() not in wanted and loads(value) is not NO_JSON:
+        values = [loads(value)]  # the output `1` may be meant as a number
+    # True is 1 in Python, and not in JSON.
+    allowed = [(type(one) is bool, one) for one in wanted]
+    others = [one for one in values if (type(one) is bool, one) not in allowed]
+    if others:
+        return False, f"expected one of {', '.join(map(show, wanted))}, got {', '.join(map(show, others))}"
+    return True, f"{show(value)} is allowed"
+
+
+def _max_chars(wanted: int, value: Any) -> tuple[bool, str]:
+    count = len(text_of(value))
+    return count <= wanted, f"{count} characters, at most {wanted} allowed: {show(value)}"
+
+
+def _min_chars(wanted: int, value: Any) -> tuple[bool, str]:
+    count = len(text_of(value))
+    return count >= wanted, f"{count} characters, at least {wanted} wanted: {show(value)}"
+
+
+def _regex(wanted: str, value: Any) -> tuple[bool, str]:
+    is_found = _found(wanted, value)
+    return is_found, f"{wanted!r} is {'found' if is_found else 'not found'} in {show(value)}"
+
+
+def _not_regex(wanted: str, value: Any) -> tuple[bool, str]:
+    is_found, told = _regex(wanted, value)
+    return not is_found, told
+
+
+def _found(pattern: str, value: Any) -> bool:
+    try:
+        return patterns.search(pattern, text_of(value))
+    except patterns.BadPattern as fault:
+        raise NotTold(str(fault)) from None
+
+
+def _contains(wanted: str | list[str], value: Any) -> tuple[bool, str]:
+    missing = [one for one in _listed(wanted) if one not in text_of(value)]
+    if missing:
+        return False, f"{', '.join(map(show, missing))} missing in {show(value)}"
+    return True, f"{', '.join(map(show, _listed(wanted)))} found in {show(value)}"
+
+
+def _not_contains(wanted: str | list[str], value: Any) -> tuple[bool, str]:
+    found = [one for one in _listed(wanted) if one in text_of(value)]
+    if found:
+        return False, f"{', '.join(map(show, found))} found in {show(value)}"
+    return True, f"none of {', '.join(map(show, _listed(wanted)))} in {show(value)}"
+
+
+def _listed(wanted: str | list[str]) -> list[str]:
+    return [wanted] if isinstance(wanted, str) else wanted
+
+
+def _language(wanted: str, value: Any) -> tuple[bool, str]:
+    matcher = by_kind("language")
+    assert matcher is not None and matcher.grade is not None
+    grade = matcher.grade(Check("language", wanted), Seen(value, Output(value), Case("", {})))
+    assert grade is not None
+    if grade.passed is None:
+        raise NotTold(grade.reason)
+    return grade.passed, grade.reason or f"{show(value)} is in {wanted}"
+
+
+def _not_empty(wanted: Any, value: Any) -> tuple[bool, str]:
+    is_there = bool(value.strip() if isinstance(value, str) else value)
+    return is_there, f"{show(value)} is {'not ' if is_there else ''}empty"
+
+
+_KINDS: dict[str, Callable[[Any, Any], tuple[bool, str]]] = {
+    "json_valid": _json_valid,
+    "json_schema": _json_schema,
+    "required_keys": _required_keys,
+    "allowed_values": _allowed_values,
+    "max_chars": _max_chars,
+    "min_chars": _min_chars,
+    "regex": _regex,
+    "not_regex": _not_regex,
+    "contains": _contains,
+    "not_contains": _not_contains,
+    "language": _language,
+    "not_empty": _not_empty,
+}

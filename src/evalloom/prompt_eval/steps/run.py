@@ -1,0 +1,99 @@
+"""Step 3: prompt_a over its cases, on the engine; the results file is a view of the batch (EVAL-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import Record, Remark, quote, warning
+from evalloom.matchers.base import text_of
+from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object, read_records, refuse, write_json
+from evalloom.prompt_eval.scores import definition
+from evalloom.prompt_eval.steps.context import Desk, as_case
+from evalloom.prompt_eval.steps.evaluator import refresh
+from evalloom.prompt_eval.steps.provenance import Made, look_back, note_used, write_made
+from evalloom.targets import BuiltTarget
+
+Results = dict[str, str | None]
+"""The output of each case, by test_id; None where the run failed."""
+
+
+class Ran(Struct, frozen=True):
+    """What came of running the prompt: `asked` cases were run now, the others were there already."""
+
+    cases: int
+    asked: int
+    failures: dict[str, str]
+    is_anew: bool = False
+    """Whether results that were there are no longer good, since what they were made from has changed."""
+
+
+def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
+    """Runs prompt_a on every case that has no result yet, and writes the results."""
+    folder, target, profile = desk.folder, desk.prompt.target, desk.runner
+    cases = read_records(needed(folder.cases, "generate", folder))
+    refuse(cases.findings, folder.cases)
+    for remark in _odd_inputs(target, cases.values):
+        desk.asking.warn(f"{desk.prompt.name}: {remark.message} [{remark.code}]")
+    source = desk.source(target, profile)
+    before = look_back(folder, "run", source, folder.results, redo)
+    kept = {} if before.is_anew else _kept(folder, cases.values, rerun_failed)
+    todo = [record for record in cases.values if record["test_id"] not in kept]
+    answered = desk.answers(before, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
+    results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in answered.runs}
+    failures = {one.case_id: one.error for one in answered.runs if one.error}
+    if before.is_anew and failures and folder.results.is_file():
+        if len(failures) == len(todo):
+            note_used(folder, "run", before, answered.batch)
+            why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
+            raise EvalloomError("nothing_answered", f"every call failed, so {why}")
+        keep_beside(folder.results, "before", desk.asking.warn)
+    results |= kept
+    reasons = {**read_object(folder.failures), **failures}
+    failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
+    # First the reasons: of a result without one nobody would know why it is null.
+    write_json(folder.failures, failed)
+    rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
+    how = Made(source, who=profile.name, batch=answered.batch, prompt=target.digest)
+    write_made(folder, "run", before, how, folder.results, rows, desk.asking.warn)
+    # Step 4 stands ready to be read and edited before the judge is paid.
+    refresh(folder.prompt_b, desk.plan, desk.asking.warn)
+    return Ran(len(rows), len(todo), failed, before.is_anew and bool(before.was.source) and not redo)
+
+
+def _odd_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
+    """What is worth a look before money is spent: fields of the first case that the prompt does not take."""
+    if cases:
+        yield from (remark for remark in input_remarks(target, cases[0]) if remark.code == "input_not_sent")
+
+
+def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:
+    """Where the input of a case and the variables of the prompt do not fit."""
+    given, takes = record.get("input"), target.takes
+    if not isinstance(given, dict):
+        return
+    if unused := [name for name in given if name not in takes]:
+        has = f"it takes {', '.join(sorted(takes))}" if takes else "it has no {{variable}}"
+        message = f"input: {', '.join(map(quote, unused))} is not sent: the prompt does not name it; {has}"
+        yield warning("input_not_sent", ("input",), message)
+    if missing := sorted(target.variables - given.keys()):
+        message = f"input: {', '.join(map(quote, missing))} missing, which the prompt needs; the run would fail"
+        yield warning("missing_variable", ("input",), message)
+
+
+def _kept(folder: Folder, cases: list[Record], rerun_failed: bool) -> Results:
+    """The results that are there already and belong to the inputs as they are now."""
+    if not folder.results.is_file():
+        return {}
+    before = read_records(folder.results)
+    refuse(before.findings, folder.results)
+    inputs = {record["test_id"]: record["input"] for record in cases}
+    return {
+        record["test_id"]: record["result_aftertest"]
+        for record in before.values
+        if "result_aftertest" in record
+        and inputs.get(record["test_id"]) == record["input"]
+        and not (rerun_failed and record["result_aftertest"] is None)
+    }

@@ -1,0 +1,238 @@
+"""Step 5: the evaluator over the outputs, on the engine; the scored results are a view of the batch (EVAL-6).
+
+A mark that is there and complete stays, whether the evaluator, a rule or a person gave it, unless what it was made from
+has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Case, Record, Run
+from evalloom.llms.retry_until_valid import Best
+from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object, read_records, refuse, write_json
+from evalloom.prompt_eval.plan import TestPlan, TestPoint
+from evalloom.prompt_eval.scores import Mark, ScoredCase, definition, output_digest, read_scored, write_scored
+from evalloom.prompt_eval.steps.context import Answered, Desk, as_case
+from evalloom.prompt_eval.steps.evaluator import Judgement, evaluator, judgement_of, refresh
+from evalloom.prompt_eval.steps.provenance import Before, Made, digest, look_back, made, note_used, write_made
+from evalloom.prompt_eval.steps.rules import never_asked, refuse_bad_rules, score_by_rules
+from evalloom.prompt_eval.steps.table import TableOptions, write_own
+from evalloom.prompt_eval.table import need_openpyxl
+
+
+class Scoring(Struct, frozen=True):
+    """What came of scoring: the cases in order, how many were scored now, and what was wrong with answers."""
+
+    cases: list[ScoredCase]
+    asked: int = 0
+    faults: dict[str, str] = {}
+    """What was wrong with the answers of the evaluator that count, by test_id."""
+    is_anew: bool = False
+    """Whether scores that were there are no longer good, since what they were made from has changed."""
+
+    @property
+    def incomplete(self) -> list[ScoredCase]:
+        return [case for case in self.cases if case.missing]
+
+
+def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, xlsx: bool = False) -> Scoring:
+    """Scores every output that has no complete score yet, and writes the scored results and the one CSV."""
+    folder, plan = desk.folder, desk.plan
+    refuse_bad_rules(plan)
+    tables = _tables(folder, xlsx)
+    results = read_records(needed(folder.results, "run", folder))
+    refuse([*results.findings, *results.not_run()], folder.results)
+    refuse_changed_prompt(desk)
+    for warning in _doubts(desk, results.values):
+        desk.asking.warn(warning)
+    work = _Work(desk, redo)
+    answered = work.ask(results.values, repeat)
+    judgements = {run.case_id: _judgement(run, plan) for run in answered.runs if not run.repeat}
+    failures = read_object(folder.failures)
+    cases = [work.scored(one, judgements.get(one["test_id"]), failures) for one in results.values]
+    work.spare(cases, judgements, answered.batch)
+    work.write(cases, answered)
+    if repeat > 1 and any(not one.answer.has_no_marks for one in judgements.values()):
+        write_json(folder.repeats, _repeats(answered, cases, work.source, plan))
+    for path in tables:
+        for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
+            desk.asking.warn(str(finding))
+    faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
+    return Scoring(cases, work.count, faults, work.before.is_anew and bool(work.before.was.source) and not redo)
+
+
+def _tables(folder: Folder, xlsx: bool) -> list[Path]:
+    """The tables to write: a workbook where one is wanted, or there already and would be out of date."""
+    if not xlsx and not folder.sheet.is_file():
+        return [folder.table]
+    need_openpyxl()
+    return [folder.table, folder.sheet]
+
+
+def refuse_changed_prompt(desk: Desk) -> None:
+    """Refuses to go on with outputs of a prompt that has changed since: they would be held against another one.
+
+    Outputs that somebody has written in are his to judge.
+    """
+    before = made(desk.folder, "run", desk.folder.results)
+    if not before.was.prompt or before.was.prompt == desk.prompt.target.digest:
+        return
+    message = f"{desk.prompt.name}: has changed since {desk.folder.results.as_posix()} was made"
+    if not before.is_edited:
+        raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {desk.folder}")
+    desk.asking.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
+
+
+def _doubts(desk: Desk, results: list[Record]) -> Iterator[str]:
+    """What is worth a look before the judge is paid: cases that are left out, rules that ask nothing."""
+    if desk.folder.cases.is_file():
+        ids = {record["test_id"] for record in results}
+        cases = [record.get("test_id") for record in read_records(desk.folder.cases).values]
+        if left_out := [one for one in cases if one not in ids]:
+            told = f"{desk.folder.cases.as_posix()}: {', '.join(map(str, left_out[:5]))}"
+            told += f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+            yield f"{told} not run yet, and so not scored: evalloom prompt-eval run {desk.folder} [case_not_run]"
+    outputs = [(one, one["result_aftertest"]) for one in results if one["result_aftertest"] is not None]
+    yield from (f"{desk.plan.path.as_posix()}: {told} [rule_never_asked]" for told in never_asked(desk.plan, outputs))
+
+
+class _Work:
+    """One scoring: what is there already, what is asked for, and what comes of both."""
+
+    def __init__(self, desk: Desk, redo: bool) -> None:
+        self._desk = desk
+        self._target = evaluator(desk.plan, desk.yardstick, refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn))
+        # Rules alone need no llm, so none is asked for.
+        self.source = desk.source(self._target, desk.scorer) if desk.plan.judged else digest("rules alone")
+        self.before: Before = look_back(desk.folder, "score", self.source, desk.folder.scored, redo)
+        self._rules = {point.id: digest(msgspec.to_builtins(point.rules)) for point in desk.plan.points if point.rules}
+        self._former = self._read_former() if desk.folder.scored.is_file() else {}
+        self.count = 0
+
+    def _read_former(self) -> dict[str, ScoredCase]:
+        records = read_records(self._desk.folder.scored)
+        if not self.before.is_anew:
+            refuse(records.findings, self._desk.folder.scored)
+        return {case.id: case for one in records.values if (case := read_scored(one, self._desk.plan.ids))}
+
+    def _there(self, record: Record) -> ScoredCase | None:
+        """What is known of a case already, where it is the same case with the same output."""
+        case = None if self.before.is_anew else self._former.get(record["test_id"])
+        is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
+        return case if is_same else None
+
+    def ask(self, records: list[Record], repeat: int) -> Answered:
+        """Asks the evaluator about every output that lacks a mark, or about all of them to see its noise."""
+        judged = [point.id for point in self._desk.plan.judged]
+        given: list[Case] = []
+        is_again = False
+        for one in (record for record in records if record["result_aftertest"] is not None):
+            there = self._there(one)
+            lacks = there is None or not all(there.marks[point].is_complete for point in judged)
+            self.count += lacks or any(self._is_due(there, point) for point in self._desk.plan.points)
+            is_again |= lacks and there is not None
+            if judged and (lacks or repeat > 1):
+                inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
+                given.append(as_case(one["test_id"], inputs))
+        if not given:
+            return Answered(self.before.was.batch)
+        # What came out incomplete is asked again in earnest: the cache would give the same answer.
+        options = {"repeat": repeat, **({"cache": False} if is_again else {})}
+        return self._desk.answers(self.before, self._target, self._desk.scorer, given, **options)
+
+    def _is_due(self, there: ScoredCase | None, point: TestPoint) -> bool:
+        """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
+        if not point.rules:
+            return False
+        is_same = self.before.was.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
+        return there is None or not there.marks[point.id].is_complete or not is_same
+
+    def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
+        """A case with its marks: those there are, then those of rules and of the evaluator."""
+        plan, there = self._desk.plan, self._there(record)
+        if record["result_aftertest"] is None:
+            failure = failures.get(record["test_id"], "")
+            return ScoredCase(record, {one: Mark() for one in plan.ids}, f"run failed: {failure}" if failure else "")
+        marks = {point.id: self._mark(point, record, judgement, there) for point in plan.points}
+        said = judgement.answer.comment if judgement else "" if plan.judged else _summed_up(marks)
+        own = there.remark if there and not there.remark.startswith(_NOT_A_REMARK) else ""
+        # Whatever else somebody has written beside a case stays with it.
+        further = definition(there.record) if there else {}
+        return ScoredCase({**further, **record}, marks, own or said or (there.remark if there else ""))
+
+    def _mark(
+        self, point: TestPoint, record: Record, judgement: Best[Judgement] | None, there: ScoredCase | None
+    ) -> Mark:
+        known = there.marks[point.id] if there else Mark()
+        if point.rules:
+            return score_by_rules(point, record, record["result_aftertest"]) if self._is_due(there, point) else known
+        if known.is_complete or judgement is None:
+            return known
+        found = judgement.answer.marks.get(point.id, Mark())
+        # Less is never put in the place of more: a score without a reason is still a score.
+        return found if found.score is not None or known.score is None else known
+
+    def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
+        """Before all scores are replaced: keeps those that nothing better comes for."""
+        path = self._desk.folder.scored
+        if not self.before.is_anew or not judgements or not path.is_file():
+            return
+        if all(one.answer.has_no_marks for one in judgements.values()):
+            note_used(self._desk.folder, "score", self.before, batch)
+            message = f"no answer had a score, so {path.as_posix()} stays as it was"
+            raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
+        if any(case.missing and self._is_less(case) for case in cases):
+            keep_beside(path, "before", self._desk.asking.warn)
+
+    def _is_less(self, case: ScoredCase) -> bool:
+        """Whether a complete mark of the former results has gone or has changed."""
+        former = self._former.get(case.id)
+        return former is not None and any(
+            mark.is_complete and case.marks.get(point) != mark for point, mark in former.marks.items()
+        )
+
+    def write(self, cases: list[ScoredCase], answered: Answered) -> None:
+        """Writes the scored results."""
+        who = self._desk.scorer.name if self._desk.plan.judged else ""
+        how = Made(self.source, who=who, batch=answered.batch, rules=self._rules)
+        rows = [write_scored(case) for case in cases]
+        folder, warn = self._desk.folder, self._desk.asking.warn
+        write_made(folder, "score", self.before, how, folder.scored, rows, warn)
+
+
+_WHAT_COUNTS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")
+"""What makes a case the same case with the same output; a description may be said better."""
+_NO_ANSWER, _ALL_HOLD, _BELOW = "The evaluator gave no answer: ", "Every rule holds.", "Below 3: "
+_NOT_A_REMARK = (_NO_ANSWER, _ALL_HOLD, _BELOW)
+"""How comments begin that are made here, and so made again."""
+
+
+def _judgement(run: Run, plan: TestPlan) -> Best[Judgement]:
+    if run.error:
+        # Nothing is guessed where nobody answered: every mark is missing, and the comment says why.
+        missing = {point.id: Mark() for point in plan.judged}
+        return Best(Judgement(missing, f"{_NO_ANSWER}{run.error}"), (run.error,))
+    return judgement_of(run.output.value)
+
+
+def _summed_up(marks: dict[str, Mark]) -> str:
+    """What rules alone come to, in one sentence."""
+    below = [f"{point} {mark.score}" for point, mark in marks.items() if mark.score in (1, 2)]
+    return f"{_BELOW}{', '.join(below)}." if below else _ALL_HOLD
+
+
+def _repeats(answered: Answered, cases: list[ScoredCase], source: str, plan: TestPlan) -> Record:
+    """What each test point got each time, with what stands for the judge and the output that it is about."""
+    outputs = {case.id: output_digest(case.record["result_aftertest"]) for case in cases}
+    found: Record = {}
+    for run in sorted(answered.runs, key=lambda run: run.repeat):
+        about = {"judge": source, "result": outputs[run.case_id], "scores": []}
+        marks = _judgement(run, plan).answer.marks
+        found.setdefault(run.case_id, about)["scores"].append({one: mark.score for one, mark in marks.items()})
+    return found

@@ -1,0 +1,203 @@
+"""`evalloom prompt-eval table`: any scored JSON as the one CSV, with totals computed anew and every fault named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Checked, Finding, Origin
+from evalloom.data.dataset import Dataset
+from evalloom.data.validate import validate
+from evalloom.files.rows import Problem, Row
+from evalloom.files.source import source_of
+from evalloom.files.write import atomic_writer
+from evalloom.prompt_eval.dialect import DIALECT, is_table_row
+from evalloom.prompt_eval.folder import Folder, Records, put_aside
+from evalloom.prompt_eval.plan import read_plan
+from evalloom.prompt_eval.reports import csv as prompt_eval_csv
+from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
+from evalloom.prompt_eval.scores import ScoredCase, points_in, read_scored, scored_remarks
+from evalloom.prompt_eval.steps.provenance import has_notes, made, note_written
+from evalloom.prompt_eval.table import holds_review, is_ours, need_openpyxl
+
+_PACKED = (".gz", ".zst")
+_LISTED = 1000
+
+
+class TableOptions(Struct, frozen=True):
+    """What flags say about a table."""
+
+    plan: Path | None = None
+    """Names the test points and their order; without it they stand in order of appearance, TP_safety last."""
+    out: Path | None = None
+    """The CSV, or the workbook where it ends in `.xlsx`; beside the source by default, as `….review.csv` for review."""
+    excel: bool = False
+    """Whether the CSV begins with the mark that Excel needs."""
+    xlsx: bool = False
+    """Whether a workbook is written beside the CSV."""
+    for_review: bool = False
+    """Whether the table has columns for people's own scores."""
+
+
+class Tabled(Struct, frozen=True):
+    """What became of a table: the files written, everything found wrong, and how many cases are of which kind."""
+
+    paths: tuple[Path, ...]
+    checked: Checked
+    points: tuple[str, ...] = ()
+    cases: int = 0
+    failed: int = 0
+    incomplete: int = 0
+    bad: int = 0
+    unreadable: int = 0
+    """Records of the source that no row stands for, since they cannot be read."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.checked.findings
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether the command ends with exit code 2: what is wrong was named, and nothing of it guessed."""
+        return self.checked.count("error") > 0 or self.incomplete > 0 or self.unreadable > 0
+
+
+def write_table(source: Path, options: TableOptions = TableOptions()) -> Tabled:
+    """Reads scored cases, says all that is wrong with them, and writes the table; nothing where the plan is wrong."""
+    if str(source) == "-":
+        raise usage_error("file_needed", "-: the source is read twice, so name a file instead of standard input")
+    items = list(_dataset(source))
+    rows = [item for item in items if isinstance(item, Row)]
+    points, found = _points(source, options.plan, rows)
+    cases = [read_scored(row.value, points) for row in rows] if points else []
+    paths = _paths(source, options) if cases else ()
+    found += [finding for path in paths for finding in _write(path, cases, points, options)]
+    checked = validate(_dataset(source), hints=False)
+    return Tabled(
+        paths=paths,
+        checked=_merged(checked, chain(found, _remarks(source, rows, points))),
+        points=tuple(points),
+        cases=len(cases),
+        failed=sum(case.is_failed for case in cases),
+        incomplete=sum(bool(case.missing) for case in cases),
+        bad=sum(case.is_bad is True for case in cases),
+        unreadable=sum(
+            isinstance(item, Problem) and item.severity == "error" and item.place.line > 0 for item in items
+        ),
+    )
+
+
+def _dataset(source: Path) -> Dataset:
+    return Dataset(source_of(source), DIALECT.name)
+
+
+def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[str], list[Finding]]:
+    """The test points that have columns, none where there can be no table, and what is wrong with where they stand."""
+    here = Origin(source.as_posix())
+    if any(is_table_row(row.value) for row in rows):
+        message = "has rows of the table itself, without inputs and results. Name the JSON that it was made from"
+        return [], [Finding("table_as_source", "error", message, here)]
+    if plan is not None:
+        known, found = read_plan(plan)
+        return list(known.ids) if known else [], found
+    points = points_in(row.value for row in rows)
+    if rows and not points:
+        message = "no case has a <TP>_score or <TP>_reason. Score the cases first, or name the test points with --plan"
+        return [], [Finding("nothing_scored", "error", message, here)]
+    return points, []
+
+
+def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
+    """Where the table goes. Raises where that would cost the user a file that is not ours to replace."""
+    stem = source.with_suffix("") if source.suffix.lower() in _PACKED else source
+    out = options.out or stem.with_suffix(".review.csv" if options.for_review else ".csv")
+    is_workbook = out.suffix.lower() == ".xlsx"
+    paths = (out, out.with_suffix(".xlsx")) if options.xlsx and not is_workbook else (out,)
+    for path in paths:
+        if path.suffix.lower() == ".xlsx":
+            need_openpyxl()
+        if not path.parent.is_dir():
+            message = f"{path.as_posix()}: there is no folder {path.parent.as_posix()!r}. Make it, or name another -o"
+            raise usage_error("folder_missing", message)
+        if path.resolve() in [one.resolve() for one in (source, options.plan) if one]:
+            message = f"{path.as_posix()}: is a file that is read. Give the output another name with -o"
+            raise usage_error("would_overwrite", message)
+        if holds_review(path):
+            message = (
+                f"{path.as_posix()}: holds scores or remarks that people wrote into it, and is not replaced. Take them"
+                " over with 'evalloom prompt-eval import-review', then move the file, or give another name with -o"
+            )
+            raise usage_error("would_lose_review", message)
+        if path != options.out and path.exists() and not is_ours(path):
+            message = f"{path.as_posix()}: is there already, and is no table of scored cases. Give another name with -o"
+            raise usage_error("would_overwrite", message)
+    return paths
+
+
+def _remarks(source: Path, rows: Sequence[Row], points: Sequence[str]) -> Iterator[Finding]:
+    records = Records(source, list(rows), [])
+    for row in rows if points else ():
+        yield from (records.placed(row, remark) for remark in scored_remarks(row.value, tuple(points)))
+
+
+# Here a missing reason is an error, and so is a source that is a table.
+_ECHOES = (("missing_reason", "warning"), ("table_as_source", "info"), ("table_as_source", "error"))
+
+
+def _merged(checked: Checked, more: Iterable[Finding]) -> Checked:
+    """What the linter says and what is said here, without what it says less sharply of the same."""
+    findings = [finding for finding in checked.findings if (finding.code, finding.severity) not in _ECHOES]
+    counts = Counter({key: number for key, number in checked.counts.items() if key not in _ECHOES})
+    for finding in more:
+        counts[finding.code, finding.severity] += 1
+        if counts[finding.code, finding.severity] <= _LISTED:
+            findings.append(finding)
+    return msgspec.structs.replace(checked, findings=findings, counts=dict(counts))
+
+
+def _write(path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions) -> list[Finding]:
+    folder = Folder(path.parent)
+    if path in (folder.table, folder.sheet) and has_notes(folder):
+        return write_own(folder, path, cases, points, options)
+    return write_file(path, cases, points, options)
+
+
+def write_own(
+    folder: Folder, path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions
+) -> list[Finding]:
+    """Writes a table of a results folder; one that somebody has changed since it was written is put aside first."""
+    aside = put_aside(path, "edited") if made(folder, path.suffix, path).is_edited else None
+    found = write_file(path, cases, points, options)
+    note_written(folder, path.suffix, path)
+    if aside is not None and aside.read_bytes() == path.read_bytes():
+        aside.unlink()
+    elif aside is not None:
+        told = f"was changed since it was written, and is now {aside.name}"
+        hint = f"Scores are edited in {folder.scored.name}; those of people come in by import-review"
+        found.append(Finding("table_put_aside", "warning", f"{told}. {hint}", Origin(path.as_posix())))
+    return found
+
+
+def write_file(
+    path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions = TableOptions()
+) -> list[Finding]:
+    """Writes one table, and says so where it had no room for all of it."""
+    with atomic_writer(path) as stream:
+        if path.suffix.lower() != ".xlsx":
+            prompt_eval_csv.write(stream, cases, points, options.excel, options.for_review)
+            return []
+        cut = prompt_eval_xlsx.write(stream, cases, points, options.for_review)
+    return [_cut(path, cut)] if cut else []
+
+
+def _cut(path: Path, number: int) -> Finding:
+    longest = prompt_eval_xlsx.LONGEST_CELL
+    found = "1 cell is" if number == 1 else f"{number} cells are"
+    message = f"{found} longer than the {longest:,} characters that a workbook can hold, and cut. The CSV has all of it"
+    return Finding("cells_cut", "warning", message, Origin(path.as_posix()))

@@ -1,0 +1,432 @@
+"""The one table of prompt-eval as texts in cells: one row a case, a score and a reason per test point (EVAL-11)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from importlib.util import find_spec
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import Finding, Origin, Place, Record, Remark, error, quote, warning
+from evalloom.core.model import Path as Where
+from evalloom.files.read import RowReader
+from evalloom.files.rows import Problem, Row
+from evalloom.files.source import source_of
+from evalloom.prompt_eval.dialect import got, meant
+from evalloom.prompt_eval.scores import Mark, ScoredCase, output_digest, points_in, read_scored
+
+_OF_CASE = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description")
+_OF_RUN = ("input_summary", "result_preview", "run_status")
+TOTALS = ("total_score", "max_score", "avg_tp_score", "score_pct")
+_AT_END = ("overall_comment", "is_bad_case")
+COMMENT = "human_comment"
+REVIEWED = "human_of"
+"""The column that says which output a reviewer was shown; no entry of a person."""
+_FORBIDDEN = ("input", "result_aftertest")
+NO_RESULT = "[NULL]"
+LONGEST_PREVIEW = 300
+_RISKY = re.compile(r"'*[=+\-@\t\r]")
+_GUARDED = re.compile(r"'+[=+\-@\t\r]")
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_FIGURE = re.compile(r"([0-9]{1,9}(?:[.,][0-9]{1,9})?)(\s?%)?")
+_SCORE = re.compile(r"TP\w*_score")
+_REASON = re.compile(r"TP\w*_reason")
+_ESCAPED = re.compile("(_x005F_(?=x[0-9A-Fa-f]{4}_))|_x(00[01][0-9A-Fa-f]|[Ff]{3}[EeFf])_")
+"""How workbooks write an underscore that begins no escape, and characters that XML cannot hold."""
+_NOTHING = Mark()
+_BAD = {True: "YES", False: "NO", None: ""}
+
+
+def columns(points: Iterable[str]) -> list[str]:
+    """The header, to the letter: what a case is, a pair of columns for each test point, what they come to."""
+    pairs = [f"{point}_{part}" for point in points for part in ("score", "reason")]
+    return [*_OF_CASE, *_OF_RUN, *pairs, *TOTALS, *_AT_END]
+
+
+def review_columns(points: Iterable[str]) -> list[str]:
+    """The columns that a reviewer fills in and, last, the one that says of which output."""
+    return [*(f"human_{point}_score" for point in points), COMMENT, REVIEWED]
+
+
+def review_cells(case: ScoredCase, points: Sequence[str]) -> list[str]:
+    """The cells of a case under `review_columns`, before anybody has filled them in."""
+    return [*("" for _ in points), "", shown_output(case.record.get("result_aftertest"))]
+
+
+def shown_output(result: Any) -> str:
+    """What stands for an output under `human_of`; with a letter first, since `12e4…` would become a number."""
+    return f"x{output_digest(result)}"
+
+
+def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
+    """The row of a case under `columns`, each cell as the text that a reader gets back.
+
+    A NUL or half of a surrogate pair stands there as U+FFFD: no spreadsheet reads the one, no encoding the other.
+    """
+    record, is_failed = case.record, case.is_failed
+    found = [_text(record.get(name)) for name in _OF_CASE]
+    found += [
+        summary(record.get("input", {})),
+        preview(record.get("result_aftertest")),
+        "failed" if is_failed else "ok",
+    ]
+    for point in points:
+        mark = _NOTHING if is_failed else case.marks.get(point, _NOTHING)
+        found += ["" if mark.score is None else str(mark.score), mark.reason]
+    found += [*_totals(case), case.comment, _BAD[case.is_bad]]
+    return [_NOT_TEXT.sub("\ufffd", text) for text in found]
+
+
+def _totals(case: ScoredCase) -> list[str]:
+    """Total, most, average and percent; all empty while a mark is missing, so that nobody sums up half a case."""
+    if case.total is None or case.hundredths is None:
+        return [""] * len(TOTALS)
+    average = f"{case.hundredths // 100}.{case.hundredths % 100:02d}"
+    return [str(case.total), str(case.most), average, f"{case.percent}%"]
+
+
+def summary(given: Any) -> str:
+    """The input of a case on one line: `field1=value1 | field2=value2`."""
+    if not isinstance(given, dict):
+        return _one_line(_text(given))
+    return " | ".join(f"{_one_line(str(name))}={_one_line(_text(value, 'null'))}" for name, value in given.items())
+
+
+def preview(result: Any) -> str:
+    """The first 300 characters of a result, with `…` where more follow."""
+    text = _text(result, NO_RESULT)
+    return text if len(text) <= LONGEST_PREVIEW else text[:LONGEST_PREVIEW] + "…"
+
+
+def _text(value: Any, nothing: str = "") -> str:
+    """A text as it is, anything else as compact JSON."""
+    if isinstance(value, str):
+        return value
+    return nothing if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _one_line(text: str) -> str:
+    """A text whose lines, with whichever character they end, are joined by one blank."""
+    lines = text.splitlines()
+    return text if lines == [text] else " ".join(line.strip() for line in lines if line.strip())
+
+
+# -- texts that a spreadsheet would run as a formula --------------------------------------------------
+
+
+def neutralised(text: str) -> str:
+    """A text with a `'` before it where a spreadsheet would run it, or where it already looks like that (EVAL-13)."""
+    return f"'{text}" if _RISKY.match(text) else text
+
+
+def original(text: str) -> str:
+    """The text that was neutralised."""
+    return text[1:] if _GUARDED.match(text) else text
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+class Table(Struct, frozen=True):
+    """A table as it was read: rows of texts by the name of their column, and what is wrong with the file."""
+
+    rows: list[Row]
+    findings: list[Finding]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row.value))
+
+    @property
+    def has_errors(self) -> bool:
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def read_table(path: Path, encoding: str = "") -> Table:
+    """The rows of a CSV or XLSX file with their original values, also where a reviewer has saved it again.
+
+    Commas, semicolons or tabs may part the cells, columns may have been added or moved.
+    """
+    is_workbook = _is_workbook(path)
+    reader = RowReader(source_of(path, encoding))
+    rows, findings = list[Row](), list[Finding]()
+    for item in _workbook_rows(path) if is_workbook else reader:
+        if isinstance(item, Problem):
+            origin = Origin(path.as_posix(), *item.place)
+            severity = "error" if _is_human_twice(item) else item.severity
+            findings.append(Finding(item.code, severity, item.message, origin))
+        elif is_workbook:
+            rows.append(item)
+        elif reader.layout == "csv":
+            item.value = {name: original(text) for name, text in item.value.items()}
+            rows.append(item)
+    table = Table(rows, findings)
+    if "test_id" not in table.columns and not table.has_errors:
+        is_empty = not rows and (is_workbook or reader.layout == "csv")
+        found = "no row" if is_empty else "none"
+        message = f"expected a table with a column test_id and a row for each case, got {found}"
+        findings.append(Finding("not_a_table", "error", message, Origin(path.as_posix())))
+    return table
+
+
+def _is_human_twice(problem: Problem) -> bool:
+    """Whether two columns have the name of one for people's scores: which of the two holds, nobody can tell."""
+    return problem.code == "duplicate_key" and "'human" in problem.message.casefold()
+
+
+def human_columns(table: Table) -> list[str]:
+    """The columns that people have added for their own scores and remarks, rightly named or not."""
+    return [name for name in table.columns if _is_human(name)]
+
+
+def _is_human(name: str) -> bool:
+    return name.casefold().startswith("human")
+
+
+def is_entry(name: str) -> bool:
+    """Whether people write into a column."""
+    return _is_human(name) and name != REVIEWED
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a table as `columns` names them, by its first and its last column."""
+    return {_OF_CASE[0], _AT_END[-1]} <= set(read_table(path).columns)
+
+
+def holds_review(path: Path) -> bool:
+    """Whether somebody has written scores or remarks of their own into a table, so that it must not be replaced."""
+    if not path.is_file():
+        return False
+    if _is_workbook(path):
+        items = [item for sheet in _sheets(path).values() for item in sheet]
+        # What cannot be read may hold one.
+        return _is_filled_in(items) or any(isinstance(item, Problem) and item.severity == "error" for item in items)
+    table = read_table(path)
+    if table.has_errors:
+        # Saved in another encoding, say.
+        return b"human" in path.read_bytes().lower()
+    return _is_filled_in(table.rows)
+
+
+def _is_filled_in(items: Iterable[Row | Problem]) -> bool:
+    """Whether a cell in a column for people's scores has anything in it."""
+    rows = (item.value for item in items if isinstance(item, Row))
+    return any(text.strip() for row in rows for name, text in row.items() if is_entry(name))
+
+
+def _as_text(name: str, cell: str) -> object:
+    return original(cell)
+
+
+def read_row(row: dict[str, str], read: Callable[[str, str], object] = _as_text) -> Record:
+    """A row of the table as a record: scores and totals are numbers, and have no field where the cell is empty.
+
+    `read` says what stands in any other cell, by the name of its column.
+    """
+    found: Record = {}
+    for name, cell in row.items():
+        is_number = name in TOTALS or _SCORE.fullmatch(name)
+        if cell or not (is_number or _REASON.fullmatch(name)):
+            found[name] = number_in(original(cell)) if is_number else read(name, cell)
+    return found
+
+
+def row_findings(record: Record) -> Iterator[Remark]:
+    """Where the totals in a row of the table are not what its own scores come to."""
+    computed = _computed(record)
+    if "is_bad_case" in record and record["is_bad_case"] not in ("YES", "NO", ""):
+        computed.pop("is_bad_case", None)
+        message = f"is_bad_case: expected YES, NO or nothing, got {got(record['is_bad_case'])}"
+        yield error("bad_is_bad_case", ("is_bad_case",), message)
+    for name, expected in computed.items():
+        found = record.get(name)
+        if found not in (None, "") and not same_cell(str(found), expected):
+            message = f"{name}: expected {expected} by the scores of this row, got {got(found)}"
+            yield warning("total_differs", (name,), message)
+
+
+def _computed(record: Record) -> dict[str, str]:
+    """The totals of a row by its scores; nothing where there are none, or some are missing, which is said elsewhere."""
+    points = points_in([record])
+    is_failed = record.get("run_status") == "failed"
+    if not points and not is_failed:
+        return {}
+    case = read_scored({**record, "result_aftertest": None if is_failed else ""}, points)
+    if case.missing:
+        return {"is_bad_case": "YES"} if case.is_bad else {}
+    computed = dict(zip((*TOTALS, "is_bad_case"), (*_totals(case), _BAD[case.is_bad]), strict=True))
+    if is_failed:
+        # Its row does not tell how many test points there are.
+        del computed["max_score"]
+    return computed
+
+
+def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Remark]:
+    """Where the header of a table is not to the letter (EVAL-11); columns for people's scores may follow at its end."""
+    expected = columns(points)
+    for name in expected:
+        if name not in names:
+            yield error("column_missing", (name,), f"the column {name} is missing")
+    for name in names:
+        if name in _FORBIDDEN:
+            yield error("raw_column", (name,), f"{name}: the table shows it shortened and has no such column")
+        elif name not in expected and not name.startswith("human_"):
+            yield error("unknown_table_column", (name,), f"{name}: is no column of the table{meant(name, expected)}")
+    known = [name for name in names if name in expected or name.startswith("human_")]
+    in_order = [name for name in expected if name in names] + [name for name in known if name not in expected]
+    for found, wanted in zip(known, in_order, strict=True):
+        if found != wanted:
+            yield error("column_order", (found,), f"{found}: expected the column {wanted} in this place")
+            return
+
+
+def same_cell(one: str, two: str) -> bool:
+    """Whether two cells say the same, also where a spreadsheet wrote a number anew: `94.00%` is `94%`, `3,00` is 3."""
+    if one == two:
+        return True
+    figure = _figure(one)
+    return figure is not None and figure == _figure(two)
+
+
+def _figure(text: str) -> Decimal | None:
+    match = _FIGURE.fullmatch(text.strip())
+    if match is None:
+        return None
+    figure = Decimal(match[1].replace(",", "."))
+    return figure / 100 if match[2] else figure
+
+
+def number_in(text: str) -> int | float | str:
+    """The number that a cell shows, a whole one also where a spreadsheet made `3.0` of it; any other text as it is."""
+    if not _NUMBER.fullmatch(text.strip()):
+        return text
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+def need_openpyxl() -> None:
+    """Raises where the library that reads and writes workbooks is not installed."""
+    if find_spec("openpyxl") is None:
+        message = "an .xlsx file needs openpyxl, which is not installed. Type: pip install 'evalloom[xlsx]'"
+        raise EvalloomError("xlsx_missing", message)
+
+
+def _is_workbook(path: Path) -> bool:
+    """Whether a file is a zip archive, as workbooks are, whatever its name says."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False  # the other reader says why it cannot be opened
+
+
+def _is_open_document(path: Path) -> bool:
+    """Whether an archive is one of OpenOffice or LibreOffice, which begins with what it is."""
+    with path.open("rb") as stream:
+        return b"mimetypeapplication/vnd.oasis.opendocument" in stream.read(128)
+
+
+def _workbook_rows(path: Path) -> Iterator[Row | Problem]:
+    """The rows of the one sheet that is the table: it has test ids and, where several do, what people wrote."""
+    sheets = _sheets(path)
+    tables = {name: items for name, items in sheets.items() if _has_ids(items)}
+    filled = [name for name, items in tables.items() if _is_filled_in(items)]
+    if len(filled) > 1:
+        named = ", ".join(quote(name) for name in filled)
+        message = f"the sheets {named} each have scores or remarks of people. Leave them in one sheet, and import again"
+        yield Problem("several_reviews", "error", message)
+        return
+    name = next(iter(filled or tables or sheets), None)
+    yield from sheets[name] if name is not None else ()
+
+
+def _has_ids(items: Iterable[Row | Problem]) -> bool:
+    return any("test_id" in item.value for item in items if isinstance(item, Row))
+
+
+def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
+    """The rows of every sheet by its name; a workbook that cannot be read is one nameless sheet with a problem."""
+    if _is_open_document(path):
+        message = "is an OpenDocument file, which is not read. Save it as .xlsx or as CSV"
+        return {"": [Problem("bad_workbook", "error", message)]}
+    need_openpyxl()
+    from openpyxl import load_workbook
+
+    try:
+        # By its name alone, openpyxl would refuse a workbook that is called something else.
+        with path.open("rb") as stream, path.open("rb") as again:
+            values = load_workbook(stream, read_only=True, data_only=True)
+            # Of a formula that no spreadsheet program has computed yet, only this one knows.
+            written = load_workbook(again, read_only=True)
+            pairs = zip(values.worksheets, written.worksheets, strict=True)
+            return {str(sheet.title): _sheet_rows(sheet, formulas) for sheet, formulas in pairs}
+    except Exception as fault:
+        # A damaged workbook fails with whichever error its first damaged part leads to: of zip, XML, types or keys.
+        reason = " ".join(str(fault).split())[:200] or type(fault).__name__
+        message = f"cannot be read as a workbook: {reason}. Save it again as .xlsx or as CSV"
+        return {"": [Problem("bad_workbook", "error", message)]}
+
+
+def _sheet_rows(sheet: Any, formulas: Any) -> list[Row | Problem]:
+    """The rows of one sheet, keyed by the first row that is not empty."""
+    for one in (sheet, formulas):
+        # Some programs write a wrong size of the sheet, and cells beyond it would not be read.
+        one.reset_dimensions()
+    header: list[str] = []
+    found: list[Row | Problem] = []
+    for line, (row, others) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), 1):
+        named = chain(header, repeat(""))
+        texts = [_shown(cell, other, name) for cell, other, name in zip(row, others, named, strict=False)]
+        if not any(text.strip() for text in texts):
+            continue
+        if not header:
+            header = [text.strip() for text in texts]
+            found += _repeated(header, line)
+            continue
+        value = dict.fromkeys(filter(None, header), "")
+        value.update((name, text) for name, text in zip(header, texts, strict=False) if name)
+        places: dict[Where, Place] = {(name,): Place(line, column) for column, name in enumerate(header, 1)}
+        found.append(Row(value, line, 1, b"", places))
+    return found
+
+
+def _repeated(header: Sequence[str], line: int) -> Iterator[Problem]:
+    for column, name in enumerate(header):
+        if name and name in header[:column]:
+            message = f"column {column + 1}: {quote(name)} is already the name of another column; the last one counts"
+            yield Problem("duplicate_key", "warning", message, Place(line, column + 1))
+
+
+def _shown(cell: Any, formula: Any, column: str) -> str:
+    """What a spreadsheet shows in a cell, so that `2.80` and `93%` are what they were as texts.
+
+    What people wrote is taken as it is: 2.999 may be shown as 3.00 and is no 3. A formula without a value is its text.
+    """
+    value = formula.value if cell.value is None else cell.value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, int | float):
+        return _number_shown(value, "" if _is_human(column) else cell.number_format or "")
+    # A formula over several cells is an object with its text.
+    written = str(getattr(value, "text", value))
+    text = _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), written)
+    # Where the `'` is a mark of the cell, there is none in its text.
+    return text if formula.style_array.quotePrefix else original(text)
+
+
+def _number_shown(value: float, shape: str) -> str:
+    if "%" in shape:
+        return f"{round(value * 100)}%"
+    if shape == "0.00":
+        return f"{value:.2f}"
+    return str(int(value)) if float(value).is_integer() else str(value)

@@ -1,0 +1,274 @@
+"""The steps of prompt-eval in order: plan, generate, run, score, report. Each reads the artifact of the one before.
+
+A finished step is not redone unless it is asked for, or what it was made from has changed (EVAL-1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from os.path import normpath
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+from msgspec import Struct
+
+from evalloom.core.errors import CallError, EvalloomError, usage_error
+from evalloom.core.model import Record, Request, Response
+from evalloom.engine.loop import run_loop
+from evalloom.engine.plan import now
+from evalloom.files.write import write_text
+from evalloom.prompt_eval.analysis.agreement import agreement, noise
+from evalloom.prompt_eval.analysis.scorecard import Scorecard, scorecard, unknown_points
+from evalloom.prompt_eval.citing import uncited
+from evalloom.prompt_eval.folder import (
+    Folder,
+    needed,
+    path_from,
+    prompt_a,
+    prompt_file,
+    put_aside,
+    read_object,
+    read_records,
+    refuse,
+    the_plan,
+    write_json,
+)
+from evalloom.prompt_eval.plan import TestPlan, TestPoint, read_plan, with_prompt_named
+from evalloom.prompt_eval.reports import html as prompt_eval_html
+from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
+from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks
+from evalloom.prompt_eval.scores import ScoredCase, output_digest, points_in, read_scored
+from evalloom.prompt_eval.steps.context import Asking, Desk, drafted
+from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
+from evalloom.prompt_eval.steps.generate import Generated, generate
+from evalloom.prompt_eval.steps.provenance import made
+from evalloom.prompt_eval.steps.review import current_scores
+from evalloom.reports.lint import tell
+
+
+class Planned(Struct, frozen=True):
+    """The plan of a folder, and how it came there: `drafted`, `kept` as it was, or taken from a file."""
+
+    plan: TestPlan
+    prompt: str
+    how: str
+    differs: str = ""
+    """A plan beside the prompt that says something else."""
+
+
+def plan(prompt: Path, folder: Folder, asking: Asking, cases: int | None = None, redo: bool = False) -> Planned:
+    """Step 1: the plan beside the prompt, or one that a model drafts."""
+    if not prompt.is_file():
+        raise usage_error("prompt_missing", f"there is no file {prompt.as_posix()!r}. Name the prompt to be tested")
+    beside = prompt.parent / folder.plan.name
+    is_other = beside.is_file() and beside.resolve() != folder.plan.resolve()
+    named = path_from(folder.path, prompt)
+    if folder.plan.is_file() and not redo:
+        kept = the_plan(folder)
+        _refuse_other_prompt(kept, prompt, folder)
+        differs = is_other and _as_taken(beside, folder, named) != _text(folder.plan)
+        return Planned(kept, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
+    if is_other:
+        text = _as_taken(beside, folder, named)
+    else:
+        tested = prompt_file(prompt)
+        known = asking.settings(folder, tested)
+        text = run_loop(drafted(folder, asking, known, lambda llm: draft_plan(tested.text, named, llm, cases))).text
+    if folder.plan.is_file() and _text(folder.plan) != text:
+        aside = put_aside(folder.plan, "old")
+        asking.warn(f"{folder.plan.as_posix()}: the plan that was there is now {aside.name}")
+    write_text(folder.plan, text)
+    return Planned(the_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
+
+
+def _refuse_other_prompt(kept: TestPlan, prompt: Path, folder: Folder) -> None:
+    """Refuses to take the results of one prompt for those of another."""
+    about = prompt_a(kept)
+    if about.path is None or about.path.resolve() != prompt.resolve():
+        hint = "Give this prompt a folder of its own with -o"
+        message = f"{folder}: is about {about.name}, not about {prompt.as_posix()}. {hint}"
+        raise usage_error("other_prompt", f"{message}, or begin anew here with 'plan --redo'")
+
+
+def _as_taken(beside: Path, folder: Folder, named: str) -> str:
+    """The text of a plan beside the prompt for another folder; as it is written, where that can be done."""
+    found, findings = read_plan(beside)
+    refuse(findings, beside)
+    assert found is not None
+    yardstick = path_from(folder.path, beside.parent / found.yardstick) if found.yardstick else ""
+    wanted = msgspec.structs.replace(found, prompt=named, yardstick=yardstick)
+    text = with_prompt_named(_text(beside), named)
+    with TemporaryDirectory(prefix="evalloom-") as scratch:
+        copy = Path(scratch) / beside.name
+        copy.write_text(text, "utf-8")
+        again = read_plan(copy)[0]
+    is_same = again is not None and msgspec.structs.replace(again, path=wanted.path) == wanted
+    return text if is_same else plan_text(wanted, is_draft=False)
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8-sig")
+
+
+def make_cases(desk: Desk, redo: bool = False) -> Generated:
+    """Step 2: the cases there are, or those beside the prompt, and as many new ones as the plan asks for."""
+    folder = desk.folder
+    have = _cases_there(desk, redo)
+    there = Counter(record.get("test_category") for record in have)
+    keep = _Keeper(desk, redo)
+    if all(there[name] >= planned for name, planned in desk.plan.dimensions.items()):
+        found = run_loop(generate(desk.plan, desk.prompt, have, _nobody, keep))
+    else:
+        ask = lambda llm: generate(desk.plan, desk.prompt, have, llm, keep)  # noqa: E731
+        found = run_loop(drafted(folder, desk.asking, desk.known, ask))
+    # Nothing in place of something is no improvement.
+    if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
+        keep(found.cases)
+    return found
+
+
+class _Keeper:
+    """Writes the cases there are so far; those that were there before a `--redo` are put aside at the first."""
+
+    def __init__(self, desk: Desk, redo: bool) -> None:
+        self._desk = desk
+        self._redo = redo
+
+    def __call__(self, cases: list[Record]) -> None:
+        path = self._desk.folder.cases
+        if self._redo and path.is_file():
+            aside = put_aside(path, "old")
+            self._desk.asking.warn(f"{path.as_posix()}: the cases that were there are now in {aside.name}")
+        self._redo = False
+        write_json(path, cases)
+
+
+def _cases_there(desk: Desk, redo: bool) -> list[Record]:
+    own = desk.folder.cases
+    beside = desk.prompt.path.parent / own.name if desk.prompt.path else own
+    places = ([] if redo else [own]) + ([beside] if beside.resolve() != own.resolve() else [])
+    for path in places:
+        if path.is_file():
+            found = _cases_in(path)
+            if path is own and beside in places and any(one not in found for one in _cases_in(beside)):
+                told = f"{beside.as_posix()}: has cases that are not, or not so, in {own.as_posix()}"
+                desk.asking.warn(f"{told}, which is used. 'generate --redo' takes them over")
+            return found
+    return []
+
+
+def _cases_in(path: Path) -> list[Record]:
+    """The cases of a file, none where there is none; one with errors is refused."""
+    found = read_records(path) if path.is_file() else None
+    if found is None:
+        return []
+    refuse([one for one in found.findings if one.code != "no_cases"], path)
+    return found.values
+
+
+async def _nobody(request: Request) -> Response:
+    raise CallError("no_llm", "every case is there, so nobody is asked")
+
+
+class Reported(Struct, frozen=True):
+    """What the report says, in figures."""
+
+    cases: list[ScoredCase]
+    scorecard: Scorecard
+    remarks: tuple[str, ...] = ()
+    """What a reader should know before trusting the figures."""
+
+
+_TOLD_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
+
+
+def report(folder: Folder) -> Reported:
+    """The report as Markdown and as one HTML file, from the scored results; a plan is not needed."""
+    scored = read_records(needed(folder.scored, "score", folder))
+    # Scores that are missing or wrong are counted and told in the report; only what is no case at all stops it.
+    refuse([one for one in scored.findings if one.code not in _TOLD_IN_REPORT], folder.scored)
+    known = the_plan(folder) if folder.plan.is_file() else None
+    points = known.points if known else tuple(TestPoint(one, one, criticality="") for one in points_in(scored.values))
+    ids = [point.id for point in points]
+    cases = [read_scored(record, ids) for record in scored.values]
+    humans, outdated = current_scores(folder.path, cases)
+    repeats, old_repeats = _repeats(folder, cases)
+    prompt = _prompt_name(known) if known else ""
+    figures = scorecard(cases, points)
+    page = PromptEvalReport(
+        title=f"Prompt evaluation: {Path(prompt or 'prompt_a').name}",
+        prompt=prompt,
+        cases=cases,
+        points=points,
+        scorecard=figures,
+        agreement=agreement(cases, humans, ids),
+        noise=noise(repeats, ids),
+        remarks=(*_changed(folder, known), *_remarks(cases, outdated, old_repeats)),
+        unknown=unknown_points(cases, points),
+        facts=_facts(folder),
+        folder=str(folder),
+        source=folder.scored.name,
+        generated_at=now(),
+    )
+    write_text(folder.report, prompt_eval_markdown.render(page))
+    write_text(folder.page, prompt_eval_html.render(page))
+    return Reported(cases, figures, tuple(remarks(page)))
+
+
+def _changed(folder: Folder, plan: TestPlan | None) -> Iterator[str]:
+    """Says so where the outputs are of a prompt that has changed since."""
+    was = made(folder, "run", folder.results).was.prompt
+    with suppress(EvalloomError):  # a report needs no prompt
+        if was and plan and was != prompt_a(plan).target.digest:
+            yield "the prompt has changed since these outputs were made"
+
+
+def _facts(folder: Folder) -> dict[str, str]:
+    """Who answered and who scored, as far as that was noted."""
+    steps = {"profile": ("run", folder.results), "judge": ("score", folder.scored)}
+    found = {name: made(folder, step, artifact).was.who for name, (step, artifact) in steps.items()}
+    return {name: who for name, who in found.items() if who}
+
+
+def _prompt_name(plan: TestPlan) -> str:
+    """The file of the prompt, which need not be there any more; nothing where it stands in the plan itself."""
+    is_text = "\n" in plan.prompt or "{{" in plan.prompt
+    return "" if is_text or not plan.prompt else Path(normpath(plan.path.parent / plan.prompt)).as_posix()
+
+
+class _Repeat(Struct, frozen=True):
+    """The scores of each time that a case was scored, by which judge, and for which output."""
+
+    judge: str
+    result: str
+    scores: list[dict[str, int | None]]
+
+
+def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[dict[str, int | None]]], int]:
+    """Repeated scores of the present judge for the present outputs, and how many there are of others."""
+    try:
+        found = msgspec.convert(read_object(folder.repeats), dict[str, _Repeat])
+    except msgspec.ValidationError as fault:
+        message = f"{folder.repeats.as_posix()}: {fault}. Delete it, and score again with --repeat"
+        raise usage_error("bad_artifact", message) from None
+    judge = made(folder, "score", folder.scored).was.source
+    present = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}
+    good = {one: it.scores for one, it in found.items() if (it.judge, it.result) == present.get(one)}
+    return good, len(found) - len(good)
+
+
+def _remarks(cases: list[ScoredCase], outdated: list[str], old_repeats: int) -> Iterator[str]:
+    uncited_ones = sum(len(list(uncited(case))) for case in cases)
+    if uncited_ones:
+        quotes = "reason quotes" if uncited_ones == 1 else "reasons quote"
+        yield f"{uncited_ones:,} {quotes} nothing of the output"
+    ids = {case.id for case in cases}
+    if former := [one for one in outdated if one in ids]:
+        yield f"the scores of people for {tell(len(former), 'case')} are about former outputs, and are left out"
+    if strange := [one for one in outdated if one not in ids]:
+        yield f"people scored {tell(len(strange), 'case')} that are not here"
+    if old_repeats:
+        yield f"repeated scores of {tell(old_repeats, 'case')} are of a former output or judge, and are left out"

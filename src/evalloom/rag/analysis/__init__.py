@@ -1,0 +1,1 @@
+"""RAG batches in numbers: ranking measures, and oral against official wording."""

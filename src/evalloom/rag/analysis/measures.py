@@ -1,0 +1,337 @@
+"""What a RAG batch comes to: its measures overall, by bucket and by tag, and what became of each case."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from evalloom.analysis.statistics import mean, mean_interval, wilson
+from evalloom.core.model import UNREAD, Batch, Origin, Record, Run, Scored, Status
+from evalloom.core.ranking import Passage, names_at, rank, sources_in_order
+from evalloom.matchers.normalise import normalise
+from evalloom.rag.analysis.pairs import Pairs, compare_wordings
+from evalloom.rag.dialect import BUCKETS
+
+Purpose = Literal["retrieve", "answer"]
+
+APART = ("error", "part_error", "no_expected", "unscored", "skipped", "blocked")
+"""What is counted beside the measures. `part_error` are cases some of whose repeats failed; the rest is measured."""
+_NOTHING_EXPECTED = {
+    "retrieve": "no expected source, so there is nothing to measure",
+    "answer": "nothing that must be in the answer, so there is nothing to measure",
+}
+
+
+class Measure(Struct, frozen=True):
+    """The mean of a measure over the cases that have it, with its 95 % interval; None where no case has it."""
+
+    name: str
+    mean: float | None
+    low: float | None
+    high: float | None
+    cases: int
+
+
+class Group(Struct, frozen=True):
+    """What some cases come to; `cases` are those that passed or did not, all others stand apart."""
+
+    name: str
+    measures: list[Measure]
+    cases: int
+    passed: int
+
+    def measure(self, name: str) -> Measure:
+        """One measure by its name; an empty one where there is none."""
+        return next((one for one in self.measures if one.name == name), Measure(name, None, None, None, 0))
+
+
+class Expected(Struct, frozen=True):
+    """An expected source and its rank among the sources found; 0 where it is not among them."""
+
+    source: str
+    rank: int
+
+
+class CaseRow(Struct, frozen=True, kw_only=True):
+    """One case with all its repeats: a measure is their mean, the rest is that of the first one that went wrong."""
+
+    id: str
+    query: str
+    bucket: str
+    pair_id: str
+    concept_id: str
+    tags: list[str]
+    status: Status
+    expected: list[Expected]
+    sources: list[str]
+    measures: dict[str, float]
+    reason: str
+    answer: str
+    missing: list[str]
+    """What must be in the answer and is not."""
+    origin: Origin
+    error: str
+    """What the first repeat that ended in an error said."""
+    number: int
+    """The place of the case in its dataset."""
+    repeats: int
+
+
+class RagResults(Struct, frozen=True, kw_only=True):
+    """All figures of one profile of a RAG batch."""
+
+    batch: str
+    created_at: str
+    purpose: Purpose
+    k: int
+    profile: str
+    config: Record
+    deciding: str
+    """The measure that decides whether a case passes: `hit@5` or `must_include`."""
+    overall: Group
+    buckets: list[Group]
+    tags: list[Group]
+    pairs: Pairs
+    cases: list[CaseRow]
+    apart: dict[str, int]
+    unjudged: dict[str, int]
+    """Of how many cases a measure could not be told: no judge answered, or not readably."""
+    documents: int | None
+    """How many documents were searched; None where it is not known."""
+
+
+def analyse(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> RagResults:
+    """The figures of a batch that was run under one profile."""
+    return analyse_all(batch, runs)[0]
+
+
+def analyse_all(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> list[RagResults]:
+    """The figures of each profile, in the order in which they were asked for; of an empty batch one without cases."""
+    found: dict[str, _Cases] = {}
+    for run, scored in runs:
+        if run.profile not in found:
+            found[run.profile] = _Cases(batch.config)
+        found[run.profile].add(run, scored)
+    asked = [one.name for one in batch.profiles]
+    names = [name for name in dict.fromkeys([*asked, *found]) if name in found] or [*asked, ""][:1]
+    return [_results(batch, name, found.get(name) or _Cases(batch.config)) for name in names]
+
+
+def _results(batch: Batch, profile: str, found: _Cases) -> RagResults:
+    rows = found.rows()
+    deciding = found.names[0]
+    names = [name for name in found.names if name in found.asked or any(name in row.measures for row in rows)]
+    buckets = dict.fromkeys([*BUCKETS, *(row.bucket for row in rows)])
+    by_bucket = {name: [row for row in rows if row.bucket == name] for name in buckets}
+    by_tag: dict[str, list[CaseRow]] = {}
+    for row in rows:
+        for tag in row.tags:
+            by_tag.setdefault(tag, []).append(row)
+    return RagResults(
+        batch=batch.id,
+        created_at=batch.created_at,
+        purpose=found.purpose,
+        k=found.k,
+        profile=profile,
+        config=batch.config,
+        deciding=deciding,
+        overall=_group("overall", rows, names),
+        buckets=[_group(name, own, names) for name, own in by_bucket.items() if own],
+        tags=[_group(tag, own, names) for tag, own in sorted(by_tag.items())],
+        pairs=compare_wordings(rows, names),
+        cases=rows,
+        apart=_apart(rows, found.purpose),
+        unjudged=found.unjudged(),
+        documents=_documents(batch),
+    )
+
+
+def _documents(batch: Batch) -> int | None:
+    if not batch.documents or "" in batch.documents:
+        return None
+    return sum(digest != UNREAD for digest in batch.documents.values())
+
+
+def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> Group:
+    statuses = [row.status for row in rows]
+    passed = statuses.count("passed")
+    return Group(name, [_measure(one, rows) for one in names], passed + statuses.count("failed"), passed)
+
+
+def _measure(name: str, rows: Iterable[CaseRow]) -> Measure:
+    # What stands apart as a whole is in none of its measures either.
+    values = [row.measures[name] for row in rows if name in row.measures and row.status in _MEASURED]
+    if not values:
+        return Measure(name, None, None, None, 0)
+    if _is_rate(name):
+        low, high = wilson(sum(values), len(values))
+    else:
+        low, high = mean_interval(sum(values), sum(value * value for value in values), len(values))
+    return Measure(name, mean(values), low, high, len(values))
+
+
+def _apart(rows: Iterable[CaseRow], purpose: Purpose) -> dict[str, int]:
+    counts = dict.fromkeys(APART, 0)
+    for row in rows:
+        if row.status == "unscored":
+            counts["no_expected" if row.reason == _NOTHING_EXPECTED[purpose] else "unscored"] += 1
+        elif row.status in counts:
+            counts[row.status] += 1
+        elif row.error:
+            counts["part_error"] += 1
+    return counts
+
+
+def _is_rate(name: str) -> bool:
+    """Whether a measure says of each run only yes or no."""
+    return name.startswith("hit@") or name in ("passed", "must_include")
+
+
+# -- cases ---------------------------------------------------------------------------------------------
+
+
+class _Cases:
+    """Takes in runs as they come, in whatever order, and gives a row for each case."""
+
+    def __init__(self, config: Record) -> None:
+        self.purpose: Purpose = "answer" if config.get("purpose") == "answer" else "retrieve"
+        self.k = int(config.get("k", 5))
+        self.is_normalised = bool(config.get("normalise"))
+        self.names = names_at(self.k) if self.purpose == "retrieve" else _answer_names(config, self.k)
+        # What was asked for is shown also where nothing came of it.
+        self.asked = {self.names[0], *(["faithfulness"] if config.get("faithfulness") else [])}
+        self._found: dict[tuple[int, str], _Repeats] = {}
+
+    def add(self, run: Run, scored: Scored) -> None:
+        place = (run.number, run.case_id)
+        repeats = self._found.get(place)
+        if repeats is None:
+            repeats = self._found[place] = _Repeats()
+        if repeats.add(run, scored, self.names):
+            repeats.row = self._row(run, scored)
+
+    def unjudged(self) -> dict[str, int]:
+        """How many cases have a measure that was asked for and could not be told in any of their repeats."""
+        counts = Counter(name for one in self._found.values() for name in one.unjudged - one.sums.keys())
+        return {name: counts[name] for name in self.names if counts[name]}
+
+    def rows(self) -> list[CaseRow]:
+        return [self._found[place].whole() for place in sorted(self._found)]
+
+    def _row(self, run: Run, scored: Scored) -> CaseRow:
+        raw, sources = run.raw, _sources(run.output.sources)
+        expected = _texts(raw.get("expected_sources"))
+        found = rank(expected, sources) if expected else None
+        bucket = _text(raw.get("bucket")) or next((tag for tag in run.tags if tag in BUCKETS), BUCKETS[0])
+        answer = _text(run.output.value) if self.purpose == "answer" else ""
+        return CaseRow(
+            id=run.case_id,
+            query=_text(raw.get("query")),
+            bucket=bucket,
+            pair_id=_text(raw.get("pair_id")).strip(),
+            concept_id=_text(raw.get("concept_id")).strip(),
+            tags=[tag for tag in dict.fromkeys(run.tags) if tag not in BUCKETS and tag != bucket],
+            status=scored.status,
+            expected=[Expected(source, place) for source, place in found.ranks] if found else [],
+            sources=sources,
+            measures={},
+            reason=self._reason(run, scored),
+            answer=answer,
+            missing=self._missing(run, scored, answer),
+            origin=run.origin,
+            error=run.error,
+            number=run.number,
+            repeats=0,
+        )
+
+    def _reason(self, run: Run, scored: Scored) -> str:
+        """Why the case is what it is; nothing where it passed."""
+        if scored.status == "passed":
+            return ""
+        wanted = _texts(run.raw.get("must_include" if self.purpose == "answer" else "expected_sources"))
+        if scored.status == "unscored" and not wanted:
+            return _NOTHING_EXPECTED[self.purpose]
+        said = [one.reason for one in scored.verdicts if one.status == scored.status and one.weight and one.reason]
+        return run.error or run.skipped or run.blocked or "; ".join(said)
+
+    def _missing(self, run: Run, scored: Scored, answer: str) -> list[str]:
+        if not any(one.name == "must_include" and one.status == "failed" for one in scored.verdicts):
+            return []
+        wanted = _texts(run.raw.get("must_include"))
+        if self.is_normalised:
+            plain = normalise(answer)
+            return [one for one in wanted if normalise(one) not in plain]
+        return [one for one in wanted if one not in answer]
+
+
+def _answer_names(config: Record, k: int) -> tuple[str, ...]:
+    """Where more decides than the words of `must_include`, what comes of it is a measure of its own."""
+    names = ("must_include", "citations", "faithfulness", f"hit@{k}")
+    return ("passed", *names) if config.get("require") or config.get("checks") else names
+
+
+_MEASURED: tuple[Status, ...] = ("passed", "failed")
+_WORST_FIRST: tuple[Status, ...] = ("failed", "passed", "unscored", "blocked", "skipped", "error")
+"""Which repeat stands for a case: the first that went wrong, or else any that was measured, or else any at all."""
+
+
+class _Repeats:
+    """The runs of one case so far."""
+
+    __slots__ = ("error", "first", "number", "row", "shown", "sums", "unjudged")
+
+    def __init__(self) -> None:
+        self.row: CaseRow | None = None
+        self.shown = (len(_WORST_FIRST), 0)
+        self.number = 0
+        self.error, self.first = "", 0
+        self.sums: dict[str, tuple[float, int]] = {}
+        self.unjudged: set[str] = set()
+
+    def add(self, run: Run, scored: Scored, names: Sequence[str]) -> bool:
+        """Counts a run, and says whether it is the one to show."""
+        self.number += 1
+        if run.error and (not self.error or run.repeat < self.first):
+            self.error, self.first = run.error, run.repeat
+        for name, value in _values(scored, names):
+            total, number = self.sums.get(name, (0.0, 0))
+            self.sums[name] = (total + value, number + 1)
+        # Without a source there is nothing to cite; that a judge did not answer is another thing.
+        self.unjudged.update(one.name for one in scored.verdicts if one.kind == "judge" and one.status == "unscored")
+        place = (_WORST_FIRST.index(scored.status), run.repeat)
+        if self.row is not None and place >= self.shown:
+            return False
+        self.shown = place
+        return True
+
+    def whole(self) -> CaseRow:
+        assert self.row is not None
+        measures = {name: total / number for name, (total, number) in self.sums.items()}
+        return structs.replace(self.row, measures=measures, repeats=self.number, error=self.error)
+
+
+def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]:
+    """The measures of one run: yes or no as 1 or 0, anything else by its score."""
+    if "passed" in names and scored.status in _MEASURED:
+        yield "passed", float(scored.status == "passed")
+    for verdict in scored.verdicts:
+        if verdict.name in names and verdict.status in ("passed", "failed"):
+            is_plain = verdict.score is None or _is_rate(verdict.name)
+            yield verdict.name, float(verdict.status == "passed") if is_plain else float(verdict.score or 0)
+
+
+def _sources(found: Sequence[Any]) -> list[str]:
+    """The distinct sources of what a retriever gave, in their order."""
+    passages = [one for one in found if isinstance(one, dict) and isinstance(one.get("source"), str)]
+    return sources_in_order([Passage(one["source"], score=one.get("score")) for one in passages])
+
+
+def _texts(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str) and one.strip()] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)

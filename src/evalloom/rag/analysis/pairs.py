@@ -1,0 +1,199 @@
+"""Oral against official wordings of the same question: who found it, the gap, and how sure it is (RAG-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from evalloom.analysis.compare_figures import Sums, paired_mean_interval
+from evalloom.analysis.statistics import mcnemar, mean
+
+if TYPE_CHECKING:
+    from evalloom.rag.analysis.measures import CaseRow
+
+Who = Literal["both", "official only", "oral only", "neither", "oral more", "oral less", "alike"]
+"""Which wording works; the last three where a side has several cases or repeats that do not agree."""
+
+OFFICIAL, ORAL = "official", "oral"
+
+
+class Pair(Struct, frozen=True):
+    """The two wordings of one question, each with the share of its cases that passed; `gap` is oral less official."""
+
+    id: str
+    concept_id: str
+    who: Who
+    official: float
+    oral: float
+    gap: float
+    official_cases: list[str]
+    oral_cases: list[str]
+
+
+class Concept(Struct, frozen=True):
+    """The pairs of one concept together; a pair without one stands alone, under its own id."""
+
+    id: str
+    pairs: int
+    official: float
+    oral: float
+    gap: float
+
+    @property
+    def is_official_only(self) -> bool:
+        """Whether the official wording works and the oral one never does."""
+        return self.official > 0 and self.oral == 0
+
+
+class Gap(Struct, frozen=True):
+    """A measure on both sides of the pairs that have it; only the one that decides cases has a p-value."""
+
+    measure: str
+    pairs: int
+    official: float
+    oral: float
+    gap: float
+    low: float
+    high: float
+    p_value: float | None = None
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval, and the exact test where there is one, speak for a difference."""
+        return not self.low <= 0 <= self.high and (self.p_value is None or self.p_value < 0.05)
+
+
+class Alone(Struct, frozen=True):
+    """A case, or a pair of cases, that cannot be compared, and why."""
+
+    id: str
+    bucket: str
+    pair_id: str
+    reason: str
+
+
+class Pairs(Struct, frozen=True):
+    """All pairs, the worst gap first; `gaps` begins with the measure that decides, and is empty without pairs."""
+
+    pairs: list[Pair]
+    concepts: list[Concept]
+    gaps: list[Gap]
+    unpaired: list[Alone]
+    not_comparable: list[Alone]
+
+    def count(self, who: Who) -> int:
+        return sum(one.who == who for one in self.pairs)
+
+
+_Sides = dict[str, list["CaseRow"]]
+
+
+def compare_wordings(rows: Iterable[CaseRow], names: Sequence[str]) -> Pairs:
+    """The pairs among some cases; the first of the measures decides whether a case passed."""
+    sides: dict[str, _Sides] = {}
+    unpaired = []
+    for row in rows:
+        if row.bucket not in (OFFICIAL, ORAL):
+            continue
+        if row.pair_id:
+            sides.setdefault(row.pair_id, {OFFICIAL: [], ORAL: []})[row.bucket].append(row)
+        else:
+            unpaired.append(Alone(row.id, row.bucket, "", "it has no pair_id"))
+    whole = {pair: found for pair, found in sides.items() if found[OFFICIAL] and found[ORAL]}
+    unpaired += [one for pair, found in sides.items() if pair not in whole for one in _without_other(pair, found)]
+    measured = {pair: found for pair, found in whole.items() if not _unmeasured(found, names[0])}
+    pairs = [_pair(pair, found, names[0]) for pair, found in measured.items()]
+    gaps = [_gap(name, measured.values(), decides=name == names[0]) for name in names]
+    return Pairs(
+        sorted(pairs, key=lambda one: (one.gap, one.id)),
+        _concepts(pairs),
+        [one for one in gaps if one],
+        unpaired,
+        [_not_comparable(pair, found, names[0]) for pair, found in whole.items() if pair not in measured],
+    )
+
+
+def _without_other(pair: str, found: _Sides) -> Iterable[Alone]:
+    other = ORAL if found[OFFICIAL] else OFFICIAL
+    reason = f"no {other} case has its pair_id"
+    return [Alone(row.id, row.bucket, pair, reason) for rows in found.values() for row in rows]
+
+
+def _unmeasured(found: _Sides, name: str) -> list[str]:
+    """The sides on which no case has the measure."""
+    return [side for side, rows in found.items() if not any(name in row.measures for row in rows)]
+
+
+def _not_comparable(pair: str, found: _Sides, name: str) -> Alone:
+    sides = _unmeasured(found, name)
+    said = [f"{side}: {_why(found[side])}" for side in sides]
+    ids = ", ".join(row.id for side in sides for row in found[side])
+    return Alone(ids, " and ".join(sides), pair, "; ".join(said))
+
+
+def _why(rows: Sequence[CaseRow]) -> str:
+    reasons = dict.fromkeys(row.error or row.reason or row.status for row in rows)
+    return ", ".join(reasons)
+
+
+def _share(rows: Iterable[CaseRow], name: str) -> float | None:
+    values = [row.measures[name] for row in rows if name in row.measures]
+    return mean(values) if values else None
+
+
+def _pair(pair: str, found: _Sides, name: str) -> Pair:
+    official, oral = _share(found[OFFICIAL], name) or 0.0, _share(found[ORAL], name) or 0.0
+    concepts = (row.concept_id for rows in found.values() for row in rows if row.concept_id)
+    return Pair(
+        pair,
+        next(concepts, ""),
+        _who(official, oral),
+        official,
+        oral,
+        oral - official,
+        [row.id for row in found[OFFICIAL]],
+        [row.id for row in found[ORAL]],
+    )
+
+
+def _who(official: float, oral: float) -> Who:
+    plain: dict[tuple[float, float], Who] = {
+        (1, 1): "both",
+        (1, 0): "official only",
+        (0, 1): "oral only",
+        (0, 0): "neither",
+    }
+    if (official, oral) in plain:
+        return plain[official, oral]
+    return "alike" if official == oral else "oral more" if oral > official else "oral less"
+
+
+def _concepts(pairs: Iterable[Pair]) -> list[Concept]:
+    """The concepts for which only the official wording works first, then the widest gap."""
+    grouped: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        # A pair without a concept stands for itself: together such pairs would mean nothing.
+        grouped.setdefault(pair.concept_id or pair.id, []).append(pair)
+    found = [_concept(name, own) for name, own in grouped.items()]
+    return sorted(found, key=lambda one: (not one.is_official_only, one.gap, one.id))
+
+
+def _concept(name: str, pairs: Sequence[Pair]) -> Concept:
+    official, oral = mean([pair.official for pair in pairs]), mean([pair.oral for pair in pairs])
+    return Concept(name, len(pairs), official, oral, oral - official)
+
+
+def _gap(name: str, pairs: Iterable[_Sides], *, decides: bool) -> Gap | None:
+    sums = Sums()
+    for found in pairs:
+        official, oral = _share(found[OFFICIAL], name), _share(found[ORAL], name)
+        if official is not None and oral is not None:
+            sums.add(official, oral)
+    if not sums.cases:
+        return None
+    low, high = paired_mean_interval(sums.now - sums.base, sums.squares, sums.cases)
+    official, oral = sums.base / sums.cases, sums.now / sums.cases
+    p_value = mcnemar(sums.gained, sums.lost) if decides else None
+    return Gap(name, sums.cases, official, oral, (sums.now - sums.base) / sums.cases, low, high, p_value)

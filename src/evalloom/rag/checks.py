@@ -1,0 +1,48 @@
+"""What a RAG batch expects of a case: to be found, or to be answered; both from the same record of the dataset."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from evalloom.core.model import Case, Check, Record
+from evalloom.core.ranking import names_at
+
+KIND = "rag"
+"""What the configuration of a RAG batch calls itself."""
+CITATIONS, FAITHFULNESS = "citations", "faithfulness"
+REQUIRABLE = (CITATIONS, FAITHFULNESS)
+"""What may be made to decide about an answer, beside the words that must be in it."""
+
+
+def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[Check, ...]:
+    """The checks of a case by the purpose of its batch; those of weight 0 are told and do not decide.
+
+    `further` checks are about an answer, so what only retrieves has none.
+    """
+    found = [check for check in case.checks if check.kind == "source_hit"]
+    sources = [name for check in found for name in check.expected]
+    hit, *others = (
+        Check("ranking", sources, "sources", name, {"measure": name, **({"weight": 0} if place else {})})
+        for place, name in enumerate(names_at(config["k"]))
+    )
+    if config["purpose"] == "retrieve":
+        return (hit, *others) if sources else ()
+    anchors = [_anchors(check, config) for check in case.checks if check.kind == "contains_all"]
+    if not anchors:
+        return ()
+    told = [structs.replace(hit, options={**hit.options, "weight": 0})] if sources else []
+    return (*anchors, *_beside(config), *told, *further)
+
+
+def _anchors(check: Check, config: Record) -> Check:
+    options = {"normalise": True} if config.get("normalise") else {}
+    return structs.replace(check, name="must_include", options=options)
+
+
+def _beside(config: Record) -> list[Check]:
+    required = config.get("require") or []
+    checks = [Check("citations", name=CITATIONS, options={} if CITATIONS in required else {"weight": 0})]
+    if config.get(FAITHFULNESS):
+        options = {"variant": "context-faithfulness", **({} if FAITHFULNESS in required else {"weight": 0})}
+        checks.append(Check("judge", name=FAITHFULNESS, options=options))
+    return checks

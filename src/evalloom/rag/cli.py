@@ -1,0 +1,330 @@
+"""`evalloom rag`: is the right source found, is the answer right, and does the wording matter?"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from evalloom import settings
+from evalloom.cli.run import told, warn
+from evalloom.console.options import existing_folder, refuse_overwriting
+from evalloom.console.progress import showing
+from evalloom.console.run_options import rag_options, refuse_conflicts, settings_of
+from evalloom.console.run_text import dry_run_lines, print_lines
+from evalloom.core.errors import usage_error
+from evalloom.data.mapping import parse_mapping
+from evalloom.engine.dry_run import look_ahead
+from evalloom.engine.evaluate import Live, evaluate
+from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
+from evalloom.engine.plan import Reading
+from evalloom.engine.prepare import Asked
+from evalloom.engine.resume import Resume
+from evalloom.engine.watch import watched
+from evalloom.rag import cli_text as text
+from evalloom.rag.checks import REQUIRABLE
+from evalloom.rag.dialect import BUCKETS
+from evalloom.rag.explain import explain
+from evalloom.rag.job import Answering, Job, gates_of, open_job, results_of, verdict, write_reports
+from evalloom.rag.reports import RAG_REPORTERS
+from evalloom.rag.retrieval.readers import READERS
+from evalloom.rag.retriever import Listener, Searching, open_corpus
+from evalloom.rag.suggest import draft, suggest
+from evalloom.reports import RUN_REPORTERS
+from evalloom.reports.lint import printable
+from evalloom.settings.form import RAG_MODES
+from evalloom.ui.report_marks import is_ours
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_SLOW_S = 5.0
+_ROOT = click.option("--root", metavar="DIR", help="The folder of the documents; this one by default.")
+_CHUNKS = (
+    click.option("--chunk", type=int, metavar="N", help="Characters of a passage; 800 by default."),
+    click.option("--overlap", type=int, metavar="N", help="Of them, shared with the next; 100 by default."),
+)
+_SEARCHING = (
+    _ROOT,
+    click.option("--retriever", metavar="R", help="builtin (the default), python:module:function or http:URL."),
+    click.option("-k", type=int, metavar="N", help="How many passages are asked for; 5 by default."),
+    click.option("--mode", type=click.Choice(RAG_MODES), help="How the built-in one searches; bm25 by default."),
+    click.option("--embeddings", metavar="LLM", help="For dense and hybrid: local, or an llm of evalloom.yaml."),
+    *_CHUNKS,
+    click.option("--frozen-index", "is_frozen", is_flag=True, help="Take the stored index as it is."),
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON object.")
+_CASES = (
+    click.argument("cases", nargs=-1, metavar="[CASES]…"),
+    click.option(
+        "--map", "mapping", default="", metavar="NEW=OLD,…", help="Names of fields in the file; NEW[]=OLD makes a list."
+    ),
+    click.option("--encoding", default="", help="E.g. gb18030; UTF-8 and UTF-16 need not be named."),
+    click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml."),
+    click.option("-j", "--concurrency", type=int, metavar="N", help="Queries at once; 16 by default."),
+)
+
+
+class _Progress:
+    """Says on stderr how far indexing has come, once it takes long; a line every few seconds, with the document."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, done: int, total: int, path: str) -> None:
+        if not done:
+            self._next = monotonic() + _SLOW_S
+        elif monotonic() >= self._next and done < total:
+            self._next = monotonic() + _SLOW_S
+            what = f"documents read; next {printable(path)}" if path else "texts embedded"
+            click.echo(f"{done:,} of {total:,} {what}", err=True)
+
+
+LISTENER = Listener(warn, _Progress())
+
+
+def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.group("rag")
+def command() -> None:
+    """Test what a RAG system finds and answers, and whether oral wordings fare worse than official ones.
+
+    \b
+    evalloom rag init --root docs                       starter cases from your documents
+    evalloom rag retrieve cases.jsonl --root docs       is the expected source among the first five?
+    evalloom rag answer cases.jsonl --root docs --profile P
+    evalloom rag explain CASE_ID                        why was it missed?
+    evalloom baseline save good                         then: evalloom compare latest --baseline good
+    """
+
+
+@command.command("retrieve")
+@_with(*_CASES, *_SEARCHING)
+@rag_options
+def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
+    """Ask a retriever every query, and measure how well it finds the expected sources.
+
+    CASES are RAG eval cases: query, expected_sources, bucket, pair_id; with other names, see --map. Without CASES, the
+    datasets of evalloom.yaml. The built-in retriever searches the .md, .txt, .html, .pdf and .docx files under --root;
+    its index is stored in .evalloom/rag and follows the files.
+
+    A case passes when one of its expected sources is among the k passages. Queries that end in an error, and cases
+    without an expected source, are counted apart. -o writes a report: .html, .md or .json, or the runs: .csv, .jsonl,
+    .xml.
+
+    Exit codes: 0 all found, or the rate is not below --fail-under; 1 a miss, an error or a gate; 2 wrong usage or
+    invalid data; 3 could not finish, or nothing was measured.
+    """
+    return _go(cases, None, flags)
+
+
+@command.command("answer")
+@_with(*_CASES, *_SEARCHING)
+@click.option("--profile", "profiles", multiple=True, metavar="P", help="A profile or llm; may be repeated.")
+@click.option("--repeat", type=int, metavar="N", help="Ask each query N times.")
+@click.option("--prompt", default="", metavar="FILE", help="Your own prompt, with {{context}} and {{query}}.")
+@click.option(
+    "--normalise", is_flag=True, help="Look for must_include in any width, case, spacing and way of writing numbers."
+)
+@click.option("--faithfulness", is_flag=True, help="Ask the judge whether the sources support every claim.")
+@click.option(
+    "--require", multiple=True, type=click.Choice(REQUIRABLE), help="A case also fails for this; may be repeated."
+)
+@rag_options
+def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
+    """Retrieve, ask a model with the numbered passages, and check its answer.
+
+    A case passes when every text of its must_include stands in the answer. Citations such as [2] are held against the
+    sources and told; so is, with --faithfulness, what the judge says.
+
+    Exit codes: 0 all pass, or the rate is not below --fail-under; 1 a failure, an error or a gate; 2 wrong usage or
+    invalid data; 3 could not finish, or nothing was measured.
+    """
+    answers = Answering(flags["prompt"], flags["normalise"], flags["faithfulness"], flags["require"])
+    return _go(cases, answers, flags)
+
+
+def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]) -> int:
+    flags = {"profiles": (), "variants": (), "repeat": None, "watch": False, **given}
+    refuse_conflicts(cases, flags)
+    asked = Asked(
+        cases,
+        flags["config"],
+        judge=flags["judge"],
+        allow_code=flags["allow_code"],
+        record=flags["record"],
+        replay=flags["replay"],
+        options=settings_of(flags),
+        reading=Reading(mapping=parse_mapping(flags["mapping"]), encoding=flags["encoding"]),
+    )
+    resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
+    # A module of the user's may print when it is imported, and what is printed here is the result.
+    with redirect_stdout(sys.stderr):
+        job = open_job(asked, _searching(flags), answers, LISTENER)
+    if flags["dry_run"]:
+        found = told(lambda: look_ahead(job.plan, resume))
+        if flags["as_json"]:
+            click.echo(msgspec.json.encode(found))
+        else:
+            print_lines(dry_run_lines(found))
+        return 0
+    return _run(job, resume, flags["as_json"])
+
+
+def _searching(flags: dict[str, Any]) -> Searching:
+    names = ("root", "retriever", "k", "mode", "embeddings", "chunk", "overlap", "is_frozen")
+    known = settings.load(Path(flags["config"]) if flags.get("config") else None)
+    given = {name: flags[name] for name in names if flags.get(name) is not None}
+    found = Searching(**{**msgspec.to_builtins(known.rag), **given})
+    if flags.get("embeddings") and found.mode == "bm25":
+        raise usage_error("bad_option", "--embeddings: goes with --mode dense or hybrid")
+    existing_folder(found.root)
+    return found
+
+
+def _run(job: Job, resume: Resume, as_json: bool) -> int:
+    plan = job.plan
+    files = [Path(name) for name in plan.options.output]
+    reports, outputs = _formats(files)
+    refuse_overwriting(files, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
+    _refuse_documents(files, Path(plan.about.options["searching"]["root"]))
+    made, plan = job.fill()
+    if not as_json and (line := text.index_line(job.opened, made)):
+        click.echo(line, err=True)
+    live = Live()
+    # A retriever of the user's may print, and what is printed here is the result.
+    with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr):
+        results = told(lambda: evaluate(plan, live, resume, warn))
+    write_outputs(results, outputs)
+    _, batch, found = results_of(str(results.path))
+    ends = verdict(found, results.gates, plan.options.fail_under, results.stopped)
+    write_reports(reports, batch, found, ends.code)
+    if as_json:
+        click.echo(text.as_json(batch, found, results))
+    else:
+        print_lines(text.result_lines(found, results, job.opened, [*map(str, files)]))
+    for reason in ends.reasons:
+        click.echo(f"evalloom: exit code {ends.code}: {reason}", err=True)
+    return ends.code
+
+
+def _refuse_documents(files: list[Path], root: Path) -> None:
+    """Refuses to write over a file of what is searched, unless that is a report of ours."""
+    for path in files:
+        is_inside = os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
+        if is_inside and path.is_file() and path.suffix.lower() in READERS and not is_ours(path.read_bytes()):
+            message = f"{path.as_posix()}: is a document of {root.as_posix()}. Give the report another name"
+            raise usage_error("would_overwrite", message)
+
+
+def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
+    """The reports among the files to write, and the others with their reporters."""
+    known = [one.suffix for one in RAG_REPORTERS] + [one.suffix for one in RUN_REPORTERS]
+    for path in files:
+        if not path.name.lower().endswith(tuple(known)):
+            expected = ", ".join(dict.fromkeys(known))
+            raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {expected}")
+    reports = [path for path in files if path.suffix.lower() in {one.suffix for one in RAG_REPORTERS}]
+    return reports, reporters_for([str(path) for path in files if path not in reports])
+
+
+@command.command("report")
+@click.argument("batch", default="latest", metavar="[BATCH]")
+@click.option("-o", "--output", multiple=True, metavar="FILE", help="Write it: .html, .md or .json.")
+@click.option("--config", default="", metavar="FILE", help="Settings, for their gates; by default ./evalloom.yaml.")
+@_JSON
+def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bool) -> int:
+    """Show what a RAG batch came to, and write its report; nothing is run. Without BATCH, the newest one."""
+    path, facts, found = results_of(batch)
+    stopped = "" if facts.finished_at else "unfinished"
+    ends = verdict(
+        found, gates_of(path, settings.load(Path(config) if config else None)), facts.options.get("fail_under"), stopped
+    )
+    _refuse_documents([Path(name) for name in output], Path(facts.options["searching"]["root"]))
+    write_reports([Path(name) for name in output], facts, found, ends.code)
+    if as_json:
+        click.echo(text.as_json(facts, found))
+    else:
+        print_lines(text.report_lines(found, path, list(output)))
+    return 0
+
+
+@command.command("index")
+@_with(_ROOT, *_CHUNKS, _JSON)
+def index_command(as_json: bool, **flags: Any) -> int:
+    """Bring the stored index of a folder up to date, and say what is in it and what could not be read."""
+    searching = _searching(flags)
+    _, refreshed = open_corpus(searching, Listener(lambda message: None, LISTENER.progress))
+    assert refreshed is not None
+    if as_json:
+        click.echo(msgspec.json.encode(refreshed))
+    else:
+        print_lines(text.refreshed_lines(searching.root, refreshed))
+    return 0
+
+
+@command.command("explain")
+@click.argument("case_id")
+@click.option("--batch", default="latest", show_default=True, metavar="BATCH", help="The batch that has the case.")
+@click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
+@_JSON
+def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
+    """Say why a case was found or missed: is its source indexed, at which place, which words of the query match."""
+    with redirect_stdout(sys.stderr):
+        found = explain(case_id, batch, LISTENER, Path(config) if config else None)
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        print_lines(text.explanation_lines(found))
+    return 0
+
+
+@command.command("suggest")
+@click.argument("query")
+@_with(_ROOT, *_CHUNKS)
+@click.option("-k", type=click.IntRange(1, 100), default=5, show_default=True, help="How many sources are shown.")
+@click.option("--bucket", type=click.Choice(BUCKETS), default=BUCKETS[0], show_default=True, help="How it is worded.")
+@click.option("--pair", default="", metavar="PAIR_ID", help="Ties it to the other wording of the same question.")
+@click.option("--json", "as_json", is_flag=True, help="Print the case line alone, ready to be appended to a file.")
+def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, **flags: Any) -> int:
+    """Propose sources for a query, texts that really stand in them, and a case made of both.
+
+    \b
+    evalloom rag suggest "How long is the notice period?" --root docs --json >> eval_cases.jsonl
+    """
+    index, _ = open_corpus(_searching(flags), LISTENER)
+    found = suggest(query, index, k, bucket, pair)
+    if as_json and found.proposals:
+        click.echo(json.dumps(found.case, ensure_ascii=False))
+    elif not as_json:
+        print_lines(text.suggestion_lines(found))
+    return 0 if found.proposals else 1
+
+
+@command.command("init")
+@_with(_ROOT, *_CHUNKS)
+@click.option("-o", "--output", default="eval_cases.jsonl", show_default=True, metavar="FILE", help="Where to.")
+@click.option("--cases", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+def init_command(output: str, most: int, **flags: Any) -> int:
+    """Write starter cases from the headings of your documents, ready to run.
+
+    Each is an official wording with its source and a text that stands in it. Read them, mend them, and add the oral
+    wording of each under the same pair_id. No file is overwritten.
+    """
+    searching = _searching(flags)
+    made = draft(searching, Path(output), most, LISTENER)
+    print_lines(text.drafted_lines(made, searching.root))
+    return 0

@@ -1,0 +1,373 @@
+"""RAG eval cases: a query, the sources that should be found, the words that must be in the answer."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path as FilePath
+from typing import Any
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.lost import Lost, is_text_check
+from evalloom.files.source import Refused, Source, read_chunks
+
+BUCKETS = ("official", "oral", "ambiguous")
+REQUIRED = ("id", "query", "expected_sources", "must_include")
+
+
+def sniff(record: Record) -> str:
+    if "query" not in record:
+        return ""
+    found = [field for field in ("expected_sources", "must_include") if field in record]
+    return f"it has 'query' and {found[0]!r}" if found else ""
+
+
+def identity(record: Record) -> str | None:
+    found = record.get("id")
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def pair(record: Record) -> tuple[str, str] | None:
+    found = record.get("pair_id")
+    bucket = "official" if record.get("bucket") is None else record["bucket"]
+    if isinstance(found, str) and found.strip() and bucket in ("official", "oral"):
+        return found.strip(), bucket
+    return None
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    """Whether records are complete and plain, so that `findings` would find nothing; most records are.
+
+    Column by column over many records, because that is several times faster than record by record.
+    """
+    if rules.check_sources_exist or rules.check_must_include_in_sources:
+        return False
+    try:
+        ids, queries, sources, anchors, buckets, pairs = zip(*map(_CLEAN_FIELDS, records), strict=True)
+        concepts = [record.get("concept_id", "-") for record in records]
+        texts = list(map(str.strip, chain.from_iterable(anchors)))
+        paths = "\n".join(chain([""], *sources))
+        return (
+            {*map(type, sources), *map(type, anchors)} == {list}
+            and _BUCKETS.issuperset(buckets)
+            and all(map(str.strip, ids))
+            and all(map(str.strip, pairs))
+            and all(map(str.strip, concepts))
+            and min(map(len, map(str.strip, queries))) > 1
+            and min(map(len, texts)) > 1
+            and all(map(str.strip, chain.from_iterable(sources)))
+            and all(sources)
+            and all(len(set(found)) == len(found) > 0 for found in anchors)
+            and not any(mark in paths for mark in _UNUSUAL_IN_PATHS)
+        )
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+_DRIVE_OR_SCHEME = re.compile(r"[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://")
+_CLEAN_FIELDS = itemgetter("id", "query", "expected_sources", "must_include", "bucket", "pair_id")
+_BUCKETS = frozenset(BUCKETS)
+_UNUSUAL_IN_PATHS = ("..", ":", "\n/", "\\", "~", "\0")
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    """Every error of RAG-2 and every warning of RAG-3 that one record can show by itself."""
+    for field in REQUIRED:
+        if field not in record:
+            yield from _missing_field(field, rules)
+    if "id" in record and identity(record) is None:
+        yield error("empty_id", ("id",), f"id: expected a string that is not blank, got {_got(record['id'])}")
+    query = record.get("query", "??")
+    if not isinstance(query, str) or len(query.strip()) < 2:
+        yield error("bad_query", ("query",), f"query: expected a string of 2 or more characters, got {_got(query)}")
+    if "expected_sources" in record:
+        yield from _source_findings(record["expected_sources"], rules)
+    if "must_include" in record and "must_include" not in rules.unused:
+        yield from _anchor_findings(record["must_include"], rules)
+        if rules.check_must_include_in_sources:
+            yield from _unfounded_anchors(record, rules.root)
+    yield from _bucket_findings(record, rules)
+
+
+def _missing_field(field: str, rules: Rules) -> Iterator[Remark]:
+    if not _is_spared(field, rules):
+        yield error("missing_field", (), f"{field}: missing; every case needs it")
+    elif field == "id":
+        yield warning("missing_field", (), "id: missing; the case goes by its number")
+    elif field not in rules.unused:
+        yield warning("nothing_to_measure", (), f"{field}: there is none, so the case is run and counted apart")
+
+
+def _is_spared(field: str, rules: Rules) -> bool:
+    """Whether what is asked of the cases can be done without a field that the format requires."""
+    return rules.required is not None and field not in rules.required
+
+
+def _bucket_findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    bucket = record.get("bucket")
+    if bucket is None:
+        message = "bucket: missing; taken as 'official'"
+        yield Remark("missing_bucket_default", "error" if rules.strict_bucket else "warning", (), message)
+        bucket = "official"
+    elif bucket not in BUCKETS:
+        hint = did_you_mean(bucket, BUCKETS) if isinstance(bucket, str) else ""
+        expected = "expected official, oral or ambiguous"
+        yield error("invalid_bucket", ("bucket",), f"bucket: {expected}, got {_got(bucket)}{hint}")
+    pair_id = record.get("pair_id")
+    if pair_id is None:
+        if bucket in ("official", "oral"):
+            message = f"pair_id: missing; an {bucket} case without one joins no oral/official pair"
+            yield Remark("missing_pair_id", "error" if rules.strict_pair_id else "warning", (), message)
+    elif not isinstance(pair_id, str):
+        yield error("bad_pair_id", ("pair_id",), f"pair_id: expected a string, got {_got(pair_id)}")
+    elif not pair_id.strip():
+        message = "pair_id: is empty, so this case joins no oral/official pair"
+        yield Remark("empty_pair_id", "error" if rules.strict_pair_id else "warning", ("pair_id",), message)
+    concept = record.get("concept_id")
+    if concept is not None:
+        if not isinstance(concept, str):
+            yield error("bad_concept_id", ("concept_id",), f"concept_id: expected a string, got {_got(concept)}")
+        elif not concept.strip():
+            yield warning("empty_concept_id", ("concept_id",), "concept_id: is empty; was it forgotten?")
+
+
+def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
+    if (sources is None or sources == []) and _is_spared("expected_sources", rules):
+        yield from _missing_field("expected_sources", rules)
+        return
+    if not isinstance(sources, list) or not sources:
+        message = f"expected_sources: expected a list with at least one path, got {_got(sources)}"
+        yield error("bad_expected_sources", ("expected_sources",), message)
+        return
+    for number, source in enumerate(sources):
+        if not isinstance(source, str) or not source.strip():
+            message = f"expected_sources[{number}]: expected a path, got {_got(source)}"
+            yield error("bad_expected_sources", ("expected_sources", number), message)
+        elif _leaves_root(source) or (_are_opened(rules) and _resolves_outside(source, rules.root)):
+            message = f"expected_sources[{number}]: {quote(source)} is outside the root. Name it relative to --root"
+            yield error("source_outside_root", ("expected_sources", number), message)
+        elif rules.check_sources_exist and (missing := _missing(source, rules.root)):
+            code, message = missing
+            yield error(code, ("expected_sources", number), f"expected_sources[{number}]: {message}")
+
+
+def _are_opened(rules: Rules) -> bool:
+    """Whether this run looks at the sources themselves, and not only at how their paths are written."""
+    return rules.check_sources_exist or rules.check_must_include_in_sources
+
+
+def _leaves_root(source: str) -> bool:
+    """Whether a path as written is absolute or climbs out of the folder it is relative to."""
+    if ".." not in source and source[:1] not in "/\\~" and ":" not in source and "\0" not in source:
+        return False
+    if _DRIVE_OR_SCHEME.match(source):
+        return True
+    parts = source.replace("\\", "/").split("/")
+    if parts[0] in ("", "~") or parts[0].endswith(":") or "\0" in source:
+        return True
+    depth = 0
+    for part in parts:
+        depth += -1 if part == ".." else part not in ("", ".")
+        if depth < 0:
+            return True
+    return False
+
+
+def _resolves_outside(source: str, root: FilePath) -> bool:
+    """Whether a link on the way leads out of the root."""
+    return not _resolved(source, root).is_relative_to(_resolved("", root))
+
+
+@lru_cache(maxsize=65536)
+def _resolved(source: str, root: FilePath) -> FilePath:
+    # Not Path.resolve, which raises where links go round in a circle.
+    return FilePath(os.path.realpath(root / source))
+
+
+@lru_cache(maxsize=65536)
+def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
+    """The code and the words for a source that is not there; a trailing slash means a folder."""
+    path, is_folder = root / source, source.endswith(("/", "\\"))
+    # os.path answers False where pathlib raises: a name too long, a folder that may not be entered.
+    if os.path.isdir(path) if is_folder else os.path.isfile(path):
+        return None
+    hint = ""
+    if os.path.exists(path):
+        hint = ". It is a file: leave out the / at its end" if is_folder else ". It is a folder: write / at its end"
+    elif "\\" in source and os.path.exists(root / source.replace("\\", "/")):
+        hint = ". Write the path with /"
+    what = "folder" if is_folder else "file"
+    message = f"there is no {what} {quote(source)} under {quote(root.as_posix())}{hint}"
+    return ("expected_dir_missing" if is_folder else "expected_file_missing"), message
+
+
+def forget_sources() -> None:
+    """Lets the next run look at the sources anew: they may have changed since the last one."""
+    for remembered in (_resolved, _missing, _source_text):
+        remembered.cache_clear()
+
+
+def _anchor_findings(anchors: Any, rules: Rules) -> Iterator[Remark]:
+    path = ("must_include",)
+    if (anchors is None or anchors == []) and _is_spared("must_include", rules):
+        yield from _missing_field("must_include", rules)
+        return
+    if not isinstance(anchors, list) or not anchors:
+        message = f"must_include: expected a list with at least one string, got {_got(anchors)}"
+        yield error("bad_must_include", path, message)
+        return
+    wrong = [number for number, anchor in enumerate(anchors) if not isinstance(anchor, str)]
+    for number in wrong:
+        message = f"must_include[{number}]: expected a string, got {_got(anchors[number])}"
+        yield error("bad_must_include", (*path, number), message)
+    texts = [(number, anchor) for number, anchor in enumerate(anchors) if isinstance(anchor, str)]
+    written = Counter(text for _, text in texts if text.strip())
+    if not written and not wrong:
+        yield error("bad_must_include", path, "must_include: expected at least one string that is not blank")
+        return
+    for number, text in texts:
+        if not text.strip():
+            message = f"must_include[{number}]: is blank and will be ignored"
+            yield warning("blank_must_include_entry", (*path, number), message)
+        elif len(text.strip()) < 2:
+            message = f"must_include[{number}]: {quote(text)} is under 2 characters, so almost any answer has it"
+            yield warning("must_include_too_short", (*path, number), message)
+    for text in (text for text, count in written.items() if count > 1):
+        yield warning("must_include_duplicates", path, f"must_include: {quote(text)} is written more than once")
+
+
+def _unfounded_anchors(record: Record, root: FilePath) -> Iterator[Remark]:
+    sources, anchors = record.get("expected_sources"), record["must_include"]
+    if not isinstance(sources, list) or not isinstance(anchors, list):
+        return
+    named = [source for source in sources if isinstance(source, str) and source.strip() and not source.endswith("/")]
+    inside = [source for source in named if not _leaves_root(source) and not _resolves_outside(source, root)]
+    texts = [_source_text(_resolved(source, root)) for source in inside]
+    readable = [text for text in texts if text is not None]
+    for number, anchor in enumerate(anchors):
+        if readable and isinstance(anchor, str) and anchor.strip() and not any(anchor in text for text in readable):
+            message = f"must_include[{number}]: {quote(anchor)} stands in none of the expected files"
+            yield warning("must_include_not_in_expected_sources", ("must_include", number), message)
+
+
+@cache
+def _source_text(path: FilePath) -> str | None:
+    """The text of a source, read once however many cases name it (RAG-6); None when it is no file of text."""
+    for encoding in ("", "gb18030"):
+        try:
+            chunks = read_chunks(Source(path.as_posix(), path, encoding))
+            return b"".join(chunks).decode("utf-8", "replace")
+        except Refused as fault:
+            if fault.problem.code != "not_utf8":
+                return None
+    return None
+
+
+def _got(value: object) -> str:
+    return quote(value) if isinstance(value, str) else type_name(value) if value or value is None else f"{value!r}"
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    """A case whose answer must cite the sources and contain the anchors."""
+    tags = [record.get("bucket") or "official", *_list(record.get("tags"))]
+    anchors = [text for text in _list(record.get("must_include")) if isinstance(text, str) and text.strip()]
+    return Case(
+        id=str(record.get("id", "")),
+        inputs={"query": record.get("query")},
+        checks=tuple(check for check in (_sources_check(record), Check("contains_all", anchors)) if check.expected),
+        tags=tuple(dict.fromkeys(tag for tag in tags if isinstance(tag, str))),
+        meta={key: value for key, value in record.items() if key not in (*REQUIRED, "tags", "bucket")},
+        raw=record,
+        origin=origin,
+    )
+
+
+def _sources_check(record: Record) -> Check:
+    sources = [source for source in _list(record.get("expected_sources")) if isinstance(source, str)]
+    return Check("source_hit", sources, "sources")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as an eval case: its query, sources and anchors; other expectations have no place here."""
+    lost = Lost(case)
+    query = case.inputs.get("query")
+    if not isinstance(query, str):
+        query = lost.only_text_input("query")
+    else:
+        lost.inputs_but("query")
+    sources, anchors = [], []
+    for check in case.checks:
+        if check.kind == "source_hit" and isinstance(check.expected, list):
+            sources += check.expected
+        elif is_text_check(check):
+            anchors += check.expected if isinstance(check.expected, list) else [check.expected]
+        else:
+            lost.check(check)
+    if not sources:
+        lost.add("expected_sources: the case names no source, so the list is empty")
+    if not anchors:
+        lost.add("must_include: the case names no text that must be in the answer, so the list is empty")
+    bucket = next((tag for tag in case.tags if tag in BUCKETS), None)
+    others = [tag for tag in case.tags if tag not in BUCKETS]
+    if not case.id:
+        lost.add("id: the case has none, so cases are numbered")
+    record = {
+        "id": case.id or f"case-{number}",
+        "query": query,
+        "expected_sources": sources,
+        "must_include": anchors,
+        **({"bucket": bucket} if bucket else {}),
+        **lost.meta_except(*REQUIRED, "tags"),
+        **({"tags": others} if others else {}),
+    }
+    return Written(record, lost.notes())
+
+
+def schema() -> Record:
+    """What `findings` calls an error in one record, as far as a schema can say it."""
+    text = {"type": "string", "pattern": r"\S"}
+    anchors = {"type": "array", "items": {"type": "string"}, "contains": text}
+    optional = {"type": ["string", "null"]}
+    return json_schema(
+        "RAG eval case",
+        {
+            "id": {**text, "description": "Unique in the file"},
+            "query": {"type": "string", "pattern": r"\S[\s\S]*\S", "description": "2 or more characters"},
+            "expected_sources": {
+                "type": "array",
+                "minItems": 1,
+                "items": text,
+                "description": "Paths relative to the root; a trailing / means a folder",
+            },
+            "must_include": {**anchors, "description": "Texts that a good answer contains"},
+            "bucket": {"enum": [*BUCKETS, None], "default": "official"},
+            "pair_id": {**optional, "description": "Ties the oral and the official wording of one question"},
+            "concept_id": optional,
+        },
+        REQUIRED,
+    )
+
+
+DIALECT = Dialect(
+    name="rag",
+    summary="RAG eval cases: query, expected_sources, must_include, bucket, pair_id",
+    sniff=sniff,
+    findings=findings,
+    are_clean=are_clean,
+    to_case=to_case,
+    identity=identity,
+    write=write,
+    schema=schema,
+    pair=pair,
+)

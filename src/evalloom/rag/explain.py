@@ -1,0 +1,151 @@
+"""`evalloom rag explain`: why a case was found or missed: is its source indexed, at which place, by which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.batchlog import find, manifest
+from evalloom.core.errors import CallError, did_you_mean, usage_error
+from evalloom.core.model import Case, Context, Profile, Request, Response, Run, Status, quote
+from evalloom.core.ranking import is_hit
+from evalloom.engine.loop import run_loop
+from evalloom.engine.results import stored_runs
+from evalloom.engine.resume import case_of
+from evalloom.rag.checks import KIND
+from evalloom.rag.retrieval import Explained, Index
+from evalloom.rag.retriever import Listener, Opened, Searching, open_retriever
+
+_DEEP = 1000
+"""So many passages are asked for to find the place of a source that is not among the first."""
+_MOST_BELOW = 50
+"""Of an expected folder so many documents are looked at."""
+
+
+class Expectation(Struct, frozen=True):
+    """An expected source: the documents that it may mean, why it is not indexed, and where it stands."""
+
+    source: str
+    documents: list[str]
+    unread: str
+    place: int
+    """Of its first passage among all that the retriever gives, from 1; 0 where there is none."""
+    explained: Explained | None = None
+
+
+class Found(Struct, frozen=True):
+    """A source that is among the first k passages: at which places, and why, where the index can tell."""
+
+    source: str
+    places: list[int]
+    explained: Explained | None = None
+
+
+class Explanation(Struct, frozen=True):
+    """All there is to say about one case of a RAG batch, with the documents as they are now."""
+
+    batch: str
+    case_id: str
+    query: str
+    status: Status
+    reason: str
+    k: int
+    retriever: str
+    expected: list[Expectation]
+    passages: int
+    """How many passages the retriever gives at all."""
+    found: list[Found]
+    has_changed: bool
+    """Whether the documents are others than those of the batch."""
+    fault: str = ""
+    """What the retriever met when it was asked again."""
+
+
+def explain(case_id: str, batch: str, listener: Listener, config: Path | None = None) -> Explanation:
+    """Looks at a case of a batch again, with the retriever that it was run with."""
+    path = find(batch)
+    facts = manifest(path)
+    if facts.config.get("kind") != KIND:
+        raise usage_error("no_rag_batch", f"{path.as_posix()}: is no RAG batch. Name one: --batch ID")
+    run, status, reason = _run(case_id, path)
+    case = case_of(run)
+    searching = msgspec.convert(facts.options["searching"], Searching)
+    opened = open_retriever(searching, settings.load(config), listener)
+    query = str(case.inputs.get("query") or "")
+    opened.fill([query])
+    sources, fault = run_loop(_sources(opened, query, case, searching.k))
+    first = {
+        source: [place for place, one in enumerate(sources[: searching.k], 1) if one == source]
+        for source in sources[: searching.k]
+    }
+    names = [name for name in case.raw.get("expected_sources") or () if isinstance(name, str)]
+    return Explanation(
+        facts.id,
+        run.case_id,
+        query,
+        status,
+        reason,
+        searching.k,
+        str(facts.config.get("retriever")),
+        [_expectation(name, query, sources, opened) for name in names],
+        len(sources),
+        [
+            Found(source, places, opened.index.explain(query, source) if opened.index else None)
+            for source, places in first.items()
+        ],
+        opened.index is not None and opened.named_documents() != facts.documents,
+        fault,
+    )
+
+
+def _run(case_id: str, path: Path) -> tuple[Run, Status, str]:
+    seen = []
+    for run, scored in stored_runs(path):
+        if run.case_id == case_id:
+            reasons = (verdict.reason for verdict in scored.verdicts if verdict.reason)
+            return run, scored.status, run.error or next(reasons, "")
+        seen.append(run.case_id)
+    hint = did_you_mean(case_id, seen) or f". 'evalloom batches show {path.name}' lists them"
+    raise usage_error("no_such_case", f"{path.name} has no case {quote(case_id)}{hint}")
+
+
+async def _sources(opened: Opened, query: str, case: Case, k: int) -> tuple[list[str], str]:
+    """The source of every passage that the retriever gives, in order, or what it met instead.
+
+    One that refuses to give so many is asked for as many as the batch did.
+    """
+    context = Context(case, Profile("default"), _nobody, _nobody, [])
+    fault = ""
+    try:
+        for many in (_DEEP, k):
+            try:
+                return [one.source for one in await opened.retrieve(query, many, context)], ""
+            except CallError as error:
+                fault = str(error)
+        return [], fault
+    finally:
+        await opened.closing()
+
+
+async def _nobody(request: Request) -> Response:
+    raise AssertionError("a retriever asks no llm")
+
+
+def _expectation(name: str, query: str, sources: list[str], opened: Opened) -> Expectation:
+    place = next((place for place, source in enumerate(sources, 1) if is_hit(name, source)), 0)
+    if opened.index is None:
+        return Expectation(name, [], "", place)
+    index = opened.index
+    documents = [path for path in opened.documents if is_hit(name, path)]
+    unread = next((one.reason for one in index.unread() if is_hit(name, one.path)), "")
+    return Expectation(name, documents, unread, place, _best(query, documents, index))
+
+
+def _best(query: str, documents: list[str], index: Index) -> Explained | None:
+    """How the query meets the one of some documents that it meets best."""
+    found = [index.explain(query, path) for path in documents[:_MOST_BELOW]]
+    # Rank 0 is no match at all, and so the last.
+    return min(found, key=lambda one: (not one.rank, one.rank), default=None)

@@ -1,0 +1,238 @@
+"""`evalloom rag`: a retriever, or a model that answers from what it finds, over eval cases, on the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.analysis import gates
+from evalloom.analysis.gates import GateResult
+from evalloom.analysis.tally import Tally
+from evalloom.batchlog import find, manifest
+from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.model import Batch, quote
+from evalloom.core.ranking import is_hit
+from evalloom.data.dialect import Rules
+from evalloom.engine.plan import About, Plan, Reading
+from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.results import stored_runs
+from evalloom.files.write import write_text
+from evalloom.llms import LlmOptions
+from evalloom.rag.analysis.measures import RagResults, analyse_all
+from evalloom.rag.checks import FAITHFULNESS, KIND
+from evalloom.rag.reports import RAG_REPORTERS
+from evalloom.rag.retriever import Listener, Opened, Searching, open_retriever
+from evalloom.rag.target import answering, default_digest, prompt_of, retrieving
+from evalloom.reports import by_suffix
+from evalloom.reports.lint import tell
+from evalloom.settings import Settings
+from evalloom.targets import BuiltTarget, TargetOptions
+from evalloom.targets.base import TIMEOUT_S, digest_of, within
+
+NEEDED = frozenset({"query"})
+"""What a case cannot do without; a case that lacks more is counted apart."""
+
+
+class Answering(Struct, frozen=True):
+    """How answers are asked for, and what is expected of them beside the words that must be in them."""
+
+    prompt: str = ""
+    normalise: bool = False
+    faithfulness: bool = False
+    require: tuple[str, ...] = ()
+
+
+class Job(Struct, frozen=True):
+    """A RAG run that is ready to go."""
+
+    plan: Plan
+    opened: Opened
+
+    def fill(self) -> tuple[int, Plan]:
+        """Makes the vectors that documents and queries lack: how many, and the plan with what is left to spend."""
+        filled = self.opened.fill(str(one.case.inputs.get("query") or "") for one in self.plan.cases())
+        options = self.plan.options
+        if filled.made and options.max_cost is not None:
+            options = msgspec.structs.replace(options, max_cost=max(0.0, options.max_cost - filled.cost))
+        if filled.made and options.max_tokens is not None:
+            options = msgspec.structs.replace(options, max_tokens=max(0, options.max_tokens - filled.tokens))
+        return filled.made, msgspec.structs.replace(self.plan, options=options)
+
+
+def open_job(
+    asked: Asked, searching: Searching, answers: Answering | None, listener: Listener, home: Path = Path()
+) -> Job:
+    """Brings the index up to date and makes the plan; without `answers` it is only retrieved."""
+    known = settings.load(Path(asked.config) if asked.config else None)
+    if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
+        raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
+    if answers and answers.faithfulness and not (asked.judge or known.judge):
+        raise usage_error("bad_option", f"--{FAITHFULNESS}: needs a judge: --judge LLM, or 'judge:' in evalloom.yaml")
+    known = msgspec.structs.replace(known, run=msgspec.structs.replace(known.run, **asked.options))
+    run = known.run
+    options = LlmOptions(run.concurrency, True, asked.record, asked.replay, run.max_cost, run.max_tokens, home)
+    opened = open_retriever(searching, known, listener, options)
+    target, config = _target(opened, searching, answers, known, asked.judge or known.judge)
+    documents = opened.named_documents()
+    reading = asked.reading
+    unused = "expected_sources" if answers else "must_include"
+    rules = Rules(root=Path(searching.root), required=NEEDED, unused=frozenset({unused}))
+    plan = prepare(
+        msgspec.structs.replace(
+            asked,
+            target=target,
+            reading=Reading(KIND, reading.mapping, reading.encoding, rules),
+            about=About(config, documents, {"searching": msgspec.to_builtins(searching)}),
+        )
+    )
+    for told in _not_there(plan, opened):
+        listener.warn(told)
+    return Job(msgspec.structs.replace(plan, home=home), opened)
+
+
+def _target(
+    opened: Opened, searching: Searching, answers: Answering | None, known: Settings, judge: str
+) -> tuple[BuiltTarget, dict[str, object]]:
+    """What is run, and the configuration that must be the same for two batches to be compared."""
+    config: dict[str, object] = {"kind": KIND, "purpose": "answer" if answers else "retrieve", "k": searching.k}
+    config |= opened.config
+    limit = known.run.timeout_s
+    watch = opened.watch
+    if answers is None:
+        call = within(retrieving(opened.retrieve, searching.k), limit or TIMEOUT_S)
+    else:
+        options = TargetOptions(limit, settings.environment(known.folder), tuple(settings.secrets(known)))
+        own = prompt_of(answers.prompt, options) if answers.prompt else None
+        watch += own.watch if own else ()
+        config["prompt"] = (own.digest if own else default_digest())[:8]
+        config |= {"normalise": answers.normalise, "require": sorted(set(answers.require))}
+        config[FAITHFULNESS] = answers.faithfulness
+        if answers.faithfulness:
+            llm = settings.llm_of(known, judge)
+            config["judge"] = " ".join(filter(None, (judge, llm.model, llm.base_url)))
+        if known.checks:
+            config["checks"] = digest_of(known.checks)[:8]
+        call = answering(opened.retrieve, searching.k, own, options)
+        call = within(call, limit) if limit else call
+    mode = f" {opened.config['mode']}" if "mode" in opened.config else ""
+    target = BuiltTarget(
+        name=f"rag {config['purpose']}: {opened.config['retriever']}{mode}, k={searching.k}",
+        kind=KIND,
+        digest=digest_of(config, opened.digest),
+        call=call,
+        watch=watch,
+        secrets=opened.secrets,
+        closing=opened.closing,
+        needs_llm=answers is not None,
+        may_ask=answers is not None,
+    )
+    return target, config
+
+
+def _not_there(plan: Plan, opened: Opened) -> list[str]:
+    """Says so when expected sources are no documents of the index: those cases can only miss."""
+    if opened.index is None:
+        return []
+    documents = _Documents(list(opened.documents))
+    expected: dict[str, str] = {}
+    for one in plan.cases():
+        found = one.case.raw.get("expected_sources")
+        for name in found if isinstance(found, list) else ():
+            if isinstance(name, str):
+                expected.setdefault(name, one.case.id)
+    lacking = [name for name in expected if not documents.has(name)]
+    if not lacking:
+        return []
+    first = f"expected_sources: {quote(lacking[0])} of {quote(expected[lacking[0]])} is no document of the index"
+    more = f" (and {len(lacking) - 1:,} more of these)" if len(lacking) > 1 else ""
+    hint = _hint(lacking[0], list(opened.documents))
+    return [f"{first}, so a case that expects it can only miss{more}{hint} [expected_not_indexed]"]
+
+
+def _hint(expected: str, documents: list[str]) -> str:
+    """What may have been meant by a source that is not there."""
+    if shorter := next((path for path in documents if is_hit(path, expected)), ""):
+        return f". There is {quote(shorter)}: paths are relative to --root, so name a folder further up"
+    if any(is_hit(f"{expected}/", path) for path in documents):
+        return ". It is a folder: write / at its end"
+    return did_you_mean(expected, documents)
+
+
+class _Documents:
+    """The documents of an index by the last part of their paths, so that many cases find theirs at once."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = paths
+        self._by_name: dict[str, list[str]] = {}
+        for path in paths:
+            self._by_name.setdefault(PurePosixPath(path).name, []).append(path)
+
+    def has(self, expected: str) -> bool:
+        is_folder = expected.endswith(("/", "\\"))
+        name = PurePosixPath(expected.replace("\\", "/").partition("#")[0]).name
+        among = self._paths if is_folder or "#" in expected else self._by_name.get(name, [])
+        return any(is_hit(expected, path) for path in among)
+
+
+class Verdict(NamedTuple):
+    """The exit code of a RAG batch, and why it is not 0 where misses alone do not say it."""
+
+    code: int
+    reasons: list[str]
+
+
+def verdict(found: list[RagResults], gates: list[GateResult], fail_under: float | None, stopped: str) -> Verdict:
+    """0 all found, 1 a miss, an error, a gate or too low a rate, 3 unfinished or nothing measured.
+
+    An error is in no rate (RAG-7), nor is what nobody could score, so no rate makes up for them: they always show.
+    """
+    if stopped:
+        return Verdict(3, [])
+    if not all(one.overall.cases for one in found):
+        empty = next(one for one in found if not one.overall.cases)
+        where = f" under {empty.profile}" if len(found) > 1 else ""
+        told = f"nothing was measured{where}: no case has a result that can be held against what it expects"
+        return Verdict(3, [told])
+    words = {
+        "error": "ended in an error",
+        "part_error": "had a repeat that ended in an error",
+        "unscored": "could not be scored",
+    }
+    counted = [(one.apart[name], told) for one in found for name, told in words.items()]
+    reasons = [f"{tell(number, 'case')} {told}" for number, told in counted if number]
+    reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]
+    for one in found:
+        rate = one.overall.measure(one.deciding).mean
+        if fail_under is not None and (rate is None or rate < fail_under):
+            reasons.append(f"{one.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
+    has_missed = fail_under is None and any(one.overall.passed < one.overall.cases for one in found)
+    return Verdict(int(bool(reasons) or has_missed), reasons)
+
+
+def gates_of(path: Path, known: Settings) -> list[GateResult]:
+    """The gates of the settings, held against a batch from its record."""
+    tally = Tally()
+    for run, scored in stored_runs(path) if known.gates else ():
+        tally.add(run, scored)
+    return [gates.parse(text).check(tally) for text in known.gates]
+
+
+def results_of(batch: str) -> tuple[Path, Batch, list[RagResults]]:
+    """What a RAG batch came to, from its record; nothing is run."""
+    path = find(batch)
+    facts = manifest(path)
+    if facts.config.get("kind") != KIND:
+        message = f"{path.as_posix()}: is no RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
+        raise usage_error("no_rag_batch", message)
+    return path, facts, analyse_all(facts, stored_runs(path))
+
+
+def write_reports(files: list[Path], batch: Batch, found: list[RagResults], exit_code: int) -> None:
+    """Writes reports, each whole or not at all; the format is taken from the extension."""
+    root = Path(batch.options["searching"]["root"])
+    for path, reporter in [(path, by_suffix(path, RAG_REPORTERS)) for path in files]:
+        write_text(path, reporter.render(found, root, exit_code=exit_code))

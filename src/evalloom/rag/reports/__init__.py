@@ -1,0 +1,29 @@
+"""The reporters of RAG batches, apart from the others because few commands need them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from evalloom.rag.reports import html as rag_html
+from evalloom.rag.reports import json as rag_json
+from evalloom.rag.reports import markdown as rag_markdown
+
+if TYPE_CHECKING:
+    from evalloom.rag.analysis.measures import RagResults
+
+
+class RagReporter(Protocol):
+    """A module that writes what a RAG batch came to, one result for each profile.
+
+    `root` is what was searched, `exit_code` what the command ends with.
+    """
+
+    name: str
+    suffix: str
+
+    def render(self, results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str: ...
+
+
+RAG_REPORTERS: tuple[RagReporter, ...] = (rag_html, rag_markdown, rag_json)

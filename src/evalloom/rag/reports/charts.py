@@ -1,0 +1,61 @@
+"""The picture of a RAG report: a rate by bucket, with its interval as a band, as inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from evalloom.rag.reports import content as shown
+from evalloom.ui.charts import percent, svg
+from evalloom.ui.markup import Markup, element
+
+if TYPE_CHECKING:
+    from evalloom.rag.analysis.measures import Group
+
+_ROW, _FOOT = 44, 26
+"""Pixels that a group takes, and those of the scale below."""
+_LEFT, _RIGHT = 22.0, 96.0
+"""Where 0 and 100 % stand, in percent of the width."""
+_LONGEST_NAME = 18
+
+
+def by_group(groups: Sequence[Group], measure: str) -> Markup:
+    """A bar for each group from 0 to its rate, and over it the band of its interval."""
+    said = "; ".join(f"{one.name}: {shown.with_bounds(one.measure(measure))}" for one in groups)
+    bottom = _ROW * len(groups)
+    rows = [piece for place, one in enumerate(groups) for piece in _row(one, measure, place * _ROW)]
+    return svg(f"{measure} by bucket. {said}", *_scale(bottom), *rows, height=str(bottom + _FOOT))
+
+
+def _scale(bottom: int) -> Iterator[Markup]:
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = percent(_place(share))
+        yield element("line", class_="axis", x1=x, x2=x, y1="0", y2=str(bottom))
+        yield _text(f"{share:.0%}".replace("%", " %"), _place(share), bottom + 18, "light", "middle")
+
+
+def _row(group: Group, measure: str, top: int) -> Iterator[Markup]:
+    found = group.measure(measure)
+    name = group.name if len(group.name) <= _LONGEST_NAME else f"{group.name[: _LONGEST_NAME - 1]}…"
+    yield _text(name, 0, top + 19, "ink", "start")
+    if found.mean is None or found.low is None or found.high is None:
+        yield _text("no case measured", 0, top + 35, "light", "start")
+        return
+    yield _text(f"{shown.percent(found.mean)} · n {found.cases:,}", 0, top + 35, "light", "start")
+    start, end = _place(0), _place(found.mean)
+    title = element("title", f"{group.name}: {shown.with_bounds(found)}, {found.cases:,} cases")
+    bar = {"x": percent(start), "width": percent(end - start), "y": str(top + 10), "height": "24", "rx": "3"}
+    yield element("rect", title, class_="rate", **bar)
+    low, high = _place(found.low), _place(found.high)
+    yield element(
+        "rect", class_="between", x=percent(low), width=percent(high - low), y=str(top + 17), height="10", rx="5"
+    )
+    yield element("circle", class_="at", cx=percent(end), cy=str(top + 22), r="5")
+
+
+def _place(share: float) -> float:
+    return _LEFT + (_RIGHT - _LEFT) * share
+
+
+def _text(text: str, x: float, y: float, kind: str, anchor: str) -> Markup:
+    return element("text", text, class_=kind, x=percent(x), y=f"{y:g}", text_anchor=anchor)

@@ -1,0 +1,242 @@
+"""What the reports of a RAG batch have in common: how its figures, its gap and its cases are said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evalloom.core.model import Status
+from evalloom.reports.lint import tell
+from evalloom.reports.run_report import cell
+
+if TYPE_CHECKING:
+    # Stages do not import one another; a report only shows the figures that it is given.
+    from evalloom.rag.analysis.measures import CaseRow, Group, Measure, RagResults
+    from evalloom.rag.analysis.pairs import Gap
+
+STATUS_LABELS: dict[Status, str] = {
+    "passed": "PASS",
+    "failed": "FAIL",
+    "error": "ERROR",
+    "unscored": "WARN",
+    "blocked": "WARN",
+    "skipped": "INFO",
+}
+MOST_ROWS = 500
+"""So many cases or pairs of one kind are listed; the JSON report has them all."""
+_IN_PERCENT = ("hit@", "recall@", "precision@", "passed", "must_include", "citations", "faithfulness")
+_APART_WORDS = {
+    "error": ("ended in an error", "ended in an error"),
+    "no_expected": ("expects nothing", "expect nothing"),
+    "unscored": ("could not be scored", "could not be scored"),
+    "skipped": ("was skipped", "were skipped"),
+    "blocked": ("was blocked", "were blocked"),
+}
+
+
+# -- figures -------------------------------------------------------------------------------------------
+
+
+def percent(share: float) -> str:
+    """`66.7 %`; what is not none or all is never called 0.0 % or 100.0 %."""
+    shown = f"{100 * share:.1f} %"
+    if share > 0 and shown == "0.0 %":
+        return "< 0.1 %"
+    return "> 99.9 %" if share < 1 and shown == "100.0 %" else shown
+
+
+def figure(name: str, value: float | None) -> str:
+    """A measure as it is read: shares in percent, the others with three decimals."""
+    if value is None:
+        return "–"
+    return percent(value) if name.startswith(_IN_PERCENT) else f"{value:.3f}"
+
+
+def bounds(measure: Measure) -> str:
+    """The interval: `43.7–97.0 %` or `0.412–0.903`; nothing where there is none."""
+    if measure.low is None or measure.high is None:
+        return ""
+    if measure.name.startswith(_IN_PERCENT):
+        return f"{100 * measure.low:.1f}–{100 * measure.high:.1f} %"
+    return f"{measure.low:.3f}–{measure.high:.3f}"
+
+
+def with_bounds(measure: Measure) -> str:
+    """`83.3 % (43.7–97.0 %)`."""
+    between = bounds(measure)
+    return f"{figure(measure.name, measure.mean)} ({between})" if between else "–"
+
+
+def points(gap: float) -> str:
+    """A difference of shares in percentage points, with a true minus; none is `0.0`."""
+    return _with_sign(100 * gap, 1)
+
+
+def signed(name: str, gap: float) -> str:
+    """A difference of a measure, in points or with three decimals."""
+    return f"{points(gap)} points" if name.startswith(_IN_PERCENT) else _with_sign(gap, 3)
+
+
+def _with_sign(number: float, digits: int) -> str:
+    rounded = round(number, digits)
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
+
+
+def gap_bounds(gap: Gap) -> str:
+    """`−70.1 to +15.2 points`."""
+    low = signed(gap.measure, gap.low).removesuffix(" points")
+    return f"{low} to {signed(gap.measure, gap.high)}"
+
+
+def p_value(value: float) -> str:
+    """`p = 0.031`; a very small one only as that."""
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+# -- sentences -----------------------------------------------------------------------------------------
+
+
+def title(results: RagResults) -> str:
+    return "RAG answers" if results.purpose == "answer" else "RAG retrieval"
+
+
+def found_word(results: RagResults) -> str:
+    """What became of a query that passed."""
+    return "answered" if results.purpose == "answer" else "found"
+
+
+def headline(results: RagResults) -> str:
+    """What was measured, in one sentence."""
+    decided = results.overall.measure(results.deciding)
+    if decided.mean is None:
+        return "No case could be measured."
+    share = f"{percent(decided.mean)} of {tell(decided.cases, 'case')}"
+    if results.purpose == "answer":
+        required = [str(one) for one in results.config.get("require") or ()]
+        beside = f", with good {' and '.join(required)}," if required else ""
+        said = f"The answer holds all that it must{beside} in {share}"
+    else:
+        said = f"An expected source is among the first {tell(results.k, 'passage')} in {share}"
+    return f"{said} (95 % interval {bounds(decided)})."
+
+
+def apart(results: RagResults) -> str:
+    """What is in no rate, in one sentence; nothing where all cases were measured."""
+    said = [
+        f"{tell(number, 'case')} {words[number != 1]}"
+        for name, words in _APART_WORDS.items()
+        if (number := results.apart.get(name, 0))
+    ]
+    whole = f"In no rate: {', '.join(said)}." if said else ""
+    part = results.apart.get("part_error", 0)
+    some = f"{tell(part, 'case')} with an error in some repeats: measured on the others." if part else ""
+    unjudged = [f"{name}: {tell(number, 'case')} could not be judged." for name, number in results.unjudged.items()]
+    return " ".join(filter(None, (whole, some, *unjudged)))
+
+
+def wording_gap(results: RagResults) -> str:
+    """Oral against official in one sentence; nothing where there are no pairs."""
+    if not results.pairs.gaps:
+        return ""
+    gap = results.pairs.gaps[0]
+    word = found_word(results)
+    size = f"{abs(100 * gap.gap):.1f} points"
+    if round(abs(100 * gap.gap), 1) == 0:
+        said = f"Oral wordings are {word} as often as official ones"
+    else:
+        said = f"Oral wordings are {word} {size} {'less' if gap.gap < 0 else 'more'} often than official ones"
+    said += f": {percent(gap.oral)} against {percent(gap.official)}"
+    test = f"; exact McNemar {p_value(gap.p_value)}" if gap.p_value is not None else ""
+    chance = "" if gap.is_shown else " This may be chance."
+    return f"{said} (95 % interval {gap_bounds(gap)}{test}; {tell(gap.pairs, 'pair')}).{chance}"
+
+
+GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % interval")
+
+
+def gap_cells(gap: Gap) -> tuple[str, ...]:
+    """The gap of one measure under those heads."""
+    return (
+        gap.measure,
+        f"{gap.pairs:,}",
+        figure(gap.measure, gap.official),
+        figure(gap.measure, gap.oral),
+        signed(gap.measure, gap.gap),
+        gap_bounds(gap),
+    )
+
+
+def who_counts(results: RagResults) -> str:
+    """`official only 2, both 3`: how the pairs fall out."""
+    counts = Counter(one.who for one in results.pairs.pairs)
+    return ", ".join(f"{who} {number:,}" for who, number in counts.items())
+
+
+def official_only(results: RagResults) -> list[str]:
+    """The concepts for which only the official wording works."""
+    return [one.id for one in results.pairs.concepts if one.is_official_only]
+
+
+def facts(results: RagResults, root: Path) -> Iterator[tuple[str, str]]:
+    """Where the figures come from."""
+    yield "batch", results.batch
+    if results.profile:
+        yield "profile", results.profile
+    yield "made", results.created_at
+    yield "searched", root.as_posix()
+    if results.documents is not None:
+        yield "documents", f"{results.documents:,}"
+
+
+def settings(results: RagResults) -> Iterator[tuple[str, str]]:
+    """The configuration, which must be the same for two batches to be compared."""
+    for name, value in results.config.items():
+        if value not in ("", None, [], {}):
+            yield name, cell(value)
+
+
+# -- cases ---------------------------------------------------------------------------------------------
+
+
+def expected(row: CaseRow) -> str:
+    """`a.md at rank 2, b.md not found`."""
+    return ", ".join(f"{one.source} {at_rank(one.rank)}" for one in row.expected) or "–"
+
+
+def at_rank(rank: int) -> str:
+    return f"at rank {rank}" if rank else "not found"
+
+
+def explanation(row: CaseRow) -> str:
+    """What became of a case, in one line."""
+    if row.status == "passed":
+        return f"expected {expected(row)}" if row.expected else "passed"
+    if row.status != "failed":
+        return row.error or row.reason or row.status
+    if row.missing:
+        return f"the answer lacks {', '.join(row.missing)}"
+    if row.answer or not row.expected:
+        return row.reason or "failed"
+    return f"expected {expected(row)}; {instead(row)}"
+
+
+def instead(row: CaseRow) -> str:
+    """What came in the place of the expected."""
+    return f"found {', '.join(row.sources)}" if row.sources else "nothing was found"
+
+
+def of_status(results: RagResults, *statuses: Status) -> list[CaseRow]:
+    return [row for row in results.cases if row.status in statuses]
+
+
+def more(rows: Sequence[object], noun: str) -> str:
+    """What is said below a list that was cut; nothing where it is whole."""
+    rest = len(rows) - MOST_ROWS
+    return f"… and {tell(rest, f'more {noun}')}: the JSON report has them all." if rest > 0 else ""
+
+
+def groups(results: RagResults) -> list[Group]:
+    """All cases together, then each bucket."""
+    return [results.overall, *results.buckets]

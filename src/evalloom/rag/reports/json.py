@@ -1,0 +1,172 @@
+"""The report of a RAG batch as one JSON document in the shape of RAG-4, with its measures beside the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from evalloom.core.model import Origin, Record
+from evalloom.rag.reports import content as shown
+from evalloom.reports.lint import LEVELS
+from evalloom.reports.run_report import encode
+
+if TYPE_CHECKING:
+    from evalloom.rag.analysis.measures import CaseRow, RagResults
+    from evalloom.rag.analysis.pairs import Pairs
+
+name = "json"
+suffix = ".json"
+_DIGITS = 6
+"""The last digits of a logarithm differ from machine to machine, and would show as differences."""
+
+
+def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), exit_code: int | None = None) -> Record:
+    """The report of a batch, one result for each profile; at the top stand the measures of the first.
+
+    `base` is the folder that the names of case files are relative to. `exit_code` is what the command ends with; left
+    out, it is 1 where any case missed or ended in an error.
+    """
+    first = results[0]
+    tool = f"evalloom rag {first.purpose}"
+    items = [_item(row, one, tool, base) for one in results for row in one.cases]
+    # Sorting is stable: cases of one severity stay in their order.
+    items.sort(key=lambda item: -item["severity_level"])
+    counts = dict.fromkeys(LEVELS, 0)
+    for item in items:
+        counts[item["status_label"]] += 1
+    worst = max((item["severity_level"] for item in items), default=0)
+    ends_with = int(worst >= LEVELS["FAIL"]) if exit_code is None else exit_code
+    return {
+        "schema_version": 2,
+        # The time of the batch and not of the report, so that the same batch gives the same bytes.
+        "generated_at": first.created_at,
+        "tool": tool,
+        "root": root.as_posix(),
+        "overall": "FAIL" if ends_with else "PASS",
+        "summary": {
+            "overall_status_label": _overall(worst, ends_with),
+            "overall_rc": ends_with,
+            "max_severity_level": worst,
+            "counts": counts,
+            "total_items": len(items),
+        },
+        "errors": [_entry(item) for item in items if item["severity_level"] >= LEVELS["FAIL"]],
+        "warnings": [_entry(item) for item in items if item["status_label"] == "WARN"],
+        "counts": {
+            "lines": sum(len(one.cases) for one in results),
+            "cases": sum(len(one.cases) for one in results),
+            "errors": counts["FAIL"] + counts["ERROR"],
+            "warnings": counts["WARN"],
+            "measured": sum(one.overall.cases for one in results),
+            "passed": sum(one.overall.passed for one in results),
+            "apart": {key: sum(one.apart[key] for one in results) for key in first.apart},
+        },
+        "batch": first.batch,
+        "config": first.config,
+        **_figures(first),
+        "other_profiles": [_figures(one) for one in results[1:]],
+        "items": items,
+    }
+
+
+def render(results: Sequence[RagResults], root: Path, *, base: Path = Path(), exit_code: int | None = None) -> str:
+    """The document as text."""
+    whole = document(results, root, base=base, exit_code=exit_code)
+    return msgspec.json.format(encode(whole), indent=2).decode() + "\n"
+
+
+def _overall(worst: int, exit_code: int) -> str:
+    """The label of the whole: misses that were allowed for are worth a look, what was not finished is an error."""
+    if exit_code not in (0, 1):
+        return "ERROR"
+    level = min(worst, LEVELS["WARN"]) if not exit_code else max(worst, LEVELS["FAIL"])
+    return next(label for label, found in LEVELS.items() if found == level)
+
+
+def _entry(item: Record) -> Record:
+    """An item as the lists of errors and warnings have it."""
+    return {
+        "code": _CODES[item["status_label"]],
+        "message": item["message"],
+        "loc": item["loc"],
+        "line": int(item["loc"].rsplit(":", 2)[1]),
+        "field": None,
+        "case_id": item["key"],
+    }
+
+
+_CODES = {"FAIL": "missed", "ERROR": "run_error", "WARN": "nothing_to_measure"}
+
+
+def _figures(results: RagResults) -> Record:
+    return {
+        "profile": results.profile,
+        "purpose": results.purpose,
+        "k": results.k,
+        "documents": results.documents,
+        "deciding": results.deciding,
+        "measures": _plain(results.overall.measures),
+        "buckets": _plain(results.buckets),
+        "tags": _plain(results.tags),
+        "pairs": _pairs(results.pairs),
+        "apart": results.apart,
+        "unjudged": results.unjudged,
+    }
+
+
+def _pairs(pairs: Pairs) -> Record:
+    found: Record = _plain(pairs)
+    found["gaps"] = [_plain(one) | {"is_shown": one.is_shown} for one in pairs.gaps]
+    found["concepts"] = [_plain(one) | {"is_official_only": one.is_official_only} for one in pairs.concepts]
+    return found
+
+
+def _item(row: CaseRow, results: RagResults, tool: str, base: Path) -> Record:
+    label = shown.STATUS_LABELS[row.status]
+    return {
+        "tool": tool,
+        "key": row.id,
+        "title": row.query or row.id,
+        "status_label": label,
+        "severity_level": LEVELS[label],
+        "message": shown.explanation(row),
+        **_place(row.origin, base),
+        "detail": {
+            "profile": results.profile,
+            "status": row.status,
+            "bucket": row.bucket,
+            "pair_id": row.pair_id or None,
+            "concept_id": row.concept_id or None,
+            "tags": row.tags,
+            "expected": _plain(row.expected),
+            "sources": row.sources,
+            "measures": _plain(row.measures),
+            "missing": row.missing,
+            "answer": row.answer or None,
+            "error": row.error or None,
+            "repeats": row.repeats,
+        },
+    }
+
+
+def _place(origin: Origin, base: Path) -> Record:
+    """Where a case stands; a link is left out where there is nothing to lead to, since the shape allows no null."""
+    place = {"loc": f"{origin.file or '<unknown>'}:{origin.line or 1}:{origin.column or 1}"}
+    if origin.file in ("", "<stdin>"):
+        return place
+    return {**place, "loc_uri": f"{(base / origin.file).absolute().as_uri()}#L{origin.line or 1}"}
+
+
+def _plain(value: Any) -> Any:
+    return _rounded(msgspec.to_builtins(value))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,201 @@
+"""The report of a RAG batch as a Markdown page, for pull requests and wikis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evalloom.rag.reports import content as shown
+from evalloom.ui.markdown import table_of, text_of
+from evalloom.ui.report_marks import MARKDOWN
+
+if TYPE_CHECKING:
+    from evalloom.rag.analysis.measures import Group, RagResults
+
+name = "markdown"
+suffix = ".md"
+
+_BAR = 20
+"""Blocks of a bar that goes from 0 to 100 %."""
+
+
+def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
+    """All profiles, one after another; `root` is what was searched. Whether that is good is left to the reader."""
+    parts = [f"# {shown.title(results[0])}"]
+    for one in results:
+        if len(results) > 1:
+            parts.append(f"# Profile {text_of(one.profile)}")
+        parts += _profile(one, root)
+    return "\n\n".join([*parts, MARKDOWN]) + "\n"
+
+
+def _profile(results: RagResults, root: Path) -> Iterator[str]:
+    yield from _head(results, root)
+    for section in (_buckets, _tags, _wordings, _misses, _errors, _others, _settings):
+        yield from section(results)
+
+
+def _head(results: RagResults, root: Path) -> Iterator[str]:
+    yield f"**{text_of(shown.headline(results))}**"
+    yield " · ".join(f"{text_of(what)}: {text_of(value)}" for what, value in shown.facts(results, root))
+    if beside := shown.apart(results):
+        yield text_of(beside)
+
+
+def _buckets(results: RagResults) -> Iterator[str]:
+    yield "## By bucket"
+    names = [one.name for one in results.overall.measures]
+    rows = ((one.name, f"{one.cases:,}", _bar(one, names[0]), *_measured(one, names)) for one in shown.groups(results))
+    heads = ("bucket", "cases", "", *names)
+    yield table_of(heads, "-r-" + "r" * len(names), rows)
+    yield f"The bar is {names[0]} from 0 to 100 %. In brackets: 95 % intervals."
+
+
+def _measured(group: Group, names: Sequence[str]) -> list[str]:
+    return [shown.with_bounds(group.measure(name)) for name in names]
+
+
+def _bar(group: Group, measure: str) -> str:
+    share = group.measure(measure).mean
+    if share is None:
+        return ""
+    full = round(share * _BAR)
+    return "█" * full + "░" * (_BAR - full)
+
+
+def _tags(results: RagResults) -> Iterator[str]:
+    if not results.tags:
+        return
+    yield "## By tag"
+    names = [one.name for one in results.overall.measures]
+    listed = results.tags[: shown.MOST_ROWS]
+    rows = ((one.name, f"{one.cases:,}", *_measured(one, names)) for one in listed)
+    yield table_of(("tag", "cases", *names), "-r" + "r" * len(names), rows)
+    if rest := shown.more(results.tags, "tag"):
+        yield rest
+
+
+def _wordings(results: RagResults) -> Iterator[str]:
+    pairs = results.pairs
+    if not (pairs.pairs or pairs.unpaired or pairs.not_comparable):
+        return
+    yield "## Oral against official"
+    yield shown.wording_gap(results) or "No pair can be compared."
+    if only := shown.official_only(results):
+        yield f"**Only the official wording works:** {text_of(', '.join(only))}"
+    if pairs.pairs:
+        yield from _concepts(results)
+        yield from _pairs(results)
+        yield from _gaps(results)
+    yield from _alone(results)
+
+
+def _concepts(results: RagResults) -> Iterator[str]:
+    listed = results.pairs.concepts[: shown.MOST_ROWS]
+    rows = (
+        (
+            one.id or "(none)",
+            f"{one.pairs:,}",
+            shown.percent(one.official),
+            shown.percent(one.oral),
+            shown.points(one.gap),
+            "only the official wording works" if one.is_official_only else "",
+        )
+        for one in listed
+    )
+    yield table_of(("concept", "pairs", "official", "oral", "gap (points)", ""), "-rrrr-", rows)
+    if rest := shown.more(results.pairs.concepts, "concept"):
+        yield rest
+
+
+def _pairs(results: RagResults) -> Iterator[str]:
+    pairs = results.pairs.pairs
+    yield f"Pairs: {shown.who_counts(results)}."
+    rows = (
+        (
+            one.id,
+            one.concept_id,
+            one.who,
+            shown.points(one.gap),
+            ", ".join(one.official_cases),
+            ", ".join(one.oral_cases),
+        )
+        for one in pairs[: shown.MOST_ROWS]
+    )
+    yield table_of(("pair", "concept", "works", "gap (points)", "official", "oral"), "---r--", rows)
+    if rest := shown.more(pairs, "pair"):
+        yield rest
+
+
+def _gaps(results: RagResults) -> Iterator[str]:
+    yield table_of(shown.GAP_HEADS, "-rrrrr", map(shown.gap_cells, results.pairs.gaps))
+
+
+def _alone(results: RagResults) -> Iterator[str]:
+    pairs = results.pairs
+    if pairs.not_comparable:
+        yield f"Pairs that cannot be compared ({len(pairs.not_comparable):,}):"
+        rows = ((one.pair_id, one.id, one.reason) for one in pairs.not_comparable[: shown.MOST_ROWS])
+        yield table_of(("pair", "case", "why"), "---", rows)
+    if rest := shown.more(pairs.not_comparable, "pair"):
+        yield rest
+    if pairs.unpaired:
+        yield f"Cases in no pair ({len(pairs.unpaired):,}):"
+        reasons: dict[str, list[str]] = {}
+        for alone in pairs.unpaired[: shown.MOST_ROWS]:
+            reasons.setdefault(alone.reason, []).append(text_of(alone.id))
+        yield "\n".join(f"- {text_of(reason)}: {', '.join(ids)}" for reason, ids in reasons.items())
+    if rest := shown.more(pairs.unpaired, "case"):
+        yield rest
+
+
+def _misses(results: RagResults) -> Iterator[str]:
+    rows = shown.of_status(results, "failed")
+    yield f"## {'Failed' if results.purpose == 'answer' else 'Missed'} ({len(rows):,})"
+    if not rows:
+        yield "None."
+        return
+    listed = rows[: shown.MOST_ROWS]
+    if results.purpose == "answer":
+        heads = ("case", "bucket", "query", "missing", "answer", "expected")
+        cells = [
+            (row.id, row.bucket, row.query, ", ".join(row.missing) or row.reason, row.answer, shown.expected(row))
+            for row in listed
+        ]
+    else:
+        heads = ("case", "bucket", "query", "expected", "what came instead", "at")
+        cells = [
+            (row.id, row.bucket, row.query, shown.expected(row), ", ".join(row.sources) or "nothing", str(row.origin))
+            for row in listed
+        ]
+    yield table_of(heads, "------", cells)
+    if rest := shown.more(rows, "case"):
+        yield rest
+
+
+def _errors(results: RagResults) -> Iterator[str]:
+    rows = [row for row in results.cases if row.error]
+    if not rows:
+        return
+    yield f"## Errors ({len(rows):,})"
+    listed = rows[: shown.MOST_ROWS]
+    yield table_of(("case", "query", "error", "at"), "----", ((r.id, r.query, r.error, str(r.origin)) for r in listed))
+    if rest := shown.more(rows, "case"):
+        yield rest
+
+
+def _others(results: RagResults) -> Iterator[str]:
+    rows = shown.of_status(results, "unscored", "skipped", "blocked")
+    if not rows:
+        return
+    yield f"## Not measured ({len(rows):,})"
+    listed = ((row.id, row.query, row.status, row.reason, str(row.origin)) for row in rows[: shown.MOST_ROWS])
+    yield table_of(("case", "query", "status", "why", "at"), "-----", listed)
+    if rest := shown.more(rows, "case"):
+        yield rest
+
+
+def _settings(results: RagResults) -> Iterator[str]:
+    yield "## Configuration"
+    yield table_of(("", ""), "--", shown.settings(results))

@@ -1,0 +1,23 @@
+"""The built-in retriever: documents under a folder, cut, indexed and found by words, by vectors, or by both."""
+
+from evalloom.rag.retrieval.folder import Unread
+from evalloom.rag.retrieval.fusion import fused
+from evalloom.rag.retrieval.index import Explained, Index, Refreshed, Term, open_index
+from evalloom.rag.retrieval.ingest import IndexOptions, Progress, quiet
+from evalloom.rag.retrieval.minilm import LocalEmbedder
+from evalloom.rag.retrieval.words import words
+
+__all__ = [
+    "Explained",
+    "Index",
+    "IndexOptions",
+    "LocalEmbedder",
+    "Progress",
+    "Refreshed",
+    "Term",
+    "Unread",
+    "fused",
+    "open_index",
+    "quiet",
+    "words",
+]

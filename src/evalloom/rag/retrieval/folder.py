@@ -1,0 +1,162 @@
+"""Which files under a folder are documents: found without leaving the folder, however its links lead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import BinaryIO, NamedTuple
+
+from msgspec import Struct, field
+
+from evalloom.rag.retrieval.readers import LARGEST, READERS
+
+_PASSED_OVER = frozenset(("node_modules", "__pycache__"))
+
+
+class Unread(Struct, frozen=True):
+    """A document, or a folder of them, that could not be read, and why."""
+
+    path: str
+    reason: str
+
+
+class Stamp(NamedTuple):
+    """What tells that a file was not changed, without reading it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+def stamp_of(stat: os.stat_result) -> Stamp:
+    return Stamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+
+class Found(Struct):
+    """What there is under a folder, by its path from there; `passed_over` counts files of other kinds."""
+
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+    unread: list[Unread] = field(default_factory=list)
+    passed_over: int = 0
+
+
+def suffix_of(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def find(root: Path) -> Found:
+    """Every document under a folder. A linked folder counts when it lies inside and has no place of its own there."""
+    found = Found()
+    base = os.path.realpath(root)
+    seen: set[str] = set()
+    folders, links = [""], list[str]()
+    while folders or links:
+        here = folders.pop() if folders else links.pop()
+        real = os.path.realpath(os.path.join(base, here))
+        if reason := _reason_against_place(real, base):
+            found.unread.append(Unread(shown(here) + "/", reason))
+            continue
+        if real in seen:
+            continue
+        seen.add(real)
+        for entry in _entries(base, here, found):
+            _sort_in(entry, _joined(here, entry.name), base, found, folders, links)
+        if not folders:
+            # The order of the disk must not decide which of two links gives a folder its name.
+            links.sort(reverse=True)
+    return found
+
+
+def _entries(base: str, here: str, found: Found) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(os.path.join(base, here)) as entries:
+            yield from entries
+    except OSError as fault:
+        found.unread.append(Unread(shown(here) + "/", f"cannot be opened: {(fault.strerror or str(fault)).lower()}"))
+
+
+def _sort_in(entry: os.DirEntry[str], path: str, base: str, found: Found, folders: list[str], links: list[str]) -> None:
+    if _is_passed_over(entry.name):
+        return
+    is_document = suffix_of(entry.name) in READERS
+    try:
+        stat = entry.stat()
+    except OSError as fault:
+        if is_document:
+            found.unread.append(Unread(shown(path), f"cannot be opened: {(fault.strerror or str(fault)).lower()}"))
+        return
+    if S_ISDIR(stat.st_mode):
+        (links if entry.is_symlink() else folders).append(path)
+    elif S_ISREG(stat.st_mode) and not is_document:
+        found.passed_over += 1
+    elif S_ISREG(stat.st_mode):
+        reason = _reason_against(entry, path, base, stat.st_size)
+        if reason:
+            found.unread.append(Unread(shown(path), reason))
+        else:
+            found.stamps[path] = stamp_of(stat)
+
+
+def _reason_against(entry: os.DirEntry[str], path: str, base: str, size: int) -> str:
+    """Why a document is not to be read; empty for one that is."""
+    if shown(path) != path:
+        return "has a name that is not UTF-8. Rename it"
+    if entry.is_symlink() and (reason := _reason_against_place(os.path.realpath(entry.path), base)):
+        return reason
+    if size > LARGEST:
+        return f"is larger than {LARGEST >> 20} MB. Split it"
+    return ""
+
+
+def _reason_against_place(real: str, base: str) -> str:
+    """Why nothing is read from where a link leads; empty for a place where all is read."""
+    if real != base and not real.startswith(base.rstrip("/") + "/"):
+        return "is a link that leads out of the folder. Copy what it leads to, or name a folder that holds both"
+    if any(map(_is_passed_over, real[len(base) :].split("/"))):
+        return "is a link to what is hidden, and so passed over. Copy what it leads to"
+    return ""
+
+
+def _is_passed_over(name: str) -> bool:
+    return name.startswith(".") or name in _PASSED_OVER
+
+
+class Refused(Exception):
+    """A file that is not read because of what or where it is."""
+
+
+@contextmanager
+def opened(base: str, path: str) -> Iterator[BinaryIO]:
+    """A document, opened for reading. Raises OSError or Refused.
+
+    Between being found and being opened it may have become a pipe, which would keep us waiting, or a link that leads
+    out of the folder: what counts is what was opened.
+    """
+    handle = os.open(os.path.join(base, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as stream:
+        if not S_ISREG(os.fstat(handle).st_mode):
+            raise Refused("is no file")
+        if reason := _reason_against_place(_real_path(handle, os.path.join(base, path)), base):
+            raise Refused(reason)
+        yield stream
+
+
+def _real_path(handle: int, path: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        # Where there is no /proc, this is what the path leads to now.
+        return os.path.realpath(path)
+
+
+def shown(path: str) -> str:
+    """A path as text: bytes that are no UTF-8 are written out."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _joined(here: str, name: str) -> str:
+    return f"{here}/{name}" if here else name

@@ -1,0 +1,428 @@
+"""The index of a folder of documents: brought up to date by `refresh`, asked by `search` and its kin."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Embedder, quote
+from evalloom.core.ranking import Passage, is_hit
+from evalloom.rag.retrieval import bm25
+from evalloom.rag.retrieval.chunks import Chunk
+from evalloom.rag.retrieval.folder import Unread, find
+from evalloom.rag.retrieval.fusion import fused
+from evalloom.rag.retrieval.ingest import IndexOptions, Progress, bring_up_to_date, quiet
+from evalloom.rag.retrieval.store import FAULTS, FORMAT, Damage, Store, format_of, is_damage, set_aside, told, unusable
+from evalloom.rag.retrieval.vectors import Vectors
+from evalloom.rag.retrieval.words import asked_words
+
+if TYPE_CHECKING:
+    from evalloom.rag.retrieval.vectors import Floats
+
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+_BATCH = 64
+_AT_ONCE = 4
+
+
+class Refreshed(Struct, frozen=True):
+    """What an index holds now, and what that changed; `passed_over` counts files of kinds that are not read."""
+
+    documents: int
+    chunks: int
+    added: int
+    changed: int
+    removed: int
+    unread: list[Unread]
+    passed_over: int
+
+
+class Term(Struct, frozen=True):
+    """A word of a query: how many chunks of all have it, and what it adds to the score of the one in question."""
+
+    text: str
+    chunks: int
+    score: float
+
+
+class Explained(Struct, frozen=True):
+    """How a source fares for a query: its rank among the `sources` that match at all, 0 when it does not."""
+
+    source: str
+    rank: int
+    sources: int
+    passage: Passage | None
+    terms: list[Term]
+
+
+def open_index(root: Path, folder: Path, options: IndexOptions = IndexOptions(), frozen: bool = False) -> Index:
+    """The index of the documents under a folder, stored inside of `folder`.
+
+    It is used as it is stored when `frozen`; otherwise call `refresh` first.
+    """
+    if options.chunk < 1 or not 0 <= options.overlap <= options.chunk // 2:
+        message = f"expected a chunk of at least 1 and an overlap of 0 to half of it, got {options.chunk} and"
+        raise usage_error("bad_chunk_size", f"{message} {options.overlap}. Give other sizes")
+    if not root.is_dir():
+        raise usage_error("root_missing", f"{root}: there is no such folder of documents. Name one with --root")
+    index = Index(root, folder, options)
+    if frozen:
+        index.load()
+    return index
+
+
+class Index:
+    """Chunks of documents with their words and vectors. Holds files open: close it."""
+
+    def __init__(self, root: Path, folder: Path, options: IndexOptions) -> None:
+        self.root = root
+        self.options = options
+        self.set_aside: Path | None = None
+        """Where a damaged store was moved, when one was found; what is here now was made anew."""
+        known_by = f"{os.path.realpath(root)}\n{options.chunk}\n{options.overlap}"
+        self._common = folder
+        self._folder = folder / blake2b(known_by.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        self._path = self._folder / "index.sqlite"
+        self._store: Store | None = None
+        self._inode = 0
+        self._is_readonly = False
+        self._matrix: bm25.Matrix | None = None
+        self._vectors: Vectors | None = None
+        self._stacked: dict[str, Floats] = {}
+
+    def close(self) -> None:
+        self._close_store()
+        if self._vectors is not None:
+            self._vectors.close()
+            self._vectors = None
+
+    def _close_store(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        self._store = self._matrix = None
+        self._stacked.clear()
+
+    # -- bringing up to date --------------------------------------------------------------------------
+
+    def refresh(self, progress: Progress = quiet) -> Refreshed:
+        """Brings the index up to date with the files; quick when nothing changed. Waits while another process does."""
+        with self._locked(fcntl.LOCK_EX), self._faults_told():
+            try:
+                return self._refresh(progress)
+            except FAULTS as fault:
+                if not is_damage(fault):
+                    raise
+                self._close_store()
+                self.set_aside = set_aside(self._path)
+                return self._refresh(progress)
+
+    def _refresh(self, progress: Progress) -> Refreshed:
+        store = self._opened()
+        store.let_go()
+        # What was read so far is of what was held, and fits no more if this fails half-way.
+        self._matrix = None
+        self._stacked.clear()
+        before = store.digests()
+        found = find(self.root)
+        try:
+            bring_up_to_date(store, self.root, found, self.options, progress)
+        except BaseException:
+            store.let_go()
+            raise
+        self._matrix = self._matrix_of(store)
+        self._remove_others(store)
+        after = store.digests()
+        changed = sum(before[path] != digest for path, digest in after.items() if path in before)
+        added, removed = len(after.keys() - before.keys()), len(before.keys() - after.keys())
+        return Refreshed(len(after), len(self._matrix.ids), added, changed, removed, store.unread(), found.passed_over)
+
+    def _opened(self) -> Store:
+        """The store, made anew when there is none, or one of another format."""
+        inode = self._path.stat().st_ino if self._path.exists() else 0
+        if self._store is not None and (inode, self._is_readonly) == (self._inode, self._store.is_readonly):
+            return self._store
+        self._close_store()
+        if not self._is_readonly and format_of(self._path) not in (0, FORMAT):
+            set_aside(self._path).unlink()
+        self._store = Store(self._path, self._is_readonly)
+        self._inode = self._path.stat().st_ino
+        return self._store
+
+    def load(self) -> None:
+        """Reads what is stored, as it is. Raises EvalloomError where there is nothing, or only a part."""
+        if not self._path.exists():
+            raise self._missing("is not indexed yet")
+        with self._locked(fcntl.LOCK_SH), self._faults_told():
+            if format_of(self._path, self._is_readonly) != FORMAT:
+                raise self._missing("was indexed by another version of evalloom")
+            store = self._opened()
+            if not store.is_complete:
+                raise self._missing("is indexed only in part")
+            self._matrix = self._matrix_of(store)
+
+    def _missing(self, state: str) -> EvalloomError:
+        sizes = f"with chunks of {self.options.chunk} and an overlap of {self.options.overlap}"
+        return EvalloomError("index_missing", f"{self.root}: {state} ({sizes}). {self._how_to_index()}")
+
+    def _how_to_index(self) -> str:
+        usual = IndexOptions()
+        chunk = f" --chunk {self.options.chunk}" if self.options.chunk != usual.chunk else ""
+        overlap = f" --overlap {self.options.overlap}" if self.options.overlap != usual.overlap else ""
+        return f"Type: evalloom rag index --root {shlex.quote(str(self.root))}{chunk}{overlap}"
+
+    def _matrix_of(self, store: Store) -> bm25.Matrix:
+        """The matrix of what is stored now, which from here on is what every read sees."""
+        store.hold()
+        folder = self._folder / self._matrix_name(store)
+        found = bm25.load(folder)
+        if found is None:
+            try:
+                found = bm25.make(store.postings(), store.term_count())
+            except ValueError as fault:
+                raise Damage(str(fault)) from None
+            # Without room or right to write, the one in memory does as well.
+            with suppress(OSError):
+                bm25.save(found, folder)
+                found = bm25.load(folder) or found
+        return found
+
+    def _matrix_name(self, store: Store) -> str:
+        return f"bm25-{store.birth}-{store.generation}"
+
+    def _remove_others(self, store: Store) -> None:
+        """Removes matrices of what was stored before, and such as were never finished."""
+        for path in self._folder.iterdir():
+            if path.name.startswith(("bm25-", "making-")) and path.name != self._matrix_name(store):
+                shutil.rmtree(path, ignore_errors=True)
+
+    @contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        """Keeps other processes out; the lock ends with the process, however that ends."""
+        self._is_readonly = False
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as fault:
+            if kind == fcntl.LOCK_EX or fault.errno not in _UNWRITABLE:
+                raise unusable(self._folder, fault) from None
+            # Where we cannot write, nobody is expected to: who reads needs no lock.
+            self._is_readonly = True
+            yield
+            return
+        try:
+            fcntl.flock(handle, kind)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _faults_told(self) -> Iterator[None]:
+        """Says what is wrong with the store; a damaged one is out of the way next time."""
+        try:
+            yield
+        except FAULTS as fault:
+            if not is_damage(fault):
+                raise unusable(self._path, fault) from None
+            self._close_store()
+            message = f"{self._path}: the index is damaged ({told(fault)})"
+            if self._is_readonly:
+                raise EvalloomError("index_damaged", f"{message}. Copy it here again") from None
+            # Another process may have made a new one since, which is no other's to move.
+            if self._path.exists() and self._path.stat().st_ino == self._inode:
+                message += f" and was moved to {set_aside(self._path).name}"
+            raise EvalloomError("index_damaged", f"{message}. {self._how_to_index()}") from None
+        except OSError as fault:
+            raise unusable(self._folder, fault) from None
+
+    # -- asking ---------------------------------------------------------------------------------------
+
+    def _ready(self) -> tuple[Store, bm25.Matrix]:
+        if self._store is None or self._matrix is None:
+            self.load()
+        assert self._store is not None and self._matrix is not None
+        return self._store, self._matrix
+
+    def documents(self) -> dict[str, str]:
+        """The path of every document that is indexed, from the root, and a digest of its content."""
+        with self._faults_told():
+            return self._ready()[0].digests()
+
+    def chunk_count(self) -> int:
+        """How many chunks are indexed."""
+        with self._faults_told():
+            return len(self._ready()[1].ids)
+
+    def unread(self) -> list[Unread]:
+        """What could not be read, and why."""
+        with self._faults_told():
+            return self._ready()[0].unread()
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """The best chunks by BM25, of those that have a word of the query at all."""
+        with self._faults_told():
+            return [self._passage(row, score) for row, score in self._by_words(query, k)]
+
+    def _by_words(self, query: str, k: int) -> list[tuple[int, float]]:
+        _, matrix = self._ready()
+        scores = matrix.score([term for _, term in self._terms(query) if term is not None])
+        return [(row, float(scores[row])) for row in bm25.best(scores, k)] if k > 0 else []
+
+    def _terms(self, query: str) -> list[tuple[str, int | None]]:
+        """The words of a query, each once, with their numbers; None for those in no document."""
+        store, _ = self._ready()
+        return [(word, store.term(word)) for word in dict.fromkeys(asked_words(query))]
+
+    def _passage(self, row: int, score: float) -> Passage:
+        store, matrix = self._ready()
+        return _as_passage(*store.chunk(int(matrix.ids[row])), score)
+
+    def passages(self, source: str) -> list[Passage]:
+        """All passages of a document in their order, without scores."""
+        with self._faults_told():
+            store, _ = self._ready()
+            return [_as_passage(*store.chunk(id)) for id in store.chunks_of(source)]
+
+    def explain(self, query: str, source: str) -> Explained:
+        """Why a source is found, or is not. A folder, or the end of a path, stands for the best source it names."""
+        with self._faults_told():
+            _, matrix = self._ready()
+            terms = self._terms(query)
+            scores = matrix.score([term for _, term in terms if term is not None])
+            best = matrix.best_of_documents(scores)
+            path, place = self._best_named(source, best)
+            row = self._best_row(scores, place) if place is not None and best[place] > 0 else None
+            return Explained(
+                source=path,
+                rank=0 if row is None or place is None else _rank(best, place),
+                sources=int((best > 0).sum()),
+                passage=None if row is None else self._passage(row, float(scores[row])),
+                terms=[
+                    Term(word, 0, 0.0)
+                    if term is None
+                    else Term(word, matrix.chunks_with(term), matrix.added(term, row) if row is not None else 0.0)
+                    for word, term in terms
+                ],
+            )
+
+    def _best_named(self, source: str, best: Floats) -> tuple[str, int | None]:
+        """The best document that a path names, and its place among the documents; None when it has no chunk."""
+        documents = self.documents()
+        named = [source] if source in documents else [path for path in documents if is_hit(source, path)]
+        places = [(path, place) for path in named if (place := self._place(path)) is not None]
+        if not places:
+            return (named[0] if named else source), None
+        return min(places, key=lambda found: _rank(best, found[1]))
+
+    def _place(self, path: str) -> int | None:
+        store, matrix = self._ready()
+        first = store.first_chunk(path)
+        return None if first is None else int((matrix.ids[matrix.firsts] == first).argmax())
+
+    def _best_row(self, scores: Floats, place: int) -> int:
+        _, matrix = self._ready()
+        start = int(matrix.firsts[place])
+        stop = int(matrix.firsts[place + 1]) if place + 1 < len(matrix.firsts) else len(matrix.ids)
+        return start + int(scores[start:stop].argmax())
+
+    # -- by vectors -----------------------------------------------------------------------------------
+
+    async def embed(
+        self, embedder: Embedder, model: str, progress: Progress = quiet, queries: Sequence[str] = ()
+    ) -> int:
+        """Makes the vectors that chunks and queries lack for this model; how many. What was made is kept at once."""
+        lacking = self._kept().missing(model, [*self.texts(), *queries])
+        batches = iter([lacking[at : at + _BATCH] for at in range(0, len(lacking), _BATCH)])
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            for batch in batches:
+                self._kept().put(model, batch, await embedder(batch))
+                done += len(batch)
+                progress(done, len(lacking), "")
+
+        workers = [asyncio.create_task(work()) for _ in range(_AT_ONCE)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        return done
+
+    def _kept(self) -> Vectors:
+        if self._vectors is None:
+            self._common.mkdir(parents=True, exist_ok=True)
+            self._vectors = Vectors(self._common / "vectors.sqlite")
+        return self._vectors
+
+    def texts(self) -> list[str]:
+        """Every chunk with its headings above it: what words and vectors are made of."""
+        with self._faults_told():
+            return [f"{heading}\n{text}" if heading else text for heading, text in self._ready()[0].texts()]
+
+    async def search_dense(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
+        """The best chunks by the cosine of their vectors and the query's."""
+        found = await self._by_vectors(query, k, embedder, model)
+        with self._faults_told():
+            return [self._passage(row, score) for row, score in found]
+
+    async def search_hybrid(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
+        """The best chunks by their places in both rankings; the score is the fused one."""
+        many = max(100, 10 * k)
+        with self._faults_told():
+            by_words = [row for row, _ in self._by_words(query, many)]
+        by_vectors = [row for row, _ in await self._by_vectors(query, many, embedder, model)]
+        # Of equal scores the order is that of rows, as everywhere.
+        found = sorted(fused([by_words, by_vectors]), key=lambda one: (-one[1], one[0]))
+        with self._faults_told():
+            return [self._passage(row, score) for row, score in found[: max(k, 0)]]
+
+    async def _by_vectors(self, query: str, k: int, embedder: Embedder, model: str) -> list[tuple[int, float]]:
+        vectors = self._vectors_of(model)
+        if k <= 0 or not len(vectors):
+            return []
+        sought = self._kept().get(model, query)
+        if sought is None:
+            self._kept().put(model, [query], await embedder([query]))
+            sought = self._kept().get(model, query)
+        assert sought is not None
+        return await asyncio.to_thread(_nearest, vectors, sought, k)
+
+    def _vectors_of(self, model: str) -> Floats:
+        """The vectors of all chunks, by row."""
+        if model not in self._stacked:
+            texts = self.texts()
+            lacking = self._kept().missing(model, texts)
+            if lacking:
+                message = f"{len(lacking)} texts have no vector of {quote(model)}. Call embed before search"
+                raise EvalloomError("vectors_missing", message)
+            self._stacked[model] = self._kept().stacked(model, texts)
+        return self._stacked[model]
+
+
+def _as_passage(path: str, chunk: Chunk, score: float | None = None) -> Passage:
+    return Passage(path, chunk.text, score, chunk.line, chunk.page, chunk.heading, chunk.start, chunk.end)
+
+
+def _nearest(vectors: Floats, sought: Floats, k: int) -> list[tuple[int, float]]:
+    # Rounded, because the same text may come out a hair different at another row.
+    scores = (vectors @ sought).round(6)
+    return [(row, float(scores[row])) for row in bm25.best(scores, k, above=-2.0)]
+
+
+def _rank(best: Floats, place: int) -> int:
+    """The rank of a document by its best score; of equal ones comes first what stands first."""
+    mine = best[place]
+    return int((best > mine).sum() + (best[:place] == mine).sum()) + 1

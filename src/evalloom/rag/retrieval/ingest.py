@@ -1,0 +1,100 @@
+"""Takes documents into the store: only what changed is read, in steps that an interruption does not undo."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from time import monotonic, time_ns
+
+from msgspec import Struct
+
+from evalloom.rag.retrieval.chunks import chunks
+from evalloom.rag.retrieval.folder import Found, Refused, Stamp, opened, stamp_of, suffix_of
+from evalloom.rag.retrieval.readers import LARGEST, Unreadable, read
+from evalloom.rag.retrieval.store import OWN_REPORT, Store
+from evalloom.rag.retrieval.words import words
+from evalloom.ui.report_marks import is_ours
+
+Progress = Callable[[int, int, str], None]
+"""Told how much is done, of how much, and which document comes next (empty where there is none)."""
+
+_STEP_S = 2.0
+"""How much work an interruption may cost."""
+_JUST_NOW_NS = 100_000_000
+"""A file that was changed this lately may change again without its time doing so: clocks of disks are coarse."""
+_NO_STAMP = Stamp(-1, -1, -1, -1)
+"""That of no file, so that this one is read again next time."""
+
+
+class IndexOptions(Struct, frozen=True):
+    """How documents are cut: the most characters of a chunk, and how many of them the next one repeats."""
+
+    chunk: int = 800
+    overlap: int = 100
+
+
+def quiet(done: int, total: int, path: str) -> None:
+    """Tells nobody how far it has come."""
+
+
+def bring_up_to_date(store: Store, root: Path, found: Found, options: IndexOptions, progress: Progress) -> None:
+    """Takes every document that is new or changed into the store, and takes out what is gone."""
+    known = store.known()
+    refused = {one.path: one.reason for one in found.unread if one.path not in found.stamps}
+    gone = known.keys() - found.stamps.keys() - refused.keys()
+    unread = [path for path, reason in refused.items() if path not in known or known[path][2] != reason]
+    changed = sorted(path for path, stamp in found.stamps.items() if path not in known or known[path][0] != stamp)
+    if not gone and not unread and not changed and store.is_complete:
+        return
+    base = os.path.realpath(root)
+    store.begin()
+    for path in gone:
+        store.remove(path)
+    for path in unread:
+        store.put_unread(path, _NO_STAMP, "", refused[path])
+    since = monotonic()
+    for done, path in enumerate(changed):
+        progress(done, len(changed), path)
+        _take(store, base, path, known.get(path), options)
+        if monotonic() - since > _STEP_S:
+            store.commit()
+            store.begin()
+            since = monotonic()
+    progress(len(changed), len(changed), "")
+    store.commit(is_complete=True)
+
+
+def _take(store: Store, base: str, path: str, known: tuple[Stamp, str, str] | None, options: IndexOptions) -> None:
+    """Reads a file, and stores it when its content is not the one that is known."""
+    now = time_ns()
+    try:
+        with opened(base, path) as stream:
+            stamp = stamp_of(os.fstat(stream.fileno()))
+            content = stream.read(LARGEST + 1)
+    except Refused as fault:
+        store.put_unread(path, _NO_STAMP, "", str(fault))
+        return
+    except OSError as fault:
+        reason = f"cannot be opened: {(fault.strerror or str(fault)).lower()}"
+        store.put_unread(path, _NO_STAMP, "", reason)
+        return
+    if max(stamp.mtime_ns, stamp.ctime_ns) >= now - _JUST_NOW_NS:
+        stamp = _NO_STAMP
+    digest = blake2b(content, digest_size=16).hexdigest()
+    if known is not None and known[1:] == (digest, ""):
+        store.stamp(path, stamp)
+        return
+    if is_ours(content):
+        # A report quotes the queries of what was missed, and would be found for each of them.
+        store.put_unread(path, stamp, digest, OWN_REPORT)
+        return
+    try:
+        document = read(suffix_of(path), content)
+    except Unreadable as fault:
+        store.put_unread(path, _NO_STAMP if fault.may_change else stamp, digest, str(fault))
+        return
+    cut = chunks(document, options.chunk, options.overlap)
+    counted = ((chunk, words(f"{chunk.heading}\n{chunk.text}")) for chunk in cut if chunk.text.strip())
+    store.put(path, stamp, digest, [(chunk, found) for chunk, found in counted if found])

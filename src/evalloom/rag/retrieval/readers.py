@@ -1,0 +1,381 @@
+"""Reads a document of any known kind into text with its headings and pages."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from time import monotonic
+from typing import Any
+
+from evalloom.rag.retrieval.chunks import LONGEST_TITLE, Document, Heading
+from evalloom.rag.retrieval.decoding import Unreadable, decoded
+
+LARGEST = 50 * 1024 * 1024
+LARGEST_UNPACKED = 200 * 1024 * 1024
+LONGEST_S = 20.0
+"""How long a document may take that a library reads; a large one may take longer."""
+_LONGER_S_PER_MB = 5.0
+
+
+def read(suffix: str, content: bytes) -> Document:
+    """The document in the bytes of a file. Raises Unreadable."""
+    if len(content) > LARGEST:
+        raise Unreadable(f"is larger than {LARGEST >> 20} MB. Split it")
+    if content.startswith(b"version https://git-lfs.github.com/spec/"):
+        raise Unreadable("is a Git LFS pointer, not the document. Run 'git lfs pull'")
+    try:
+        return READERS[suffix](content)
+    except Unreadable:
+        raise
+    except MemoryError:
+        raise Unreadable("takes more memory than there is. Split it", may_change=True) from None
+    except Exception as fault:
+        # A user's file in the hands of a library: a broken one raises anything, from KeyError to RecursionError.
+        raise Unreadable(f"cannot be read as {suffix[1:]}: {type(fault).__name__}: {str(fault)[:200]}") from None
+
+
+def _plain(content: bytes) -> Document:
+    return Document(decoded(content), has_lines=True)
+
+
+def _markdown(content: bytes) -> Document:
+    text = decoded(content)
+    return Document(text, list(_markdown_headings(text)), has_lines=True)
+
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_SHARP = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
+_UNDERLINE = re.compile(r"(=+|-+)[ \t]*\r?$")
+
+
+def _markdown_headings(text: str) -> Iterator[Heading]:
+    fence, at, before, before_that = "", 0, (0, ""), ""
+    for line in _LINE.findall(text):
+        bare = line.rstrip("\n")
+        mark = _FENCE.match(bare)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence:
+            if found := _SHARP.match(bare):
+                yield Heading(at, len(found[1]), _without_closing(found[2]), at + len(line))
+            # Only a single line between a blank one and the underline: not the end of front matter, nor a rule.
+            elif (found := _UNDERLINE.match(bare)) and before[1].strip() and not before_that.strip():
+                yield Heading(before[0], 1 if found[1][0] == "=" else 2, before[1].strip(), at + len(line))
+        before_that, before = before[1], (at, bare)
+        at += len(line)
+
+
+def _without_closing(title: str) -> str:
+    """`Leave ##` is Leave, but `C#` stays. No pattern: those that say this take ages for a long row of blanks."""
+    title = title.rstrip()
+    bare = title.rstrip("#")
+    return bare.rstrip() if not bare or bare[-1] in " \t" else title
+
+
+_RST_RULE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?$")
+
+
+def _restructured(content: bytes) -> Document:
+    """reStructuredText: a title has a line of marks below it, and which mark means which level shows in their order."""
+    text = decoded(content)
+    headings: list[Heading] = []
+    levels: dict[str, int] = {}
+    at, before = 0, (0, "")
+    for line in _LINE.findall(text):
+        found = _RST_RULE.match(line.rstrip("\n"))
+        title = before[1].strip()
+        if found and title and not _RST_RULE.match(before[1]) and len(found[0].strip()) >= len(title):
+            level = levels.setdefault(found[1], len(levels) + 1)
+            headings.append(Heading(before[0], level, title, at + len(line)))
+        before = (at, line.rstrip("\n"))
+        at += len(line)
+    return Document(text, headings, has_lines=True)
+
+
+class _Writer:
+    """Text that grows by pieces, with the headings among them; stops who takes too long over it."""
+
+    def __init__(self, content: bytes) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+        self._most_s = LONGEST_S + _LONGER_S_PER_MB * len(content) / (1 << 20)
+        self._until = monotonic() + self._most_s
+        self.headings: list[Heading] = []
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    @property
+    def last(self) -> str:
+        return self._parts[-1] if self._parts else ""
+
+    def check_time(self, *_: object) -> None:
+        if monotonic() > self._until:
+            # The machine may have been busy, so it is tried again.
+            told = f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text"
+            raise Unreadable(told, may_change=True)
+
+    def write(self, text: str) -> None:
+        self.check_time()
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size > LARGEST_UNPACKED:
+            raise Unreadable(f"has more than {LARGEST_UNPACKED >> 20} MB of text. Split it")
+
+    def end_line(self) -> None:
+        if self._parts and not self._parts[-1].endswith("\n"):
+            self.write("\n")
+
+    def end_heading(self, start: int, level: int, part: int) -> None:
+        """Makes a heading of everything from a part on."""
+        title = self._since(part).strip()
+        self.end_line()
+        if title:
+            self.headings.append(Heading(start, level, title, self._size))
+
+    def _since(self, part: int) -> str:
+        """As much of what was written from a part on as a title needs: headings may stand inside of one another."""
+        found = ""
+        for at in range(part, len(self._parts)):
+            found += self._parts[at]
+            if len(found) > 2 * LONGEST_TITLE:
+                break
+        return found
+
+    def count(self) -> int:
+        return len(self._parts)
+
+    def document(self, pages: Sequence[int] = (), without_text: str = "has no text") -> Document:
+        text = self.text
+        if not text.strip():
+            raise Unreadable(without_text)
+        return Document(text, self.headings, pages)
+
+
+_UNSEEN = frozenset(("script", "style", "template", "noscript", "svg", "math", "iframe", "object"))
+_INLINE_TAGS = """
+a abbr b bdi bdo big cite code del dfn em font i img ins kbd label mark q s samp small span strike strong sub sup
+time tt u var wbr ruby rb rt rp
+"""
+_INLINE = frozenset(_INLINE_TAGS.split())
+
+
+def _html(content: bytes) -> Document:
+    _need("selectolax", "an .html document", "documents")
+    from selectolax.lexbor import LexborHTMLParser  # deferred: an extra
+
+    text = decoded(content, is_html=True)
+    if _work_to_nest(text) > _MOST_WORK:
+        raise Unreadable("has too many tags inside of tags. Close them, or save it as text")
+    root: Any = LexborHTMLParser(text).root
+    found = _Writer(content)
+    # A stack, because pages nest as deep as they like.
+    stack: list[tuple[Any, Callable[[], None] | None]] = [(root, None)] if root is not None else []
+    while stack:
+        node, leave = stack.pop()
+        if leave is not None:
+            leave()
+        elif node.tag == "-text":
+            _write_inline(found, node.text_content or "")
+        elif node.tag not in _UNSEEN:
+            stack += _enter_tag(found, node)
+    return found.document()
+
+
+_TAG = re.compile(r"<(/?)([a-z][a-z0-9-]*)((?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?)")
+_NO_TAGS = re.compile(
+    r"<!--.*?(?:-->|$)|(?<=<script)[^>]*>.*?(?=</script|$)|(?<=<style)[^>]*>.*?(?=</style|$)", re.DOTALL
+)
+"""Comments, scripts and styles, inside of which nothing is a tag."""
+_CLOSED_BY_OTHERS_TAGS = """
+a area base br col embed hr img input link meta source track wbr p li dt dd td th tr tbody thead tfoot option
+"""
+_CLOSED_BY_OTHERS = frozenset(_CLOSED_BY_OTHERS_TAGS.split())
+_REOPENED = frozenset(("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"))
+_REOPENING = 100
+_MOST_WORK = 2_000_000_000
+"""About ten seconds."""
+
+
+def _work_to_nest(text: str) -> int:
+    """What a parser has to do for tags inside of tags, which nobody can stop once it has begun.
+
+    It looks through all that are open for each one more, and opens unclosed ones such as `b` again in each block.
+    """
+    open_tags: list[tuple[str, bool]] = []
+    counts: Counter[str] = Counter()
+    work = reopened = 0
+    for closing, tag, attributes in _TAG.findall(_NO_TAGS.sub("", text.lower())):
+        if tag in _CLOSED_BY_OTHERS:
+            pass
+        elif not closing:
+            # Of tags without attributes it remembers three.
+            open_tags.append((tag, tag in _REOPENED and bool(attributes.strip())))
+            counts[tag] += 1
+            reopened += open_tags[-1][1]
+        elif counts[tag]:
+            last = ""
+            while last != tag:
+                last, was_reopened = open_tags.pop()
+                counts[last] -= 1
+                reopened -= was_reopened
+        work += len(open_tags) + _REOPENING * reopened
+    return work
+
+
+def _write_inline(found: _Writer, text: str) -> None:
+    plain = re.sub(r"\s+", " ", text)
+    if plain.strip() or (plain and found.size and not found.last.endswith(("\n", " "))):
+        found.write(plain.lstrip() if not found.size or found.last.endswith("\n") else plain)
+
+
+def _enter_tag(found: _Writer, node: Any) -> list[tuple[Any, Callable[[], None] | None]]:
+    """What to do inside of a tag and behind it, the last first."""
+    tag = node.tag
+    if tag not in _INLINE:
+        found.end_line()
+    start, part = found.size, found.count()
+
+    def leave() -> None:
+        if re.fullmatch("h[1-6]", tag):
+            found.end_heading(start, int(tag[1]), part)
+        elif tag in ("p", "ul", "ol", "table", "pre", "blockquote") and found.size > start:
+            found.end_line()
+            found.write("\n")
+        elif tag in ("td", "th") and found.size > start:
+            found.write("\t")
+        elif tag not in _INLINE:
+            found.end_line()
+
+    children, child = [], node.child
+    while child is not None:
+        children.append(child)
+        child = child.next
+    return [(None, leave), *((one, None) for one in reversed(children))]
+
+
+def _pdf(content: bytes) -> Document:
+    _need("pypdf", "a .pdf document", "documents")
+    from pypdf import PdfReader  # deferred: an extra
+
+    # It tells of every oddity of a file on stderr, which is ours.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    found = _Writer(content)
+    reader = PdfReader(io.BytesIO(content))
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise Unreadable("is locked with a password. Save it without one")
+    pages = []
+    for page in reader.pages:
+        pages.append(found.size)
+        # A page of a few kilobytes may unfold to work for an hour, so the clock is looked at inside of it too.
+        text = page.extract_text(visitor_operand_before=found.check_time)
+        # Half characters come out of some fonts, and no store takes them.
+        found.write(text.encode("utf-8", "replace").decode())
+        found.end_line()
+    no_text = "has pages but no text: they are probably pictures. Run text recognition (OCR) on it"
+    return found.document(pages, no_text if pages else "has no pages")
+
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_DOCX_PASSED_OVER = frozenset((f"{_W}del", f"{_W}moveFrom", f"{_W}pPr", f"{_W}rPr", f"{_W}sectPr"))
+_DOCX_SIGNS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-", f"{_W}softHyphen": ""}
+_DOCX_ENDS = {f"{_W}p": "\n", f"{_W}tc": "\t", f"{_W}tr": "\n"}
+
+
+def _docx(content: bytes) -> Document:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > LARGEST_UNPACKED:
+            raise Unreadable(f"unpacks to more than {LARGEST_UNPACKED >> 20} MB. Split it")
+    _need("docx", "a .docx document", "documents")
+    import docx  # deferred: an extra
+    from docx.oxml import parse_xml
+
+    opened = docx.Document(io.BytesIO(content))
+    levels = {style.style_id: _docx_level(style.name) for style in opened.styles}
+    found = _Writer(content)
+    _write_blocks(found, opened.element.body, levels)
+    for kind in ("footnotes", "endnotes"):
+        for relation in opened.part.rels.values():
+            if relation.reltype.endswith(f"/{kind}") and not relation.is_external:
+                found.write("\n")
+                _write_blocks(found, parse_xml(relation.target_part.blob), levels)
+    return found.document()
+
+
+def _write_blocks(found: _Writer, parent: Any, levels: dict[str, int]) -> None:
+    """Paragraphs and tables, also those in a content control, an insertion, or a note."""
+    for block in parent:
+        start, part = found.size, found.count()
+        if block.tag == f"{_W}p":
+            found.write("".join(_docx_text(block)))
+            level = levels.get(block.style or "", 0)
+            if level:
+                found.end_heading(start, level, part)
+        elif block.tag == f"{_W}tbl":
+            for row in _nearest(block, f"{_W}tr"):
+                cells = ("".join(_docx_text(cell)).strip() for cell in _nearest(row, f"{_W}tc"))
+                found.write("\t".join(cells) + "\n")
+            found.write("\n")
+        elif block.tag not in _DOCX_PASSED_OVER:
+            _write_blocks(found, block, levels)
+
+
+def _nearest(parent: Any, tag: str) -> Iterator[Any]:
+    """The elements of a kind below another, each once and not those inside of one: a table may stand in a cell."""
+    for one in parent:
+        if one.tag == tag:
+            yield one
+        elif one.tag not in _DOCX_PASSED_OVER:
+            yield from _nearest(one, tag)
+
+
+def _docx_text(element: Any) -> Iterator[str]:
+    """What is written inside of an element; not what was deleted, nor the second form that some drawings have."""
+    for one in element:
+        if one.tag == f"{_W}t":
+            yield one.text or ""
+        elif one.tag in _DOCX_SIGNS:
+            yield _DOCX_SIGNS[one.tag]
+        elif one.tag not in _DOCX_PASSED_OVER and not str(one.tag).endswith("}Fallback"):
+            yield from _docx_text(one)
+    yield _DOCX_ENDS.get(element.tag, "")
+
+
+def _docx_level(style: str | None) -> int:
+    """How deep a heading is by its style; 0 for what is none."""
+    if style == "Title":
+        return 1
+    found = re.fullmatch(r"heading ([1-9])", style or "", re.IGNORECASE)
+    return int(found[1]) if found else 0
+
+
+def _need(module: str, what: str, extra: str) -> None:
+    if find_spec(module) is None:
+        message = f"{what} needs {module}, which is not installed. Type: pip install 'evalloom[{extra}]'"
+        raise Unreadable(message, may_change=True)
+
+
+READERS: dict[str, Callable[[bytes], Document]] = {
+    ".md": _markdown,
+    ".markdown": _markdown,
+    ".txt": _plain,
+    ".rst": _restructured,
+    ".html": _html,
+    ".htm": _html,
+    ".pdf": _pdf,
+    ".docx": _docx,
+}
+"""Who reads a file, by how its name ends."""
+
+__all__ = ["LARGEST", "LONGEST_S", "READERS", "Unreadable", "read"]

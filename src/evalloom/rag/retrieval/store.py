@@ -1,0 +1,276 @@
+"""What is known of the documents, in SQLite: their chunks, and how often each word is in them.
+
+A file is brought up to date in several transactions, so that what was done is kept when the work is interrupted;
+`is_complete` tells whether the last one was reached.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from evalloom.core.errors import EvalloomError
+from evalloom.rag.retrieval.chunks import Chunk
+from evalloom.rag.retrieval.folder import Stamp, Unread
+
+FORMAT = 3
+"""Changes with everything that makes chunks or words come out differently; a store of another one is made anew."""
+
+OWN_REPORT = "is a report of evalloom"
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE documents (
+    path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER,
+    digest TEXT NOT NULL, error TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL, number INTEGER NOT NULL, start INTEGER, stop INTEGER, line INTEGER,
+    page INTEGER, heading TEXT, text TEXT, terms BLOB, counts BLOB
+);
+CREATE INDEX chunks_by_path ON chunks (path, number);
+CREATE TABLE terms (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+"""
+_DAMAGE = (
+    *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_TOOBIG),
+    # What a file without our tables gives, and one in which numbers are given twice.
+    *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
+)
+_UNDECODED = "Could not decode to UTF-8"
+
+
+class Damage(sqlite3.DatabaseError):
+    """What is stored does not fit together."""
+
+
+class Store:
+    """One SQLite file. Who writes to it holds the lock of its folder."""
+
+    def __init__(self, path: Path, is_readonly: bool = False) -> None:
+        self.is_readonly = is_readonly
+        self._db = _connected(path, is_readonly)
+        self._ids: dict[str, int] = {}
+        self._next_id = 0
+        self._version = 0
+        try:
+            if not is_readonly:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                if not self._db.execute("PRAGMA user_version").fetchone()[0]:
+                    self._create()
+            self.birth = str(self._meta("birth"))
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _create(self) -> None:
+        # All in one transaction: who is killed half-way leaves no store that looks like one.
+        meta = f"INSERT INTO meta VALUES ('birth', '{secrets.token_hex(8)}'), ('generation', 0), ('is_complete', 0);"
+        self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {meta} PRAGMA user_version = {FORMAT}; COMMIT")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _meta(self, name: str) -> Any:
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise Damage(f"it has no {name}")
+        return row[0]
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self._meta("is_complete"))
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change of the chunks."""
+        found = self._meta("generation")
+        if not isinstance(found, int):
+            raise Damage("its generation is no number")
+        return found
+
+    def hold(self) -> None:
+        """From here on reads see the store as it is now, whatever others write."""
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN")
+            self._meta("generation")
+
+    def let_go(self) -> None:
+        """Ends what `hold` or `begin` began; what was not committed is gone, and with it the numbers of its words."""
+        self._ids.clear()
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    # -- documents ------------------------------------------------------------------------------------
+
+    def known(self) -> dict[str, tuple[Stamp, str, str]]:
+        """Of every document: its stamp, its digest, and why it is unread (empty when it is not)."""
+        rows = self._db.execute("SELECT path, size, mtime_ns, ctime_ns, inode, digest, error FROM documents")
+        return {path: (Stamp(*stamp), digest, error) for path, *stamp, digest, error in rows}
+
+    def digests(self) -> dict[str, str]:
+        return dict(self._db.execute("SELECT path, digest FROM documents WHERE error = '' ORDER BY path"))
+
+    def unread(self) -> list[Unread]:
+        """What could not be read; a report of our own is passed over like a file of another kind."""
+        sought = "SELECT path, error FROM documents WHERE error NOT IN ('', ?) ORDER BY path"
+        return [Unread(path, error) for path, error in self._db.execute(sought, (OWN_REPORT,))]
+
+    # -- changes --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            # Another process may have given numbers to words.
+            self._ids.clear()
+            self._version = version
+
+    def commit(self, is_complete: bool = False) -> None:
+        """Ends a step of the work; a reader that comes now knows whether there are more."""
+        self._db.execute("UPDATE meta SET value = ? WHERE name = 'is_complete'", (int(is_complete),))
+        self._db.execute("COMMIT")
+
+    def remove(self, path: str) -> None:
+        self._db.execute("DELETE FROM documents WHERE path = ?", (path,))
+        self._replace_chunks(path, [])
+
+    def _replace_chunks(self, path: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        deleted = self._db.execute("DELETE FROM chunks WHERE path = ?", (path,)).rowcount
+        columns = "path, number, start, stop, line, page, heading, text, terms, counts"
+        self._db.executemany(f"INSERT INTO chunks ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        if deleted or rows:
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
+
+    def stamp(self, path: str, stamp: Stamp) -> None:
+        columns = "size = ?, mtime_ns = ?, ctime_ns = ?, inode = ?"
+        self._db.execute(f"UPDATE documents SET {columns} WHERE path = ?", (*stamp, path))
+
+    def put_unread(self, path: str, stamp: Stamp, digest: str, reason: str) -> None:
+        self._put_document(path, stamp, digest, reason)
+        self._replace_chunks(path, [])
+
+    def _put_document(self, path: str, stamp: Stamp, digest: str, reason: str) -> None:
+        row = (path, *stamp, digest, reason)
+        self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    def put(self, path: str, stamp: Stamp, digest: str, chunks: Sequence[tuple[Chunk, list[str]]]) -> None:
+        """Stores a document with its chunks and the words of each."""
+        self._put_document(path, stamp, digest, "")
+        rows = []
+        for number, (chunk, words) in enumerate(chunks):
+            terms, counts = self._counted(words)
+            place = (chunk.start, chunk.end, chunk.line, chunk.page, chunk.heading)
+            rows.append((path, number, *place, chunk.text, terms, counts))
+        self._replace_chunks(path, rows)
+
+    def _counted(self, words: list[str]) -> tuple[bytes, bytes]:
+        """The numbers of the words, and how often each is there."""
+        import numpy as np  # deferred: slow to load
+
+        counted = Counter(words)
+        ids = self._ids or self._load_ids()
+        new = [word for word in counted if word not in ids]
+        if new:
+            rows = list(enumerate(new, self._next_id))
+            self._next_id += len(rows)
+            self._db.executemany("INSERT INTO terms VALUES (?, ?)", rows)
+            ids.update((word, number) for number, word in rows)
+        terms = np.fromiter((ids[word] for word in counted), "<i4", len(counted))
+        return terms.tobytes(), np.fromiter(counted.values(), "<i4", len(counted)).tobytes()
+
+    def _load_ids(self) -> dict[str, int]:
+        self._ids = dict(self._db.execute("SELECT text, id FROM terms"))
+        self._next_id = self.term_count()
+        return self._ids
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def postings(self) -> Iterator[tuple[int, str, bytes, bytes]]:
+        """Of every chunk its id, path, words and counts: by path downwards, then by place."""
+        return self._db.execute("SELECT id, path, terms, counts FROM chunks ORDER BY path DESC, number")
+
+    def term_count(self) -> int:
+        return int(self._db.execute("SELECT coalesce(max(id) + 1, 0) FROM terms").fetchone()[0])
+
+    def term(self, word: str) -> int | None:
+        row = self._db.execute("SELECT id FROM terms WHERE text = ?", (word,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def chunk(self, id: int) -> tuple[str, Chunk]:
+        """The path and the chunk of this id."""
+        columns = "path, text, start, stop, line, page, heading"
+        row = self._db.execute(f"SELECT {columns} FROM chunks WHERE id = ?", (id,)).fetchone()
+        if row is None or tuple(map(type, row)) != (str, str, int, int, int, int, str):
+            raise Damage("a chunk is missing or not whole")
+        path, *rest = row
+        return path, Chunk(*rest)
+
+    def first_chunk(self, path: str) -> int | None:
+        """The id of a document's first chunk; None when it has none."""
+        row = self._db.execute("SELECT id FROM chunks WHERE path = ? ORDER BY number LIMIT 1", (path,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def chunks_of(self, path: str) -> list[int]:
+        """The ids of a document's chunks in their order."""
+        return [id for (id,) in self._db.execute("SELECT id FROM chunks WHERE path = ? ORDER BY number", (path,))]
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Heading and text of every chunk, in the order of `postings`."""
+        return self._db.execute("SELECT heading, text FROM chunks ORDER BY path DESC, number")
+
+
+FAULTS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a broken file may show as: Python 3.11 cannot read an error of SQLite's that quotes broken text."""
+
+
+def is_damage(fault: Exception) -> bool:
+    """Whether a fault means that the file is broken, rather than that the disk is full or the file locked."""
+    if isinstance(fault, Damage | UnicodeDecodeError) or str(fault).startswith(_UNDECODED):
+        return True
+    return getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE
+
+
+def told(fault: Exception) -> str:
+    """A fault in words, without the piece of a document that SQLite may quote."""
+    return str(fault).partition(" with text")[0].lower()
+
+
+def unusable(path: Path, fault: Exception) -> EvalloomError:
+    """A store that can be neither read nor made anew."""
+    message = f"{path}: the index cannot be used: {told(fault)}. Check the disk and the folder's permissions"
+    return EvalloomError("index_unusable", message)
+
+
+def set_aside(path: Path) -> Path:
+    """Moves a broken file out of the way, where it can still be looked at; where it is now."""
+    aside = path.with_name(path.name + ".damaged")
+    with suppress(FileNotFoundError):
+        os.replace(path, aside)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside
+
+
+def format_of(path: Path, is_readonly: bool = False) -> int:
+    """The format of a store; 0 when there is none yet."""
+    if not path.exists():
+        return 0
+    with closing(_connected(path, is_readonly)) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _connected(path: Path, is_readonly: bool) -> sqlite3.Connection:
+    """A connection; where nothing can be written, one that makes no file beside the store either."""
+    uri = str(path)
+    if is_readonly:
+        log = path.with_name(path.name + "-wal")
+        # Without looking at the log, so only where there is nothing in it.
+        is_immutable = not log.exists() or not log.stat().st_size
+        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_immutable else ''}"
+    return sqlite3.connect(uri, timeout=60, isolation_level=None, check_same_thread=False, uri=is_readonly)

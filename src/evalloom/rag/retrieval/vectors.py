@@ -1,0 +1,154 @@
+"""Vectors of texts, kept by model and text, in a file of their own: what was paid for outlives every index."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalloom.core.errors import CallError, EvalloomError
+from evalloom.core.model import quote
+from evalloom.rag.retrieval.store import FAULTS, is_damage, set_aside, told, unusable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS vectors (
+    model TEXT NOT NULL, text BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (model, text)
+) WITHOUT ROWID
+"""
+
+
+def key_of(text: str) -> bytes:
+    """What a text is known by."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class Vectors:
+    """One SQLite file. Several processes may add to it at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.set_aside: Path | None = None
+        """Where damaged vectors were moved, when there were some; those that were in them are made again."""
+        self._lengths: dict[str, int] = {}
+        with self._faults_told():
+            try:
+                self._db = _opened(path)
+            except FAULTS as fault:
+                if not is_damage(fault):
+                    raise
+                self.set_aside = set_aside(path)
+                self._db = _opened(path)
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _faults_told(self) -> Iterator[None]:
+        """Says what is wrong with the file; instead of a damaged one there is an empty one next time."""
+        try:
+            yield
+        except FAULTS as fault:
+            if not is_damage(fault):
+                raise unusable(self._path, fault) from None
+            self._db.close()
+            aside = set_aside(self._path)
+            self._lengths.clear()
+            self._db = _opened(self._path)
+            message = f"{self._path}: the vectors are damaged ({told(fault)}) and were moved to {aside.name}"
+            raise EvalloomError("index_damaged", f"{message}. Run it again to make new ones") from None
+
+    def missing(self, model: str, texts: Iterable[str]) -> list[str]:
+        """Those of the texts that have no vector of this model, each once."""
+        known = {key for (key,) in self._known(model, "text")}
+        return [text for text in dict.fromkeys(texts) if key_of(text) not in known]
+
+    def _known(self, model: str, columns: str) -> list[tuple[Any, ...]]:
+        """What is kept of a model; without vectors that are longer or shorter than the others, so not whole."""
+        sought = f"SELECT {columns} FROM vectors WHERE model = ? AND length(vector) = ?"
+        with self._faults_told():
+            return self._db.execute(sought, (model, 4 * self._length(model))).fetchall()
+
+    def get(self, model: str, text: str) -> Floats | None:
+        import numpy as np
+
+        sought = (model, key_of(text), 4 * self._length(model))
+        with self._faults_told():
+            found = self._db.execute(
+                "SELECT vector FROM vectors WHERE model = ? AND text = ? AND length(vector) = ?", sought
+            ).fetchone()
+        return None if found is None else np.frombuffer(found[0], "<f4")
+
+    def put(self, model: str, texts: Sequence[str], given: Any) -> None:
+        """Keeps what an embedder gave for texts, of length 1. Raises CallError where that is no vectors."""
+        vectors = _normal(given, len(texts), model)
+        length = self._length(model) or vectors.shape[1]
+        if vectors.shape[1] != length:
+            advice = f"If another model has taken its place, delete {self._path}, or give the model another name"
+            raise _bad(model, f"vectors of {length} numbers as before, got {vectors.shape[1]}", advice)
+        rows = [(model, key_of(text), one.tobytes()) for text, one in zip(texts, vectors, strict=True)]
+        with self._faults_told(), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+
+    def _length(self, model: str) -> int:
+        """How long the vectors of a model are, or most of them; 0 when there are none yet."""
+        if not self._lengths.get(model):
+            sought = "SELECT length(vector) FROM vectors WHERE model = ? GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+            with self._faults_told():
+                row = self._db.execute(sought, (model,)).fetchone()
+            self._lengths[model] = row[0] // 4 if row and row[0] else 0
+        return self._lengths[model]
+
+    def stacked(self, model: str, texts: Iterable[str]) -> Floats:
+        """The vectors of texts, which all have one, as the rows of a matrix."""
+        import numpy as np
+
+        known = dict(self._known(model, "text, vector"))
+        found = b"".join(known[key_of(text)] for text in texts)
+        return np.frombuffer(found, "<f4").reshape(-1, self._length(model) or 1)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(_TABLE)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _normal(given: Any, count: int, model: str) -> Floats:
+    """Vectors of length 1, so that a product is a cosine."""
+    import numpy as np
+
+    try:
+        vectors = np.asarray(given)
+    except (TypeError, ValueError, OverflowError):
+        raise _bad(model, f"{count} lists of numbers, all of one length") from None
+    is_table = vectors.ndim == 2 and len(vectors) == count and vectors.shape[1] > 0
+    if not is_table or vectors.dtype.kind not in "fiu" or not np.isfinite(vectors).all():
+        raise _bad(model, f"{count} lists of numbers, all of one length")
+    exact = vectors.astype(np.float64)
+    largest = np.abs(exact).max(axis=1, keepdims=True)
+    if not largest.all():
+        raise _bad(model, "vectors that have a direction, got one that is zero")
+    # By the largest first: the square of a very large or very small number is none.
+    exact /= largest
+    normal: Floats = (exact / np.linalg.norm(exact, axis=1, keepdims=True)).astype("<f4")
+    return normal
+
+
+def _bad(model: str, expected: str, advice: str = "Check that the model is one for embeddings") -> CallError:
+    return CallError("bad_embeddings", f"embeddings {quote(model)}: expected {expected}. {advice}")

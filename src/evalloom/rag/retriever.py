@@ -1,0 +1,232 @@
+"""The retriever that a RAG command asks: the built-in index over a folder, or a function or endpoint of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
+from evalloom.core.model import UNREAD, Context, Embedder, Record, quote
+from evalloom.core.ranking import Passage
+from evalloom.engine.loop import run_loop
+from evalloom.llms import LlmOptions, Llms
+from evalloom.llms.budget import Budget
+from evalloom.rag.retrieval import Index, IndexOptions, LocalEmbedder, Progress, Refreshed, open_index, quiet
+from evalloom.rag.target import Retrieve, build_retriever, of_target
+from evalloom.reports.lint import printable, tell
+from evalloom.settings import RagSettings, Settings
+from evalloom.settings.form import LOCAL_EMBEDDINGS
+from evalloom.targets import TargetOptions
+from evalloom.targets.base import digest_of
+
+FOLDER = Path(".evalloom") / "rag"
+"""Where the indexes are stored."""
+BUILTIN = "builtin"
+_MOST_K = 1000
+_SHORTEST_CHUNK, _LONGEST_CHUNK = 50, 100_000
+_MOST_NAMED = 2_000
+"""So many documents are kept by name in a batch; of more, one digest."""
+_SHOWN = 3
+
+
+class Listener(Struct, frozen=True):
+    """Who is told what is worth a look, and how far indexing has come."""
+
+    warn: Callable[[str], None]
+    progress: Progress = quiet
+
+
+class Searching(RagSettings, frozen=True):
+    """What is searched, and how. `mode`, `chunk` and the like are about the built-in retriever."""
+
+    is_frozen: bool = False
+    """Whether the stored index is taken as it is."""
+
+
+async def _nothing() -> None:
+    """Closes what holds nothing open."""
+
+
+class Filled(Struct, frozen=True):
+    """How many vectors were made, and what they took."""
+
+    made: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+class Opened(Struct, frozen=True):
+    """A retriever ready to be asked, and what a batch must know of it."""
+
+    retrieve: Retrieve
+    config: Record
+    digest: str
+    documents: Mapping[str, str] = {}
+    index: Index | None = None
+    refreshed: Refreshed | None = None
+    """What the index was brought up to date with; absent where it was taken as it is."""
+    fill: Callable[[Iterable[str]], Filled] = lambda queries: Filled()
+    """Makes the vectors that the index and some queries lack, which may cost money."""
+    closing: Callable[[], Awaitable[None]] = _nothing
+    watch: tuple[Path, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+    def named_documents(self) -> dict[str, str]:
+        """The documents as a batch keeps them."""
+        unread = {one.path: UNREAD for one in self.index.unread()} if self.index else {}
+        if len(self.documents) + len(unread) <= _MOST_NAMED:
+            return {**self.documents, **unread}
+        digest = blake2b(digest_size=16)
+        for path, content in sorted(self.documents.items()):
+            digest.update(f"{path}\0{content}\n".encode("utf-8", "surrogateescape"))
+        return {"": digest.hexdigest()}
+
+
+def open_retriever(asked: Searching, known: Settings, listener: Listener, options: LlmOptions = LlmOptions()) -> Opened:
+    """The retriever that was asked for, its index brought up to date. Everything that can be wrong is said here.
+
+    `options` hold for whoever makes vectors; their `home` also for the index.
+    """
+    _check(asked)
+    if asked.retriever == BUILTIN:
+        return _builtin(asked, known, listener, options)
+    if asked.mode != "bm25" or asked.is_frozen:
+        raise usage_error(
+            "bad_option", f"--mode and --frozen-index: go with the built-in retriever, not {quote(asked.retriever)}"
+        )
+    for_target = TargetOptions(environ=settings.environment(known.folder), secrets=tuple(settings.secrets(known)))
+    if isinstance(asked.retriever, str) and not asked.retriever.startswith(("python:", "http:", "https:")):
+        expected = f"expected {BUILTIN}, python:module:function or http:URL"
+        raise usage_error("bad_option", f"--retriever: {expected}, got {asked.retriever!r}")
+    target = build_retriever(asked.retriever, known.folder, for_target)
+    return Opened(
+        of_target(target),
+        {"retriever": target.name},
+        target.digest,
+        closing=target.close,
+        watch=target.watch,
+        secrets=target.secrets,
+    )
+
+
+def _check(asked: Searching) -> None:
+    if not 1 <= asked.k <= _MOST_K:
+        raise usage_error("bad_option", f"-k: expected 1 to {_MOST_K}, got {asked.k}")
+    if not _SHORTEST_CHUNK <= asked.chunk <= _LONGEST_CHUNK:
+        message = f"--chunk: expected {_SHORTEST_CHUNK} to {_LONGEST_CHUNK} characters, got {asked.chunk}"
+        raise usage_error("bad_option", message)
+    if not 0 <= asked.overlap <= asked.chunk // 2:
+        raise usage_error("bad_option", f"--overlap: expected 0 to half of --chunk, got {asked.overlap}")
+
+
+def open_corpus(asked: Searching, listener: Listener, home: Path = Path()) -> tuple[Index, Refreshed | None]:
+    """The index of a folder, brought up to date unless it is to be taken as it is."""
+    index = open_index(Path(asked.root), home / FOLDER, IndexOptions(asked.chunk, asked.overlap), asked.is_frozen)
+    refreshed = None if asked.is_frozen else index.refresh(listener.progress)
+    if index.set_aside is not None:
+        listener.warn(f"the stored index was damaged and is made anew; the old one is {index.set_aside.as_posix()}")
+    for told in unread_lines(index):
+        listener.warn(told)
+    if not index.chunk_count():
+        others = (
+            f"; {tell(refreshed.passed_over, 'file')} of other kinds" if refreshed and refreshed.passed_over else ""
+        )
+        message = f"--root {asked.root}: there is no document to search: .md, .txt, .html, .pdf or .docx{others}"
+        raise usage_error("empty_corpus", message)
+    return index, refreshed
+
+
+def unread_lines(index: Index) -> list[str]:
+    """What is to be said about documents that could not be read: the first few, and how many more."""
+    unread = index.unread()
+    lines = [
+        f"{printable(one.path)}: not indexed: {printable(one.reason)} [document_unread]" for one in unread[:_SHOWN]
+    ]
+    more = len(unread) - _SHOWN
+    return (
+        [*lines, f"{tell(more, 'more document')} not indexed: 'evalloom rag index' lists them"] if more > 0 else lines
+    )
+
+
+def _builtin(asked: Searching, known: Settings, listener: Listener, options: LlmOptions) -> Opened:
+    named = asked.embeddings or known.embeddings
+    embedding = None if asked.mode == "bm25" else _Embedding(named, known, listener, options)
+    index, refreshed = open_corpus(asked, listener, options.home)
+    documents = index.documents()
+    config: Record = {"retriever": BUILTIN, "mode": asked.mode, "chunk": asked.chunk, "overlap": asked.overlap}
+    if embedding:
+        config["embeddings"] = embedding.model
+
+    async def retrieve(query: str, k: int, context: Context) -> list[Passage]:
+        if embedding is None:
+            return index.search(query, k)
+        search = index.search_dense if asked.mode == "dense" else index.search_hybrid
+        return await search(query, k, embedding.embedder(), embedding.model)
+
+    async def close() -> None:
+        if embedding:
+            await embedding.close()
+
+    def fill(queries: Iterable[str]) -> Filled:
+        return run_loop(embedding.fill(index, list(queries))) if embedding else Filled()
+
+    digest = digest_of(config, sorted(documents.items()))
+    return Opened(retrieve, config, digest, documents, index, refreshed, fill, close)
+
+
+class _Embedding:
+    """Who turns texts into vectors: this machine, or an llm of the settings. One event loop after the other."""
+
+    def __init__(self, name: str, known: Settings, listener: Listener, options: LlmOptions) -> None:
+        if not name:
+            message = "--mode dense and hybrid need embeddings: --embeddings local, or an llm of evalloom.yaml"
+            raise usage_error("no_embeddings", message)
+        self._name = name
+        self._known = known
+        self._listener = listener
+        self._options = options
+        self._llms: Llms | None = None
+        self._made: Embedder | None = None
+        if name == LOCAL_EMBEDDINGS:
+            self._made = LocalEmbedder()
+            self.model = "all-MiniLM-L6-v2"
+            return
+        llm = settings.llm_of(known, name)
+        if llm.protocol != "openai":
+            message = f"--embeddings {name}: expected an llm with the protocol openai, got {llm.protocol}"
+            raise usage_error("no_embeddings", message)
+        if not options.replay:
+            settings.key_of(llm)
+        # Two servers may call different models by one name.
+        self.model = f"{llm.model or name} at {llm.base_url}" if llm.base_url else llm.model or name
+
+    def embedder(self) -> Embedder:
+        if self._made is None:
+            self._llms = Llms(self._known, self._options, self._listener.warn)
+            self._made = self._llms.embedder(self._name)
+        return self._made
+
+    async def fill(self, index: Index, queries: list[str]) -> Filled:
+        """Makes the vectors that the index and the queries lack."""
+        try:
+            made = await index.embed(self.embedder(), self.model, self._listener.progress, queries)
+            spent = self._llms.budget if self._llms else Budget()
+            return Filled(made, spent.tokens, spent.cost)
+        except CallError as fault:
+            raise EvalloomError(fault.code, self._said(fault.args[0])) from None
+        except BudgetSpent as fault:
+            raise EvalloomError("stopped", self._said(str(fault))) from None
+        finally:
+            await self.close()
+
+    def _said(self, fault: str) -> str:
+        return f"--embeddings {self._name}: {fault}. What was made before is kept"
+
+    async def close(self) -> None:
+        if self._llms is not None:
+            await self._llms.close()
+            self._llms = self._made = None

@@ -1,0 +1,138 @@
+"""`evalloom rag suggest` and `rag init`: eval cases from the documents that there are (RAG-11)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import zip_longest
+from pathlib import Path
+
+from msgspec import Struct
+
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Record
+from evalloom.core.ranking import Passage
+from evalloom.files.write import write_text
+from evalloom.rag.retrieval import Index
+from evalloom.rag.retrieval.anchors import anchors
+from evalloom.rag.retriever import Listener, Searching, open_corpus
+
+_CLOSE = 0.6
+"""A source counts beside the first when its score is at least this share of the first one's."""
+_MOST_SOURCES = 2
+
+
+class Proposal(Struct, frozen=True):
+    """A source for a query: its best passage, and texts that stand in it."""
+
+    passage: Passage
+    anchors: list[str]
+    terms: list[str]
+    """The words of the query that stand in the passage."""
+
+
+class Suggestion(Struct, frozen=True):
+    """What the documents have for a query, and a case made of the best of it."""
+
+    query: str
+    proposals: list[Proposal]
+    case: Record
+
+
+def suggest(query: str, index: Index, k: int, bucket: str, pair_id: str) -> Suggestion:
+    """Sources for a query, anchors that really stand in them, and a case line that only needs a look."""
+    if len(query.strip()) < 2:
+        raise usage_error("bad_query", f"expected a query of 2 or more characters, got {query!r}")
+    proposals = list(_proposals(query, index, k))
+    chosen = [one for one in proposals if _is_close(one, proposals[0])][:_MOST_SOURCES]
+    found = [anchor for one in chosen[:1] for anchor in one.anchors]
+    case: Record = {
+        "id": _id(query, bucket),
+        "query": query,
+        "expected_sources": [one.passage.source for one in chosen],
+        "must_include": found,
+        "bucket": bucket,
+        **({"pair_id": pair_id} if pair_id else {}),
+    }
+    return Suggestion(query, proposals, case)
+
+
+def _proposals(query: str, index: Index, k: int) -> Iterator[Proposal]:
+    seen: set[str] = set()
+    for passage in index.search(query, 4 * k):
+        if passage.source in seen or len(seen) == k:
+            continue
+        seen.add(passage.source)
+        terms = [term.text for term in index.explain(query, passage.source).terms if term.score > 0]
+        yield Proposal(passage, anchors(query, passage.text), terms)
+
+
+def _is_close(one: Proposal, best: Proposal) -> bool:
+    return (one.passage.score or 0.0) >= _CLOSE * (best.passage.score or 0.0)
+
+
+def _id(query: str, bucket: str) -> str:
+    """A stable id: the words of a Latin query, or a digest of any other."""
+    plain = "-".join(re.findall(r"[a-z0-9]+", query.casefold()))[:40].strip("-")
+    name = plain if plain and query.isascii() else blake2b(query.encode(), digest_size=4).hexdigest()
+    return f"{name}-{bucket}"
+
+
+class Drafted(Struct, frozen=True):
+    """Starter cases that were written, the documents that none could be made of, and how many more there could be."""
+
+    file: Path
+    cases: list[Record]
+    without: list[str]
+    more: int
+
+
+def draft(searching: Searching, file: Path, most: int, listener: Listener) -> Drafted:
+    """Writes starter cases: the headings of documents as official queries, first one of each document."""
+    if os.path.lexists(file):
+        message = f"{file.as_posix()}: already there and not overwritten. Name another file with -o"
+        raise usage_error("file_exists", message)
+    index, _ = open_corpus(searching, listener)
+    names = _names(list(index.documents()))
+    made = {source: list(_cases_of(source, names[source], index)) for source in index.documents()}
+    in_turn = [case for turn in zip_longest(*made.values()) for case in turn if case is not None]
+    if not in_turn:
+        raise usage_error("empty_corpus", f"--root {searching.root}: no document has a heading and a text to ask about")
+    cases = in_turn[:most]
+    write_text(file, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
+    without = [source for source, own in made.items() if not own]
+    return Drafted(file, cases, without, len(in_turn) - len(cases))
+
+
+def _names(sources: list[str]) -> dict[str, str]:
+    """A name for each document that is its own: of `zh/leave.md` and `zh/leave.html` the second gets a number."""
+    names: dict[str, str] = {}
+    for source in sources:
+        plain = Path(source).with_suffix("").as_posix().replace("/", "-")
+        taken = sum(name == plain or name.startswith(f"{plain}~") for name in names.values())
+        names[source] = f"{plain}~{taken + 1}" if taken else plain
+    return names
+
+
+def _cases_of(source: str, own_name: str, index: Index) -> Iterator[Record]:
+    seen: set[str] = set()
+    for passage in index.passages(source):
+        # With what it stands under: a heading such as "Conditions" alone asks nothing.
+        query = " ".join(passage.heading.split(" > ")[-2:]).strip()
+        found = anchors(query, passage.text, 1)
+        if len(query) < 2 or not found or query in seen:
+            continue
+        seen.add(query)
+        name = f"{own_name}-{len(seen)}"
+        yield {
+            "id": f"{name}-official",
+            "query": query,
+            "expected_sources": [source],
+            "must_include": found,
+            "bucket": "official",
+            "pair_id": name,
+            "concept_id": name,
+        }

@@ -1,0 +1,1 @@
+"""Context recipes: rows assembled into contexts, recorded, and compared."""

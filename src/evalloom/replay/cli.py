@@ -1,0 +1,294 @@
+"""`evalloom replay`: assemble the context of every row of a dataset, keep what came of it, see what drifts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from evalloom.console.options import refuse_overwriting
+from evalloom.console.run_text import print_lines
+from evalloom.core.errors import usage_error
+from evalloom.files.write import atomic_writer
+from evalloom.replay.cli_text import (
+    ROWS_SHOWN,
+    Compared,
+    compared_lines,
+    list_lines,
+    look_over,
+    replay_lines,
+    run_lines,
+)
+from evalloom.replay.compare import (
+    Pair,
+    ReplayComparison,
+    RowComparison,
+    compare_beside,
+    compare_row,
+    compare_rows,
+    joined,
+)
+from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, load_sides, replay_files
+from evalloom.replay.schemas import Fault
+from evalloom.replay.service import Desk, has_store
+from evalloom.replay.store.database import FOLDER
+from evalloom.reports.lint import printable
+from evalloom.settings import Settings, load
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_DATA_DIR = ".evalloom"
+_DOUBTS_SHOWN = 10
+_AT_ONCE = 1000
+_NO_SETTINGS = Settings()
+"""Enough to look back: what was kept has no secrets in it."""
+
+
+def _data_dir_option(command: Command) -> Command:
+    return click.option(
+        "--data-dir", default=_DATA_DIR, show_default=True, metavar="DIR", help="Where replays are kept."
+    )(command)
+
+
+@click.group("replay", invoke_without_command=True)
+@click.option("--project", metavar="FILE", help="The context recipe, as JSON.")
+@click.option("--dataset", metavar="FILE", help="The rows: JSONL, a JSON array, CSV or YAML.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many rows.")
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N rows.")
+@click.option("--profile", default="", metavar="P", help="Also send each context to this profile or llm.")
+@_data_dir_option
+@click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
+@click.option("--json", "as_json", is_flag=True, help="Print the runs as a JSON array of summaries.")
+@click.option("-o", "--output", default="", metavar="FILE", help="Also write the full records: one JSON a line.")
+@click.pass_context
+def command(context: click.Context, /, **flags: Any) -> int:
+    """Assemble the context of every row of a dataset through a recipe, and keep a record of each.
+
+    \b
+    evalloom replay --project project.json --dataset rows.jsonl
+    evalloom replay compare                     what changed between the last two
+    evalloom replay show RUN                    one run: its segments, variables and errors
+    evalloom replay list                        what was replayed
+
+    Exit codes: 0 every row succeeded, 1 a row or a check failed, 2 wrong usage or an unreadable file, 3 could not
+    finish.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_flags(context)
+        return 0
+    for name in ("project", "dataset"):
+        if not flags[name]:
+            raise click.UsageError(f"--{name}: expected a file, got none", context)
+    return _replay(**flags)
+
+
+def _refuse_flags(context: click.Context) -> None:
+    """Flags before a subcommand would be passed over in silence."""
+    for parameter in context.command.params:
+        if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            message = f"{parameter.opts[0]}: does not go before {context.invoked_subcommand!r}; put its flags behind it"
+            raise click.UsageError(message, context)
+
+
+def _replay(
+    project: str,
+    dataset: str,
+    limit: int | None,
+    offset: int,
+    profile: str,
+    data_dir: str,
+    config: str,
+    as_json: bool,
+    output: str,
+) -> int:
+    if output:
+        _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER)
+    # What a recipe names stands beside it, wherever the command is typed.
+    known = load(Path(config) if config else None)
+    with _desk(data_dir, known, Path(project).parent) as desk:
+        with _progress() as progress:
+            done = replay_files(Path(project), dataset, desk, limit, offset, profile, progress)
+        try:
+            _tell(done, project, Path(output) if output else None, as_json, data_dir)
+        except KeyboardInterrupt:
+            raise interrupted(done.replay.replay_id, desk) from None
+    return int(done.replay.failed > 0 or done.replay.checks_failed > 0)
+
+
+def _tell(done: FileReplay, project: str, output: Path | None, as_json: bool, data_dir: str) -> None:
+    """Says what came of a replay, on the terminal and in files."""
+    for doubt in done.doubts[:_DOUBTS_SHOWN]:
+        click.echo(printable(str(doubt)), err=True)
+    if len(done.doubts) > _DOUBTS_SHOWN:
+        more = f"… and {len(done.doubts) - _DOUBTS_SHOWN:,} more doubts"
+        click.echo(f"{more}; 'evalloom validate {printable(project)}' shows all", err=True)
+    if output:
+        _write_records(output, done)
+    if as_json:
+        _print_array(done.summaries())
+    else:
+        print_lines(replay_lines(done.replay, look_over(done.records()), _shown(data_dir)))
+
+
+def _check_output(output: Path, inputs: list[Path], store: Path) -> None:
+    """Refuses an output that cannot be written, or would take the place of something else."""
+    refuse_overwriting([output], inputs)
+    if output.is_dir():
+        raise usage_error("is_directory", f"-o {output}: expected a file, got a folder")
+    if output.resolve().is_relative_to(store.resolve()):
+        raise usage_error("would_overwrite", f"-o {output}: that folder holds the records themselves. Name another one")
+
+
+@contextmanager
+def _looking_back(data_dir: str) -> Iterator[Callable[[], Desk]]:
+    """Opens the desk when it is asked for; who only looks makes no folder."""
+    with ExitStack() as opened:
+
+        @cache
+        def desk() -> Desk:
+            if not has_store(Path(data_dir)):
+                message = f"there is no replay in {data_dir} yet. 'evalloom replay' makes one"
+                raise usage_error("replay_not_found", message)
+            return opened.enter_context(_desk(data_dir))
+
+        yield desk
+
+
+@contextmanager
+def _desk(data_dir: str, known: Settings = _NO_SETTINGS, files: Path | None = None) -> Iterator[Desk]:
+    """The desk over a folder; what it cannot do is wrong usage here."""
+    desk = Desk(Path(data_dir), known, files)
+    try:
+        yield desk
+    except Fault as fault:
+        raise usage_error(fault.code, fault.message) from None
+    finally:
+        desk.close()
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], None]]:
+    """Shows how many rows are done while the block lasts, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    yield lambda done: click.echo(f"\r\x1b[2K{done:,} rows", nl=False, err=True)
+    click.echo("\r\x1b[2K", nl=False, err=True)
+
+
+def _write_records(path: Path, done: FileReplay) -> None:
+    encoder = msgspec.json.Encoder()
+    with atomic_writer(path) as stream:
+        for record in done.records():
+            stream.write(encoder.encode(record) + b"\n")
+
+
+def _print_array(items: Iterable[Any]) -> None:
+    """A JSON array, written as it comes, since it may have hundreds of thousands of rows."""
+    encode, rest = msgspec.json.Encoder().encode, iter(items)
+    before = b"["
+    # Every echo is a write of its own, so one takes many rows.
+    while some := list(islice(rest, _AT_ONCE)):
+        click.echo(before + b",\n".join(map(encode, some)), nl=False)
+        before = b",\n"
+    click.echo(b"]" if before != b"[" else b"[]")
+
+
+def _shown(data_dir: str) -> str:
+    """The folder as a next command has to name it; empty where it need not."""
+    return "" if data_dir == _DATA_DIR else data_dir
+
+
+# -- looking back -------------------------------------------------------------------------------------
+
+
+@command.command("compare")
+@click.argument("a", default="")
+@click.argument("b", default="latest")
+@_data_dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every row that is not stable.")
+def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
+    """Compare two replays row by row: stable, drift, new or gone.
+
+    A and B are replays, the beginnings of their ids, 'latest', 'previous', or files that -o wrote. Without B it is the
+    latest, and without both the last two of the same rows are compared.
+
+    Exit codes: 0 all rows are stable, 1 some are not, 2 wrong usage or nothing to compare.
+    """
+    with _looking_back(data_dir) as desk:
+        sides = load_sides(a, b, desk)
+        pairs = compare_rows(*(side.summaries() for side in sides))
+        rows = {word: [pair for pair in pairs if pair.status == word] for word in ("stable", "drift", "new", "gone")}
+        beside = compare_beside(*(side.outcomes() for side in sides))
+        if as_json:
+            head = joined(sides[0].name, sides[1].name, pairs, beside, [])
+            _print_comparison(head, (_row(pair, *sides) for pair in pairs if pair.status != "stable"))
+        else:
+            shown = [_row(pair, *sides) for pair in rows["drift"][:ROWS_SHOWN]]
+            new, gone = ([pair.row_index for pair in rows[word]] for word in ("new", "gone"))
+            result = joined(sides[0].name, sides[1].name, pairs, beside, shown)
+            what = sides[0].what, sides[1].what
+            print_lines(compared_lines(Compared(result, what, new, gone, beside, _shown(data_dir))))
+    return int(len(rows["stable"]) < len(pairs))
+
+
+def _row(pair: Pair, a: Side, b: Side) -> RowComparison:
+    if pair.status != "drift":
+        return compare_row(pair)
+    return compare_row(pair, a.record(pair.row_index), b.record(pair.row_index))
+
+
+def _print_comparison(head: ReplayComparison, rows: Iterable[RowComparison]) -> None:
+    # `rows` is the last field, so the array can follow as it is made.
+    click.echo(msgspec.json.encode(head).removesuffix(b"[]}"), nl=False)
+    _print_array(rows)
+    click.echo("}")
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many, newest first.")
+@_data_dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def list_command(limit: int, data_dir: str, as_json: bool) -> int:
+    """List the replays, newest first."""
+    with _looking_back(data_dir) as desk:
+        replays = desk().replays(limit=limit) if has_store(Path(data_dir)) else []
+        if as_json:
+            _print_array(replays)
+        else:
+            print_lines(list_lines(replays))
+    return 0
+
+
+@command.command("show")
+@click.argument("run")
+@_data_dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print the record as it is kept.")
+def show_command(run: str, data_dir: str, as_json: bool) -> int:
+    """Show one run: how it was assembled, segment by segment, and where it failed.
+
+    RUN is the id of a run, or a row of a replay: 17 or 'latest-17' of the last one, 'previous-17' of the one before.
+    """
+    with _looking_back(data_dir) as desk:
+        record = desk().run(_run_id(run, desk()))
+        if as_json:
+            click.echo(msgspec.json.encode(record))
+        else:
+            print_lines(run_lines(record))
+    return 0
+
+
+def _run_id(run: str, desk: Desk) -> str:
+    word, _, row = run.rpartition("-")
+    if not row.isdecimal():
+        message = f"{run!r} is no run. Name its row, such as 17 or latest-17, or its id from 'evalloom replay list'"
+        raise usage_error("run_not_found", message)
+    return f"{find_replay(word or 'latest', desk)}-{row}"

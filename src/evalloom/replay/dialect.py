@@ -1,0 +1,212 @@
+"""Replay dataset rows: variables for a context recipe, and what the answer should have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, got, warning
+from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.lost import Lost, output_field
+from evalloom.replay.variables import as_text, texts_of
+
+_KINDS = {
+    "mustContain": "contains_all",
+    "mustNotContain": "contains_any",
+    "equals": "equals",
+    "regex": "regex",
+    "jsonSchema": "json_schema",
+}
+_OWN = ("_expected", "_tags", "_id", "_meta")
+
+
+def variables_of(record: Record) -> dict[str, str]:
+    """The variables of a row as text; one whose `variables` is no object has a finding, and its other keys."""
+    return texts_of(record["variables"] if isinstance(record.get("variables"), dict) else record)
+
+
+def sniff(record: Record) -> str:
+    if isinstance(record.get("variables"), dict):
+        return "it has a 'variables' object"
+    return "it has '_expected'" if "_expected" in record else ""
+
+
+def _is_clean(record: Record, rules: Rules) -> bool:
+    """Whether a row is plain variables, with nothing in it that could be wrong."""
+    return "variables" not in record and "_expected" not in record and has_variables(record)
+
+
+def has_variables(record: Record) -> bool:
+    found = record["variables"] if isinstance(record.get("variables"), dict) else record
+    return any(not name.startswith("_") for name in found)
+
+
+def are_clean(records: list[Record], rules: Rules) -> bool:
+    return all(_is_clean(record, rules) for record in records)
+
+
+def findings(record: Record, rules: Rules) -> Iterator[Remark]:
+    if "variables" in record and not isinstance(record["variables"], dict):
+        message = f"variables: expected an object, got {got(record['variables'])}"
+        yield error("row_invalid", ("variables",), message)
+    elif not has_variables(record):
+        yield warning("no_variables", (), "the row has no variable, so the recipe is the same as without it")
+    expected = record.get("_expected")
+    if expected is None:
+        return
+    if not isinstance(expected, dict):
+        yield error("bad_expected", ("_expected",), f"_expected: expected an object, got {got(expected)}")
+        return
+    for key, value in expected.items():
+        yield from _expected_findings(key, value)
+
+
+def _expected_findings(key: str, value: Any) -> Iterator[Remark]:
+    path = ("_expected", key)
+    if key in ("mustContain", "mustNotContain"):
+        if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+            yield error("bad_expected", path, f"_expected.{key}: expected a list of strings, got {got(value)}")
+    elif key == "regex":
+        try:
+            re.compile(value)
+        except (re.error, TypeError, RecursionError, OverflowError) as fault:
+            yield error("bad_regex", path, f"_expected.regex: expected a regular expression, got {got(value)}: {fault}")
+    elif key == "jsonSchema":
+        if not isinstance(value, dict):
+            yield error("bad_expected", path, f"_expected.jsonSchema: expected an object, got {got(value)}")
+    elif key not in _KINDS:
+        known = ", ".join(_KINDS)
+        yield warning(
+            "unknown_expectation", path, f"_expected.{key}: is not known and has no effect; known are {known}"
+        )
+
+
+def to_case(record: Record, origin: Origin) -> Case:
+    expected = record.get("_expected")
+    tags = record.get("_tags")
+    return Case(
+        id=str(record.get("_id", "")),
+        inputs=dict(variables_of(record)),
+        checks=tuple(_checks(expected)) if isinstance(expected, dict) else (),
+        tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
+        meta=_meta(record),
+        raw=record,
+        origin=origin,
+    )
+
+
+def _meta(record: Record) -> Record:
+    """`_meta` and whatever else is reserved, or stands beside a `variables` object."""
+    beside = isinstance(record.get("variables"), dict)
+    found = {
+        name: value
+        for name, value in record.items()
+        if name not in (*_OWN, "variables") and (beside or name.startswith("_"))
+    }
+    meta = record.get("_meta")
+    return {**found, **meta} if isinstance(meta, dict) else found
+
+
+def checks_of(record: Record) -> tuple[Check, ...]:
+    """The checks of a row under the names that `_expected` gives them; without those that cannot be read."""
+    expected = record.get("_expected")
+    found = expected.items() if isinstance(expected, dict) else ()
+    sound = [
+        (key, value)
+        for key, value in found
+        if key in _KINDS and not any(remark.severity == "error" for remark in _expected_findings(key, value))
+    ]
+    return tuple(msgspec.structs.replace(check, name=key) for key, value in sound for check in _checks({key: value}))
+
+
+def _checks(expected: Record) -> Iterator[Check]:
+    for key, value in expected.items():
+        if key in _KINDS:
+            yield Check(_KINDS[key], value, options={"negate": True} if key == "mustNotContain" else {})
+
+
+def write(case: Case, number: int) -> Written:
+    """A case as a row with explicit `variables`; its id, tags and further fields go under reserved names."""
+    lost = Lost(case)
+    variables = {}
+    for name, value in case.inputs.items():
+        if name.startswith("_"):
+            lost.add(f"input: {name} has another meaning here")
+        else:
+            if not isinstance(value, str):
+                lost.add(f"input: {name} becomes JSON text")
+            variables[name] = as_text(value)
+    expected: Record = {}
+    for check in case.checks:
+        key = _expectation(check)
+        if key is None or key in expected:
+            lost.check(check)
+        elif key == "equals" and not isinstance(check.expected, str):
+            lost.add("check: equals compares the text of the answer, so the expected value becomes JSON text")
+            expected[key] = as_text(check.expected)
+        else:
+            expected[key] = [check.expected] if check.kind == "contains" else check.expected
+    record: Record = {"variables": variables}
+    if expected:
+        record["_expected"] = expected
+    if case.tags:
+        record["_tags"] = list(case.tags)
+    if case.id:
+        record["_id"] = case.id
+    if case.meta:
+        record["_meta"] = case.meta
+    return Written(record, lost.notes())
+
+
+def _expectation(check: Check) -> str | None:
+    """The `_expected` key that says what a check says, if one does."""
+    if check.where != "output" or check.options.get("unsupported"):
+        return None
+    negated = bool(check.options.get("negate"))
+    if check.kind in ("contains", "contains_all") and not negated:
+        return "mustContain"
+    if check.kind == "contains_any" and negated:
+        return "mustNotContain"
+    if output_field(check) is not None:
+        return "equals"
+    return {"regex": "regex", "json_schema": "jsonSchema"}.get(check.kind) if not negated else None
+
+
+def schema() -> Record:
+    texts = {"type": "array", "minItems": 1, "items": {"type": "string"}}
+    return json_schema(
+        "Replay dataset row",
+        {
+            "variables": {"type": "object", "description": "Where it is present, the only source of variables"},
+            "_expected": {
+                "type": "object",
+                "properties": {
+                    "mustContain": texts,
+                    "mustNotContain": texts,
+                    "equals": {},
+                    "regex": {"type": "string", "format": "regex"},
+                    "jsonSchema": {"type": "object"},
+                },
+            },
+            "_tags": {"type": "array", "items": {"type": "string"}},
+            "_id": {},
+            "_meta": {},
+        },
+        additionalProperties={"description": "A variable; any JSON value"},
+    )
+
+
+DIALECT = Dialect(
+    name="replay",
+    summary="Replay dataset rows: variables by name, _expected, _tags",
+    sniff=sniff,
+    findings=findings,
+    are_clean=are_clean,
+    to_case=to_case,
+    write=write,
+    schema=schema,
+    not_object_code="row_invalid",
+)

@@ -1,0 +1,269 @@
+"""Replays a recipe and rows that lie in files, and finds the replays that are to be compared: no server needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Finding, quote
+from evalloom.data.dataset import Dataset
+from evalloom.engine.loop import run_loop
+from evalloom.engine.plan import spooled
+from evalloom.files.read import RowReader
+from evalloom.files.rows import Problem, Row
+from evalloom.files.source import Source, source_of
+from evalloom.replay.compare import summary_of as summary_of_record
+from evalloom.replay.recipe import assemble as recipes
+from evalloom.replay.recipe.assemble import Assembled
+from evalloom.replay.recipe.document import RecipeFile
+from evalloom.replay.recipe.parse import read_recipe
+from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
+from evalloom.replay.service import Desk, ReplaySummary, summary_of
+from evalloom.replay.session import ASKED_WINDOW, Going, new_replay_id, now
+from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+_MOST_TOLD = 10
+
+
+class FileReplay:
+    """A replay of files that is over, as it was kept."""
+
+    def __init__(self, replay: ReplaySummary, desk: Desk, doubts: list[Finding]) -> None:
+        """`doubts` are about the recipe: what may be a slip of the pen."""
+        self.replay = replay
+        self.doubts = doubts
+        self._desk = desk
+
+    def summaries(self) -> Iterator[RunSummary]:
+        return self._desk.store.summaries(self.replay.replay_id)
+
+    def records(self) -> Iterator[RunRecord]:
+        return self._desk.store.records(self.replay.replay_id)
+
+
+def replay_files(
+    project: Path,
+    dataset: str,
+    desk: Desk,
+    limit: int | None = None,
+    offset: int = 0,
+    profile: str = "",
+    progress: Callable[[int], None] = lambda done: None,
+) -> FileReplay:
+    """Replays the rows of a file through the recipe in another, and keeps a record of each."""
+    file = RecipeFile(project)
+    # Read as it is written, so that faults have their lines; used without what is secret in it.
+    file.read()
+    state = desk.redactor.value(file.state)
+    name = _id_of(str(file.body.get("id") or project.stem), "project")
+    source = spooled(source_of(dataset))
+    _check_rows(source)
+    replay = Replay(new_replay_id(), _dataset_id(source), name, now(), profile)
+    digest = sha256(msgspec.json.encode(state)).hexdigest()
+    going = Going(desk, replay, digest, read_recipe(state))
+    last = None if limit is None else min(offset + limit, sys.maxsize)
+    rows = islice(_rows(source, desk), min(offset, sys.maxsize), last)
+    try:
+        run_loop(_go(going, rows, offset, desk, progress))
+    except KeyboardInterrupt:
+        raise interrupted(replay.id, desk) from None
+    # Past the last row there is nothing to keep.
+    found = desk.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
+    return FileReplay(summary_of(found), desk, [*file.doubts()])
+
+
+def interrupted(replay_id: str, desk: Desk) -> EvalloomError:
+    """What there is to say when somebody stops a replay."""
+    kept = desk.store.replay(replay_id)
+    told = f"{kept.counts.rows:,} rows are kept as replay {replay_id}" if kept else "nothing is kept"
+    return EvalloomError("stopped", f"interrupted: {told}")
+
+
+async def _go(
+    going: Going, rows: Iterator[tuple[Any, Assembled | None]], first: int, desk: Desk, progress: Callable[[int], None]
+) -> None:
+    asker = desk.asker(going.replay.profile) if going.replay.profile else None
+    done = 0
+    size = ASKED_WINDOW if asker is not None else WINDOW
+    try:
+        while window := list(islice(rows, size)):
+            # Where nobody is asked nothing is waited for, and Ctrl-C comes only to those who wait.
+            await asyncio.sleep(0)
+            given = [row for row, failed in window if failed is None]
+            assembled = going.assemble(given)
+            made = (failed or next(assembled) for _, failed in window)
+            if asker is None:
+                going.keep(first + done, made)
+            else:
+                rows_of_window = [row for row, _ in window]
+                going.keep(first + done, await asker.ask(going.recipe.parts, rows_of_window, list(made)))
+            done += len(window)
+            progress(done)
+    finally:
+        if asker is not None:
+            await asker.close()
+
+
+def _check_rows(source: Source) -> None:
+    """Raises where a file has no rows, or cannot be read; a row that is no object is a failed row, and no more."""
+    has_rows = False
+    faults: list[str] = []
+    for item in Dataset(source, "replay"):
+        if isinstance(item, Row) or item.code == "row_invalid":
+            has_rows = True
+        elif item.severity == "error":
+            where = f"{item.file or source.name}:{item.place.line}" if item.place.line else item.file or source.name
+            # What a flag of other commands could help with has to be mended in the file here.
+            faults.append(f"{where}: {item.message.replace(', or name its --encoding', '')}")
+    if faults:
+        more = [f"… and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
+        raise usage_error("bad_dataset", "\n".join(faults[:_MOST_TOLD] + more))
+    if not has_rows:
+        raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
+
+
+def _rows(source: Source, desk: Desk) -> Iterator[tuple[Any, Assembled | None]]:
+    for item in Dataset(source, "replay"):
+        if isinstance(item, Row):
+            yield desk.redactor.value(item.value), None
+        elif item.code == "row_invalid":
+            yield None, recipes.failed_row(f"{source.name}:{item.place.line}: {item.message}")
+
+
+def _dataset_id(source: Source) -> str:
+    """An id for a file of rows: two of the same name in two folders are two datasets."""
+    path = os.path.relpath(source.name) if source.path is not None else "stdin"
+    return _id_of(path, "rows")
+
+
+def _id_of(name: str, otherwise: str) -> str:
+    """An id for what has only a name; where the name cannot be one, a digest keeps it apart from others."""
+    plain = name.removesuffix(".jsonl")
+    id = _UNFIT.sub("-", plain).strip("-")[-50:]
+    return id if id == plain else f"{id or otherwise}-{sha256(name.encode()).hexdigest()[:8]}"
+
+
+# -- sides of a comparison ----------------------------------------------------------------------------
+
+
+class Side:
+    """One side of a comparison: a replay that was kept, or a file of records."""
+
+    def __init__(
+        self,
+        name: str,
+        what: str,
+        summaries: Callable[[], Iterator[RunSummary]],
+        outcomes: Callable[[], dict[int, Outcome]],
+        record: Callable[[int], RunRecord | None],
+    ) -> None:
+        """`what` says which recipe and which rows were replayed."""
+        self.name = name
+        self.what = what
+        self.summaries = summaries
+        self.outcomes = outcomes
+        self.record = record
+
+
+def load_sides(a: str, b: str, desk: Callable[[], Desk]) -> tuple[Side, Side]:
+    """What two names mean: without any, the last two replays. The desk is opened where one of them is no file."""
+    if not a:
+        return _last_sides(desk())
+    sides = load_side(a, desk), load_side(b, desk)
+    if sides[0].name == sides[1].name:
+        raise usage_error(
+            "replay_not_found", f"{a!r} and {b!r} are the same replay. Name another one to compare it with"
+        )
+    return sides
+
+
+def _last_sides(desk: Desk) -> tuple[Side, Side]:
+    newest = desk.store.all_replays(1, 0)
+    if not newest:
+        raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
+    dataset = newest[0].replay.dataset
+    two = desk.store.last_two(dataset)
+    if two is None:
+        message = f"expected two replays of {dataset!r} to compare, got one. Replay it once more"
+        raise usage_error("replay_not_found", message)
+    return _kept_side(two[0], desk), _kept_side(two[1], desk)
+
+
+def load_side(name: str, desk: Callable[[], Desk]) -> Side:
+    """What a name means: a replay by its id or the beginning of one, `latest`, `previous`, or a file of records."""
+    if os.path.isfile(name) or name.endswith((".jsonl", ".ndjson")):
+        return _file_side(Path(name))
+    return _kept_side(find_replay(name, desk()), desk())
+
+
+def _kept_side(id: str, desk: Desk) -> Side:
+    store, found = desk.store, desk.store.replay(id)
+    what = f"{found.replay.project} · {found.replay.dataset}" if found else ""
+    return Side(id, what, lambda: store.summaries(id), lambda: store.outcomes(id), lambda row: store.run(id, row))
+
+
+def find_replay(name: str, desk: Desk) -> str:
+    """The id of the replay that is meant."""
+    if name == "previous":
+        return _last_sides(desk)[0].name
+    if name in ("latest", "last"):
+        newest = desk.store.all_replays(1, 0)
+        if not newest:
+            raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
+        return newest[0].replay.id
+    found = desk.store.replays_from(name, 6)
+    if len(found) == 1 or name in found:
+        return name if name in found else found[0]
+    if found:
+        raise usage_error("replay_not_found", f"{name!r} is the beginning of several replays: {', '.join(found[:5])}")
+    raise usage_error(
+        "replay_not_found", f"there is no replay {quote(name)}. 'evalloom replay list' shows what there is"
+    )
+
+
+def _file_side(path: Path) -> Side:
+    """A file of records, as `evalloom replay -o` writes it."""
+    lines: dict[int, bytes] = {}
+    runs: list[RunSummary] = []
+    outcomes: dict[int, Outcome] = {}
+    what = ""
+    for item in RowReader(source_of(path)):
+        if isinstance(item, Problem):
+            if item.severity == "error":
+                where = f"{path.as_posix()}:{item.place.line}" if item.place.line else path.as_posix()
+                raise usage_error("bad_record", f"{where}: {item.message}")
+            continue
+        try:
+            record = msgspec.convert(item.value, RunRecord)
+        except msgspec.ValidationError:
+            message = f"{path.as_posix()}:{item.line}: expected a record as 'evalloom replay -o FILE' writes it"
+            raise usage_error("bad_record", f"{message}, got something else") from None
+        runs.append(summary_of_record(record))
+        outcomes[record.row_index] = _outcome(record)
+        lines[record.row_index] = msgspec.json.encode(item.value)
+        what = what or f"{record.project_id} · {record.dataset_id}"
+
+    if not runs:
+        raise usage_error("bad_record", f"{path.as_posix()}: expected records to compare, got none")
+
+    def record_of(row: int) -> RunRecord | None:
+        return msgspec.json.decode(lines[row], type=RunRecord) if row in lines else None
+
+    return Side(path.as_posix(), what, lambda: iter(runs), lambda: outcomes, record_of)
+
+
+def _outcome(record: RunRecord) -> Outcome:
+    trace, model = record.trace, record.trace.model
+    asked = (model.status, model.answer_digest) if model else ("", "")
+    return Outcome(record.status, record.output_digest, record.missing_variables_count, trace.truncated, *asked)

@@ -1,0 +1,1 @@
+"""A context recipe: read, checked, assembled, and run as a target."""

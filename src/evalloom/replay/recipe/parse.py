@@ -1,0 +1,202 @@
+"""Reads context recipes: what a project's state must have, what is doubtful in it, and the order of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Record, got, quote
+from evalloom.replay.recipe.assemble import Part, Recipe, Variable
+from evalloom.replay.variables import RowInvalid, variables_of
+
+KINDS = {
+    "system_prompt": "system",
+    "user_input": "user",
+    "messages": "assistant",
+    "tools": "tool",
+    "memory": "memory",
+    "retrieval": "retrieval",
+}
+"""The kind of segment that a type of node becomes; any other becomes text."""
+VARIABLE_TYPES = ("static", "dynamic")
+_ENDS = ("source", "target")
+MOST = {"nodes": 1_000, "edges": 100_000, "variables": 20_000}
+"""How much of each a recipe may have."""
+MOST_PLACEHOLDERS = 100_000
+"""How many names the templates of a recipe may have, each counted once for every node."""
+
+
+class RecipeFault(Exception):
+    """A state that is no recipe: all that is wrong with it, each with its path. `code` is what all of it comes to."""
+
+    def __init__(self, faults: list[tuple[str, str]], code: str = "validation_failed") -> None:
+        super().__init__("; ".join(f"{path}: {message}" for path, message in faults[:3]))
+        self.code = code
+        self.faults = faults
+
+
+def read_recipe(state: Any) -> Recipe:
+    """The recipe of a project's state. Raises RecipeFault with all that is wrong with it."""
+    faults: list[tuple[str, str]] = []
+    if not isinstance(state, dict):
+        raise RecipeFault([("state", f"expected an object, got {got(state)}")])
+    lists = {name: _list(state, name, faults) for name in MOST}
+    for name, most in MOST.items():
+        if len(lists[name]) > most:
+            message = f"expected at most {most:,}, got {len(lists[name]):,}"
+            raise RecipeFault([(f"state.{name}", message)], "limit_exceeded")
+    nodes = [_read_node(one, f"state.nodes[{at}]", faults) for at, one in enumerate(lists["nodes"])]
+    edges = [_read_edge(one, f"state.edges[{at}]", faults) for at, one in enumerate(lists["edges"])]
+    variables = [_read_variable(one, f"state.variables[{at}]", faults) for at, one in enumerate(lists["variables"])]
+    _refuse_twice([node.node_id for node in nodes], "state.nodes", "id", faults)
+    _refuse_twice([variable.id for variable in variables], "state.variables", "id", faults)
+    _refuse_twice([variable.name for variable in variables], "state.variables", "name", faults)
+    if faults:
+        raise RecipeFault(faults)
+    ordered, cycle = _order(nodes, edges)
+    made = Recipe(ordered, variables, cycle)
+    if made.placeholders > MOST_PLACEHOLDERS:
+        message = f"expected templates with at most {MOST_PLACEHOLDERS:,} names, got {made.placeholders:,}"
+        raise RecipeFault([("state.nodes", message)], "limit_exceeded")
+    return made
+
+
+def _list(state: Record, name: str, faults: list[tuple[str, str]]) -> list[Any]:
+    # A recipe may well have no edges and no variables; one without nodes is a slip of the pen.
+    found = state.get(name, [] if name != "nodes" else None)
+    if isinstance(found, list):
+        return found
+    shown = got(found) if name in state else "none"
+    faults.append((f"state.{name}", f"expected a list, got {shown}"))
+    return []
+
+
+def _read_node(node: Any, where: str, faults: list[tuple[str, str]]) -> Part:
+    if not isinstance(node, dict):
+        faults.append((where, f"expected an object with id and data, got {got(node)}"))
+        return Part("", "", "", "")
+    id = _text(node, "id", where, faults, is_needed=True)
+    data = node.get("data")
+    if not isinstance(data, dict):
+        shown = got(data) if "data" in node else "none"
+        faults.append((f"{where}.data", f"expected an object with label, type and content, got {shown}"))
+        return Part(id, "", "", "")
+    if not isinstance(data.get("variables", []), list):
+        faults.append((f"{where}.data.variables", f"expected a list, got {got(data['variables'])}"))
+    label = _text(data, "label", f"{where}.data", faults, id)
+    kind = KINDS.get(_text(data, "type", f"{where}.data", faults), "text")
+    return Part(id, label, kind, _text(data, "content", f"{where}.data", faults))
+
+
+def _read_edge(edge: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, str]:
+    if not isinstance(edge, dict):
+        faults.append((where, f"expected an object with source and target, got {got(edge)}"))
+        return "", ""
+    return _text(edge, "source", where, faults, is_needed=True), _text(edge, "target", where, faults, is_needed=True)
+
+
+def _read_variable(variable: Any, where: str, faults: list[tuple[str, str]]) -> Variable:
+    if not isinstance(variable, dict):
+        faults.append((where, f"expected an object with id, name, type and value, got {got(variable)}"))
+        return Variable("", "", "", "", "")
+    id = _text(variable, "id", where, faults, is_needed=True)
+    name = _text(variable, "name", where, faults, is_needed=True)
+    type = _text(variable, "type", where, faults, "static")
+    if type not in VARIABLE_TYPES:
+        hint = did_you_mean(type, VARIABLE_TYPES)
+        faults.append((f"{where}.type", f"expected static or dynamic, got {quote(type)}{hint}"))
+    resolver = variable.get("resolver")
+    if resolver is not None and not isinstance(resolver, str):
+        faults.append((f"{where}.resolver", f"expected a string, got {got(resolver)}"))
+    value = variable.get("value", "")
+    try:
+        # A query or an argument is text; a value may be any JSON, written as a row's would be.
+        return Variable(id, name.strip(), type, variables_of({"value": value})["value"], resolver or "")
+    except RowInvalid:
+        faults.append((f"{where}.value", "expected a value of at most a few hundred levels, got more"))
+        return Variable(id, name, type, "", "")
+
+
+def _text(
+    found: Record, name: str, where: str, faults: list[tuple[str, str]], default: str = "", is_needed: bool = False
+) -> str:
+    """The text under a name; null is no text, and what is needed may not be blank."""
+    value = found.get(name, None if is_needed else default)
+    if isinstance(value, str) and (value.strip() or not is_needed):
+        return value
+    shown = got(value) if name in found else "none"
+    faults.append((f"{where}.{name}", f"expected a {'name' if is_needed else 'string'}, got {shown}"))
+    return ""
+
+
+def _refuse_twice(found: list[str], where: str, name: str, faults: list[tuple[str, str]]) -> None:
+    first: dict[str, int] = {}
+    for at, value in enumerate(found):
+        if value and first.setdefault(value, at) != at:
+            message = f"expected one of its own, got {quote(value)}, which {where}[{first[value]}] has"
+            faults.append((f"{where}[{at}].{name}", message))
+
+
+def doubts_about(state: Any) -> Iterator[tuple[str, str]]:
+    """What may be a slip of the pen in a state that can be read: unknown fields are kept, and so go unnoticed."""
+    nodes, ids = state["nodes"], {node["id"] for node in state["nodes"]}
+    if not nodes:
+        yield "state.nodes", "there is no node, so every context is empty"
+    for at, node in enumerate(nodes):
+        where, data = f"state.nodes[{at}].data", node["data"]
+        # A group, or a note without a type, may well be empty.
+        if "content" not in data and "type" in data:
+            yield where, f"there is no content, so the segment is empty{did_you_mean('content', data)}"
+        type = data.get("type", "")
+        if type not in KINDS and (hint := did_you_mean(type, KINDS, 0.8)):
+            yield f"{where}.type", f"{quote(type)} is no known type, so the segment is plain text{hint}"
+    lost = [(at, end) for at, edge in enumerate(state.get("edges", [])) for end in _ENDS if edge[end] not in ids]
+    for at, end in lost[:1]:
+        more = f" (and {len(lost) - 1:,} more such ends)" if len(lost) > 1 else ""
+        node = state["edges"][at][end]
+        yield f"state.edges[{at}].{end}", f"there is no node {quote(node)}, so the edge has no effect{more}"
+    for at, variable in enumerate(state.get("variables", [])):
+        if variable.get("resolver") and variable.get("type", "static") == "static":
+            yield f"state.variables[{at}]", "a static variable has no use for a resolver. Did you mean type dynamic?"
+
+
+# -- order --------------------------------------------------------------------------------------------
+
+
+def _order(nodes: list[Part], edges: list[tuple[str, str]]) -> tuple[list[Part], list[str]]:
+    """REPLAY-2: as given without edges, else by the edges and then by id; or the nodes of a cycle."""
+    by_id = {node.node_id: node for node in nodes}
+    known = {(source, target) for source, target in edges if source in by_id and target in by_id}
+    if not known:
+        return nodes, []
+    after: dict[str, list[str]] = {}
+    waiting = dict.fromkeys(by_id, 0)
+    for source, target in known:
+        after.setdefault(source, []).append(target)
+        waiting[target] += 1
+    ready = [id for id, count in waiting.items() if not count]
+    heapify(ready)
+    ordered: list[str] = []
+    while ready:
+        ordered.append(id := heappop(ready))
+        for target in after.get(id, ()):
+            waiting[target] -= 1
+            if not waiting[target]:
+                heappush(ready, target)
+    left = set(by_id) - set(ordered)
+    return [by_id[id] for id in ordered], _cycle(known, left) if left else []
+
+
+def _cycle(edges: set[tuple[str, str]], left: set[str]) -> list[str]:
+    """One cycle among nodes of which each waits for another, from its smallest id on."""
+    before = {target: source for source, target in sorted(edges, reverse=True) if source in left and target in left}
+    walked: dict[str, int] = {}
+    at = min(left)
+    while at not in walked:
+        walked[at] = len(walked)
+        at = before[at]
+    found = [*walked][walked[at] :][::-1]
+    first = found.index(min(found))
+    return found[first:] + found[:first]

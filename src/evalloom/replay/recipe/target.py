@@ -1,0 +1,68 @@
+"""A context recipe as a target: the context of a case is assembled and sent to the llm of the profile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evalloom.core.errors import CallError, usage_error
+from evalloom.core.model import Context, Output, Record, Request
+from evalloom.replay.recipe.assemble import Recipe, messages_of
+from evalloom.replay.recipe.document import RecipeFile
+from evalloom.replay.resolvers import Resolution, resolve
+from evalloom.targets.base import BuiltTarget, TargetOptions, bad_spec, digest_of, text_in, time_limit, within
+
+if TYPE_CHECKING:
+    from evalloom.replay.resolvers import Reach
+
+
+def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    """The target of `{recipe: FILE}`; the file holds a project, or its state alone."""
+    path = folder / text_in(spec, "recipe")
+    if not path.is_file():
+        raise usage_error("recipe_missing", f"recipe: there is no file {path.as_posix()!r}")
+    document = RecipeFile(path)
+    found = document.read()
+    if options.reach is None and found.dynamic:
+        raise bad_spec("recipe", "a recipe without dynamic variables here", ", ".join(found.dynamic))
+    target = RecipeTarget(found, options.reach(path.parent) if options.reach else None)
+    limit = time_limit(spec, options)
+    return BuiltTarget(
+        name=text_in(spec, "name") or f"recipe:{spec['recipe']}",
+        kind="recipe",
+        digest=digest_of("recipe", document.state),
+        call=within(target, limit) if limit else target,
+        # A name that nothing has a value for stays as it is written (REPLAY-3).
+        optional=found.names - found.declared,
+        defaulted=found.declared,
+        needs_llm=True,
+        watch=(path,),
+    )
+
+
+class RecipeTarget:
+    """Assembles a context and asks the llm with it. Dynamic variables are resolved once for a whole batch."""
+
+    def __init__(self, recipe: Recipe, reach: Reach | None) -> None:
+        self._recipe = recipe
+        self._reach = reach
+        self._resolved: dict[str, asyncio.Future[Resolution]] = {}
+
+    async def __call__(self, inputs: Record, context: Context) -> Output:
+        row = {"variables": inputs}
+        resolved = {name: await self._resolve(name) for name in self._recipe.needs([row])}
+        made = self._recipe.assemble(row, resolved)
+        for error in made.errors:
+            raise CallError(error.error_code, error.message)
+        response = await context.llm(Request(messages_of(self._recipe.parts, made), context.profile.params))
+        return Output(response.text, {"context": made.text})
+
+    async def _resolve(self, name: str) -> Resolution:
+        if name not in self._resolved:
+            variable, reach = self._recipe.dynamic[name], self._reach
+            assert reach is not None
+            work = asyncio.to_thread(resolve, variable.resolver, variable.value, reach)
+            self._resolved[name] = asyncio.ensure_future(work)
+        # One case that is given up must not give up the value for all others.
+        return await asyncio.shield(self._resolved[name])

@@ -1,0 +1,29 @@
+"""`evalloom serve`: projects, datasets, replays and runs over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evalloom import settings
+from evalloom.replay.server.serve import ServeOptions, serve, token_of
+
+
+@click.command("serve")
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen; by default this machine only.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8420, metavar="N", help="8420; 0 picks a free one.")
+@click.option("--data-dir", default=".evalloom", metavar="DIR", help="Where everything is kept; .evalloom by default.")
+@click.option("--token-env", default="", metavar="VAR", help="Every request must carry the token in this variable.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Also answer to this name, as a proxy passes it on.")
+@click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
+def command(host: str, port: int, data_dir: str, token_env: str, allow_host: tuple[str, ...], config: str) -> int:
+    """Serve projects, datasets, replays and runs over HTTP, until Ctrl+C.
+
+    GET /openapi.json describes what can be asked. Only this machine reaches it; another --host or --allow-host needs
+    a token, which clients send as 'Authorization: Bearer …'.
+    """
+    known = settings.load(Path(config) if config else None)
+    token = token_of(token_env, known.folder) if token_env else ""
+    serve(ServeOptions(host, port, Path(data_dir), token, allow_host), known)
+    return 0

@@ -1,0 +1,147 @@
+"""The service as an ASGI app: finds the endpoint, hands over what was asked, and makes an answer of what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from inspect import iscoroutinefunction
+from traceback import format_exception
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import quote
+from evalloom.replay.schemas import Fault, checked_id
+from evalloom.replay.server import answers
+from evalloom.replay.server.endpoints import ENDPOINTS, NOUNS, UPLOADS, Answer, Call, Endpoint, profiles_of
+from evalloom.replay.server.guard import LOOPBACK, Guard
+from evalloom.replay.server.openapi import document
+from evalloom.replay.server.parse import body_of, charset_of, json_of, media_type_of, query_of
+from evalloom.replay.service import Desk
+
+_THREADS = 8
+_LONG_BODY = 1_000_000
+"""A longer one is read in a thread: it takes milliseconds, in which nobody else would be answered."""
+
+
+class App:
+    """The service over a desk. `hosts` are the names it answers to, None for all."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        token: str = "",
+        hosts: frozenset[str] | None = LOOPBACK,
+    ) -> None:
+        self._desk = desk
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="evalloom-desk")
+        endpoints = (*ENDPOINTS, self._description())
+        self._document = msgspec.json.encode(document(endpoints, profiles_of(desk.known), needs_token=bool(token)))
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in endpoints:
+            by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        routes = [Route(path, _Resource(self, methods), name=path) for path, methods in by_path.items()]
+        # The path of every replay is looked for first.
+        routes.sort(key=lambda route: not route.path.endswith("/replay"))
+        router = Router(routes, redirect_slashes=False, default=_unknown_path)
+        self._guarded = Guard(router, token, hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._guarded(scope, receive, send)
+
+    def close(self) -> None:
+        """Waits for what is still going on."""
+        self._threads.shutdown()
+
+    def _description(self) -> Endpoint:
+        """The endpoint that describes all of them, itself too."""
+
+        async def describe(call: Call) -> Response:
+            return answers.json(self._document)
+
+        answer = Answer(200, "The document.", {answers.JSON: {"type": "object"}})
+        return Endpoint("GET", "/openapi.json", "describe", "Get this document.", describe, answer)
+
+    async def answer(self, endpoint: Endpoint, request: Request) -> Response:
+        """What an endpoint answers to a request."""
+        try:
+            ids = {name: checked_id(value, NOUNS[name]) for name, value in request.path_params.items()}
+            query = query_of(request.scope["query_string"], endpoint.parameters)
+            sent = await self._sent(request, endpoint) if endpoint.body else ()
+            return await self._act(endpoint, Call(self._desk, ids, query, self.explain, *sent))
+        except ClientDisconnect:
+            raise
+        except Exception as fault:  # whatever it is, the client gets an answer
+            return answers.refusal(self.explain(fault))
+
+    async def _sent(self, request: Request, endpoint: Endpoint) -> tuple[Any, str, str]:
+        """The body, its media type and its charset."""
+        kind = media_type_of(request, endpoint.body)
+        body: Any = await body_of(request)
+        if kind not in UPLOADS:
+            body = json_of(body) if len(body) < _LONG_BODY else await self._in_thread(json_of, body)
+        return body, kind, charset_of(request)
+
+    async def _act(self, endpoint: Endpoint, call: Call) -> Response:
+        act: Any = endpoint.act
+        found: Response = await act(call) if iscoroutinefunction(act) else await self._in_thread(act, call)
+        return found
+
+    async def _in_thread(self, act: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *arguments)
+
+    def explain(self, fault: BaseException) -> Fault:
+        """What a client is told of what went wrong; what is no fault of the client is told on stderr too."""
+        if isinstance(fault, Fault):
+            return fault
+        if isinstance(fault, RecursionError):
+            return Fault("validation_failed", "body: expected at most a few hundred levels, got more")
+        is_ours = not isinstance(fault, EvalloomError)
+        print(self._hide("".join(format_exception(fault)) if is_ours else str(fault)), file=sys.stderr, flush=True)
+        if is_ours:
+            return Fault("internal_error", "this is a bug in evalloom; the service tells on its stderr which one")
+        return Fault("internal_error", self._hide(str(fault)))
+
+    def _hide(self, text: str) -> str:
+        return self._desk.redactor.text(text)
+
+
+class _Resource:
+    """What there is at one path, by method."""
+
+    def __init__(self, app: App, methods: dict[str, Endpoint]) -> None:
+        self._app = app
+        self._methods = {**methods, **({"HEAD": methods["GET"]} if "GET" in methods else {})}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._methods.get(scope["method"])
+        if endpoint is None:
+            response = self._wrong_method(scope["method"])
+        else:
+            try:
+                response = await self._app.answer(endpoint, Request(scope, receive))
+            except ClientDisconnect:
+                return
+        await response(scope, receive, send)
+
+    def _wrong_method(self, method: str) -> Response:
+        allowed = ", ".join(self._methods)
+        fault = Fault("method_not_allowed", f"expected {allowed} here, got {quote(method)}")
+        return answers.refusal(fault, {"Allow": allowed})
+
+
+async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
+    message = f"there is nothing at {quote(scope['path'])}. /openapi.json lists what there is"
+    await answers.refusal(Fault("not_found", message))(scope, receive, send)
+
+
+def create_app(desk: Desk, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> App:
+    """The service over a desk, for uvicorn or any other ASGI server."""
+    return App(desk, token, hosts)

@@ -1,0 +1,445 @@
+"""The endpoints: one table, from which both the routes and the OpenAPI document are made.
+
+A plain function blocks and runs in a thread; an async one runs on the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+
+from evalloom import __version__
+from evalloom.core.errors import did_you_mean
+from evalloom.core.model import Record, quote
+from evalloom.replay.schemas import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, Fault, refuse
+from evalloom.replay.server import answers
+from evalloom.replay.server.parse import Parameter, rows_of
+from evalloom.replay.server.schemas import ANY_NUMBER, NAME, Health, ReplayDone, list_of, ref
+from evalloom.replay.service import Desk
+from evalloom.settings import Settings
+
+UPLOADS = {"application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "text/csv": ".csv"}
+"""What a dataset may be uploaded as, and the file that it then is."""
+
+
+class Call(Struct, frozen=True):
+    """What an endpoint is given: the desk, and what was asked of it."""
+
+    desk: Desk
+    ids: dict[str, str]
+    query: Record
+    tell: Callable[[BaseException], Fault]
+    """Says what a client is told of something that broke after the answer had begun."""
+    body: Any = None
+    """The value where JSON was sent, the bytes where a file was."""
+    media_type: str = ""
+    charset: str = ""
+
+
+class Answer(Struct, frozen=True):
+    """What an endpoint gives when all goes well."""
+
+    status: int
+    description: str
+    content: dict[str, Record] = {}
+    headers: dict[str, str] = {}
+    links: dict[str, Record] = {}
+
+
+class Endpoint(Struct, frozen=True):
+    """One thing that can be asked for. `errors` are the codes that it can answer, beside those that all can."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    act: Callable[[Call], Response] | Callable[[Call], Awaitable[Response]]
+    answer: Answer
+    parameters: tuple[Parameter, ...] = ()
+    body: dict[str, Record] = {}
+    errors: tuple[str, ...] = ()
+
+
+NOUNS = {"projectId": "project", "datasetId": "dataset", "runId": "run", "a": "run", "b": "run"}
+"""What an id in a path is the id of."""
+
+# -- what they do -------------------------------------------------------------------------------------
+
+
+async def _health(call: Call) -> Response:
+    return answers.json(Health("ok", __version__))
+
+
+def _create_project(call: Call) -> Response:
+    project = call.desk.create_project(call.body)
+    return answers.created(project, f"/api/projects/{project.id}")
+
+
+def _list_projects(call: Call) -> Response:
+    return answers.json(call.desk.projects(**call.query))
+
+
+def _get_project(call: Call) -> Response:
+    return answers.json(call.desk.project(call.ids["projectId"]))
+
+
+def _replace_project(call: Call) -> Response:
+    return answers.json(call.desk.replace_project(call.ids["projectId"], call.body))
+
+
+def _delete_project(call: Call) -> Response:
+    call.desk.delete_project(call.ids["projectId"])
+    return answers.nothing()
+
+
+def _create_dataset(call: Call) -> Response:
+    body = call.body
+    if call.media_type in UPLOADS:
+        body = {"name": call.query["name"], "rows": rows_of(body, UPLOADS[call.media_type], call.charset)}
+    dataset = call.desk.create_dataset(body)
+    return answers.created(dataset, f"/api/datasets/{dataset.id}")
+
+
+def _list_datasets(call: Call) -> Response:
+    return answers.json(call.desk.datasets(**call.query))
+
+
+def _get_dataset(call: Call) -> Response:
+    return answers.json(call.desk.dataset(call.ids["datasetId"], **call.query))
+
+
+def _delete_dataset(call: Call) -> Response:
+    call.desk.delete_dataset(call.ids["datasetId"], call.query["withRuns"])
+    return answers.nothing()
+
+
+async def _replay(call: Call) -> Response:
+    _refuse_unknown_profile(call)
+    if call.query["stream"]:
+        return await _streamed(call)
+    replay_id, summaries = await call.desk.replay(call.ids["datasetId"], call.body)
+    # Past the end of the dataset nothing is replayed, and there is no replay to name.
+    return answers.json(summaries, headers={"X-Replay-Id": replay_id} if replay_id else None)
+
+
+def _list_replays(call: Call) -> Response:
+    return answers.json(call.desk.replays(call.ids["datasetId"], **call.query))
+
+
+def _list_runs(call: Call) -> Response:
+    asked = call.query
+    return answers.json(
+        call.desk.runs(
+            call.ids["datasetId"],
+            row_index=asked["rowIndex"],
+            status=asked["status"] or "",
+            check=asked["check"] or "",
+            project_id=asked["projectId"] or "",
+            limit=asked["limit"],
+            offset=asked["offset"],
+        )
+    )
+
+
+def _get_run(call: Call) -> Response:
+    return answers.json(call.desk.run(call.ids["runId"]))
+
+
+def _compare_runs(call: Call) -> Response:
+    return answers.json(call.desk.compare_runs(call.ids["a"], call.ids["b"]))
+
+
+def _compare_replays(call: Call) -> Response:
+    asked = call.query
+    words = {name: asked[name] or "" for name in ("a", "b", "status")}
+    compared = call.desk.compare_replays(call.ids["datasetId"], **words, limit=asked["limit"], offset=asked["offset"])
+    return answers.json(compared)
+
+
+async def _execute(call: Call) -> Response:
+    _refuse_unknown_profile(call)
+    return answers.json(await call.desk.execute(call.body))
+
+
+def profiles_of(known: Settings) -> list[str]:
+    """The profiles that may be asked for: those of the settings, and the one that only echoes."""
+    return sorted({*known.profiles, *known.llms, "echo"})
+
+
+def _refuse_unknown_profile(call: Call) -> None:
+    # On the command line a profile may also name a file to read or a model to pay for: not for others to choose.
+    profile = call.body.get("profile") if isinstance(call.body, dict) else None
+    named = profiles_of(call.desk.known)
+    if isinstance(profile, str) and profile not in named:
+        raise refuse(
+            [("profile", f"expected {' or '.join(named)}, got {quote(profile)}{did_you_mean(profile, named)}")]
+        )
+
+
+# -- a replay as a stream -----------------------------------------------------------------------------
+
+
+class _Ran(Struct, frozen=True, rename="camel"):
+    """What the last event counts of a run."""
+
+    run_id: str
+    status: str
+
+
+_read_runs = msgspec.json.Decoder(list[_Ran]).decode
+
+
+async def _streamed(call: Call) -> Response:
+    windows = call.desk.replay_stream(call.ids["datasetId"], call.body)
+    # Whatever is wrong with the request comes with the first step, when a plain answer can still be given.
+    first = await anext(windows, None)
+    return answers.Events(_events(call, first, windows))
+
+
+async def _events(call: Call, first: bytes | None, windows: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """An event for every window that is recorded, and one for what all of it came to, or for what broke it."""
+    done = ReplayDone("", 0, 0, 0)
+    async with aclosing(windows):  # type: ignore[type-var]
+        window = first
+        try:
+            while window is not None:
+                done = _counted(done, window)
+                yield answers.event("runs", window)
+                window = await anext(windows, None)
+        except Exception as fault:  # too late for an answer with a status, whatever it is
+            yield answers.event("error", msgspec.json.encode(answers.told(call.tell(fault))))
+            return
+    yield answers.event("done", msgspec.json.encode(done))
+
+
+def _counted(done: ReplayDone, window: bytes) -> ReplayDone:
+    runs = _read_runs(window)
+    succeeded = sum(run.status == "succeeded" for run in runs)
+    replay_id = runs[0].run_id.rpartition("-")[0] if runs else done.replay_id
+    return ReplayDone(replay_id, done.rows + len(runs), done.succeeded + succeeded, done.failed + len(runs) - succeeded)
+
+
+# -- what they take -----------------------------------------------------------------------------------
+
+
+def _whole(least: int, most: int, **more: int) -> Record:
+    return {"type": "integer", "minimum": least, "maximum": most, **more}
+
+
+_LIMIT = Parameter("limit", _whole(1, MOST_IN_LIST, default=100), "How many at most.", "limit_exceeded")
+_ROWS = Parameter("limit", _whole(1, MOST_ROWS), "How many rows at most; all by default.", "limit_exceeded")
+_OFFSET = Parameter("offset", _whole(0, ANY_NUMBER, default=0), "How many to leave out before.")
+_PAGE = (_LIMIT, _OFFSET)
+_ROW_INDEX = Parameter("rowIndex", _whole(0, ANY_NUMBER), "Only the runs of this row, counted from 0.")
+_STATUS = Parameter("status", {"type": "string", "enum": ["succeeded", "failed"]}, "Only the runs with this status.")
+_NAMED: Record = {"type": "string", "pattern": r"\S", "maxLength": LONGEST_NAME}
+_PROJECT = Parameter("projectId", _NAMED, "Only the runs of this project.")
+_CHECK = Parameter(
+    "check", {"type": "string", "enum": ["passed", "failed"]}, "Only the runs whose answer is as expected, or is not."
+)
+_STREAM = Parameter(
+    "stream",
+    {"type": "boolean", "default": False},
+    "Server-sent events instead of one answer: `runs` with an array of summaries for every window that is recorded, "
+    "at the end `done` with what they came to, or `error` with an error object.",
+)
+_WITH_RUNS = Parameter("withRuns", {"type": "boolean", "default": False}, "Its replays and runs too.")
+_NAME = Parameter("name", {**NAME, "default": "upload"}, "The name of an uploaded file.")
+_CHANGES = {"type": "string", "enum": ["stable", "drift", "new", "gone"]}
+_COMPARED = (
+    Parameter("a", _NAMED, "The earlier replay; the last but one by default."),
+    Parameter("b", _NAMED, "The later replay; the last by default."),
+    Parameter("status", _CHANGES, "Only the rows of which this is true."),
+    *_PAGE,
+)
+_JSON_PROJECT = {answers.JSON: ref("ProjectBody")}
+_FILES: dict[str, Record] = {kind: {"type": "string"} for kind in UPLOADS}
+
+
+def _gives(description: str, schema: Record, **more: Any) -> Answer:
+    return Answer(200, description, {answers.JSON: schema}, **more)
+
+
+def _link(name: str, **parameters: str) -> Record:
+    return {"operationId": name, "parameters": parameters}
+
+
+_PROJECT_LINKS = {
+    name: _link(name, projectId="$response.body#/id") for name in ("getProject", "replaceProject", "deleteProject")
+}
+_DATASET_LINKS = {
+    name: _link(name, datasetId="$response.body#/id")
+    for name in ("getDataset", "replay", "listRuns", "listReplays", "compareReplays", "deleteDataset")
+}
+_REPLAY_LINKS = {
+    "getRun": _link("getRun", runId="$response.body#/0/runId"),
+    "compareRuns": _link("compareRuns", a="$response.body#/0/runId", b="$response.body#/0/runId"),
+    "compareReplays": _link("compareReplays", datasetId="$request.path.datasetId"),
+    "listRuns": _link("listRuns", datasetId="$request.path.datasetId"),
+    "listReplays": _link("listReplays", datasetId="$request.path.datasetId"),
+}
+_LOCATION = {"Location": "Where it can be had."}
+_NOTHING = Answer(204, "It is gone.")
+
+ENDPOINTS = (
+    Endpoint("GET", "/healthz", "health", "Say that the service is there.", _health, _gives("It is.", ref("Health"))),
+    Endpoint(
+        "POST",
+        "/api/projects",
+        "createProject",
+        "Keep a context recipe.",
+        _create_project,
+        Answer(201, "The project.", {answers.JSON: ref("Project")}, _LOCATION, _PROJECT_LINKS),
+        body=_JSON_PROJECT,
+        errors=("limit_exceeded",),
+    ),
+    Endpoint(
+        "GET",
+        "/api/projects",
+        "listProjects",
+        "List the projects.",
+        _list_projects,
+        _gives("The projects.", list_of("ProjectSummary")),
+        _PAGE,
+    ),
+    Endpoint(
+        "GET",
+        "/api/projects/{projectId}",
+        "getProject",
+        "Get a project.",
+        _get_project,
+        _gives("The project.", ref("Project")),
+    ),
+    Endpoint(
+        "PUT",
+        "/api/projects/{projectId}",
+        "replaceProject",
+        "Put another recipe in the place of a project's.",
+        _replace_project,
+        _gives("The project as it is now.", ref("Project")),
+        body=_JSON_PROJECT,
+        errors=("limit_exceeded",),
+    ),
+    Endpoint(
+        "DELETE",
+        "/api/projects/{projectId}",
+        "deleteProject",
+        "Delete a project; its runs stay.",
+        _delete_project,
+        _NOTHING,
+    ),
+    Endpoint(
+        "POST",
+        "/api/datasets",
+        "createDataset",
+        "Keep a dataset, sent as JSON or as a JSONL or CSV file.",
+        _create_dataset,
+        Answer(201, "The dataset.", {answers.JSON: ref("DatasetSummary")}, _LOCATION, _DATASET_LINKS),
+        (_NAME,),
+        {answers.JSON: ref("DatasetBody"), **_FILES},
+        ("limit_exceeded", "row_invalid"),
+    ),
+    Endpoint(
+        "GET",
+        "/api/datasets",
+        "listDatasets",
+        "List the datasets.",
+        _list_datasets,
+        _gives("The datasets.", list_of("DatasetSummary")),
+        _PAGE,
+    ),
+    Endpoint(
+        "GET",
+        "/api/datasets/{datasetId}",
+        "getDataset",
+        "Get a dataset with its rows.",
+        _get_dataset,
+        _gives("The dataset.", ref("Dataset")),
+        (_ROWS, _OFFSET),
+    ),
+    Endpoint(
+        "DELETE",
+        "/api/datasets/{datasetId}",
+        "deleteDataset",
+        "Delete a dataset.",
+        _delete_dataset,
+        _NOTHING,
+        (_WITH_RUNS,),
+    ),
+    Endpoint(
+        "POST",
+        "/api/datasets/{datasetId}/replay",
+        "replay",
+        "Assemble the context for each row of a dataset, and keep a record of each.",
+        _replay,
+        Answer(
+            200,
+            "What became of each row.",
+            {answers.JSON: list_of("RunSummary"), answers.EVENTS: ref("ReplayEvent")},
+            {"X-Replay-Id": "The id of the replay; not with stream=true, where the last event tells it."},
+            _REPLAY_LINKS,
+        ),
+        (_STREAM,),
+        {answers.JSON: ref("ReplayBody")},
+        ("limit_exceeded", "project_not_found"),
+    ),
+    Endpoint(
+        "GET",
+        "/api/datasets/{datasetId}/replays",
+        "listReplays",
+        "List the replays of a dataset, the newest first.",
+        _list_replays,
+        _gives("The replays.", list_of("ReplaySummary")),
+        _PAGE,
+    ),
+    Endpoint(
+        "GET",
+        "/api/datasets/{datasetId}/runs",
+        "listRuns",
+        "List the runs of a dataset, the newest first.",
+        _list_runs,
+        _gives("The runs.", list_of("RunSummary")),
+        (_ROW_INDEX, _STATUS, _PROJECT, _CHECK, *_PAGE),
+    ),
+    Endpoint(
+        "GET",
+        "/api/datasets/{datasetId}/compare",
+        "compareReplays",
+        "Say which rows changed between two replays of a dataset.",
+        _compare_replays,
+        _gives("What changed, row by row.", ref("ReplayComparison")),
+        _COMPARED,
+        errors=("replay_not_found",),
+    ),
+    Endpoint(
+        "GET",
+        "/api/runs/{runId}",
+        "getRun",
+        "Get the whole record of a run.",
+        _get_run,
+        _gives("The record.", ref("RunRecord")),
+    ),
+    Endpoint(
+        "GET",
+        "/api/runs/{a}/compare/{b}",
+        "compareRuns",
+        "Say what changed between two runs.",
+        _compare_runs,
+        _gives("What changed, segment by segment.", ref("RunComparison")),
+    ),
+    Endpoint(
+        "POST",
+        "/api/execute",
+        "execute",
+        "Assemble a context once, and keep nothing.",
+        _execute,
+        _gives("How it was assembled.", ref("Trace")),
+        body={answers.JSON: ref("ExecuteBody")},
+        errors=("dependency_cycle", "limit_exceeded", "project_not_found", "row_invalid"),
+    ),
+)

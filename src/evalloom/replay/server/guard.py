@@ -1,0 +1,100 @@
+"""Who may ask: everything about a request that is decided before anybody looks at what it wants.
+
+The service answers whoever reaches its port, and a browser reaches it on behalf of any page that it shows. So on
+loopback the Host must be a name of this machine (a page cannot point its own name at us), and a request that a page
+of another site makes is refused.
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from ipaddress import ip_address
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evalloom.core.model import quote
+from evalloom.replay.schemas import Fault
+from evalloom.replay.server import answers
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+"""The names under which this machine reaches itself."""
+OPEN_PATHS = ("/healthz",)
+"""What needs no token: it says nothing but that the service is there."""
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""What every answer carries."""
+_WATCHED = frozenset({b"host", b"origin", b"authorization", b"sec-fetch-site"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Lets requests through to an app, or refuses them, and puts the security headers on every answer."""
+
+    def __init__(self, app: ASGIApp, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *HEADERS]
+            await send(message)
+
+        fault = self._fault(scope)
+        if fault is None:
+            await self._app(scope, receive, send_guarded)
+            return
+        headers = {"WWW-Authenticate": "Bearer"} if fault.code == "unauthorized" else None
+        await answers.refusal(fault, headers)(scope, receive, send_guarded)
+
+    def _fault(self, scope: Scope) -> Fault | None:
+        """Why this request is not let through."""
+        sent: dict[bytes, bytes] = {name: value for name, value in scope["headers"] if name in _WATCHED}
+        host = sent.get(b"host", b"").decode("latin-1").lower()
+        if self._hosts is not None and name_of(host) not in self._hosts:
+            known = ", ".join(sorted(self._hosts))
+            return Fault("unknown_host", f"Host: expected one of {known}, got {quote(host)}")
+        if fault := _foreign(sent, host):
+            return fault
+        if self._token and scope["path"] not in OPEN_PATHS and not self._is_authorized(sent):
+            return Fault("unauthorized", "expected the token of this service in 'Authorization: Bearer …'")
+        return None
+
+    def _is_authorized(self, sent: dict[bytes, bytes]) -> bool:
+        scheme, _, given = sent.get(b"authorization", b"").partition(b" ")
+        return scheme.lower() == b"bearer" and compare_digest(given.strip(), self._token)
+
+
+def name_of(host: str) -> str:
+    """A Host without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _foreign(sent: dict[bytes, bytes], host: str) -> Fault | None:
+    """Why this is a request that a page of another site makes."""
+    if sent.get(b"sec-fetch-site") == b"cross-site":
+        return Fault("foreign_origin", "a page of another site may not ask this service")
+    origin = sent.get(b"origin")
+    # Either scheme: behind a proxy that ends TLS, the page's own origin is https while we are asked by http.
+    if origin is None or origin.decode("latin-1").lower() in (f"http://{host}", f"https://{host}"):
+        return None
+    message = f"Origin: expected the address of this service, got {quote(origin.decode('latin-1'))}"
+    return Fault("foreign_origin", message)

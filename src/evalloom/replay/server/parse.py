@@ -1,0 +1,174 @@
+"""What comes in: query parameters and bodies, checked before anybody uses them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from evalloom.core.model import Record, quote
+from evalloom.data.dataset import Dataset
+from evalloom.files.rows import Row
+from evalloom.files.source import Source
+from evalloom.replay.schemas import MOST_ROWS, Fault, refuse
+
+MOST_BYTES = 64_000_000
+"""How long a body may be."""
+_MOST_FAULTS = 1_000
+"""So many lines that cannot be read are enough to know that the file is another."""
+_MOST_FIELDS = 100
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_FORM = "application/x-www-form-urlencoded"
+_OF_BROWSERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,1000}")
+_CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
+_decode = msgspec.json.Decoder().decode
+
+
+class Parameter(Struct, frozen=True):
+    """A query parameter: its JSON Schema is what the document says and what is checked."""
+
+    name: str
+    schema: Record
+    description: str
+    too_much: str = "validation_failed"
+    """The code of a number above the maximum."""
+
+
+# -- query --------------------------------------------------------------------------------------------
+
+
+def query_of(sent: bytes, known: Iterable[Parameter]) -> Record:
+    """The parameters of an endpoint as values; those that were not sent have their default."""
+    values = {parameter.name: parameter.schema.get("default") for parameter in known}
+    if not sent or not values:
+        return values
+    try:
+        fields = parse_qsl(sent.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise Fault("validation_failed", f"query: expected at most {_MOST_FIELDS} parameters, got more") from None
+    texts: dict[str, str] = {}
+    for name, text in fields:
+        if name in texts and name in values:
+            raise Fault("validation_failed", f"{name}: expected it once, got it twice")
+        texts[name] = text
+    for parameter in known:
+        if parameter.name in texts:
+            values[parameter.name] = _value_of(parameter, texts[parameter.name])
+    return values
+
+
+def _value_of(parameter: Parameter, text: str) -> Any:
+    schema = parameter.schema
+    if schema["type"] == "integer":
+        return _number(parameter, text)
+    if schema["type"] == "boolean":
+        _expect(text in ("true", "false"), parameter, "true or false", text)
+        return text == "true"
+    if "pattern" in schema:
+        wanted = f"a text that is not blank, of at most {schema['maxLength']} characters"
+        _expect(bool(text.strip()) and len(text) <= schema["maxLength"], parameter, wanted, text)
+    if "enum" in schema:
+        _expect(text in schema["enum"], parameter, " or ".join(schema["enum"]), text)
+    return text
+
+
+def _number(parameter: Parameter, text: str) -> int:
+    least, most = parameter.schema["minimum"], parameter.schema["maximum"]
+    wanted = f"a whole number from {least:,} to {most:,}"
+    _expect(bool(_WHOLE_NUMBER.fullmatch(text)), parameter, wanted, text)
+    _expect(int(text) >= least, parameter, wanted, text)
+    _expect(int(text) <= most, parameter, wanted, text, parameter.too_much)
+    return int(text)
+
+
+def _expect(is_met: bool, parameter: Parameter, wanted: str, text: str, code: str = "validation_failed") -> None:
+    if not is_met:
+        raise Fault(code, f"{parameter.name}: expected {wanted}, got {quote(text)}")
+
+
+# -- body ---------------------------------------------------------------------------------------------
+
+
+async def body_of(request: Request) -> bytes:
+    """The whole body. It is counted as it comes, since nobody need say beforehand how long it is."""
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said[:20]) > MOST_BYTES:
+        raise _too_large()
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise _too_large()
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_large() -> Fault:
+    return Fault("body_too_large", f"body: expected at most {MOST_BYTES:,} bytes, got more")
+
+
+def media_type_of(request: Request, known: Iterable[str]) -> str:
+    """The media type of the body, one of `known`; without a word about it, the first."""
+    kinds = list(known)
+    sent = request.headers.get("content-type", "")
+    found = sent.partition(";")[0].strip().lower() or kinds[0]
+    # What curl -d and urllib say of any body. A form on a page says so too, and a browser tells where it comes from.
+    if found == _FORM and not any(name in request.headers for name in _OF_BROWSERS):
+        found = kinds[0]
+    if found not in kinds:
+        raise Fault("unsupported_media_type", f"Content-Type: expected {' or '.join(kinds)}, got {quote(sent)}")
+    packing = request.headers.get("content-encoding", "identity").lower()
+    if packing != "identity":
+        raise Fault("unsupported_media_type", f"Content-Encoding: expected none, got {quote(packing)}")
+    return found
+
+
+def charset_of(request: Request) -> str:
+    """The encoding that the Content-Type names, empty where it names none."""
+    found = _CHARSET.search(request.headers.get("content-type", ""))
+    return found[1] if found else ""
+
+
+def json_of(body: bytes) -> Any:
+    """The JSON value that a body is."""
+    try:
+        return _decode(body)
+    except msgspec.DecodeError as fault:
+        message = str(fault) if body.strip() else "it is empty"
+    except UnicodeDecodeError:
+        message = "it is not UTF-8"
+    except RecursionError:
+        message = "it is nested too deeply"
+    hint = ". For rows, name the Content-Type: application/x-ndjson or text/csv" if b"\n" in body.strip() else ""
+    raise Fault("validation_failed", f"body: expected JSON, got something else: {message}{hint}")
+
+
+def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
+    """The rows of an uploaded file; every line that cannot be read is told."""
+    if body.startswith(_PACKED):
+        # A few packed bytes can be gigabytes, and the limit is on what arrives.
+        raise Fault("validation_failed", "body: expected text, got a packed file. Unpack it first")
+    rows: list[Any] = []
+    faults: list[tuple[str, str]] = []
+    # As the command line reads it, so that the same file gives the same rows.
+    for item in Dataset(Source(f"upload{suffix}", None, charset, body), "replay"):
+        if isinstance(item, Row):
+            rows.append(item.value)
+        elif item.code == "row_invalid":
+            message = f"line {item.place.line}: {item.message}"
+            raise Fault("row_invalid", message, index=len(rows) + len(faults))
+        elif item.severity == "error":
+            # What is a flag on the command line is a parameter of the Content-Type here.
+            message = item.message.replace("--encoding", "charset")
+            faults.append((f"line {item.place.line}" if item.place.line else "body", message))
+        if len(rows) > MOST_ROWS or len(faults) >= _MOST_FAULTS:
+            break
+    if faults:
+        raise refuse(faults)
+    return rows

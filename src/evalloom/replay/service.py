@@ -1,0 +1,462 @@
+"""The desk of the replay service: projects, datasets and replays of one data folder.
+
+Everything may be called from any thread. What waits for a model, or is asked for by a server, is async.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from evalloom import settings
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import Record
+from evalloom.llms import LlmOptions
+from evalloom.replay.compare import (
+    Pair,
+    ReplayComparison,
+    RowComparison,
+    RunComparison,
+    compare_beside,
+    compare_row,
+    compare_rows,
+    compare_runs,
+    joined,
+)
+from evalloom.replay.model_answers import Asker
+from evalloom.replay.recipe.assemble import Assembled, Recipe, trace_of
+from evalloom.replay.recipe.parse import RecipeFault, read_recipe
+from evalloom.replay.recipe.trace import RunRecord, RunSummary, Trace
+from evalloom.replay.resolvers import Resolution, reach_of, resolve
+from evalloom.replay.schemas import (
+    Fault,
+    ReplayAsked,
+    checked_id,
+    not_found,
+    page,
+    read_dataset,
+    read_execution,
+    read_project,
+    read_replay,
+    refuse,
+)
+from evalloom.replay.session import Going, Known, Remembered, hidden, new_replay_id, now
+from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
+from evalloom.replay.store.records import Chosen, PackGone, Replay, ReplayCounts, StoredDataset, StoredProject
+from evalloom.settings import Settings
+from evalloom.settings.keys import Redactor
+
+_MOST_RECIPES, _MOST_PACKS = 16, 256
+"""How many are remembered; a recipe may have megabytes."""
+_THREADS = 8
+_MOST_TIMEOUTS = 6
+"""How many time-outs of one resolver all those of a replay may take together."""
+
+_TOO_LATE = Resolution(error_code="timeout", message="other variables took the time that all of a replay have")
+_NO_SETTINGS = Settings()
+
+
+class Project(Struct, frozen=True, rename="camel"):
+    """A recipe under a name."""
+
+    id: str
+    name: str
+    state: Record
+    updated_at: str
+
+
+class ProjectSummary(Struct, frozen=True, rename="camel"):
+    """A project in a list."""
+
+    id: str
+    name: str
+    updated_at: str
+
+
+class DatasetSummary(Struct, frozen=True, rename="camel"):
+    """A dataset in a list."""
+
+    id: str
+    name: str
+    row_count: int
+    updated_at: str
+
+
+class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A replay in a list."""
+
+    replay_id: str
+    created_at: str
+    project_id: str
+    dataset_id: str
+    offset: int
+    row_count: int
+    succeeded: int
+    failed: int
+    profile: str = ""
+    checks_passed: int = 0
+    checks_failed: int = 0
+    """Rows whose answer was as `_expected` says, and whose was not; where a model was asked."""
+
+
+class Desk:
+    """Projects, datasets and replays of one data folder."""
+
+    def __init__(
+        self, data_dir: Path, known: Settings = _NO_SETTINGS, files: Path | None = None, token: str = ""
+    ) -> None:
+        """Dynamic variables read files, databases and chats in `files`; that is the data folder where none is named.
+
+        `token` is a secret beside those of the settings: nothing that is kept has it.
+        """
+        self.store = ReplayStore(data_dir)
+        self.known = known
+        self.redactor = Redactor([*settings.secrets(known), *([token] if token else [])])
+        self.hiding = self.redactor.fingerprint(self.store.salt)
+        reach = reach_of(known, files or data_dir, (data_dir / FOLDER,))
+        self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
+        self._home = data_dir
+        self._recipes = Remembered[Recipe](_MOST_RECIPES)
+        self.packs = Remembered[Known](_MOST_PACKS)
+        self._threads = ThreadPoolExecutor(_THREADS, "replay")
+
+    def close(self) -> None:
+        """Waits for what is being written, and closes the store."""
+        self._threads.shutdown()
+        self.store.close()
+
+    # -- projects -------------------------------------------------------------------------------------
+
+    def create_project(self, body: Any) -> Project:
+        """Keeps `{name, state}` under a new id."""
+        return self._put_project(_new_id("p"), body)
+
+    def replace_project(self, id: str, body: Any) -> Project:
+        """Keeps `{name, state}` in the place of a project."""
+        if not self.store.has_project(checked_id(id, "project")):
+            raise not_found("project", id)
+        return self._put_project(id, body)
+
+    def _put_project(self, id: str, body: Any) -> Project:
+        name, state, _ = read_project(body)
+        name, state = self.redactor.text(name), self.redactor.value(state)
+        encoded = msgspec.json.encode(state)
+        digest = sha256(encoded).hexdigest()
+        updated_at = now()
+        self.store.put_project(StoredProject(id, name, encoded, digest, updated_at))
+        return Project(id, name, state, updated_at)
+
+    def projects(self, limit: int = 100, offset: int = 0) -> list[ProjectSummary]:
+        """The projects, newest first."""
+        limit, offset = page(limit, offset)
+        return [ProjectSummary(*row) for row in self.store.projects(limit, offset)]
+
+    def project(self, id: str) -> Project:
+        found = self._project(id)
+        return Project(found.id, found.name, msgspec.json.decode(found.state), found.updated_at)
+
+    def _project(self, id: str) -> StoredProject:
+        found = self.store.project(checked_id(id, "project"))
+        if found is None:
+            raise not_found("project", id)
+        return found
+
+    def delete_project(self, id: str) -> None:
+        """Removes a project; the runs that were made of it stay."""
+        if not self.store.delete_project(checked_id(id, "project")):
+            raise not_found("project", id)
+
+    # -- datasets -------------------------------------------------------------------------------------
+
+    def create_dataset(self, body: Any) -> DatasetSummary:
+        """Keeps `{name, rows}` under a new id."""
+        name, rows = read_dataset(body)
+        id, updated_at, name = _new_id("d"), now(), self.redactor.text(name)
+        encoded = [msgspec.json.encode(self.redactor.value(row)) for row in rows]
+        self.store.put_dataset(StoredDataset(id, name, len(rows), updated_at), encoded)
+        return DatasetSummary(id, name, len(rows), updated_at)
+
+    def datasets(self, limit: int = 100, offset: int = 0) -> list[DatasetSummary]:
+        """The datasets, newest first."""
+        limit, offset = page(limit, offset)
+        return [DatasetSummary(*found) for found in self.store.datasets(limit, offset)]
+
+    def dataset(self, id: str, limit: int | None = None, offset: int = 0) -> bytes:
+        """A dataset and its rows as JSON; the rows are those that were given, to the letter."""
+        found = self._dataset(id)
+        count = found.row_count if limit is None else limit
+        page(1 if limit is None else min(limit, 1), offset)
+        head = msgspec.json.encode(DatasetSummary(*found))[:-1]
+        rows = self.store.rows(id, min(offset, found.row_count), min(count, found.row_count))
+        return b'%s,"rows":[%s]}' % (head, b",".join(rows))
+
+    def _dataset(self, id: str) -> StoredDataset:
+        found = self.store.dataset(checked_id(id, "dataset"))
+        if found is None:
+            raise not_found("dataset", id)
+        return found
+
+    def delete_dataset(self, id: str, with_runs: bool = False) -> None:
+        """Removes a dataset; its runs stay unless they are to go as well."""
+        if not self.store.delete_dataset(checked_id(id, "dataset"), with_runs):
+            raise not_found("dataset", id)
+
+    # -- replays --------------------------------------------------------------------------------------
+
+    async def replay(self, dataset_id: str, body: Any) -> tuple[str, bytes]:
+        """Replays rows and gives the replay's id and the summaries of its runs as a JSON array."""
+        asked = read_replay(body)
+        if asked.profile:
+            windows = [window async for window in self._replay_all(dataset_id, asked)]
+        else:
+            windows = await self._replay_again(dataset_id, asked)
+            if not windows:
+                windows = await self._aside(self._replay_at_once, dataset_id, asked)
+        return windows[0][0] if windows else "", b"[%s]" % b",".join(summaries[1:-1] for _, summaries in windows)
+
+    async def _replay_again(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
+        """A replay that was made before, of the same rows through the same recipe; none where it was not.
+
+        Nothing but one read by key is done here, so no thread need be asked; only the write is waited for.
+        """
+        rows, digest = self._look_up(dataset_id, asked.project_id)
+        if (recipe := self._recipes.get(digest)) is None:
+            return []
+        going = self._going(dataset_id, asked, rows, digest, recipe)
+        for first, count in going.windows:
+            if known := self.packs.get(going.key(first, count)):
+                with suppress(PackGone):
+                    return [(going.replay.id, await going.keep_again(first, known))]
+        return []
+
+    async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:
+        """Replays any number of rows; each JSON array of summaries comes when its runs are on disk."""
+        asked = read_replay(body, is_streamed=True)
+        async with aclosing(self._replay_all(dataset_id, asked)) as windows:
+            async for _, summaries in windows:
+                yield summaries
+
+    def _replay_at_once(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
+        going = self._begin(dataset_id, asked)
+        return [(going.replay.id, going.window(first, count)) for first, count in going.windows]
+
+    async def _replay_all(self, dataset_id: str, asked: ReplayAsked) -> AsyncGenerator[tuple[str, bytes], None]:
+        going = await self._aside(self._begin, dataset_id, asked)
+        asker = self.asker(asked.profile) if asked.profile else None
+        try:
+            for first, count in going.windows:
+                if asker is None:
+                    summaries = await self._aside(going.window, first, count)
+                else:
+                    rows, made = await self._aside(going.assembled_now, first, count)
+                    answered = await asker.ask(going.recipe.parts, rows, made)
+                    summaries = await self._aside(going.keep, first, answered)
+                yield going.replay.id, summaries
+        finally:
+            if asker is not None:
+                await asker.close()
+
+    def _begin(self, dataset_id: str, asked: ReplayAsked) -> Going:
+        rows, digest = self._look_up(dataset_id, asked.project_id)
+        recipe = self._recipes.get(digest)
+        if recipe is None:
+            digest, recipe = self._read_recipe(asked.project_id)
+        return self._going(dataset_id, asked, rows, digest, recipe)
+
+    def _look_up(self, dataset_id: str, project_id: str) -> tuple[int, str]:
+        """How many rows there are, and the digest of the project's state."""
+        rows, digest = self.store.look_up(checked_id(dataset_id, "dataset"), checked_id(project_id, "project"))
+        if rows is None:
+            raise not_found("dataset", dataset_id)
+        if digest is None:
+            raise not_found("project", project_id)
+        return rows, digest
+
+    def _going(self, dataset_id: str, asked: ReplayAsked, rows: int, digest: str, recipe: Recipe) -> Going:
+        replay = Replay(new_replay_id(), dataset_id, asked.project_id, now(), asked.profile)
+        last = rows if asked.limit is None else min(rows, asked.offset + asked.limit)
+        return Going(self, replay, digest, recipe, range(min(asked.offset, last), last))
+
+    def _read_recipe(self, project_id: str) -> tuple[str, Recipe]:
+        """The digest of a project's state, and its recipe."""
+        found = self._project(project_id)
+        recipe = self._recipes.get(found.digest)
+        return found.digest, recipe or self._recipes.put(found.digest, read_recipe(msgspec.json.decode(found.state)))
+
+    def asker(self, profile: str) -> Asker:
+        """A model that is asked under a profile; whoever asks closes it."""
+        options = LlmOptions(self.known.run.concurrency, self.known.run.cache, home=self._home)
+        try:
+            return Asker(profile, self.known, options, self.redactor.text)
+        except EvalloomError as fault:
+            raise refuse([("profile", self.redactor.text(str(fault.args[0])))]) from None
+
+    async def _aside(self, work: Any, *arguments: Any) -> Any:
+        """Runs what blocks in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
+
+    def deadline(self) -> float:
+        """Until when all dynamic variables of a replay that begins now must be resolved."""
+        return monotonic() + _MOST_TIMEOUTS * self._reach.timeout_s
+
+    def resolve_all(self, recipe: Recipe, names: Sequence[str], until: float) -> dict[str, Resolution]:
+        """The values of dynamic variables: several at a time, equal ones once, all of them within a limit."""
+        sources = {name: (recipe.dynamic[name].resolver, recipe.dynamic[name].value) for name in names}
+
+        def read(source: tuple[str, str]) -> Resolution:
+            left = until - monotonic()
+            if left >= self._reach.timeout_s:
+                return resolve(*source, self._reach)
+            found = resolve(*source, msgspec.structs.replace(self._reach, timeout_s=left)) if left > 0 else _TOO_LATE
+            return _TOO_LATE if found.error_code == "timeout" else found
+
+        if not sources:
+            return {}
+        different = list(dict.fromkeys(sources.values()))
+        with ThreadPoolExecutor(min(_THREADS, len(different))) as pool:
+            found = dict(zip(different, pool.map(read, different), strict=True))
+        return {name: found[source] for name, source in sources.items()}
+
+    # -- looking back ---------------------------------------------------------------------------------
+
+    def replays(self, dataset_id: str = "", limit: int = 100, offset: int = 0) -> list[ReplaySummary]:
+        """The replays of a dataset, or all there are, newest first."""
+        limit, offset = page(limit, offset)
+        if not dataset_id:
+            return [summary_of(one) for one in self.store.all_replays(limit, offset)]
+        self._dataset(dataset_id)
+        return [summary_of(one) for one in self.store.replays(dataset_id, limit, offset)]
+
+    def runs(
+        self,
+        dataset_id: str,
+        row_index: int | None = None,
+        status: str = "",
+        project_id: str = "",
+        check: str = "",
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[RunSummary]:
+        """The runs of a dataset, newest first."""
+        limit, offset = page(limit, offset)
+        if status not in ("", "succeeded", "failed"):
+            raise refuse([("status", f"expected succeeded or failed, got {status!r}")])
+        if check not in ("", "passed", "failed"):
+            raise refuse([("check", f"expected passed or failed, got {check!r}")])
+        if row_index is not None and row_index < 0:
+            raise refuse([("rowIndex", f"expected 0 or more, got {row_index}")])
+        found = self._dataset(dataset_id)
+        if row_index is not None and row_index >= found.row_count:
+            return []
+        return self.store.runs(Chosen(dataset_id, row_index, status, project_id, check), limit, offset)
+
+    def run(self, run_id: str) -> RunRecord:
+        """The whole record of a run."""
+        replay, _, row = checked_id(run_id, "run").rpartition("-")
+        # One number is written in one way only: 007 and 7 are not the same id.
+        is_row = row.isascii() and row.isdigit() and len(row) < 10 and str(int(row)) == row
+        found = self.store.run(replay, int(row)) if is_row else None
+        if found is None:
+            raise not_found("run", run_id)
+        return found
+
+    def compare_runs(self, a: str, b: str) -> RunComparison:
+        """What differs between two runs (REPLAY-16)."""
+        return compare_runs(self.run(a), self.run(b))
+
+    def compare_replays(
+        self, dataset_id: str, a: str = "", b: str = "", status: str = "", limit: int = 100, offset: int = 0
+    ) -> ReplayComparison:
+        """What differs between two replays of a dataset, row by row; by default between the last two."""
+        limit, offset = page(limit, offset)
+        if status not in ("", "stable", "drift", "new", "gone"):
+            raise refuse([("status", f"expected stable, drift, new or gone, got {status!r}")])
+        self._dataset(dataset_id)
+        older, newer = self._two_replays(dataset_id, a, b)
+        found = compare_rows(self.store.summaries(older), self.store.summaries(newer))
+        beside = compare_beside(self.store.outcomes(older), self.store.outcomes(newer))
+        meant = [one for one in found if status in ("", one.status)][offset : offset + limit]
+        rows = [self._with_diff(one) for one in meant]
+        return joined(older, newer, found, beside, rows)
+
+    def _with_diff(self, pair: Pair) -> RowComparison:
+        if pair.status != "drift" or pair.a is None or pair.b is None:
+            return compare_row(pair)
+        try:
+            return compare_row(pair, self.run(pair.a.run_id), self.run(pair.b.run_id))
+        except Fault as fault:
+            # Somebody removed it meanwhile.
+            raise Fault("replay_not_found", fault.message) from None
+
+    def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
+        for id in filter(None, (a, b)):
+            found = self.store.replay(checked_id(id, "replay"))
+            if found is None or found.replay.dataset != dataset_id:
+                raise not_found("replay", id)
+        two = self.store.last_two(dataset_id, a, b)
+        if two is None:
+            raise Fault("replay_not_found", "expected two replays of the dataset to compare. Replay it once more")
+        return two
+
+    # -- one context ----------------------------------------------------------------------------------
+
+    async def execute(self, body: Any) -> Trace:
+        """Assembles the context of one row, and keeps nothing."""
+        project_id, state, row, profile = read_execution(body)
+        row = self.redactor.value(row)
+        recipe, made = await self._aside(self._execute, project_id, self.redactor.value(state), row)
+        asker = self.asker(profile) if profile else None
+        if asker is not None:
+            try:
+                [made] = await asker.ask(recipe.parts, [row], [made])
+            finally:
+                await asker.close()
+        return trace_of(recipe.parts, made, f"{new_replay_id()}-0", now())
+
+    def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, Assembled]:
+        recipe = self._read_recipe(project_id)[1] if project_id else _read_state(state)
+        made = hidden(
+            recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row])), self.deadline())), self.redactor
+        )
+        # Nothing could be assembled: a client has to mend that first.
+        if made.status == "failed" and not made.segments:
+            fault = made.errors[0]
+            raise Fault(fault.error_code, fault.message, **({"nodeIds": recipe.cycle} if recipe.cycle else {}))
+        return recipe, made
+
+
+def has_store(data_dir: Path) -> bool:
+    """Whether anything has been kept in a data folder."""
+    return (data_dir / FOLDER / FILE).is_file()
+
+
+def _read_state(state: Any) -> Recipe:
+    try:
+        return read_recipe(state)
+    except RecipeFault as fault:
+        raise refuse(fault.faults) if fault.code == "validation_failed" else Fault(fault.code, str(fault)) from None
+
+
+def summary_of(found: ReplayCounts) -> ReplaySummary:
+    """A replay as a list shows it."""
+    replay, counts = found.replay, found.counts
+    return ReplaySummary(
+        *(replay.id, replay.created_at, replay.project, replay.dataset, found.offset),
+        *(counts.rows, counts.succeeded, counts.rows - counts.succeeded),
+        *(replay.profile, counts.met, counts.unmet),
+    )
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(8)}"

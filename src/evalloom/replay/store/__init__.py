@@ -1,0 +1,1 @@
+"""Projects, datasets and replays in one SQLite file."""

@@ -1,0 +1,185 @@
+"""What every kind of target is made of: its name and digest, the call, its time limit, and how a spec is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+
+from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.core.model import Context, Output, Record, Target, quote, type_name
+from evalloom.data.contract import Contract, Shape
+
+if TYPE_CHECKING:
+    from evalloom.replay.resolvers import Reach
+
+TIMEOUT_S = 120.0
+CLAMP = 20_000
+"""How many characters of what was sent and received a trace keeps."""
+_MANY_NAMES = 12
+_LONG_NAME = 40
+_COMMON_KEYS = ("name", "timeout_s")
+
+
+class TargetOptions(Struct, frozen=True):
+    """What holds for whichever target is built. Without `timeout_s` each kind has its own limit."""
+
+    timeout_s: float | None = None
+    environ: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] = ()
+    """What a target that writes files of its own must hide in them."""
+    allow_code: bool = False
+    """Whether code inside a pipeline or a dataset may run, in the sandbox."""
+    reach: Callable[[Path], Reach] | None = None
+    """What the dynamic variables of a recipe may read, by the folder of the recipe."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return os.environ if self.environ is None else self.environ
+
+
+DEFAULTS = TargetOptions()
+
+
+async def _nothing() -> None:
+    """Closes a target that holds nothing open."""
+
+
+class BuiltTarget(Struct, frozen=True):
+    """A target ready to be called, and what a batch must know of it.
+
+    `digest` changes with whatever makes the target what it is; `variables` are the inputs that it cannot do without;
+    `watch` are the files it was read from; `secrets` must never be written anywhere; `optional` are names that stay as
+    they are written where the case has no such input.
+    """
+
+    name: str
+    kind: str
+    digest: str
+    call: Target
+    variables: frozenset[str] = frozenset()
+    watch: tuple[Path, ...] = ()
+    secrets: tuple[str, ...] = ()
+    closing: Callable[[], Awaitable[None]] = _nothing
+    optional: frozenset[str] = frozenset()
+    defaulted: frozenset[str] = frozenset()
+    """Inputs that it has a value of its own for."""
+    needs_llm: bool = False
+    """Whether nothing comes of it without an llm."""
+    may_ask: bool = True
+    """Whether it may ask an llm at all; where it may not, no profile and no key is asked for."""
+    contract: Contract | None = None
+    """The inputs that it receives and the outputs that it gives, where it says so."""
+    remarks: Callable[[], Iterable[str]] = tuple
+    """What there is to tell when the batch is over."""
+    doubts: tuple[str, ...] = ()
+    """What is worth a look before the batch begins."""
+    variants: Mapping[str, str] = {}
+    """The variants that it has, and a digest of each."""
+    shape: Shape | None = None
+    """What its cases must fit, where it is a pipeline."""
+    dataset: Path | None = None
+    """The dataset that it is run with where none is named."""
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Every input that it does something with, as far as it says so."""
+        return self.variables | self.optional | self.defaulted
+
+    async def close(self) -> None:
+        await self.closing()
+
+
+class Kind(NamedTuple):
+    """One kind of target: `name:form` is how it is named, and `build` makes it of a spec `{name: …, key: …}`."""
+
+    name: str
+    form: str
+    summary: str
+    build: Callable[[Record, Path, TargetOptions], BuiltTarget]
+    keys: tuple[str, ...] = ()
+
+
+def digest_of(*parts: Any) -> str:
+    """A hex digest of JSON values, the same in every process."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _nothing_more(context: Context) -> str:
+    return ""
+
+
+def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _nothing_more) -> Target:
+    """The same target, given up after so many seconds; what `why` knows of the reason is added to the message."""
+
+    async def timed(inputs: Record, context: Context) -> Output:
+        start = perf_counter()
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                output = await call(inputs, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        else:
+            # Users' code may block, or go on when it is told to stop: then it answers, but too late.
+            if perf_counter() - start <= timeout_s and not limit.expired():
+                return output
+        raise CallError("timeout", f"no answer within {timeout_s:g} s{why(context)}") from None
+
+    return timed
+
+
+def time_limit(spec: Record, options: TargetOptions) -> float | None:
+    """The seconds that a spec allows for a call, or what the options say where it says nothing."""
+    given = spec.get("timeout_s", options.timeout_s)
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < float("inf"):
+        raise bad_spec("timeout_s", "a number of seconds above 0", given)
+    return float(given)
+
+
+def check_keys(spec: Record, kind: Kind) -> None:
+    """Refuses a key that would otherwise be passed over in silence."""
+    known = (kind.name, *kind.keys, *_COMMON_KEYS)
+    for key in spec:
+        if key not in known:
+            raise usage_error(
+                "bad_target_settings",
+                f"target: {key}: a {kind.name} target has no such key; it has {', '.join(known)}"
+                f"{did_you_mean(str(key), known)}",
+            )
+
+
+def bad_spec(where: str, expected: str, got: Any) -> EvalloomError:
+    """The error for a value in a spec that is not what it should be."""
+    shown = quote(got) if isinstance(got, str | int | float) else type_name(got)
+    return usage_error("bad_target_settings", f"target: {where}: expected {expected}, got {shown}")
+
+
+def text_in(spec: Record, key: str, default: str = "") -> str:
+    """The text under a key of a spec."""
+    value = spec.get(key, default)
+    if not isinstance(value, str):
+        raise bad_spec(key, "a string", value)
+    return value
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names for a message: the first dozen, none of them long."""
+    shown = [str(name)[:_LONG_NAME] for name in names]
+    more = f" and {len(shown) - _MANY_NAMES} more" if len(shown) > _MANY_NAMES else ""
+    return ", ".join(shown[:_MANY_NAMES]) + more if shown else "none"
+
+
+def clamp(text: str, limit: int = CLAMP) -> str:
+    """A text for the trace: its beginning, and how much was left out."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"

@@ -1,0 +1,1 @@
+"""How things look: HTML that is safe to build, charts, and Markdown."""

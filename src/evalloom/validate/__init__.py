@@ -1,5 +1,0 @@
-"""Dataset in, findings out: what is wrong with a test file before anybody pays for a run."""
-
-from evalloom.validate.check import validate
-
-__all__ = ["validate"]

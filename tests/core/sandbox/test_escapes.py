@@ -1,0 +1,246 @@
+"""Code that tries to get out of the sandbox, and fails to."""
+
+import asyncio
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evalloom.core.errors import CallError
+from evalloom.core.sandbox import Call, Code, Done, Limits, run_code
+
+if TYPE_CHECKING:
+    from tests.core.sandbox.conftest import Running
+
+pytestmark = pytest.mark.req("PIPE-12")
+
+SHORT = Limits(cpu_s=2, wall_s=10, memory_bytes=256 * 2**20, output_bytes=2**20, file_bytes=2**20)
+
+
+def attempt(body: str, tmp_path: Path, limits: Limits = SHORT) -> Done:
+    """Runs a body that is told of a file outside and of this process; one that comes through gives something back."""
+    (tmp_path / "kept.txt").write_text("secret")
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    text = f"import os, sys\ndef attempt(kept, parent):\n{lines}\n"
+    call = Call({"kept": str(tmp_path / "kept.txt"), "parent": os.getpid()})
+    done = asyncio.run(run_code(Code(text), [call], limits))[0]
+    assert (tmp_path / "kept.txt").read_text() == "secret"
+    return done
+
+
+REFUSED = {
+    "read a file of the system": "return open('/etc/passwd').read()",
+    "read a file of the user": "return open(kept).read()",
+    "read it by a longer way": "return open('../../../../../../../../..' + kept).read()",
+    "read the project": f"return open({__file__!r}).read()",
+    "list a folder": "return os.listdir('/')",
+    "read our environment": "return open(f'/proc/{parent}/environ', 'rb').read().hex()",
+    "read our memory": "return open(f'/proc/{parent}/mem', 'rb').read(1).hex()",
+    "read its own command line": "return open('/proc/self/cmdline').read()",
+    "write outside": "open(kept, 'w').write('x')",
+    "append outside": "open(kept, 'a').write('x')",
+    "make a file outside": "open(kept + '.new', 'x')",
+    "empty a file": "os.truncate(kept, 0)",
+    "empty a file without writing to it": "os.open(kept, os.O_RDONLY | os.O_TRUNC)",
+    "empty a file without reading it either": "os.open(kept, 3 | os.O_TRUNC)",
+    "empty a file that it may read": "os.open(os.__file__, os.O_RDONLY | os.O_TRUNC)",
+    "delete": "os.remove(kept)",
+    "move out": "os.rename(kept, 'here')",
+    "move over": "open('mine', 'w').close(); os.rename('mine', kept)",
+    "link": "os.link(kept, 'here')",
+    "link symbolically": "os.symlink(os.path.dirname(kept), 'here')",
+    "make a folder": "os.mkdir('here')",
+    "make a pipe": "os.mkfifo('here')",
+    "change a mode": "os.chmod(kept, 0o777)",
+    "change an owner": "os.chown(kept, 1, 1)",
+    "change a time": "os.utime(kept)",
+    "change an attribute": "os.setxattr(kept, 'user.a', b'x')",
+    "change the working folder": "os.chdir('/')",
+    "change the root": "os.chroot('.')",
+    "connect": "import socket\nsocket.create_connection(('127.0.0.1', 80), 1)",
+    "open a UDP socket": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "open a socket of this machine": "import socket\nsocket.socket(socket.AF_UNIX)",
+    "open a socket to the kernel": "import socket\nsocket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "open a raw socket": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
+    "open a pair of sockets": "import socket\nsocket.socketpair()",
+    "fork": "os.fork()",
+    "fork for ever": "while True: os.fork()",
+    "start a program": "import subprocess\nsubprocess.run(['/bin/true'])",
+    "become a program": "os.execv('/bin/true', ['true'])",
+    "start by posix_spawn": "os.posix_spawn('/bin/true', ['true'], {})",
+    "start a worker": "import multiprocessing\nmultiprocessing.Process(target=print).start()",
+    "kill us": "os.kill(parent, 9)",
+    "kill our group": "os.killpg(os.getppid(), 9)",
+    "leave its session": "os.setsid()",
+    "raise the limit of files": "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2**40, 2**40))",
+    "raise the limit of memory": "import resource\nresource.prlimit(0, resource.RLIMIT_AS, (2**40, 2**40))",
+    "change our limits": "import resource\nresource.prlimit(parent, resource.RLIMIT_NOFILE, (3, 3))",
+    "become somebody": "os.setuid(12345)",
+    "have signals sent": "import fcntl\nfcntl.fcntl(1, fcntl.F_SETOWN, parent)",
+    "type into a terminal": "import fcntl\nfcntl.ioctl(1, 0x5412, b'x')",
+    "ignore signals": "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)",
+    "stop the clock": "import signal\nsignal.setitimer(signal.ITIMER_PROF, 0)",
+    "use memory without a file": "os.memfd_create('x')",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED.keys())
+def test_refused(body: str, tmp_path: Path) -> None:
+    done = attempt(body, tmp_path)
+    assert done.value is None
+    assert any(said in done.error for said in ("[Errno 1]", "[Errno 13]", "Operation not permitted", "not allowed"))
+
+
+def test_threads_do_not_start(tmp_path: Path) -> None:
+    assert (
+        "can't start new thread" in attempt("import threading\nthreading.Thread(target=print).start()", tmp_path).error
+    )
+
+
+def test_abstract_sockets_cannot_be_reached(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.bind(f"\0evalloom-test-{os.getpid()}")
+        ours.listen()
+        body = f"import socket\nsocket.socket(socket.AF_UNIX).connect('\\0evalloom-test-{os.getpid()}')"
+        assert "Errno 1]" in attempt(body, tmp_path).error
+
+
+SYSTEM_CALLS = {
+    "x86_64": "13 22 38 41 42 49 53 56 57 58 59 62 76 83 85 86 88 90 92 101 126 133 155 157 160 161 165 200 234 250 258"
+    " 259 260 265 266 268 272 280 281 298 299 304 308 310 311 317 319 321 322 323 424 425 426 434 435 437 438 440 452",
+    "aarch64": "33 34 36 37 40 45 53 54 88 91 97 117 129 130 131 134 164 167 198 199 200 203 220 221 261 265 268 270 271"
+    " 277 279 280 281 424 425 426 434 435 437 438 440 452",
+}
+
+
+def test_system_calls_are_refused_when_made_directly(tmp_path: Path) -> None:
+    numbers = [int(number) for number in SYSTEM_CALLS[platform.machine()].split()]
+    # And in the manner of x32, whose numbers have a high bit set: open, fork, socket.
+    numbers += [0x40000000 + number for number in (2, 57, 41)]
+    body = f"""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+came_through = []
+for number in {numbers}:
+    done = libc.syscall(number, -1, 8, 8, 0, 0, 0)
+    if done != -1 or ctypes.get_errno() != 1:
+        came_through.append([number, done, ctypes.get_errno()])
+return came_through
+"""
+    assert attempt(body, tmp_path) == Done([])
+
+
+def test_nothing_of_ours_is_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with (tmp_path / "kept.txt").open("w") as stream:
+        os.set_inheritable(stream.fileno(), True)
+        body = (
+            "files = []\nfor fd in range(64):\n    try: files.append(os.fstat(fd).st_ino)\n    except OSError: pass\n"
+        )
+        seen = attempt(body + "return [dict(os.environ), files, os.stat(kept).st_ino, sys.argv]", tmp_path).value
+    assert "sk-secret" not in str(seen) and {name for name in seen[0] if "THREADS" not in name} <= {
+        "LD_LIBRARY_PATH",
+        "LC_CTYPE",
+    }
+    assert seen[2] not in seen[1] and len(seen[3]) == 1
+
+
+ENDLESS = """
+import asyncio
+from evalloom.core.sandbox import Call, Code, run_code
+asyncio.run(run_code(Code("def f():\\n    while True: pass"), [Call()]))
+"""
+
+
+def test_the_process_ends_with_ours(tmp_path: Path, running: "Running") -> None:
+    ours = subprocess.Popen([sys.executable, "-c", ENDLESS], env={"TMPDIR": str(tmp_path)})
+    try:
+        while not (inside := running(ours.pid)):
+            time.sleep(0.01)
+    finally:
+        ours.kill()
+        ours.wait()
+    while inside & running():
+        time.sleep(0.01)
+
+
+FATAL = {
+    "an endless loop": ("while True: pass", Limits(cpu_s=0.2), "code_timeout", "more than 0.2 s of CPU time"),
+    "sleep": ("import time\ntime.sleep(600)", Limits(wall_s=0.4), "code_timeout", "no answer within 0.4 s"),
+    "a big list": ("return len([0] * (10 * 2**30 // 8))", SHORT, "code_memory", "more than 256 MiB of memory"),
+    "a growing list": ("a = []\nwhile True: a.append('x' * 10**6)", SHORT, "code_memory", "256 MiB"),
+    "many small things": ("a = []\nwhile True: a = [a, {}]", Limits(memory_bytes=64 * 2**20), "code_memory", "64 MiB"),
+    "a big text": ("return len('a' * 10**11)", SHORT, "code_memory", "256 MiB"),
+    "a big result": ("return 'a' * 2**21", SHORT, "code_output", "more than 1 MiB"),
+    "endless rubbish": ("while True:\n    for fd in range(9):\n        try: os.write(fd, b'x' * 4096)\n        except OSError: pass", SHORT, "code_output", "1 MiB"),
+    "a silent end": ("os._exit(0)", SHORT, "code_crashed", "exit code 0"),
+    "an end": ("os._exit(3)", SHORT, "code_crashed", "exit code 3"),
+    "a wild pointer": ("import ctypes\nctypes.string_at(1)", SHORT, "code_crashed", "SIGSEGV"),
+    "abort": ("os.abort()", SHORT, "code_crashed", "ended its process"),
+    "no way out": ("os.closerange(0, 64)", SHORT, "code_crashed", "exit code 1"),
+    "another way out": ("import gc\nfor one in gc.get_objects():\n    if type(one).__name__ == '_Answers': one._out = 60", SHORT, "code_crashed", "exit code 1"),
+    "rubbish": ("os.write(3, b'rubbish\\n\\n')", SHORT, "code_crashed", "ended its process"),
+    "a forged line": ("os.write(3, b'{\"value\": 1, \"more\": 2}\\n'); os._exit(0)", SHORT, "code_crashed", "one line of JSON"),
+    "a deep line": ("os.write(3, b'{\"value\": ' + b'[' * 240 + b']' * 240 + b'}\\n'); os._exit(0)", SHORT, "code_crashed", "JSON"),
+    "a very deep line": ("os.write(3, b'[' * 100000 + b'\\n'); os._exit(0)", SHORT, "code_crashed", "JSON"),
+    "a forged line and a loop": ("os.write(3, b'{\"value\": 1}\\n')\nwhile True: pass", Limits(cpu_s=0.2), "code_timeout", "CPU time"),
+    "a forged line and a sleep": ("import time\nos.write(3, b'{\"value\": 1}\\n')\ntime.sleep(600)", Limits(wall_s=0.4), "code_timeout", "0.4 s"),
+    "a forged line and a crash": ("os.write(3, b'{\"value\": 1}\\n'); os._exit(3)", SHORT, "code_crashed", "exit code 3"),
+    "large files": ("import time\nfor name in 'abcdef': open(name, 'wb').write(b'x' * 2**20)\ntime.sleep(600)", Limits(scratch_bytes=5 * 2**20), "code_files", "more than 5 MiB"),
+    "many files": ("import time\nfor name in range(1001): open(str(name), 'w').close()\ntime.sleep(600)", SHORT, "code_files", "1,000 files"),
+    "another greeting": ("os.write(3, b'{\"ready\": true}\\n'); os._exit(0)", SHORT, "code_crashed", "JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FATAL)
+def test_fatal(name: str, tmp_path: Path) -> None:
+    body, limits, code, said = FATAL[name]
+    with pytest.raises(CallError) as failed:
+        attempt(body, tmp_path, limits)
+    assert failed.value.code == code and said in failed.value.message
+
+
+HARMLESS = {
+    "sys.exit(3)": "SystemExit: 3 (line 3)",
+    "raise KeyboardInterrupt": "KeyboardInterrupt (line 3)",
+    "def f(): f()\nf()": "RecursionError: maximum recursion depth exceeded",
+    "open('big', 'wb').write(b'x' * 2**21)": "OSError: [Errno 27]",
+    "kept = [open(f'f{number}', 'w') for number in range(99)]": "OSError: [Errno 24]",
+    "raise type('Odd\\n\\x1b[31m', (Exception,), {'__str__': lambda self: 1 / 0})()": "an exception whose text cannot be told",
+    "raise ValueError('a\\n\\x1b[31mb' + 'c' * 10**6)": "ValueError: a  [31mbccc",
+    "import __main__\n__main__._plain = None": "TypeError",
+    "sys.stdout.close(); sys.stdin.close(); sys.stdout = None; print('x')": "",
+}
+
+
+@pytest.mark.parametrize(("body", "said"), HARMLESS.items())
+def test_harmless(body: str, said: str, tmp_path: Path) -> None:
+    assert said in attempt(body, tmp_path).error
+
+
+NO_JSON = {
+    "float('nan')": "result is nan",
+    "{'a': [1, float('inf')]}": "result.a[1] is inf",
+    "{1, 2}": "of type set",
+    "b'x'": "of type bytes",
+    "{1: 2}": "result has a key of type int",
+    "{'a': {('x',): 2}}": "result.a has a key of type tuple",
+    "10 ** 5000": "integer of more than 64 bits",
+    "'\\ud800'": "surrogate",
+    "object()": "of type object",
+    "[a := [], a.append(a), a][2]": "holds itself",
+    "type('Evil', (), {'__str__': lambda self: 1 / 0, '__repr__': None})()": "of type Evil",
+    "type('Evil', (dict,), {'items': lambda self: 1 / 0})()": "ZeroDivisionError",
+}
+
+
+@pytest.mark.parametrize(("result", "said"), NO_JSON.items())
+def test_results_that_are_no_json(result: str, said: str, tmp_path: Path) -> None:
+    done = attempt(f"return {result}", tmp_path)
+    assert said in done.error and done.value is None

@@ -1,0 +1,115 @@
+"""`evalloom demo` runs and shows the bundled examples, and says so when one of them does not behave."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from evalloom.core.errors import EvalloomError
+from evalloom.demo import report as demo_report
+from evalloom.demo import suites as demo
+
+
+def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "evalloom", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
+
+
+class Shown(NamedTuple):
+    """One call of the command: the folder it was typed in, what it printed, and its report."""
+
+    folder: Path
+    stdout: str
+    report: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    folder = tmp_path_factory.mktemp("demo")
+    done = call(folder, "demo")
+    assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
+    return Shown(folder, done.stdout, json.loads((folder / "evalloom-demo/report.json").read_text(encoding="utf-8")))
+
+
+def test_command_writes_reports_and_records_and_nothing_else(shown: Shown) -> None:
+    assert [path.name for path in shown.folder.iterdir()] == ["evalloom-demo"]
+    written = sorted(path.name for path in (shown.folder / "evalloom-demo").iterdir())
+    assert written == [".evalloom", "report.json", "report.md"]
+    assert "evalloom-demo/report.md" in shown.stdout and "evalloom validate" in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+def test_report_has_every_file_and_conversion(shown: Shown) -> None:
+    report = shown.report
+    faulty = [entry for entry in report["files"] if entry["expected"] == "FAIL"]
+    assert report["schema_version"] == 1 and report["as_expected"] is True
+    assert [entry["file"] for entry in report["files"]] == [example.file for example in demo.EXAMPLES]
+    assert {finding["code"] for entry in faulty for finding in entry["findings"]} == {*demo.FAULTS}
+    assert len([entry for entry in report["conversions"] if "back" in entry]) == 25
+
+
+def test_every_example_is_run_and_told(shown: Shown) -> None:
+    runs = {entry["example"]: entry for entry in shown.report["runs"]}
+    assert {*runs, *(entry["example"] for entry in shown.report["replays"])} == {
+        path.parent.relative_to(demo.find_examples()).as_posix() for path in demo.find_examples().rglob("evalloom.yaml")
+    }
+    assert all(entry["as_expected"] for entry in runs.values())
+    assert runs["first"]["summary"]["passed"] == 4 and "unknown_en" in runs["first"]["failures"][0]
+    assert {"error", "unscored", "retries"} <= {k for one in runs.values() for k, n in one["summary"].items() if n}
+    assert "4 passed   1 failed" in shown.stdout and "worst: unknown_en: contains: expected 'call'" in shown.stdout
+
+
+def test_recipe_is_replayed_and_told(shown: Shown) -> None:
+    [entry] = shown.report["replays"]
+    assert (entry["succeeded"], entry["failed"], entry["same_digests_twice"]) == (27, 3, True)
+    assert "30 rows twice, 27 succeeded, 3 failed, the same digests both times" in shown.stdout
+    data_dir = shown.folder / "evalloom-demo/.evalloom"
+    done = call(shown.folder, "replay", "show", f"{entry['replay']}-17", "--data-dir", str(data_dir))
+    assert done.returncode == 0 and "connect_failed" in done.stdout, done.stdout + done.stderr
+
+
+def test_records_can_be_looked_at(shown: Shown) -> None:
+    (record,) = [entry["record"] for entry in shown.report["runs"] if entry["example"] == "first"]
+    done = call(shown.folder, "batches", "show", record)
+    assert done.returncode == 0 and "unknown_en" in done.stdout, done.stdout + done.stderr
+    assert f"batches show {record}" in shown.stdout
+
+
+def test_examples_are_left_as_they_are(tmp_path: Path) -> None:
+    examples = shutil.copytree(
+        demo.find_examples(), tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    before = sorted(examples.rglob("*"))
+    assert demo.run(examples, tmp_path / "home").as_expected
+    assert sorted(examples.rglob("*")) == before
+
+
+def test_kept_files_are_never_overwritten(tmp_path: Path) -> None:
+    first = call(tmp_path, "demo", "--keep", "kept")
+    second = call(tmp_path, "demo", "--keep", "kept")
+    assert first.returncode == 0 and (tmp_path / "kept/examples/README.md").is_file()
+    assert (tmp_path / "kept/converted/hop_to_pipeline_and_back.jsonl").is_file()
+    assert second.returncode == 2 and "[file_exists]" in second.stderr
+
+
+def test_a_surprise_is_reported(tmp_path: Path) -> None:
+    examples = shutil.copytree(demo.find_examples(), tmp_path / "examples")
+    (examples / "replay/rows.jsonl").write_text('{"variables": 1}\n', encoding="utf-8")
+    (examples / "first/answers.yaml").write_text("default: I shall call you.", encoding="utf-8")
+    told = demo.run(examples, tmp_path)
+    assert [one.example.file for one in told.seen if not one.as_expected] == ["replay/rows.jsonl"]
+    assert [one.suite.folder for one in told.ran if not one.as_expected] == ["first", "replay"]
+    [replay] = [one for one in told.ran if one.suite.folder == "replay"]
+    (fault,) = replay.failures()
+    assert "[invalid_data]" in fault and fault in demo_report.markdown(told)
+    assert "**no**" in demo_report.markdown(told) and demo_report.document(told)["as_expected"] is False
+
+
+def test_missing_examples_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evalloom.__file__", str(tmp_path / "evalloom/__init__.py"))
+    with pytest.raises(EvalloomError, match="examples_missing"):
+        demo.find_examples()
