@@ -15,8 +15,8 @@ from evalloom.files.write import write_text
 from evalloom.settings import FILE_NAME
 
 
-class Suite(Struct, frozen=True):
-    """The files of a suite by name; `dataset`, `target` and `checks` go into evalloom.yaml."""
+class Starter(Struct, frozen=True):
+    """A suite to start from: its files by name; `dataset`, `target` and `checks` go into evalloom.yaml."""
 
     dataset: str
     target: str
@@ -24,7 +24,7 @@ class Suite(Struct, frozen=True):
     checks: str = ""
 
 
-def write_suite(folder: Path, suite: Suite) -> list[Path]:
+def write_suite(folder: Path, suite: Starter) -> list[Path]:
     """Writes a suite and evalloom.yaml into a folder; where one of the files is already there, nothing is written."""
     files = {**suite.files, FILE_NAME: _settings(suite)}
     if folder.exists() and not folder.is_dir():
@@ -39,7 +39,7 @@ def write_suite(folder: Path, suite: Suite) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _settings(suite: Suite) -> str:
+def _settings(suite: Starter) -> str:
     """What evalloom.yaml says: everything that `evalloom run` needs, and what to change for a real model."""
     judge = "  judge: {protocol: scripted, file: judge.yaml}\n" if suite.checks else ""
     return f"""\
@@ -69,7 +69,7 @@ def _jsonl(records: Iterable[Record]) -> str:
     return "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
 
 
-_HOP = Suite(
+_HOP = Starter(
     "TestCases/cases.jsonl",
     "hoplet:.",
     {
@@ -121,7 +121,7 @@ default: {answer: true, reason: It sounds positive.}
     },
 )
 
-_PIPELINE = Suite(
+_PIPELINE = Starter(
     "testsets/greeting_basic_v1.jsonl",
     "pipeline:pipelines/greeting.yaml",
     {
@@ -205,7 +205,7 @@ rules:
     },
 )
 
-_PROMPT_EVAL = Suite(
+_PROMPT_EVAL = Starter(
     "test_cases.json",
     "prompt:prompt_a.md",
     {
@@ -273,7 +273,7 @@ judge: judge
 """,
 )
 
-_REPLAY = Suite(
+_REPLAY = Starter(
     "rows.jsonl",
     "prompt:prompt.yaml",
     {
@@ -341,7 +341,7 @@ rules:
     },
 )
 
-_RAG = Suite(
+_RAG = Starter(
     "eval_cases.jsonl",
     "python:handbook:answer",
     {
@@ -400,7 +400,7 @@ rules:
     },
 )
 
-SUITES: dict[str, Suite] = {
+SUITES: dict[str, Starter] = {
     "hop": _HOP,
     "pipeline": _PIPELINE,
     "prompt-eval": _PROMPT_EVAL,
