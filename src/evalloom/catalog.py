@@ -1,0 +1,21 @@
+"""The one list of systems. Everything above the engine takes the catalog from here and passes it down."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from evalloom.engine.system import Catalog, System
+from evalloom.hop.system import SYSTEM as HOP
+from evalloom.interop.system import SYSTEM as INTEROP
+from evalloom.pipeline.system import SYSTEM as PIPELINE
+from evalloom.prompt_eval.system import SYSTEM as PROMPT_EVAL
+from evalloom.rag.system import SYSTEM as RAG
+from evalloom.replay.system import SYSTEM as REPLAY
+
+SYSTEMS: tuple[System, ...] = (HOP, PIPELINE, PROMPT_EVAL, REPLAY, RAG, INTEROP)
+
+
+@cache
+def load() -> Catalog:
+    """The catalog of all systems."""
+    return Catalog(SYSTEMS)

@@ -1,0 +1,12 @@
+"""RAG eval cases: everything that the system adds to evalloom, in one value."""
+
+from __future__ import annotations
+
+from evalloom.engine.system import System
+from evalloom.rag.dialect import DIALECT
+
+SYSTEM = System(
+    name="rag",
+    title="RAG eval cases",
+    dialects=(DIALECT,),
+)

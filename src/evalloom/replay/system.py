@@ -1,0 +1,12 @@
+"""Context recipes and run records: everything that the system adds to evalloom, in one value."""
+
+from __future__ import annotations
+
+from evalloom.engine.system import System
+from evalloom.replay.dialect import DIALECT
+
+SYSTEM = System(
+    name="replay",
+    title="Context recipes and run records",
+    dialects=(DIALECT,),
+)
