@@ -14,8 +14,8 @@ from msgspec import Struct
 from evalloom.core.errors import BudgetSpent, CallError, did_you_mean
 from evalloom.core.functions import is_ours
 from evalloom.core.model import Context, Output, Record
+from evalloom.core.text import CLAMP, listed
 from evalloom.core.threads import Threads
-from evalloom.targets.base import CLAMP, listed
 
 _LONGEST_MESSAGE = 1000
 

@@ -19,7 +19,7 @@ from evalloom.core import expressions
 from evalloom.core.errors import CallError, did_you_mean
 from evalloom.core.expressions import Expression, ExpressionError
 from evalloom.core.model import Record, quote, type_name
-from evalloom.targets.base import listed
+from evalloom.core.text import listed
 from evalloom.targets.template import MISSING
 
 STRATEGIES = ("concat", "stats", "filter", "group", "summary", "custom")

@@ -10,9 +10,9 @@ from msgspec import Struct, structs
 
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Severity, quote
+from evalloom.core.text import listed
 from evalloom.pipeline.file import Faults, Pipeline, Step, place_in, steps_of
 from evalloom.pipeline.prompts import StepPrompt, prompt_of
-from evalloom.targets.base import listed
 
 ITEMS = "batch_items"
 _ROOT = re.compile(r"[^.\[\]]+")

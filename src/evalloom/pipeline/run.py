@@ -13,6 +13,7 @@ from msgspec import Struct
 from evalloom.core.errors import CallError
 from evalloom.core.model import Context, Output, Record, quote
 from evalloom.core.sandbox import Done
+from evalloom.core.text import listed
 from evalloom.llms.json_text import NO_JSON, object_in
 from evalloom.pipeline.aggregate import FailedItem
 from evalloom.pipeline.batch_step import WHOLE, rows_of, run_chunks, run_each, spread_of
@@ -20,7 +21,6 @@ from evalloom.pipeline.file import Step, with_options
 from evalloom.pipeline.flow import Flow, Source, Wired
 from evalloom.pipeline.steps import MAX_OUTPUT, CodePart, CodeRefused, Part, checked_options, options_of
 from evalloom.pipeline.trace import MAX_BATCH_OUTPUT, MAX_OUTPUTS, StepEntry, measured, refuse_large
-from evalloom.targets.base import listed
 from evalloom.targets.template import MISSING, follow
 
 _ITEMS = Source("items", is_each=True)

@@ -9,11 +9,11 @@ import msgspec
 from evalloom.core import sandbox
 from evalloom.core.errors import CallError, did_you_mean
 from evalloom.core.model import Context, Record, type_name
+from evalloom.core.text import listed
 from evalloom.pipeline.aggregate import aggregate, read_options, renamed
 from evalloom.pipeline.file import Step
 from evalloom.pipeline.keys import AGGREGATOR_KEYS, STEP_KEYS
 from evalloom.pipeline.prompts import StepPrompt
-from evalloom.targets.base import listed
 from evalloom.targets.python import PythonTarget
 
 MAX_OUTPUT = 4 * 1024 * 1024

@@ -14,6 +14,7 @@ from msgspec import Struct
 from evalloom.core.errors import CallError, did_you_mean, usage_error
 from evalloom.core.functions import NoFunction, find_function, sources_of
 from evalloom.core.model import Context, Finding, Output, Record, quote
+from evalloom.core.text import listed
 from evalloom.data.contract import Shape
 from evalloom.pipeline.file import Faults, Pipeline, Step, place_in, read_pipeline
 from evalloom.pipeline.flow import Flow, Wired, wire
@@ -21,7 +22,7 @@ from evalloom.pipeline.prompts import agents_folder
 from evalloom.pipeline.run import Assembled, Ready, Walk
 from evalloom.pipeline.steps import Part, options_of, part_of, takes_anything
 from evalloom.pipeline.trace import head_of
-from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, listed, text_in, time_limit, within
+from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, text_in, time_limit, within
 from evalloom.targets.python import PythonTarget
 
 _IRRELEVANT = ("name", "desc", "description", "notes", "metadata", "tags", "label", "version")

@@ -10,9 +10,9 @@ import orjson
 
 from evalloom.core.errors import CallError
 from evalloom.core.model import NO_USAGE, Record, Response, Usage
+from evalloom.core.text import CLAMP
 from evalloom.pipeline.file import Step
 from evalloom.pipeline.flow import Flow, Wired
-from evalloom.targets.base import CLAMP
 
 MIB = 1024 * 1024
 MAX_BATCH_OUTPUT = 16 * MIB

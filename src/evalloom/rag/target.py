@@ -15,10 +15,11 @@ from evalloom.core.calling import parameters_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.model import Context, Output, Record, Target, got, quote
 from evalloom.core.ranking import Passage, in_order
+from evalloom.core.text import listed
 from evalloom.core.value import as_output
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.targets import prompt, python
-from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, listed
+from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of
 
 Retrieve = Callable[[str, int, Context], Awaitable[list[Passage]]]
 """Finds up to so many passages for a query, the best first. Raises CallError."""

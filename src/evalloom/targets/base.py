@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from evalloom.replay.resolvers import Reach
 
 TIMEOUT_S = 120.0
-CLAMP = 20_000
-"""How many characters of what was sent and received a trace keeps."""
-_MANY_NAMES = 12
-_LONG_NAME = 40
 _COMMON_KEYS = ("name", "timeout_s")
 
 
@@ -171,15 +167,3 @@ def text_in(spec: Record, key: str, default: str = "") -> str:
     if not isinstance(value, str):
         raise bad_spec(key, "a string", value)
     return value
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Names for a message: the first dozen, none of them long."""
-    shown = [str(name)[:_LONG_NAME] for name in names]
-    more = f" and {len(shown) - _MANY_NAMES} more" if len(shown) > _MANY_NAMES else ""
-    return ", ".join(shown[:_MANY_NAMES]) + more if shown else "none"
-
-
-def clamp(text: str, limit: int = CLAMP) -> str:
-    """A text for the trace: its beginning, and how much was left out."""
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"

@@ -14,6 +14,7 @@ from urllib.parse import quote as escape
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import Client, Reply, is_secret, retry, status_error
 from evalloom.core.model import Context, Output, Record, quote
+from evalloom.core.text import clamp, listed
 from evalloom.core.value import read_json, read_text
 from evalloom.targets.base import (
     TIMEOUT_S,
@@ -21,9 +22,7 @@ from evalloom.targets.base import (
     Kind,
     TargetOptions,
     bad_spec,
-    clamp,
     digest_of,
-    listed,
     text_in,
     time_limit,
     within,

@@ -14,7 +14,7 @@ from evalloom.core import expressions
 from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
 from evalloom.core.expressions import Expression, ExpressionError
 from evalloom.core.model import Record, quote
-from evalloom.targets.base import listed
+from evalloom.core.text import listed
 
 # `{{"a": 1}}` begins with no letter: that is JSON, or a brace doubled for another template language.
 _HOLE = re.compile(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
