@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.core.contract import Contract, Field
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Checked, Record
-from evalloom.data.contract import Contract, Field, read_contract
+from evalloom.data.contract import read_contract
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.validate import validate

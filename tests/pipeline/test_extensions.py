@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from evalloom.core.contract import Shape
 from evalloom.core.model import Case, Check, Origin, Record
-from evalloom.data.contract import Shape
 from evalloom.data.dialect import Rules
 from evalloom.pipeline import TestCase, TestsetLoader
 from evalloom.pipeline import dialect as pipeline

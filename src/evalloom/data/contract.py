@@ -1,4 +1,4 @@
-"""The contract of a target: which fields go in and come out, and of which type (HOP-2).
+"""Reads the contract of a target: which fields go in and come out, and of which type (HOP-2).
 
 Declared once, in the place people already have it: `metainfo.md` with an input and an output table, a YAML file, or
 the signature of the Python function. A Python file is only parsed, never run.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
+from evalloom.core.contract import Contract, Field
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import quote
 from evalloom.files.read import RowReader
@@ -29,53 +27,8 @@ TYPE_WORDS = {
     **dict.fromkeys(("object", "dict", "map", "mapping", "对象", "字典"), "object"),
     **dict.fromkeys(("any", "任意"), "any"),
 }
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "any": (object,),
-}
 _NEVER_INPUTS = frozenset(("hop_result", "hop_stats", "profile", "_type"))
 _NOT_REQUIRED = re.compile(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
-
-
-class Field(Struct, frozen=True):
-    """One field of a contract."""
-
-    type: str = "any"
-    required: bool = True
-
-    def accepts(self, value: Any) -> bool:
-        """Whether a value has the declared type; a boolean is never a number."""
-        if value is None:
-            return not self.required
-        if isinstance(value, bool):
-            return self.type in ("bool", "any")
-        return isinstance(value, _PYTHON_TYPES[self.type])
-
-
-class Shape(Struct, frozen=True):
-    """What a pipeline takes and gives, as far as its cases must fit it."""
-
-    steps: Mapping[str, frozenset[str] | None] = {}
-    """By step id and output key, what `step_inputs` may hold; None where anything may."""
-    inputs: frozenset[str] = frozenset()
-    """The inputs that a case must bring."""
-    batch_inputs: frozenset[str] = frozenset()
-    """Those of them that a case with batch items must bring too: its items may have the others."""
-    outputs: frozenset[str] = frozenset()
-    reads_items: bool = True
-    aggregates: bool = True
-
-
-class Contract(Struct, frozen=True):
-    """Input and output fields by name. An empty `outputs` means that they are not declared."""
-
-    inputs: Mapping[str, Field] = {}
-    outputs: Mapping[str, Field] = {}
 
 
 def read_contract(given: str) -> Contract:

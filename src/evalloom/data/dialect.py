@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.contract import Contract, Shape
 from evalloom.core.model import Case, Origin, Path, Record, Remark
-from evalloom.data.contract import Contract, Shape
 
 
 class Rules(Struct, frozen=True):

@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import msgspec
 
+from evalloom.core.contract import Contract
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Case, Check, Origin, Outcome, Record, Remark, error, got, quote, warning
-from evalloom.data.contract import Contract
 from evalloom.data.dialect import Dialect, Rules, Written, json_schema
 from evalloom.data.lost import Lost, output_field
 

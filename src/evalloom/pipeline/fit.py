@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from evalloom.core.contract import Shape
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Record, Remark, error, warning
-from evalloom.data.contract import Shape
 
 
 def unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:

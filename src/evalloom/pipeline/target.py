@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.contract import Shape
 from evalloom.core.errors import CallError, did_you_mean, usage_error
 from evalloom.core.functions import NoFunction, find_function, sources_of
 from evalloom.core.model import Context, Finding, Output, Record, quote
 from evalloom.core.text import listed
-from evalloom.data.contract import Shape
 from evalloom.pipeline.file import Faults, Pipeline, Step, place_in, read_pipeline
 from evalloom.pipeline.flow import Flow, Wired, wire
 from evalloom.pipeline.prompts import agents_folder

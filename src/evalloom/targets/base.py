@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
+from evalloom.core.contract import Contract, Shape
 from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
 from evalloom.core.model import Context, Output, Record, Target, quote, type_name
-from evalloom.data.contract import Contract, Shape
 
 if TYPE_CHECKING:
     from evalloom.replay.resolvers import Reach
