@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from evalloom.batchlog import Baseline, baselines, find_baseline, read_baseline, remove_baseline
-from evalloom.cli.run import warn
 from evalloom.console.compare_text import baseline_lines
+from evalloom.console.outcome import warn
 from evalloom.console.run_text import print_lines, table_lines
 from evalloom.engine.compare import keep
 

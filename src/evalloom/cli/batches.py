@@ -10,7 +10,7 @@ import msgspec
 
 from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
-from evalloom.cli.run import warn
+from evalloom.console.outcome import warn
 from evalloom.console.run_text import Line, print_lines, run_lines, table_lines
 from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.core.model import Batch

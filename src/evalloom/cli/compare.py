@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from evalloom.analysis.compare import By
-from evalloom.cli.run import warn
 from evalloom.console.compare_text import compared_lines
+from evalloom.console.outcome import warn
 from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
 from evalloom.core.model import quote

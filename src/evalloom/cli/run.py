@@ -10,14 +10,15 @@ import click
 import msgspec
 
 from evalloom import settings
-from evalloom.console.options import print_findings, reading_options, refuse_overwriting
+from evalloom.console.options import reading_options, refuse_overwriting
+from evalloom.console.outcome import exit_code, printing_findings, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import refuse_conflicts, run_options, settings_of
 from evalloom.console.run_text import dry_run_lines, print_lines, result_lines
 from evalloom.core.errors import EvalloomError
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.dry_run import look_ahead
-from evalloom.engine.evaluate import InvalidData, Live, evaluate
+from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Plan, Reading
 from evalloom.engine.prepare import Asked, prepare
@@ -89,7 +90,8 @@ class RunCommand:
 
     def look_ahead(self, resume: Resume) -> int:
         plan = prepare(self._asked)
-        found = told(lambda: look_ahead(plan, resume))
+        with printing_findings():
+            found = look_ahead(plan, resume)
         if self._as_json:
             click.echo(msgspec.json.encode(found))
         else:
@@ -102,8 +104,8 @@ class RunCommand:
         written = [path for path, _ in (*outputs, *self._more(""))] + [Path(name) for name in [plan.record] if name]
         refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
         live = Live()
-        with showing(live, is_quiet=self._as_json):
-            results = told(lambda: evaluate(plan, live, resume, warn))
+        with showing(live, is_quiet=self._as_json), printing_findings():
+            results = evaluate(plan, live, resume, warn)
         self._last = results
         try:
             # Before anything is told: whoever reads what we print may stop reading.
@@ -144,27 +146,3 @@ class RunCommand:
         else:
             next_step = self._next_step(results.path.name)
             print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results, next_step))
-
-
-def told(work: Callable[[], Any]) -> Any:
-    """Does the work; data with errors are told line by line first."""
-    try:
-        return work()
-    except InvalidData as fault:
-        print_findings(fault.report, to_stderr=True)
-        raise
-
-
-def warn(message: str) -> None:
-    click.echo(f"evalloom: warning: {message}", err=True)
-
-
-def exit_code(results: Results, fail_under: float | None) -> int:
-    """0 good, 1 a case or a gate failed, 3 could not finish, or could score nothing of what is expected."""
-    if results.stopped or results.could_not_score:
-        return 3
-    if not all(gate.holds for gate in results.gates):
-        return 1
-    if fail_under is not None:
-        return int(results.pass_rate is None or results.pass_rate < fail_under)
-    return int(bool(results.summary.failed or results.summary.error))

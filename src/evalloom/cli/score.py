@@ -9,8 +9,8 @@ import msgspec
 
 from evalloom import settings
 from evalloom.batchlog import find, manifest
-from evalloom.cli.run import exit_code, warn
 from evalloom.console.options import refuse_overwriting
+from evalloom.console.outcome import exit_code, warn
 from evalloom.console.run_text import print_lines, result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import reporters_for, write_outputs

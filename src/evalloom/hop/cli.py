@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from evalloom.cli.run import warn
+from evalloom.console.outcome import warn
 from evalloom.console.run_options import parted
 from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error

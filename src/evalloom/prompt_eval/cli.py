@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from evalloom.cli.run import warn
+from evalloom.console.outcome import warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import rate
 from evalloom.console.run_text import Line, print_lines

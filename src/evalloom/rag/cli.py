@@ -15,8 +15,8 @@ import click
 import msgspec
 
 from evalloom import settings
-from evalloom.cli.run import told, warn
 from evalloom.console.options import existing_folder, refuse_overwriting
+from evalloom.console.outcome import printing_findings, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import rag_options, refuse_conflicts, settings_of
 from evalloom.console.run_text import dry_run_lines, print_lines
@@ -175,7 +175,8 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
     with redirect_stdout(sys.stderr):
         job = open_job(asked, _searching(flags), answers, LISTENER)
     if flags["dry_run"]:
-        found = told(lambda: look_ahead(job.plan, resume))
+        with printing_findings():
+            found = look_ahead(job.plan, resume)
         if flags["as_json"]:
             click.echo(msgspec.json.encode(found))
         else:
@@ -206,8 +207,8 @@ def _run(job: Job, resume: Resume, as_json: bool) -> int:
         click.echo(line, err=True)
     live = Live()
     # A retriever of the user's may print, and what is printed here is the result.
-    with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr):
-        results = told(lambda: evaluate(plan, live, resume, warn))
+    with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr), printing_findings():
+        results = evaluate(plan, live, resume, warn)
     write_outputs(results, outputs)
     _, batch, found = results_of(str(results.path))
     ends = verdict(found, results.gates, plan.options.fail_under, results.stopped)

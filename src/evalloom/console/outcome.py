@@ -1,0 +1,37 @@
+"""How a command tells what went wrong: warnings, the findings of invalid data, and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from evalloom.console.options import print_findings
+from evalloom.engine.evaluate import InvalidData
+from evalloom.engine.results import Results
+
+
+def warn(message: str) -> None:
+    click.echo(f"evalloom: warning: {message}", err=True)
+
+
+@contextmanager
+def printing_findings() -> Iterator[None]:
+    """Prints the findings of invalid data line by line, before the error that ends the command."""
+    try:
+        yield
+    except InvalidData as error:
+        print_findings(error.report, to_stderr=True)
+        raise
+
+
+def exit_code(results: Results, fail_under: float | None) -> int:
+    """0 good, 1 a case or a gate failed, 3 could not finish, or could score nothing of what is expected."""
+    if results.stopped or results.could_not_score:
+        return 3
+    if not all(gate.holds for gate in results.gates):
+        return 1
+    if fail_under is not None:
+        return int(results.pass_rate is None or results.pass_rate < fail_under)
+    return int(bool(results.summary.failed or results.summary.error))
