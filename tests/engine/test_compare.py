@@ -17,7 +17,9 @@ from evalloom.analysis.compare import Change, Comparison
 from evalloom.batchlog import BASELINES, FOLDER, Log, kept_runs, read_baseline
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Profile, Run, Scored, Status, Usage, Verdict
-from evalloom.engine.compare import Compare, Compared, compare, keep, runs_of
+from evalloom.engine.baseline import save
+from evalloom.engine.compare import Compare, Compared, compare
+from evalloom.engine.compare_runs import runs_of
 
 pytestmark = pytest.mark.req("PIPE-17")
 
@@ -65,7 +67,7 @@ def held(home: Path, batch: str, baseline: str = "", **more: Any) -> Compared:
 
 def test_a_baseline_keeps_what_every_run_came_to(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": one("pfe")}, options={"repeat": 1, "output": ["x.csv"]})
-    file = keep("good", "latest", False, pytest.fail, tmp_path)
+    file = save("good", "latest", False, pytest.fail, tmp_path)
     head, (first, failed, error) = read_baseline(file), kept_runs(file)
     assert file == tmp_path / BASELINES / "good.jsonl"
     assert (head.batch.id, head.runs, head.batch.summary["pass_rate"]) == ("b1", 3, 1 / 3)
@@ -78,19 +80,19 @@ def test_a_baseline_keeps_what_every_run_came_to(tmp_path: Path) -> None:
 def test_a_name_is_replaced_only_by_force(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": one("p")})
     a_batch(tmp_path, "b2", {"p": one("pp")})
-    keep("good", "b1", False, pytest.fail, tmp_path)
+    save("good", "b1", False, pytest.fail, tmp_path)
     with pytest.raises(EvalloomError, match="Replace it with --force") as caught:
-        keep("good", "b2", False, pytest.fail, tmp_path)
+        save("good", "b2", False, pytest.fail, tmp_path)
     assert (caught.value.code, caught.value.exit_code) == ("baseline_exists", 2)
-    assert read_baseline(keep("good", "b2", True, pytest.fail, tmp_path)).runs == 2
+    assert read_baseline(save("good", "b2", True, pytest.fail, tmp_path)).runs == 2
 
 
 def test_an_unfinished_batch_is_kept_only_by_force(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": one("p")}, finished_at="")
     with pytest.raises(EvalloomError) as caught:
-        keep("good", "b1", False, pytest.fail, tmp_path)
+        save("good", "b1", False, pytest.fail, tmp_path)
     assert (caught.value.code, caught.value.exit_code) == ("unfinished_batch", 2)
-    assert keep("good", "b1", True, pytest.fail, tmp_path).is_file()
+    assert save("good", "b1", True, pytest.fail, tmp_path).is_file()
     warned: list[str] = []
     compare(Compare("b1", "good", home=tmp_path), warned.append)
     assert len(warned) == 2 and "only what is there is compared" in warned[0]
@@ -100,7 +102,7 @@ def test_a_batch_that_is_being_written_is_never_kept(tmp_path: Path) -> None:
     path = a_batch(tmp_path, "b1", {"p": one("p")})
     log = Log.resume(path)
     with pytest.raises(EvalloomError, match="another process is writing") as caught:
-        keep("good", "b1", True, pytest.fail, tmp_path)
+        save("good", "b1", True, pytest.fail, tmp_path)
     log.close()
     assert caught.value.code == "batch_in_use"
 
@@ -108,7 +110,7 @@ def test_a_batch_that_is_being_written_is_never_kept(tmp_path: Path) -> None:
 def test_a_baseline_of_nothing_scored_is_saved_with_a_warning(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": one("us")})
     warned: list[str] = []
-    keep("empty", "b1", False, warned.append, tmp_path)
+    save("empty", "b1", False, warned.append, tmp_path)
     assert len(warned) == 1 and "nothing can be compared with it" in warned[0]
     with pytest.raises(EvalloomError, match="no case of b1 can be compared with empty: 2 not comparable") as caught:
         held(tmp_path, "b1", "empty")
@@ -118,7 +120,7 @@ def test_a_baseline_of_nothing_scored_is_saved_with_a_warning(tmp_path: Path) ->
 def test_a_batch_against_a_baseline_and_against_a_batch_is_the_same(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": one("ppfs")})
     a_batch(tmp_path, "b2", {"p": one("pfppp")})
-    file = keep("good", "b1", False, pytest.fail, tmp_path)
+    file = save("good", "b1", False, pytest.fail, tmp_path)
     found = [
         held(tmp_path, "b2", name).comparisons for name in ("good", "b1", str(file), str(tmp_path / FOLDER / "b1"))
     ]
@@ -200,7 +202,7 @@ def test_profiles_of_one_batch_are_compared_with_its_base(tmp_path: Path) -> Non
 def test_what_cannot_be_compared_is_wrong_usage(tmp_path: Path, asked: Compare, code: str, told: str) -> None:
     a_batch(tmp_path, "b1", {"p": one("p")})
     a_batch(tmp_path, "b2", {"q": one("p"), "r": one("p")})
-    keep("good", "b1", False, pytest.fail, tmp_path)
+    save("good", "b1", False, pytest.fail, tmp_path)
     with pytest.raises(EvalloomError) as caught:
         held(tmp_path, asked.batch, asked.baseline, profile=asked.profile)
     assert (caught.value.code, caught.value.exit_code) == (code, 2) and told in str(caught.value)
@@ -208,7 +210,7 @@ def test_what_cannot_be_compared_is_wrong_usage(tmp_path: Path, asked: Compare, 
 
 def test_a_damaged_baseline_is_no_traceback(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": one("ppp")})
-    file = keep("good", "b1", False, pytest.fail, tmp_path)
+    file = save("good", "b1", False, pytest.fail, tmp_path)
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(EvalloomError) as caught:
         held(tmp_path, "b1", "good")
@@ -225,7 +227,7 @@ def test_a_batch_is_no_regression_of_itself(cases: list[Any], drop: float, chanc
     with TemporaryDirectory() as folder:
         home = Path(folder)
         path = a_batch(home, "b1", {"p": {f"c{number}": found for number, found in enumerate([*cases, [P, F]])}})
-        file = keep("good", "b1", False, pytest.fail, home)
+        file = save("good", "b1", False, pytest.fail, home)
         if not is_numbered:
             runs = path / "runs.jsonl"
             runs.write_text(re.sub(r'"number":\d+', '"number":0', runs.read_text()))
@@ -253,7 +255,7 @@ def shuffle(file: Path, chance: Random, head: int) -> None:
 
 def test_a_run_that_stands_twice_in_a_baseline_is_refused(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": {"a": [P, F], "b": [P, P]}})
-    file = keep("good", "b1", False, pytest.fail, tmp_path)
+    file = save("good", "b1", False, pytest.fail, tmp_path)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:-1], lines[1]]))
     with pytest.raises(EvalloomError, match="twice: case 'a', profile 'p', repeat 0") as caught:
@@ -291,5 +293,5 @@ def test_figures_beyond_measure_are_kept_within_what_can_be_read(tmp_path: Path)
     log.append_run(Run("k", "a", "p", duration_s=1e300, usage=Usage(cost=1e308, calls=1)))
     log.append_scored(Scored("k", "passed", -1e300))
     log.close()
-    keep("good", "b1", False, pytest.fail, tmp_path)
+    save("good", "b1", False, pytest.fail, tmp_path)
     assert not held(tmp_path, "b1", "good").is_bad

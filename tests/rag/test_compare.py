@@ -13,7 +13,8 @@ from evalloom.batchlog import BASELINES, FOLDER, Log
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Output, Profile, Run, Scored, Status, Verdict
 from evalloom.core.ranking import measures, rank
-from evalloom.engine.compare import Compare, Compared, compare, keep
+from evalloom.engine.baseline import save
+from evalloom.engine.compare import Compare, Compared, compare
 
 pytestmark = pytest.mark.req("RAG-10")
 
@@ -65,7 +66,7 @@ def held(home: Path, **more: Any) -> Compared:
 def home(tmp_path: Path) -> Path:
     """A folder with the baseline `good`."""
     a_batch(tmp_path, "before", GOOD)
-    keep("good", "before", False, pytest.fail, tmp_path)
+    save("good", "before", False, pytest.fail, tmp_path)
     return tmp_path
 
 

@@ -11,7 +11,7 @@ from evalloom.batchlog import Baseline, baselines, find_baseline, read_baseline,
 from evalloom.console.compare_text import baseline_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import print_lines, table_lines
-from evalloom.engine.compare import keep
+from evalloom.engine.baseline import save
 
 
 @click.group("baseline")
@@ -28,7 +28,7 @@ def save_command(name: str, batch: str, force: bool) -> int:
 
     The file is small and plain: one line per run, with how it ended and no answer in it. It can be committed.
     """
-    file = keep(name, batch, force, warn)
+    file = save(name, batch, force, warn)
     click.echo(f"saved {file.as_posix()}")
     click.echo(f"Next, after another run: evalloom compare latest --baseline {name}")
     return 0

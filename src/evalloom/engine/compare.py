@@ -1,57 +1,41 @@
-"""`evalloom baseline` and `evalloom compare`: keeps what a batch came to, and holds another batch against it."""
+"""`evalloom compare`: a batch against a baseline, another batch, or its own profiles against one of them."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from hashlib import blake2b
-from itertools import groupby
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from evalloom.analysis.compare import By, CaseResult, Comparing, Comparison, Rules
+from evalloom.analysis.compare import By, Comparing, Comparison, Rules
 from evalloom.analysis.compare_config import Difference, conflicts, differences, is_rag
-from evalloom.analysis.compare_documents import DocumentChanges, Suspects, document_changes
+from evalloom.analysis.compare_documents import document_changes
 from evalloom.analysis.compare_figures import Grade, worst
-from evalloom.analysis.compare_measures import Measures
-from evalloom.analysis.tally import Tally
 from evalloom.batchlog import (
     BASELINES,
     FOLDER,
-    Baseline,
     Kept,
     baselines,
     batches,
-    checked_name,
     find,
     find_baseline,
     has_baseline,
-    is_in_use,
     kept_runs,
     manifest,
     read_baseline,
-    save_baseline,
 )
-from evalloom.batchlog.baselines import MOST
 from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
-from evalloom.core.model import Batch, Profile, Run, Scored, Status, quote
-from evalloom.engine.plan import now as time_now
-from evalloom.engine.results import stored_runs
-from evalloom.engine.run import encoded
+from evalloom.core.model import Batch, Profile, quote
+from evalloom.engine.compare_runs import Why, results_of, runs_of
 from evalloom.rag.dialect import BUCKETS
 from evalloom.reports.lint import printable
 
 PREFERRED = "baseline"
 """The profile or variant that others are compared with when a batch is compared within itself."""
-_DIGEST_BYTES = 8
 _NAMED = 10
-_SOURCES = 3
-"""How many sources a reason names."""
-_COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
 Warn = Callable[[str], None]
 
 
@@ -102,31 +86,6 @@ class _Side(Struct, frozen=True):
     name: str
     batch: Batch
     runs: Callable[[], Iterator[Kept]]
-
-
-def keep(name: str, batch: str, force: bool, warn: Warn, home: Path = Path()) -> Path:
-    """Saves what a batch came to under a name; `force` replaces a baseline, and takes an unfinished batch."""
-    if has_baseline(checked_name(name), home / BASELINES) and not force:
-        raise usage_error("baseline_exists", f"there is a baseline {name!r} already. Replace it with --force")
-    path = find(batch, home / FOLDER)
-    if is_in_use(path):
-        message = f"{path.as_posix()}: another process is writing this batch. Wait for it, or stop it"
-        raise EvalloomError("batch_in_use", message)
-    facts = manifest(path)
-    if not facts.finished_at and not force:
-        hint = "Go on with 'evalloom run … --resume', or keep what is there with --force"
-        raise usage_error("unfinished_batch", f"{path.as_posix()}: the batch is unfinished. {hint}")
-    tally = Tally()
-    for run, scored in stored_runs(path):
-        tally.add(run, scored)
-    summary = tally.summary(facts.id, path.as_posix())
-    if summary.pass_rate is None:
-        warn(f"{path.name}: no run passed, failed or met an error, so nothing can be compared with it")
-    # Of the options only what bears on a comparison: the file is to differ only where results do.
-    options = {name: value for name, value in facts.options.items() if name == "repeat"}
-    facts = msgspec.structs.replace(facts, options=options, summary=msgspec.to_builtins(summary))
-    head = Baseline(name=name, saved_at=time_now(), runs=summary.total, batch=facts)
-    return save_baseline(head, runs_of(path), home / BASELINES)
 
 
 def compare(asked: Compare, warn: Warn) -> Compared:
@@ -181,11 +140,11 @@ def _compared(pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _S
     by: tuple[By, ...] = ("bucket", *asked.by) if is_rag(now.batch) else asked.by
     rules = Rules(asked.allowed_drop, asked.allowed_drops, by, _is_choice(now.batch))
     comparing = [Comparing(*pair, rules) for pair in pairs]
-    for profile, result in _results(base.runs(), has_measures):
+    for profile, result in results_of(base.runs(), has_measures):
         for one, (_, name) in zip(comparing, pairs, strict=True):
             if name == profile:
                 one.add_before(result)
-    for profile, result in _results(now.runs(), has_measures):
+    for profile, result in results_of(now.runs(), has_measures):
         for one, (name, _) in zip(comparing, pairs, strict=True):
             if name == profile:
                 one.add(result)
@@ -329,149 +288,3 @@ def _why_no_pair(asked: Compare, now: Batch, base: Batch) -> str:
         f"no profile is in both: {sides[0]} now, {sides[1]} in {asked.baseline}. "
         "Say which two belong together: --profile P --baseline-profile P"
     )
-
-
-# Runs of a batch as a baseline keeps them, and as they are compared
-
-
-class Why:
-    """Tells why a run did not pass. That stays out of the file of a baseline: it may quote what people wrote."""
-
-    def __init__(self, of_rag: bool = False, changes: DocumentChanges | None = None) -> None:
-        self._of_rag = of_rag
-        self._suspects = Suspects(changes or DocumentChanges())
-
-    def __call__(self, run: Run, scored: Scored) -> tuple[str, tuple[str, ...]]:
-        """The reason, and what may have caused it."""
-        if scored.status == "passed":
-            return "", ()
-        if not self._of_rag:
-            return _reason(run, scored), ()
-        expected = _texts(run.raw.get("expected_sources"))
-        return _rag_reason(run, scored, expected), self._suspects.notes(expected)
-
-
-def runs_of(path: Path, why: Why | None = None) -> Iterator[Kept]:
-    """What every run of a batch came to, by profile, case and repeat."""
-    seen: Counter[str] = Counter()
-    profile, case = "", (-1, "")
-    for run, scored in stored_runs(path):
-        if run.profile != profile:
-            seen.clear()
-            profile, case = run.profile, (-1, "")
-        # The same id at another place of the dataset is another case.
-        if (run.number, run.case_id) != case:
-            case = (run.number, run.case_id)
-            seen[run.case_id] += 1
-        yield _kept(run, scored, seen[run.case_id], why)
-
-
-def _kept(run: Run, scored: Scored, occurrence: int, why: Why | None) -> Kept:
-    is_answered = not run.error and scored.status not in ("skipped", "blocked") and not run.usage.cached
-    reason, notes = why(run, scored) if why else ("", ())
-    return Kept(
-        run.case_id,
-        scored.status,
-        run.profile,
-        occurrence,
-        run.repeat,
-        _bounded(scored.score, -MOST),
-        run.tags,
-        tuple((one.name, one.status, _bounded(one.score, -MOST)) for one in scored.verdicts),
-        _bounded(round(run.latency_s, 6), 0) if is_answered else None,
-        min(max(run.usage.tokens, 0), MOST),
-        _bounded(run.usage.cost, 0) or None,
-        blake2b(encoded([run.case_id, run.raw]), digest_size=_DIGEST_BYTES).hexdigest(),
-        reason,
-        notes,
-    )
-
-
-def _bounded(value: float | None, low: float) -> float | None:
-    """A number within what a baseline may hold, so that its sums are numbers too."""
-    return None if value is None else min(max(value, low), MOST)
-
-
-def _reason(run: Run, scored: Scored) -> str:
-    """Why a run did not pass: its error, or the first check that did not hold, of those that count if there is one."""
-    faults = [one for one in scored.verdicts if one.status not in ("passed", "skipped")]
-    told = [f"{one.name}: {one.reason}" for one in sorted(faults, key=lambda one: not one.weight)]
-    return run.error or run.blocked or run.skipped or next(iter(told), "")
-
-
-def _rag_reason(run: Run, scored: Scored, expected: list[str]) -> str:
-    """What should have been found and was not, with what was found instead; of an answer also what is wrong with it."""
-    missed = any(one.name.startswith("hit@") and one.status == "failed" for one in scored.verdicts)
-    if run.error or not missed:
-        return _reason(run, scored)
-    sources = [one.get("source") if isinstance(one, dict) else one for one in run.output.sources]
-    found = _first_of(_texts(sources)) or "nothing"
-    retrieved = f"expected {_first_of(expected)}, found {found}"
-    decides = next((one for one in scored.verdicts if one.weight and one.status == "failed"), None)
-    if decides is None or decides.name.startswith("hit@"):
-        return retrieved
-    return f"{decides.name}: {decides.reason}; {retrieved}"
-
-
-def _texts(value: Any) -> list[str]:
-    """The texts of a list in a user's record, each once."""
-    return list(dict.fromkeys(one for one in value if isinstance(one, str))) if isinstance(value, list) else []
-
-
-def _first_of(names: list[str]) -> str:
-    more = len(names) - _SOURCES
-    return ", ".join(names[:_SOURCES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _results(runs: Iterator[Kept], has_measures: bool) -> Iterator[tuple[str, CaseResult]]:
-    """One result for all repeats of a case, with the profile."""
-    for (profile, _, _), repeats in groupby(runs, lambda run: (run.profile, run.case_id, run.occurrence)):
-        yield profile, _result(list(repeats), has_measures)
-
-
-def _result(runs: list[Kept], has_measures: bool) -> CaseResult:
-    first = runs[0]
-    counted = [run.status for run in runs if run.status in _COUNTED]
-    passed = counted.count("passed")
-    scores = [run.score for run in runs if run.score is not None]
-    latencies = [run.latency_s for run in runs if run.latency_s is not None]
-    telling = next((run for run in runs if run.status != "passed"), first)
-    return CaseResult(
-        first.case_id,
-        first.occurrence,
-        _status([run.status for run in runs], counted, passed),
-        passed / len(counted) if counted else None,
-        _mean(scores) if scores else None,
-        first.tags,
-        first.digest,
-        _mean(latencies) if latencies else None,
-        _mean([run.tokens for run in runs]),
-        sum(run.cost or 0.0 for run in runs),
-        telling.reason,
-        telling.notes,
-        _measures(runs) if has_measures else (),
-    )
-
-
-def _measures(runs: list[Kept]) -> Measures:
-    """The score of each check, its mean over the repeats. A run that met an error has no checks, and counts in none."""
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        for name, _, score in run.checks:
-            if score is not None and 0 <= score <= 1:
-                found.setdefault(name, []).append(score)
-    return tuple((name, _mean(scores)) for name, scores in found.items())
-
-
-def _mean(values: Sequence[float]) -> float:
-    # Not `fsum`, which raises where a file that somebody edited holds numbers beyond all measure.
-    return sum(values) / len(values)
-
-
-def _status(statuses: list[Status], counted: list[Status], passed: int) -> Status:
-    """What the repeats of a case come to: passed when all did, an error when none did and one met one."""
-    if not counted:
-        return "blocked" if "blocked" in statuses else statuses[0]
-    if passed == len(counted):
-        return "passed"
-    return "error" if not passed and "error" in counted else "failed"
