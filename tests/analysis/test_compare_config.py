@@ -39,20 +39,19 @@ def batch(config: Any = CONFIG, documents: Any = DOCUMENTS, **more: Any) -> Batc
 )  # fmt: skip
 def test_every_other_setting_is_a_conflict_and_a_difference(config: dict[str, Any], texts: list[str]) -> None:
     base, now = batch(), batch(config)
-    assert [one.text for one in conflicts(base, now, [("p", "p")])] == texts
-    assert differences(base, now, [("p", "p")]) == conflicts(base, now, [("p", "p")])
-    assert len(conflicts(now, base, [("p", "p")])) == len(texts)
+    assert [one.text for one in conflicts(base, now, [("p", "p")], llm_answers=False)] == texts
+    assert differences(base, now, [("p", "p")]) == conflicts(base, now, [("p", "p")], llm_answers=False)
+    assert len(conflicts(now, base, [("p", "p")], llm_answers=False)) == len(texts)
 
 
-@pytest.mark.parametrize(("purpose", "number"), [("retrieve", 0), ("answer", 2)])
-def test_another_llm_is_a_conflict_only_where_it_answers(purpose: str, number: int) -> None:
-    config = {**CONFIG, "purpose": purpose}
-    base = batch(config, params={"p": {"temperature": 0}})
-    now = batch(config, params={"p": {"temperature": 1}}, models={"one": "m-2"})
-    assert len(conflicts(base, now, [("p", "p")])) == number
+@pytest.mark.parametrize(("llm_answers", "number"), [(False, 0), (True, 2)])
+def test_another_llm_is_a_conflict_only_where_it_answers(llm_answers: bool, number: int) -> None:
+    base = batch(params={"p": {"temperature": 0}})
+    now = batch(params={"p": {"temperature": 1}}, models={"one": "m-2"})
+    assert len(conflicts(base, now, [("p", "p")], llm_answers)) == number
     assert [one.what for one in differences(base, now, [("p", "p")])] == ["profiles.p.model", "profiles.p.params"]
-    renamed = batch(config, profiles=[Profile("q", run="one")], params={"q": {"temperature": 0}})
-    assert conflicts(base, renamed, [("q", "p")]) == []
+    renamed = batch(profiles=[Profile("q", run="one")], params={"q": {"temperature": 0}})
+    assert conflicts(base, renamed, [("q", "p")], llm_answers) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_another_llm_is_a_conflict_only_where_it_answers(purpose: str, number: i
 )  # fmt: skip
 def test_documents_are_told_and_never_a_conflict(documents: dict[str, str], text: str) -> None:
     base, now = batch(), batch(documents=documents, target_digest="another" if text else "")
-    assert conflicts(base, now, [("p", "p")]) == []
+    assert conflicts(base, now, [("p", "p")], llm_answers=False) == []
     assert [one.text for one in differences(base, now, [("p", "p")])] == ([text] if text else [])
 
 

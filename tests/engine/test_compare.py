@@ -20,6 +20,7 @@ from evalloom.core.model import Batch, Profile, Run, Scored, Status, Usage, Verd
 from evalloom.engine.baseline import save
 from evalloom.engine.compare import Compare, Compared, compare
 from evalloom.engine.compare_runs import runs_of
+from evalloom.engine.system import Catalog
 
 pytestmark = pytest.mark.req("PIPE-17")
 
@@ -62,7 +63,7 @@ def one(statuses: str) -> Cases:
 
 
 def held(home: Path, batch: str, baseline: str = "", **more: Any) -> Compared:
-    return compare(Compare(batch, baseline, home=home, **more), pytest.fail)
+    return compare(Compare(batch, baseline, home=home, **more), pytest.fail, Catalog())
 
 
 def test_a_baseline_keeps_what_every_run_came_to(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_an_unfinished_batch_is_kept_only_by_force(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.exit_code) == ("unfinished_batch", 2)
     assert save("good", "b1", True, pytest.fail, tmp_path).is_file()
     warned: list[str] = []
-    compare(Compare("b1", "good", home=tmp_path), warned.append)
+    compare(Compare("b1", "good", home=tmp_path), warned.append, Catalog())
     assert len(warned) == 2 and "only what is there is compared" in warned[0]
 
 

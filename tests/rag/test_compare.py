@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from evalloom import catalog
 from evalloom.batchlog import BASELINES, FOLDER, Log
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Output, Profile, Run, Scored, Status, Verdict
@@ -59,7 +60,7 @@ def scored(key: str, sources: list[str]) -> Scored:
 
 
 def held(home: Path, **more: Any) -> Compared:
-    return compare(Compare("now", "good", home=home, **more), pytest.fail)
+    return compare(Compare("now", "good", home=home, **more), pytest.fail, catalog.load())
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_a_rag_batch_against_something_else_is_an_error_both_ways(home: Path) ->
     a_batch(home, "now", GOOD, {}, {})
     for asked in (Compare("now", "good", home=home), Compare("before", "now", home=home)):
         with pytest.raises(EvalloomError, match=r"kind only (before|now): rag") as caught:
-            compare(asked, pytest.fail)
+            compare(asked, pytest.fail, catalog.load())
         assert caught.value.code == "config_differs"
     assert held(home, any_config=True).comparisons[0].measures == []
 
@@ -96,8 +97,8 @@ def test_another_model_is_configuration_where_it_answers(home: Path) -> None:
     a_batch(home, "old", GOOD, answer, models={"one": "m-1"})
     a_batch(home, "new", GOOD, answer, models={"one": "m-2"})
     with pytest.raises(EvalloomError, match=r"p: model: m-1 → m-2\. .* --any-config"):
-        compare(Compare("new", "old", home=home), pytest.fail)
-    assert not compare(Compare("new", "old", any_config=True, home=home), pytest.fail).is_bad
+        compare(Compare("new", "old", home=home), pytest.fail, catalog.load())
+    assert not compare(Compare("new", "old", any_config=True, home=home), pytest.fail, catalog.load()).is_bad
 
 
 def test_buckets_are_compared_without_being_asked(home: Path) -> None:
@@ -179,7 +180,7 @@ def test_a_lost_answer_says_whether_its_source_was_there(home: Path) -> None:
     log.append_run(Run("1", "o1", "p", output=Output("no", sources=[{"source": "docs/x.md"}]), tags=("oral",), raw=raw))
     log.append_scored(Scored("1", "failed", 0.0, [hit, anchors]))
     log.close()
-    [comparison] = compare(Compare("answers", "good", home=home), pytest.fail).comparisons
+    [comparison] = compare(Compare("answers", "good", home=home), pytest.fail, catalog.load()).comparisons
     lost = next(one for one in comparison.changes if one.change == "lost")
     assert lost.reason == "must_include: lacks 'five days'; expected docs/a.md, found docs/x.md"
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from evalloom.analysis.compare_figures import Figures, Grade, Medians, Sums, corrected, medians, worst
-from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums, rank_of_first
+from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
 from evalloom.core.model import Status
-from evalloom.rag.dialect import BUCKETS
 
 CRITICAL_TAG = "critical"
 """A case with this tag must not be lost."""
@@ -23,7 +22,7 @@ COMPARED: tuple[Kind, ...] = ("gained", "lost", "same")
 """The cases that have a result on both sides."""
 
 By = Literal["bucket", "tag"]
-"""By what cases can be grouped."""
+"""By what cases can be grouped. Buckets are tags that part the cases of a system, each case in at most one of them."""
 
 
 class Rules(Struct, frozen=True):
@@ -35,6 +34,10 @@ class Rules(Struct, frozen=True):
     by: tuple[By, ...] = ()
     is_choice: bool = False
     """Whether not all cases were to be run now, so that one that is gone is no loss."""
+    buckets: tuple[str, ...] = ()
+    """The tags that are buckets."""
+    earlier_note: Callable[[Measures], str] = lambda measures: ""
+    """What the measures of a case before say about it now that it fails; empty where they say nothing."""
 
 
 class CaseResult(Struct, frozen=True, gc=False):
@@ -76,7 +79,7 @@ class Change(Struct, frozen=True, gc=False):
     tags: tuple[str, ...]
     reason: str
     notes: tuple[str, ...]
-    """What may explain it: a document that changed, the rank at which a source stood before."""
+    """What may explain it: a document that changed, how the case stood before."""
 
 
 class Group(Struct, frozen=True):
@@ -99,7 +102,7 @@ class Comparison(Struct, frozen=True):
     """The buckets and tags that were not there before; by themselves no regression, nor are those removed."""
     removed: list[Group]
     measures: list[Measured]
-    """The other measures of a RAG batch: of all cases, then of each bucket."""
+    """Other measures than the pass rate, where batches have them: of all cases, then of each bucket."""
     counts: dict[Kind, int]
     counted_before: int
     """How many cases passed, failed or met an error before."""
@@ -234,11 +237,15 @@ class Comparing:
         by, named = self._rules.by, self._rules.allowed_drops
         if not by and not named:
             return
-        if "bucket" in by and (bucket := bucket_of(tags)):
+        if "bucket" in by and (bucket := self._bucket_of(tags)):
             yield "bucket", bucket
         for tag in dict.fromkeys(tags):
-            if ("tag" in by or tag in named) and not ("bucket" in by and tag in BUCKETS):
+            if ("tag" in by or tag in named) and not ("bucket" in by and tag in self._rules.buckets):
                 yield "tag", tag
+
+    def _bucket_of(self, tags: tuple[str, ...]) -> str:
+        """The bucket of a case, which stands among its tags; empty where it has none."""
+        return next((tag for tag in tags if tag in self._rules.buckets), "")
 
     def _miss(self, before: CaseResult, is_excused: bool) -> None:
         """Takes down that a case of before has no result now."""
@@ -250,7 +257,7 @@ class Comparing:
         for group in self._groups_of(now.tags):
             self._groups.setdefault(group, Sums()).add(base_share, share)
         if before.measures and now.measures:
-            self._measures.add(before.measures, now.measures, bucket_of(now.tags))
+            self._measures.add(before.measures, now.measures, self._bucket_of(now.tags))
         if before.latency_s is not None and now.latency_s is not None:
             self._latencies[0].append(before.latency_s)
             self._latencies[1].append(now.latency_s)
@@ -291,25 +298,20 @@ class Comparing:
                 is_edited,
                 either.tags,
                 now.reason if now else "",
-                _notes(kind, before, now),
+                self._notes(kind, before, now),
             )
         )
 
-
-def bucket_of(tags: tuple[str, ...]) -> str:
-    """The bucket of a case, which stands among its tags; empty where it has none."""
-    return next((tag for tag in tags if tag in BUCKETS), "")
+    def _notes(self, kind: Kind, before: CaseResult | None, now: CaseResult | None) -> tuple[str, ...]:
+        if before is None or now is None or now.status == "passed":
+            return ()
+        is_failing = kind == "lost" and now.status == "failed"
+        earlier = self._rules.earlier_note(before.measures) if is_failing else ""
+        return (earlier, *now.notes) if earlier else now.notes
 
 
 def _only_in(these: Counter[tuple[By, str]], others: Counter[tuple[By, str]]) -> list[Group]:
     return [Group(*group, cases=these[group]) for group in sorted(these.keys() - others.keys())]
-
-
-def _notes(kind: Kind, before: CaseResult | None, now: CaseResult | None) -> tuple[str, ...]:
-    if before is None or now is None or now.status == "passed":
-        return ()
-    rank = rank_of_first(before.measures) if kind == "lost" and now.status == "failed" else 0
-    return (f"an expected source stood at rank {rank} before", *now.notes) if rank else now.notes
 
 
 def _severity(before: CaseResult, now: CaseResult) -> Grade:

@@ -31,7 +31,7 @@ class Difference(Struct, frozen=True):
 def differences(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> list[Difference]:
     """What differs in the configuration of two batches; `profiles` are the pairs that are compared, now and before."""
     found = [*_config(base.config, now.config), *_documents(base, now)]
-    # The settings and documents of a RAG system are its target, so that there is no more to say about it.
+    # Where a batch has settings and documents, they are its target, so that there is no more to say about it.
     if not (found and base.config and now.config):
         found += _target(base, now)
     found += _datasets(base, now)
@@ -49,18 +49,16 @@ def differences(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> lis
     return found
 
 
-def conflicts(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> list[Difference]:
-    """The differences that forbid a comparison (RAG-10): other settings than before, and another llm that answers."""
+def conflicts(base: Batch, now: Batch, profiles: list[tuple[str, str]], llm_answers: bool) -> list[Difference]:
+    """The differences that forbid a comparison (RAG-10): other settings than before, and another llm that answers.
+
+    `llm_answers` says whether the settings of either batch let an llm answer.
+    """
     found = [*_config(base.config, now.config)]
-    if "answer" in (base.config.get("purpose"), now.config.get("purpose")):
+    if llm_answers:
         for name, base_name in profiles:
             found += _profile(base, now, base_name, name, _ANSWERING)
     return found
-
-
-def is_rag(batch: Batch) -> bool:
-    """Whether a batch is a regression test of retrieval, or of answers out of what was retrieved."""
-    return batch.config.get("kind") == "rag"
 
 
 def _config(before: Record, now: Record) -> Iterator[Difference]:

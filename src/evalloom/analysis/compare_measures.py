@@ -49,11 +49,3 @@ def _measured(name: str, bucket: str, sums: Sums) -> Measured:
     total, cases = sums.now - sums.base, sums.cases
     low, high = paired_mean_interval(total, sums.squares, cases)
     return Measured(name, bucket, cases, sums.base / cases, sums.now / cases, total / cases, low, high)
-
-
-def rank_of_first(measures: Measures) -> int:
-    """The rank of the first expected source, which the reciprocal rank tells; 0 where it does not."""
-    reciprocal = dict(measures).get("mrr", 0.0)
-    rank = 1 / reciprocal if reciprocal else 0.0
-    # The mean of several repeats is no rank.
-    return round(rank) if abs(rank - round(rank)) < 1e-6 else 0

@@ -8,7 +8,7 @@ from traceback import format_exc
 
 import click
 
-from evalloom import __version__
+from evalloom import __version__, catalog
 from evalloom.core.errors import EvalloomError, did_you_mean
 
 COMMANDS = {
@@ -87,7 +87,7 @@ def main(debug: bool) -> None:
 def run(arguments: Sequence[str], command: click.Command = main, name: str = "evalloom") -> int:
     """Runs a command and gives its exit code; what goes wrong becomes one line on stderr."""
     try:
-        result = command.main(list(arguments), prog_name=name, standalone_mode=False)
+        result = command.main(list(arguments), prog_name=name, standalone_mode=False, obj=catalog.load())
         return result if isinstance(result, int) else 0
     except click.ClickException as fault:
         fault.show()

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from evalloom.analysis.compare import By
+from evalloom.console.catalog import current_catalog
 from evalloom.console.compare_text import compared_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import print_lines
@@ -63,11 +64,12 @@ def command(
     allowed = _allowed(drops)
     overall = allowed.pop("", 0.0)
     asked = Compare(batch, baseline, profile, baseline_profile, overall, allowed, by, any_config)
-    compared = compare(asked, warn)
+    catalog = current_catalog()
+    compared = compare(asked, warn, catalog)
     if as_json:
         click.echo(msgspec.json.encode(compared))
     else:
-        print_lines(compared_lines(compared))
+        print_lines(compared_lines(compared, catalog.buckets))
     return int(compared.is_bad)
 
 

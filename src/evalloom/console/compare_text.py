@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from shlex import quote as quote_word
@@ -14,7 +14,6 @@ from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import Baseline
 from evalloom.console.run_text import Line, seconds, short, table_lines
 from evalloom.engine.compare import Compared
-from evalloom.rag.dialect import BUCKETS
 from evalloom.reports.lint import printable, tell
 
 _SHOWN = 20
@@ -26,8 +25,8 @@ _REASON_WIDTH = 160
 _STYLES = {"": "", "minor": "yellow", "major": "red", "critical": "bold red"}
 
 
-def compared_lines(compared: Compared) -> Iterator[Line]:
-    """Everything there is to say about a comparison."""
+def compared_lines(compared: Compared, buckets: Sequence[str]) -> Iterator[Line]:
+    """Everything there is to say about a comparison; `buckets` are in the order in which they are shown."""
     for one in compared.comparisons:
         yield _verdict(one, compared)
         yield _certainty(one.figures), ""
@@ -42,7 +41,7 @@ def compared_lines(compared: Compared) -> Iterator[Line]:
         of = f" · {printable(one.profile)}" if len(compared.comparisons) > 1 else ""
         yield from _group_lines("bucket", one.buckets, of)
         yield from _group_lines("tag", one.tags, of)
-        yield from _measure_lines(one.measures, of)
+        yield from _measure_lines(one.measures, buckets, of)
         yield "", ""
         yield from _worse_lines(one, of)
         yield from _apart_lines(one, of)
@@ -144,12 +143,13 @@ def _group_lines(by: By, groups: list[Figures], of: str) -> Iterator[Line]:
         yield f"{len(groups):,} {by}s are {len(groups):,} comparisons: p is corrected for that (Holm).", "dim"
 
 
-def _measure_lines(measures: list[Measured], of: str) -> Iterator[Line]:
+def _measure_lines(measures: list[Measured], buckets: Sequence[str], of: str) -> Iterator[Line]:
     """The measures of all cases, and beside them how they differ in each bucket."""
     whole = [one for one in measures if not one.bucket]
     if not whole:
         return
-    buckets = sorted({one.bucket for one in measures if one.bucket}, key=BUCKETS.index)
+    measured = {one.bucket for one in measures}
+    buckets = [bucket for bucket in buckets if bucket in measured]
     by_bucket = {(one.bucket, one.name): _thousandths(one.difference) for one in measures}
     rows = [[*_measure_cells(one), *(by_bucket.get((bucket, one.name), "-") for bucket in buckets)] for one in whole]
     header = [f"measure{of}", "cases", "base", "now", "difference", "95 % interval"]

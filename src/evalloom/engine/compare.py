@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.compare import By, Comparing, Comparison, Rules
-from evalloom.analysis.compare_config import Difference, conflicts, differences, is_rag
+from evalloom.analysis.compare_config import Difference, conflicts, differences
 from evalloom.analysis.compare_documents import document_changes
 from evalloom.analysis.compare_figures import Grade, worst
 from evalloom.batchlog import (
@@ -29,8 +29,9 @@ from evalloom.batchlog import (
 )
 from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.core.model import Batch, Profile, quote
-from evalloom.engine.compare_runs import Why, results_of, runs_of
-from evalloom.rag.dialect import BUCKETS
+from evalloom.engine.batch_kind import PLAIN, BatchKind
+from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of
+from evalloom.engine.system import Catalog
 from evalloom.reports.lint import printable
 
 PREFERRED = "baseline"
@@ -50,7 +51,7 @@ class Compare(Struct, frozen=True):
     allowed_drops: dict[str, float] = {}
     """What is allowed to the bucket or tag of this name."""
     by: tuple[By, ...] = ()
-    """RAG batches are compared by bucket without being asked."""
+    """Batches of some kinds are compared by bucket without being asked."""
     any_config: bool = False
     """Whether another configuration is a difference among others, and not an error."""
     home: Path = Path()
@@ -85,24 +86,25 @@ class _Side(Struct, frozen=True):
 
     name: str
     batch: Batch
+    kind: BatchKind
     runs: Callable[[], Iterator[Kept]]
 
 
-def compare(asked: Compare, warn: Warn) -> Compared:
-    """Holds a batch against a baseline, another batch, or its own profiles against one of them."""
+def compare(asked: Compare, warn: Warn, catalog: Catalog) -> Compared:
+    """Compares a batch with a baseline, with another batch, or its own profiles with one of them."""
     _check_drops(asked)
-    now, base = _sides(asked)
+    now, base = _sides(asked, catalog)
     for side in [now] if base is now else [base, now]:
         if not side.batch.finished_at:
             warn(f"{printable(side.name)}: the batch is unfinished; only what is there is compared")
     pairs = _pairs(asked, now.batch, base.batch)
     if not asked.any_config:
         _check_config(now, base, pairs)
-    comparisons = _compared(pairs, asked, now, base)
+    comparisons = _compared(pairs, asked, now, base, catalog.buckets)
     if not any(one.figures.cases for one in comparisons):
         raise usage_error("nothing_to_compare", printable(_why_nothing(now, base, comparisons)))
     if "bucket" in asked.by and not any(one.buckets for one in comparisons):
-        warn(f"--by bucket: no case that is compared has one of {', '.join(BUCKETS)} among its tags")
+        warn(f"--by bucket: no case that is compared has one of {', '.join(catalog.buckets)} among its tags")
     return Compared(
         now.batch.id,
         base.name,
@@ -127,7 +129,10 @@ def _check_drops(asked: Compare) -> None:
 def _check_config(now: _Side, base: _Side, pairs: list[tuple[str, str]]) -> None:
     """Refuses to compare what was not made in the same way (RAG-10)."""
     # Whoever compares the profiles of one batch wants to know what another llm makes of it.
-    found = conflicts(base.batch, now.batch, pairs) if base.batch.id != now.batch.id else []
+    if base.batch.id == now.batch.id:
+        return
+    llm_answers = any(side.kind.llm_answers(side.batch.config) for side in (base, now))
+    found = conflicts(base.batch, now.batch, pairs, llm_answers)
     if found:
         told = "; ".join(one.text for one in found)
         hint = "Run it again with the same, save another baseline, or compare all the same with --any-config"
@@ -135,10 +140,14 @@ def _check_config(now: _Side, base: _Side, pairs: list[tuple[str, str]]) -> None
         raise usage_error("config_differs", printable(message))
 
 
-def _compared(pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _Side) -> list[Comparison]:
-    has_measures = is_rag(now.batch) and is_rag(base.batch)
-    by: tuple[By, ...] = ("bucket", *asked.by) if is_rag(now.batch) else asked.by
-    rules = Rules(asked.allowed_drop, asked.allowed_drops, by, _is_choice(now.batch))
+def _compared(
+    pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _Side, buckets: tuple[str, ...]
+) -> list[Comparison]:
+    has_measures = now.kind.has_measures and now.kind is base.kind
+    by: tuple[By, ...] = ("bucket", *asked.by) if now.kind.by_bucket else asked.by
+    rules = Rules(
+        asked.allowed_drop, asked.allowed_drops, by, _is_choice(now.batch), buckets, earlier_note=now.kind.earlier_note
+    )
     comparing = [Comparing(*pair, rules) for pair in pairs]
     for profile, result in results_of(base.runs(), has_measures):
         for one, (_, name) in zip(comparing, pairs, strict=True):
@@ -180,30 +189,32 @@ def _why_nothing(now: _Side, base: _Side, comparisons: list[Comparison]) -> str:
 # Which sides, and which of their profiles
 
 
-def _sides(asked: Compare) -> tuple[_Side, _Side]:
+def _sides(asked: Compare, catalog: Catalog) -> tuple[_Side, _Side]:
     """What is compared, and with what; the reasons of now know what was searched before."""
     path = find(asked.batch, asked.home / FOLDER)
     batch = manifest(path)
-    base = _base_side(asked.baseline, asked.home) if asked.baseline else None
+    kind = _kind(batch, catalog)
+    base = _base_side(asked.baseline, asked.home, catalog) if asked.baseline else None
     changes = document_changes(base.batch, batch) if base else None
-    now = _Side(batch.id, batch, lambda: runs_of(path, Why(is_rag(batch), changes)))
+    now = _Side(batch.id, batch, kind, lambda: runs_of(path, FailureReasons(kind, changes)))
     return now, base or now
 
 
-def _batch_side(path: Path) -> _Side:
-    batch = manifest(path)
-    return _Side(batch.id, batch, lambda: runs_of(path))
+def _kind(batch: Batch, catalog: Catalog) -> BatchKind:
+    return catalog.batch_kind(batch.config) or PLAIN
 
 
-def _base_side(name: str, home: Path) -> _Side:
+def _base_side(name: str, home: Path, catalog: Catalog) -> _Side:
     """What `--baseline` names: a baseline, the file of one, or a batch."""
     folder = home / BASELINES
     file = find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
     if os.path.isfile(file):
         head = read_baseline(file)
-        return _Side(head.name, head.batch, lambda: kept_runs(file))
+        return _Side(head.name, head.batch, _kind(head.batch, catalog), lambda: kept_runs(file))
     try:
-        return _batch_side(find(name, home / FOLDER))
+        path = find(name, home / FOLDER)
+        batch = manifest(path)
+        return _Side(batch.id, batch, _kind(batch, catalog), lambda: runs_of(path))
     except EvalloomError as fault:
         if fault.code != "no_batch":
             raise

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from evalloom.analysis.compare import CaseResult
 from evalloom.analysis.compare_documents import DocumentChanges, Suspects
@@ -15,34 +14,31 @@ from evalloom.analysis.compare_measures import Measures
 from evalloom.batchlog import Kept
 from evalloom.batchlog.baselines import MOST
 from evalloom.core.model import Run, Scored, Status
+from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.results import stored_runs
 from evalloom.engine.run import encoded
 
 _DIGEST_BYTES = 8
-_SOURCES = 3
-"""How many sources a reason names."""
 _COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
 
 
-class Why:
-    """Tells why a run did not pass. That stays out of the file of a baseline: it may quote what people wrote."""
+class FailureReasons:
+    """Says why a run did not pass. That stays out of the file of a baseline: it may quote what people wrote."""
 
-    def __init__(self, of_rag: bool = False, changes: DocumentChanges | None = None) -> None:
-        self._of_rag = of_rag
+    def __init__(self, kind: BatchKind, changes: DocumentChanges | None = None) -> None:
+        self._kind = kind
         self._suspects = Suspects(changes or DocumentChanges())
 
     def __call__(self, run: Run, scored: Scored) -> tuple[str, tuple[str, ...]]:
         """The reason, and what may have caused it."""
         if scored.status == "passed":
             return "", ()
-        if not self._of_rag:
-            return _reason(run, scored), ()
-        expected = _texts(run.raw.get("expected_sources"))
-        return _rag_reason(run, scored, expected), self._suspects.notes(expected)
+        reason = self._kind.failure_reason(run, scored) or _reason(run, scored)
+        return reason, self._suspects.notes(self._kind.expected_documents(run))
 
 
-def runs_of(path: Path, why: Why | None = None) -> Iterator[Kept]:
-    """What every run of a batch came to, by profile, case and repeat."""
+def runs_of(path: Path, reasons: FailureReasons | None = None) -> Iterator[Kept]:
+    """The result of every run of a batch, by profile, case and repeat."""
     seen: Counter[str] = Counter()
     profile, case = "", (-1, "")
     for run, scored in stored_runs(path):
@@ -53,12 +49,12 @@ def runs_of(path: Path, why: Why | None = None) -> Iterator[Kept]:
         if (run.number, run.case_id) != case:
             case = (run.number, run.case_id)
             seen[run.case_id] += 1
-        yield _kept(run, scored, seen[run.case_id], why)
+        yield _kept(run, scored, seen[run.case_id], reasons)
 
 
-def _kept(run: Run, scored: Scored, occurrence: int, why: Why | None) -> Kept:
+def _kept(run: Run, scored: Scored, occurrence: int, reasons: FailureReasons | None) -> Kept:
     is_answered = not run.error and scored.status not in ("skipped", "blocked") and not run.usage.cached
-    reason, notes = why(run, scored) if why else ("", ())
+    reason, notes = reasons(run, scored) if reasons else ("", ())
     return Kept(
         run.case_id,
         scored.status,
@@ -87,30 +83,6 @@ def _reason(run: Run, scored: Scored) -> str:
     faults = [one for one in scored.verdicts if one.status not in ("passed", "skipped")]
     told = [f"{one.name}: {one.reason}" for one in sorted(faults, key=lambda one: not one.weight)]
     return run.error or run.blocked or run.skipped or next(iter(told), "")
-
-
-def _rag_reason(run: Run, scored: Scored, expected: list[str]) -> str:
-    """What should have been found and was not, with what was found instead; of an answer also what is wrong with it."""
-    missed = any(one.name.startswith("hit@") and one.status == "failed" for one in scored.verdicts)
-    if run.error or not missed:
-        return _reason(run, scored)
-    sources = [one.get("source") if isinstance(one, dict) else one for one in run.output.sources]
-    found = _first_of(_texts(sources)) or "nothing"
-    retrieved = f"expected {_first_of(expected)}, found {found}"
-    decides = next((one for one in scored.verdicts if one.weight and one.status == "failed"), None)
-    if decides is None or decides.name.startswith("hit@"):
-        return retrieved
-    return f"{decides.name}: {decides.reason}; {retrieved}"
-
-
-def _texts(value: Any) -> list[str]:
-    """The texts of a list in a user's record, each once."""
-    return list(dict.fromkeys(one for one in value if isinstance(one, str))) if isinstance(value, list) else []
-
-
-def _first_of(names: list[str]) -> str:
-    more = len(names) - _SOURCES
-    return ", ".join(names[:_SOURCES]) + (f" and {more} more" if more > 0 else "")
 
 
 def results_of(runs: Iterator[Kept], has_measures: bool) -> Iterator[tuple[str, CaseResult]]:

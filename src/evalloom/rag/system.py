@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from evalloom.engine.system import System
-from evalloom.rag.dialect import DIALECT
+from evalloom.rag.batches import BATCH_KIND
+from evalloom.rag.dialect import BUCKETS, DIALECT
 
 SYSTEM = System(
     name="rag",
     title="RAG eval cases",
     dialects=(DIALECT,),
+    batch_kinds=(BATCH_KIND,),
+    buckets=BUCKETS,
 )
