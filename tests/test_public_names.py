@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from evalloom import moved
 from evalloom.cli.app import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -200,6 +201,16 @@ TOOLS = {
 def test_names_stay_importable(module: str) -> None:
     found = import_module(module)
     assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []
+
+
+@pytest.mark.parametrize("name", moved.NAMES)
+def test_names_that_have_moved_say_where_they_are(name: str) -> None:
+    package, _, own = name.rpartition(".")
+    home = f"evalloom.{moved.NAMES[name]}"
+    with pytest.warns(DeprecationWarning, match=f"evalloom.{name} is now {home}.{own}") as warned:
+        value = getattr(import_module(f"evalloom.{package}"), own)
+    assert value is getattr(import_module(home), own) and warned[0].filename == __file__
+    assert not hasattr(import_module(f"evalloom.{package}"), "nothing")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -1,4 +1,4 @@
-"""Packages that have moved: each stays importable under the name it had in version 0.1."""
+"""Packages and names that have moved: each stays importable from where it was in version 0.1."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ HOMES = {
     "sandbox": "core.sandbox",
     "validate": "data.validate",
 }
+NAMES = {
+    "settings.PromptEvalSettings": "prompt_eval.settings",
+    "settings.RagSettings": "rag.settings",
+    "settings.ResolverSettings": "replay.settings",
+}
+"""Names that have left a package, and the module that has them now."""
 
 
 class MovedFinder:
@@ -54,6 +60,20 @@ class _Alias:
         warnings.warn(f"{module.__name__} is now {self._home}", DeprecationWarning, stacklevel=2)
         home = import_module(self._home)
         module.__dict__.update(__doc__=home.__doc__, __all__=home.__all__, __getattr__=partial(getattr, home))
+
+
+def find_name(package: str, name: str) -> object:
+    """What a package had under a name; for its `__getattr__`. Raises AttributeError where it had nothing."""
+    top, _, inner = package.partition(".")
+    module = NAMES.get(f"{inner}.{name}")
+    if module is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    import warnings
+    from importlib import import_module
+
+    home = f"{top}.{module}"
+    warnings.warn(f"{package}.{name} is now {home}.{name}", DeprecationWarning, stacklevel=3)
+    return getattr(import_module(home), name)
 
 
 def install() -> None:

@@ -15,7 +15,8 @@ from evalloom import settings
 from evalloom.replay.recipe.assemble import digest_of
 from evalloom.replay.schemas import Fault
 from evalloom.replay.service import Desk
-from evalloom.settings import ResolverSettings, Settings
+from evalloom.replay.settings import ResolverSettings
+from evalloom.settings import Settings
 
 KEY = "sk-abcdefgh12345678abcdefgh"
 
@@ -268,7 +269,7 @@ def test_what_was_made_before_a_secret_was_known_is_made_again(tmp_path: Path, m
 
 @pytest.mark.req("REPLAY-5")
 def test_equal_resolvers_are_asked_once_and_all_within_a_limit(tmp_path: Path) -> None:
-    known = Settings(resolvers=ResolverSettings(timeout_s=0.02))
+    known = Settings(sections={"resolvers": ResolverSettings(timeout_s=0.02)})
     desk = Desk(tmp_path, known)
     (tmp_path / "n.sqlite").touch()
     endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c WHERE x < -{}"

@@ -8,16 +8,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from evalloom import settings
+from evalloom import catalog, settings
 from evalloom.core.errors import EvalloomError
-from evalloom.settings import ResolverSettings
+from evalloom.replay.settings import SECTION, ResolverSettings
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "settings.md"
 
 
 def load(text: str, folder: Path) -> ResolverSettings:
     (folder / "evalloom.yaml").write_text(text, encoding="utf-8")
-    return settings.load(folder / "evalloom.yaml").resolvers
+    return settings.load(folder / "evalloom.yaml", catalog.load().sections).section(SECTION)
 
 
 @pytest.mark.req("REPLAY-5")
@@ -69,9 +69,11 @@ def test_every_fault_is_told_at_its_place(written: str, told: str, tmp_path: Pat
 
 
 def test_the_schema_knows_the_section() -> None:
-    jsonschema.validate({"resolvers": {"env": ["A"], "sources": {"a": {"sqlite": "a.db"}}}}, settings.schema())
+    jsonschema.validate(
+        {"resolvers": {"env": ["A"], "sources": {"a": {"sqlite": "a.db"}}}}, settings.schema((SECTION,))
+    )
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"resolvers": {"sources": {"a": {"mysql": "x"}}}}, settings.schema())
+        jsonschema.validate({"resolvers": {"sources": {"a": {"mysql": "x"}}}}, settings.schema((SECTION,)))
 
 
 def test_the_documentation_names_every_key() -> None:

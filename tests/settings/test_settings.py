@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom import settings
+from evalloom import catalog, settings
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Profile
 from evalloom.settings import LlmSettings, Price, RunSettings, Settings
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "settings.md"
 SECRET = "sk-abc123def456"
+SECTIONS = catalog.load().sections
 
 Write = Callable[[str], Path]
 
@@ -42,7 +43,7 @@ def write(tmp_path: Path) -> Write:
 
 def faults(path: Path) -> list[str]:
     with pytest.raises(EvalloomError) as fault:
-        settings.load(path)
+        settings.load(path, SECTIONS)
     assert (fault.value.code, fault.value.exit_code) == ("bad_settings", 2)
     return str(fault.value).removesuffix(" [bad_settings]").splitlines()
 
@@ -86,7 +87,7 @@ def test_the_example_of_the_documentation_is_read(write: Write, tmp_path: Path) 
         (tmp_path / name).write_text("{}\n", encoding="utf-8")
     example = re.search(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert example
-    found = settings.load(write(example[1]))
+    found = settings.load(write(example[1]), SECTIONS)
     assert list(found.llms) == ["kimi", "reasoner", "claude", "gateway", "local", "offline"]
     assert found.llms["claude"].price == Price(3, 15) and found.llms["kimi"].price == Price(4, 16, 1)
     assert found.run.profiles == ["default", "careful"] and found.run.max_cost == 5
@@ -96,7 +97,7 @@ def test_the_example_of_the_documentation_is_read(write: Write, tmp_path: Path) 
 def test_the_documentation_names_every_key() -> None:
     page = PAGE.read_text(encoding="utf-8")
     own = {"name", "folder"}
-    fields = {*LlmSettings.__struct_fields__, *RunSettings.__struct_fields__, *settings.schema()["properties"]}
+    fields = {*LlmSettings.__struct_fields__, *RunSettings.__struct_fields__, *settings.schema(SECTIONS)["properties"]}
     assert [name for name in sorted(fields - own) if name not in page] == []
 
 
@@ -431,7 +432,7 @@ def test_secrets_are_everything_that_must_not_be_shown(
 
 SCALARS = st.booleans() | st.integers(-2, 2**70) | st.floats(allow_nan=False) | st.text(max_size=6)
 WORDS = st.sampled_from(
-    [*settings.schema()["properties"], *LlmSettings.__struct_fields__, "input", "run", "verify", "x-a"]
+    [*settings.schema(SECTIONS)["properties"], *LlmSettings.__struct_fields__, "input", "run", "verify", "x-a"]
 )
 VALUES = st.recursive(
     SCALARS | st.sampled_from(["echo", "openai:m", "scripted", "http://localhost"]),
@@ -453,7 +454,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def loaded(path: Path, text: str) -> Settings | None:
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
-        return settings.load(path)
+        return settings.load(path, SECTIONS)
     except EvalloomError as fault:
         assert fault.code == "bad_settings"
         return None
@@ -469,8 +470,8 @@ def test_any_text_is_read_or_refused(scratch: Path, text: str) -> None:
 @given(written=FILES | st.fixed_dictionaries({"llms": st.dictionaries(st.text(max_size=3), LLM, max_size=2)}))
 def test_what_is_read_obeys_the_schema(scratch: Path, written: dict[str, Any]) -> None:
     if loaded(scratch, json.dumps(written)) is not None:
-        jsonschema.validate(written, settings.schema())
+        jsonschema.validate(written, settings.schema(SECTIONS))
 
 
 def test_the_schema_is_one() -> None:
-    jsonschema.Draft202012Validator.check_schema(settings.schema())
+    jsonschema.Draft202012Validator.check_schema(settings.schema(SECTIONS))

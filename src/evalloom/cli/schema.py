@@ -7,6 +7,7 @@ import json
 import click
 
 from evalloom import settings
+from evalloom.console.catalog import current_catalog
 from evalloom.data.registry import WRITERS
 
 _SETTINGS = "settings"
@@ -21,7 +22,7 @@ def command(dialect: str | None) -> int:
     """
     schemas = {one.name: one.schema() for one in WRITERS if one.schema is not None}
     if dialect == _SETTINGS:
-        found = settings.schema()
+        found = settings.schema(current_catalog().sections)
     elif dialect is not None:
         found = schemas[dialect]
     else:

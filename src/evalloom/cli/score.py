@@ -9,6 +9,7 @@ import msgspec
 
 from evalloom import settings
 from evalloom.batchlog import find, manifest
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import refuse_overwriting
 from evalloom.console.outcome import exit_code, warn
 from evalloom.console.run_text import print_lines, result_lines
@@ -53,7 +54,7 @@ def command(
         batch, config, checks, judge, dict(map(_threshold, thresholds)), concurrency, allow_code, not no_cache
     )
     results = rescore(asked, warn)
-    known = settings.load(Path(config) if config else None)
+    known = settings.load(Path(config) if config else None, current_catalog().sections)
     try:
         write_outputs(results, outputs)
     finally:

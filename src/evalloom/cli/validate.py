@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, print_findings, reading_options, refuse_overwriting
 from evalloom.data.contract import read_contract
 from evalloom.data.dialect import Rules
@@ -74,7 +75,7 @@ def command(
     )
     rules = with_pipeline(rules, pipeline) if pipeline else rules
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
-    report = lint(paths or find_datasets(), options)
+    report = lint(paths or find_datasets(sections=current_catalog().sections), options)
     if format_name == "text" and not as_json:
         print_findings(report)
     else:

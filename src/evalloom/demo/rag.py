@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from evalloom import catalog
 from evalloom.engine.evaluate import evaluate
 from evalloom.engine.prepare import Asked
 from evalloom.rag.job import open_job, results_of
 from evalloom.rag.retriever import Listener, Searching
 from evalloom.reports.lint import tell
-from evalloom.settings import FILE_NAME
+from evalloom.settings import FILE_NAME, load
 
 FOLDER = "rag"
 _FOUND = {"official": (20, 22), "oral": (15, 22), "ambiguous": (10, 12)}
@@ -36,7 +37,8 @@ def retrieve(examples: Path, home: Path) -> Retrieved:
     """Asks the built-in retriever the queries of the example; index and record go under `home`."""
     folder = examples / FOLDER
     asked = Asked(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
-    job = open_job(asked, Searching(root=folder.as_posix()), None, Listener(lambda message: None), home)
+    known = load(folder / FILE_NAME, catalog.load().sections)
+    job = open_job(asked, known, Searching(root=folder.as_posix()), None, Listener(lambda message: None), home)
     results = evaluate(job.plan, warn=lambda message: None)
     _, _, (found,) = results_of(results.path.as_posix())
     buckets = {one.name: (one.passed, one.cases) for one in found.buckets}

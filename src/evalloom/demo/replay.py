@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom import settings
+from evalloom import catalog, settings
 from evalloom.replay.files import replay_files
 from evalloom.replay.service import Desk
 from evalloom.settings import FILE_NAME
@@ -34,7 +34,7 @@ class Replayed(Struct, frozen=True):
 def replay(examples: Path, home: Path) -> Replayed:
     """Replays the example twice; the records go under `home`."""
     folder, data_dir = examples / FOLDER, home / ".evalloom"
-    desk = Desk(data_dir, settings.load(folder / FILE_NAME), folder)
+    desk = Desk(data_dir, settings.load(folder / FILE_NAME, catalog.load().sections), folder)
     try:
         first, again = (replay_files(folder / "project.json", str(folder / "rows.jsonl"), desk) for _ in range(2))
         digests = [[run.output_digest for run in one.summaries()] for one in (first, again)]

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from evalloom.hop.operators.observer import FILE_NAME as OBSERVER
 from evalloom.hop.operators.session import HopSession
 from evalloom.hop.operators.tracer import Tracer
 from evalloom.llms import LlmOptions, Llms
+from evalloom.settings.section import Section
 
 _WRITTEN = re.compile(r"_results_\d{8}-\d{6}-\w+$")
 
@@ -40,9 +42,9 @@ class HopTask(Struct, frozen=True):
         stem = "stdin" if self.data.name == "-" else _WRITTEN.sub("", self.data.name.split(".")[0])
         return self.out or self.folder / f"{stem}_results_{batch}.jsonl"
 
-    def profiles(self) -> list[str]:
+    def profiles(self, sections: tuple[Section[Any], ...]) -> list[str]:
         """All profiles of the settings, which is what a run without a choice means (HOP-4)."""
-        return list(settings.load(Path(self.config) if self.config else None).profiles)
+        return list(settings.load(Path(self.config) if self.config else None, sections).profiles)
 
 
 def find_task(task: str, data: str = "", config: str = "", out: str = "") -> HopTask:

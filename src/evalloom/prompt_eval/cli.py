@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from evalloom.console.catalog import current_catalog
 from evalloom.console.outcome import warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import rate
@@ -72,7 +73,8 @@ def _asking(flags: Record) -> Asking:
     def shown(live: Live) -> AbstractContextManager[None]:
         return showing(live, is_quiet=flags["as_json"])
 
-    return Asking(flags["llm"], flags["judge"], flags["profile"], flags["config"], given, warn, shown)
+    services = (flags["llm"], flags["judge"], flags["profile"])
+    return Asking(*services, flags["config"], given, warn, shown, sections=current_catalog().sections)
 
 
 def _least(fail_under: str | None) -> float | None:

@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from evalloom import settings
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, refuse_overwriting
 from evalloom.console.outcome import printing_findings, warn
 from evalloom.console.progress import showing
@@ -37,10 +38,11 @@ from evalloom.rag.job import Answering, Job, gates_of, open_job, results_of, ver
 from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retrieval.readers import READERS
 from evalloom.rag.retriever import Listener, Searching, open_corpus
+from evalloom.rag.settings import MODES, SECTION
 from evalloom.rag.suggest import draft, suggest
 from evalloom.reports import RUN_REPORTERS
 from evalloom.reports.lint import printable
-from evalloom.settings.form import RAG_MODES
+from evalloom.settings import Settings
 from evalloom.ui.report_marks import is_ours
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -54,7 +56,7 @@ _SEARCHING = (
     _ROOT,
     click.option("--retriever", metavar="R", help="builtin (the default), python:module:function or http:URL."),
     click.option("-k", type=int, metavar="N", help="How many passages are asked for; 5 by default."),
-    click.option("--mode", type=click.Choice(RAG_MODES), help="How the built-in one searches; bm25 by default."),
+    click.option("--mode", type=click.Choice(MODES), help="How the built-in one searches; bm25 by default."),
     click.option("--embeddings", metavar="LLM", help="For dense and hybrid: local, or an llm of evalloom.yaml."),
     *_CHUNKS,
     click.option("--frozen-index", "is_frozen", is_flag=True, help="Take the stored index as it is."),
@@ -173,7 +175,8 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
     # A module of the user's may print when it is imported, and what is printed here is the result.
     with redirect_stdout(sys.stderr):
-        job = open_job(asked, _searching(flags), answers, LISTENER)
+        known = _settings(flags["config"])
+        job = open_job(asked, known, _searching(flags, known), answers, LISTENER)
     if flags["dry_run"]:
         with printing_findings():
             found = look_ahead(job.plan, resume)
@@ -185,11 +188,14 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
     return _run(job, resume, flags["as_json"])
 
 
-def _searching(flags: dict[str, Any]) -> Searching:
+def _settings(config: str = "") -> Settings:
+    return settings.load(Path(config) if config else None, current_catalog().sections)
+
+
+def _searching(flags: dict[str, Any], known: Settings) -> Searching:
     names = ("root", "retriever", "k", "mode", "embeddings", "chunk", "overlap", "is_frozen")
-    known = settings.load(Path(flags["config"]) if flags.get("config") else None)
     given = {name: flags[name] for name in names if flags.get(name) is not None}
-    found = Searching(**{**msgspec.to_builtins(known.rag), **given})
+    found = Searching(**{**msgspec.to_builtins(known.section(SECTION)), **given})
     if flags.get("embeddings") and found.mode == "bm25":
         raise usage_error("bad_option", "--embeddings: goes with --mode dense or hybrid")
     existing_folder(found.root)
@@ -251,9 +257,7 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
     """Show what a RAG batch came to, and write its report; nothing is run. Without BATCH, the newest one."""
     path, facts, found = results_of(batch)
     stopped = "" if facts.finished_at else "unfinished"
-    ends = verdict(
-        found, gates_of(path, settings.load(Path(config) if config else None)), facts.options.get("fail_under"), stopped
-    )
+    ends = verdict(found, gates_of(path, _settings(config)), facts.options.get("fail_under"), stopped)
     _refuse_documents([Path(name) for name in output], Path(facts.options["searching"]["root"]))
     write_reports([Path(name) for name in output], facts, found, ends.code)
     if as_json:
@@ -267,7 +271,7 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
 @_with(_ROOT, *_CHUNKS, _JSON)
 def index_command(as_json: bool, **flags: Any) -> int:
     """Bring the stored index of a folder up to date, and say what is in it and what could not be read."""
-    searching = _searching(flags)
+    searching = _searching(flags, _settings())
     _, refreshed = open_corpus(searching, Listener(lambda message: None, LISTENER.progress))
     assert refreshed is not None
     if as_json:
@@ -285,7 +289,7 @@ def index_command(as_json: bool, **flags: Any) -> int:
 def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
     """Say why a case was found or missed: is its source indexed, at which place, which words of the query match."""
     with redirect_stdout(sys.stderr):
-        found = explain(case_id, batch, LISTENER, Path(config) if config else None)
+        found = explain(case_id, batch, LISTENER, _settings(config))
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -306,7 +310,7 @@ def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, *
     \b
     evalloom rag suggest "How long is the notice period?" --root docs --json >> eval_cases.jsonl
     """
-    index, _ = open_corpus(_searching(flags), LISTENER)
+    index, _ = open_corpus(_searching(flags, _settings()), LISTENER)
     found = suggest(query, index, k, bucket, pair)
     if as_json and found.proposals:
         click.echo(json.dumps(found.case, ensure_ascii=False))
@@ -325,7 +329,7 @@ def init_command(output: str, most: int, **flags: Any) -> int:
     Each is an official wording with its source and a text that stands in it. Read them, mend them, and add the oral
     wording of each under the same pair_id. No file is overwritten.
     """
-    searching = _searching(flags)
+    searching = _searching(flags, _settings())
     made = draft(searching, Path(output), most, LISTENER)
     print_lines(text.drafted_lines(made, searching.root))
     return 0

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.batchlog import find, manifest
 from evalloom.core.errors import CallError, did_you_mean, usage_error
 from evalloom.core.model import Case, Context, Profile, Request, Response, Run, Status, quote
@@ -18,6 +17,7 @@ from evalloom.engine.resume import case_of
 from evalloom.rag.checks import KIND
 from evalloom.rag.retrieval import Explained, Index
 from evalloom.rag.retriever import Listener, Opened, Searching, open_retriever
+from evalloom.settings import Settings
 
 _DEEP = 1000
 """So many passages are asked for to find the place of a source that is not among the first."""
@@ -64,7 +64,7 @@ class Explanation(Struct, frozen=True):
     """What the retriever met when it was asked again."""
 
 
-def explain(case_id: str, batch: str, listener: Listener, config: Path | None = None) -> Explanation:
+def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Explanation:
     """Looks at a case of a batch again, with the retriever that it was run with."""
     path = find(batch)
     facts = manifest(path)
@@ -73,7 +73,7 @@ def explain(case_id: str, batch: str, listener: Listener, config: Path | None = 
     run, status, reason = _run(case_id, path)
     case = case_of(run)
     searching = msgspec.convert(facts.options["searching"], Searching)
-    opened = open_retriever(searching, settings.load(config), listener)
+    opened = open_retriever(searching, known, listener)
     query = str(case.inputs.get("query") or "")
     opened.fill([query])
     sources, fault = run_loop(_sources(opened, query, case, searching.k))

@@ -64,10 +64,14 @@ class Job(Struct, frozen=True):
 
 
 def open_job(
-    asked: Asked, searching: Searching, answers: Answering | None, listener: Listener, home: Path = Path()
+    asked: Asked,
+    known: Settings,
+    searching: Searching,
+    answers: Answering | None,
+    listener: Listener,
+    home: Path = Path(),
 ) -> Job:
     """Brings the index up to date and makes the plan; without `answers` it is only retrieved."""
-    known = settings.load(Path(asked.config) if asked.config else None)
     if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
         raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
     if answers and answers.faithfulness and not (asked.judge or known.judge):

@@ -16,10 +16,10 @@ from evalloom.engine.loop import run_loop
 from evalloom.llms import LlmOptions, Llms
 from evalloom.llms.budget import Budget
 from evalloom.rag.retrieval import Index, IndexOptions, LocalEmbedder, Progress, Refreshed, open_index, quiet
+from evalloom.rag.settings import LOCAL_EMBEDDINGS, RagSettings
 from evalloom.rag.target import Retrieve, build_retriever, of_target
 from evalloom.reports.lint import printable, tell
-from evalloom.settings import RagSettings, Settings
-from evalloom.settings.form import LOCAL_EMBEDDINGS
+from evalloom.settings import Settings
 from evalloom.targets import TargetOptions
 from evalloom.targets.base import digest_of
 

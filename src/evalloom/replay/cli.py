@@ -14,6 +14,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import refuse_overwriting
 from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
@@ -112,7 +113,7 @@ def _replay(
     if output:
         _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER)
     # What a recipe names stands beside it, wherever the command is typed.
-    known = load(Path(config) if config else None)
+    known = load(Path(config) if config else None, current_catalog().sections)
     with _desk(data_dir, known, Path(project).parent) as desk:
         with _progress() as progress:
             done = replay_files(Path(project), dataset, desk, limit, offset, profile, progress)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from evalloom.core.errors import usage_error
+from evalloom import moved
+from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Profile, Record, quote, show_path, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
@@ -17,15 +18,13 @@ from evalloom.files.source import source_of
 from evalloom.settings import form, keys
 from evalloom.settings.form import FILE_NAME, LLM_KEYS, PROTOCOLS, PUBLIC_URLS, schema
 from evalloom.settings.keys import environment
+from evalloom.settings.section import Loaded, Section
 
 __all__ = [
     "FILE_NAME",
     "PROTOCOLS",
     "LlmSettings",
     "Price",
-    "PromptEvalSettings",
-    "RagSettings",
-    "ResolverSettings",
     "RunSettings",
     "Settings",
     "environment",
@@ -90,43 +89,6 @@ class RunSettings(Struct, frozen=True):
     output: list[str] = []
 
 
-class PromptEvalSettings(Struct, frozen=True):
-    """Whom `evalloom prompt-eval` asks when no flag says otherwise; what is empty is left to the rest of the file."""
-
-    llm: str = ""
-    judge: str = ""
-    profile: str = ""
-
-
-class RagSettings(Struct, frozen=True):
-    """What `evalloom rag` searches when no flag says otherwise, and how; named like its flags."""
-
-    root: str = "."
-    retriever: str | Record = "builtin"
-    """Also as an object, as `target` may be: `{http: URL, headers: …}`."""
-    k: int = 5
-    mode: Literal["bm25", "dense", "hybrid"] = "bm25"
-    embeddings: str = ""
-    chunk: int = 800
-    overlap: int = 100
-
-
-class ResolverSettings(Struct, frozen=True):
-    """What the dynamic variables of a context recipe may read; what is empty is not allowed."""
-
-    folder: str = ""
-    """Files, databases and chats are read inside it; when empty, the command says which it is."""
-    env: list[str] = []
-    """Environment variables that may be read."""
-    http: list[str] = []
-    """Hosts that may be asked, as `host` or `host:port`."""
-    private_addresses: bool = False
-    """Whether those hosts may have addresses of this machine or its network."""
-    timeout_s: float = 5.0
-    sources: dict[str, dict[str, str]] = {}
-    """Data sources by name: `{sqlite: FILE}` or `{duckdb: FILE}`, from the folder of the settings."""
-
-
 class Settings(Struct, frozen=True):
     """All that one settings file says; `defaults` are as written, and already merged into each of `llms`."""
 
@@ -143,40 +105,61 @@ class Settings(Struct, frozen=True):
     checks: list[Record] = []
     prices: dict[str, Price] = {}
     run: RunSettings = RunSettings()
-    prompt_eval: PromptEvalSettings = PromptEvalSettings()
-    rag: RagSettings = RagSettings()
-    resolvers: ResolverSettings = ResolverSettings()
+    sections: dict[str, Any] = {}
+    """What the sections of systems say, by name; only of those that the file was loaded with."""
+    written: Row | None = None
+    """The file as it was read."""
+
+    def section(self, section: Section[Loaded]) -> Loaded:
+        """What the file says in the section of a system; the defaults where it says nothing."""
+        if section.name in self.sections:
+            loaded: Loaded = self.sections[section.name]
+            return loaded
+        if self.written is None or self.path is None:
+            return section.load({}, self.folder)
+        # The file was loaded without this section, so it has not been checked yet.
+        if faults := _faults(self.written, self.folder, (section,), is_open=True):
+            raise _bad_settings(self.path, faults)
+        return section.load(form.present(form.part(self.written.value, section.name)), self.folder)
 
 
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def load(path: Path | None = None) -> Settings:
-    """The settings in a file; without one, those of ./evalloom.yaml where it exists. Tells all faults at once."""
+def load(path: Path | None = None, sections: tuple[Section[Any], ...] | None = None) -> Settings:
+    """The settings in a file; without one, those of ./evalloom.yaml where it exists. Tells all faults at once.
+
+    `sections` are those of all systems. Without them, keys that are not the engine's are taken for such sections:
+    `Settings.section` checks each when it is asked for.
+    """
     if path is None:
         path = Path(FILE_NAME)
         if not path.is_file():
             return Settings()
     row, faults = _read(path)
     if row is not None:
-        faults += [(*row.place_of(at), f"{show_path(at)}: {text}") for at, text in form.faults(row.value, path.parent)]
+        faults += _faults(row, path.parent, sections or (), is_open=sections is None)
     if row is None or faults:
-        raise usage_error("bad_settings", "\n".join(_shown(path, *fault) for fault in sorted(faults)))
-    return _built(row.value, path)
+        raise _bad_settings(path, faults)
+    return _built(row, path, sections or ())
 
 
-def find_datasets(folder: Path = Path()) -> list[str]:
+def find_datasets(folder: Path = Path(), sections: tuple[Section[Any], ...] | None = None) -> list[str]:
     """The datasets that evalloom.yaml names, as paths from the working folder."""
     path = folder / FILE_NAME
     if not path.is_file():
         raise usage_error("no_paths", f"name a file or a folder; there is no {FILE_NAME} here that names datasets")
-    datasets = load(path).datasets
+    datasets = load(path, sections).datasets
     if not datasets:
         raise usage_error("bad_settings", f"{path.as_posix()}: datasets: expected a list of paths, got none")
     return datasets
 
 
-def _read(path: Path) -> tuple[Row | None, list[tuple[int, int, str]]]:
+_Fault = tuple[int, int, str]
+"""Line, column and message."""
+
+
+def _read(path: Path) -> tuple[Row | None, list[_Fault]]:
     """The one object in the file, and what is wrong with the file itself."""
     items = list(RowReader(source_of(path)))
     problems = [item for item in items if isinstance(item, Problem)]
@@ -199,6 +182,16 @@ def _explained(problem: Problem) -> str:
     return problem.message
 
 
+def _faults(row: Row, folder: Path, sections: tuple[Section[Any], ...], is_open: bool) -> list[_Fault]:
+    """What is wrong with what is written, at its places."""
+    faults = form.faults(row.value, folder, sections, is_open)
+    return [(*row.place_of(path), f"{show_path(path)}: {message}") for path, message in faults]
+
+
+def _bad_settings(path: Path, faults: list[_Fault]) -> EvalloomError:
+    return usage_error("bad_settings", "\n".join(_shown(path, *fault) for fault in sorted(faults)))
+
+
 def _shown(path: Path, line: int, column: int, message: str) -> str:
     place = f":{line}:{column}" if line else ""
     # A key of the file may hold anything, and nothing of it may drive a terminal.
@@ -206,9 +199,9 @@ def _shown(path: Path, line: int, column: int, message: str) -> str:
     return f"{path.as_posix()}{place}: {plain}"
 
 
-def _built(written: Record, path: Path) -> Settings:
+def _built(row: Row, path: Path, sections: tuple[Section[Any], ...]) -> Settings:
     """The settings in a file without faults."""
-    parts = form.present(written)
+    parts = form.present(row.value)
     folder = path.parent
     shared = Settings(
         path=path,
@@ -223,23 +216,13 @@ def _built(written: Record, path: Path) -> Settings:
         checks=parts.get("checks", []),
         prices=msgspec.convert(parts.get("prices", {}), dict[str, Price]),
         run=msgspec.convert(form.present(parts.get("run", {})), RunSettings),
-        prompt_eval=msgspec.convert(form.present(parts.get("prompt_eval", {})), PromptEvalSettings),
-        rag=_rag(parts.get("rag", {}), folder),
-        resolvers=_resolvers(parts.get("resolvers", {})),
+        sections={
+            section.name: section.load(form.present(parts.get(section.name, {})), folder) for section in sections
+        },
+        written=row,
     )
     llms = {name: _llm(name, shared, own or {}) for name, own in parts.get("llms", {}).items()}
     return msgspec.structs.replace(shared, llms=llms)
-
-
-def _rag(written: Record, folder: Path) -> RagSettings:
-    found = form.present(written)
-    return msgspec.convert({**found, "root": (folder / found.get("root", ".")).as_posix()}, RagSettings)
-
-
-def _resolvers(written: Record) -> ResolverSettings:
-    allowed = form.present(written)
-    sources = {name: form.present(own) for name, own in form.part(allowed, "sources").items()}
-    return msgspec.convert({**allowed, "sources": sources}, ResolverSettings)
 
 
 def _llm(name: str, settings: Settings, own: Record) -> LlmSettings:
@@ -402,3 +385,7 @@ def secrets(settings: Settings) -> list[str]:
 
 def _file(settings: Settings) -> str:
     return settings.path.as_posix() if settings.path else FILE_NAME
+
+
+def __getattr__(name: str) -> object:
+    return moved.find_name(__name__, name)

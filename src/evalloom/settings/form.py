@@ -13,6 +13,7 @@ from evalloom.core import expressions
 from evalloom.core.model import Path as Steps
 from evalloom.core.model import Record, quote, type_name
 from evalloom.settings import keys
+from evalloom.settings.section import Section
 
 FILE_NAME = "evalloom.yaml"
 PROTOCOLS = ("openai", "anthropic", "scripted", "echo")
@@ -39,65 +40,70 @@ def instead(name: str, known: list[str]) -> str:
     return f" {declared}Without a declaration: echo, scripted:FILE, openai:MODEL, anthropic:MODEL"
 
 
-def _object(properties: Record, others: bool | Record = False, required: tuple[str, ...] = ()) -> Record:
+# -- what may stand there -----------------------------------------------------------------------------
+
+
+def object_of(properties: Record, others: bool | Record = False, required: tuple[str, ...] = ()) -> Record:
+    """The schema of an object with these keys, and with no others unless it says so."""
     return {"type": "object", "properties": properties, "additionalProperties": others, "required": [*required]}
 
 
-def _texts_of(title: str) -> Record:
+def list_of_texts(title: str) -> Record:
+    """The schema of a list of strings; messages call it by its title."""
     return {"type": "array", "items": {"type": "string"}, "title": title}
 
 
-_TEXT: Record = {"type": "string"}
-_FLAG: Record = {"type": "boolean"}
-_COUNT: Record = {"type": "integer", "minimum": 0}
-_POSITIVE: Record = {"type": "integer", "minimum": 1}
-_AMOUNT: Record = {"type": "number", "minimum": 0}
-_SECONDS: Record = {"type": "number", "exclusiveMinimum": 0, "title": "a number of seconds"}
-_SHARE: Record = {"type": "number", "minimum": 0, "maximum": 1}
-_ANY_OBJECT: Record = {"type": "object"}
-_PRICE = _object(
+TEXT: Record = {"type": "string"}
+FLAG: Record = {"type": "boolean"}
+COUNT: Record = {"type": "integer", "minimum": 0}
+POSITIVE: Record = {"type": "integer", "minimum": 1}
+AMOUNT: Record = {"type": "number", "minimum": 0}
+SECONDS: Record = {"type": "number", "exclusiveMinimum": 0, "title": "a number of seconds"}
+SHARE: Record = {"type": "number", "minimum": 0, "maximum": 1}
+ANY_OBJECT: Record = {"type": "object"}
+_PRICE = object_of(
     {
-        "input": _AMOUNT | {"description": "What a million tokens of the request cost."},
-        "output": _AMOUNT | {"description": "What a million tokens of the answer cost."},
-        "cached_input": _AMOUNT | {"description": "What a million tokens cost that the provider had in its cache."},
+        "input": AMOUNT | {"description": "What a million tokens of the request cost."},
+        "output": AMOUNT | {"description": "What a million tokens of the answer cost."},
+        "cached_input": AMOUNT | {"description": "What a million tokens cost that the provider had in its cache."},
     },
     required=("input", "output"),
 )
-_PROFILE = _object(
+_PROFILE = object_of(
     {
-        "run": _TEXT | {"description": "The llm that answers."},
-        "verify": _TEXT | {"description": "The llm that checks what it said; the same one when left out."},
-        "params": _ANY_OBJECT | {"description": "Sent with every request; they win over those of the llm."},
+        "run": TEXT | {"description": "The llm that answers."},
+        "verify": TEXT | {"description": "The llm that checks what it said; the same one when left out."},
+        "params": ANY_OBJECT | {"description": "Sent with every request; they win over those of the llm."},
     },
     required=("run",),
 )
 
 LLM_KEYS: Record = {
     "protocol": {"type": "string", "enum": [*PROTOCOLS], "description": "How the llm is spoken to."},
-    "model": _TEXT | {"description": "The model's name at its provider."},
-    "base_url": _TEXT | {"description": "Where it is served, such as http://localhost:8000/v1."},
-    "params": _ANY_OBJECT | {"description": "Sent with every request."},
-    "key_env": _TEXT | {"description": "The environment variable that holds the key; none when it needs no key."},
-    "headers": {"type": "object", "additionalProperties": _TEXT, "description": "May hold ${VARIABLE}."},
-    "timeout_s": _SECONDS,
-    "retries": _COUNT,
-    "concurrency": _COUNT | {"description": "Requests at once; 0 is as many as -j allows."},
-    "requests_per_minute": _COUNT,
-    "tokens_per_minute": _COUNT,
+    "model": TEXT | {"description": "The model's name at its provider."},
+    "base_url": TEXT | {"description": "Where it is served, such as http://localhost:8000/v1."},
+    "params": ANY_OBJECT | {"description": "Sent with every request."},
+    "key_env": TEXT | {"description": "The environment variable that holds the key; none when it needs no key."},
+    "headers": {"type": "object", "additionalProperties": TEXT, "description": "May hold ${VARIABLE}."},
+    "timeout_s": SECONDS,
+    "retries": COUNT,
+    "concurrency": COUNT | {"description": "Requests at once; 0 is as many as -j allows."},
+    "requests_per_minute": COUNT,
+    "tokens_per_minute": COUNT,
     "price": _PRICE | {"description": "Per million tokens."},
-    "file": _TEXT | {"description": "The rules of a scripted llm."},
-    "stream": _FLAG,
+    "file": TEXT | {"description": "The rules of a scripted llm."},
+    "stream": FLAG,
 }
 # Told by name so that a slip of the pen is seen; any other parameter is passed on as well.
 _KNOWN_PARAMS: Record = {
-    "temperature": _AMOUNT,
-    "top_p": _SHARE,
+    "temperature": AMOUNT,
+    "top_p": SHARE,
     "top_k": {"type": "integer"},
-    "min_p": _SHARE,
-    "max_tokens": _POSITIVE,
-    "max_completion_tokens": _POSITIVE,
-    "max_output_tokens": _POSITIVE,
-    "n": _POSITIVE,
+    "min_p": SHARE,
+    "max_tokens": POSITIVE,
+    "max_completion_tokens": POSITIVE,
+    "max_output_tokens": POSITIVE,
+    "n": POSITIVE,
     "seed": {"type": "integer"},
     "stop": {},
     "stop_sequences": {"type": "array"},
@@ -107,12 +113,12 @@ _KNOWN_PARAMS: Record = {
     "logit_bias": {},
     "logprobs": {},
     "top_logprobs": {},
-    "reasoning_effort": _TEXT,
+    "reasoning_effort": TEXT,
     "thinking": {},
     "enable_thinking": {},
-    "response_format": _ANY_OBJECT,
+    "response_format": ANY_OBJECT,
     "tool_choice": {},
-    "user": _TEXT,
+    "user": TEXT,
 }
 _CALLED_ELSEWHERE = {
     "url": "base_url",
@@ -129,56 +135,23 @@ _CALLED_ELSEWHERE = {
 }
 """Other tools' words for our keys: passed on as a parameter, `api_base` would send everything to the wrong place."""
 _RUN_KEYS: Record = {
-    "profiles": _texts_of("a list of profiles"),
-    "concurrency": _POSITIVE,
-    "repeat": _POSITIVE,
-    "limit": _POSITIVE,
-    "tags": _texts_of("a list of tags"),
-    "filter": _TEXT | {"description": "An expression; only the cases for which it holds are run."},
-    "variants": _texts_of("a list of variants"),
-    "cache": _FLAG,
-    "skip_invalid": _FLAG,
-    "timeout_s": _SECONDS,
-    "max_cost": _AMOUNT,
-    "max_tokens": _POSITIVE,
-    "max_time": _SECONDS,
-    "fail_under": _SHARE | {"description": "The least pass rate that is a success, from 0 to 1."},
-    "output": _texts_of("a list of files"),
+    "profiles": list_of_texts("a list of profiles"),
+    "concurrency": POSITIVE,
+    "repeat": POSITIVE,
+    "limit": POSITIVE,
+    "tags": list_of_texts("a list of tags"),
+    "filter": TEXT | {"description": "An expression; only the cases for which it holds are run."},
+    "variants": list_of_texts("a list of variants"),
+    "cache": FLAG,
+    "skip_invalid": FLAG,
+    "timeout_s": SECONDS,
+    "max_cost": AMOUNT,
+    "max_tokens": POSITIVE,
+    "max_time": SECONDS,
+    "fail_under": SHARE | {"description": "The least pass rate that is a success, from 0 to 1."},
+    "output": list_of_texts("a list of files"),
 }
-_PROMPT_EVAL_KEYS: Record = {
-    "llm": _TEXT | {"description": "The llm that drafts plans, test cases and better prompts."},
-    "judge": _TEXT | {"description": "The llm that scores; `judge` of the whole file when left out."},
-    "profile": _TEXT | {"description": "The profile or llm that the prompt is run under."},
-}
-RAG_MODES = ("bm25", "dense", "hybrid")
-LOCAL_EMBEDDINGS = "local"
-"""The name of the embeddings that are made on this machine."""
-_RAG_KEYS: Record = {
-    "root": _TEXT | {"description": "The folder of the documents, from this file's folder."},
-    "retriever": {
-        "type": ["string", "object"],
-        "description": "builtin, python:module:function or http:URL; an object as for `target`, e.g. with headers.",
-    },
-    "k": _POSITIVE | {"description": "How many passages are asked for."},
-    "mode": {"type": "string", "enum": list(RAG_MODES), "description": "How the built-in retriever searches."},
-    "embeddings": _TEXT | {"description": "local, or an llm; for the modes dense and hybrid."},
-    "chunk": _POSITIVE | {"description": "Characters of a passage."},
-    "overlap": {"type": "integer", "minimum": 0, "description": "Characters that a passage shares with the next."},
-}
-_RESOLVER_KEYS: Record = {
-    "folder": _TEXT
-    | {"description": "Where files, databases and chats are read; else beside the recipe, or in the service's data."},
-    "env": _texts_of("a list of environment variables") | {"description": "Those that may be read."},
-    "http": _texts_of("a list of hosts") | {"description": "Those that may be asked: host or host:port."},
-    "private_addresses": _FLAG | {"description": "Whether these hosts may be in this machine or its network."},
-    "timeout_s": _SECONDS | {"maximum": 3600},
-    "sources": {
-        "type": "object",
-        "additionalProperties": _object({"sqlite": _TEXT, "duckdb": _TEXT}),
-        "description": "Data sources by name: a file of SQLite or of DuckDB, from this file's folder.",
-    },
-}
-_LLM = _object(LLM_KEYS | _KNOWN_PARAMS, others=True)
+_LLM = object_of(LLM_KEYS | _KNOWN_PARAMS, others=True)
 _KEYS: Record = {
     "defaults": _LLM | {"description": "What holds for every llm that does not say otherwise."},
     "llms": {"type": "object", "additionalProperties": _LLM, "description": "Who answers, by name."},
@@ -188,25 +161,27 @@ _KEYS: Record = {
         "description": "Named choices of llms; the first one is the default.",
     },
     "target": {"type": ["string", "object"], "description": "What is tested."},
-    "datasets": _texts_of("a list of paths") | {"description": "The test files, from this file's folder."},
-    "gates": _texts_of("a list of conditions"),
-    "judge": _TEXT | {"description": "The llm that grades."},
-    "embeddings": _TEXT | {"description": "The llm that turns texts into vectors."},
-    "checks": {"type": "array", "items": _ANY_OBJECT, "title": "a list of checks"},
+    "datasets": list_of_texts("a list of paths") | {"description": "The test files, from this file's folder."},
+    "gates": list_of_texts("a list of conditions"),
+    "judge": TEXT | {"description": "The llm that grades."},
+    "embeddings": TEXT | {"description": "The llm that turns texts into vectors."},
+    "checks": {"type": "array", "items": ANY_OBJECT, "title": "a list of checks"},
     "prices": {"type": "object", "additionalProperties": _PRICE, "description": "Per million tokens, by model."},
-    "run": _object(_RUN_KEYS) | {"description": "What `evalloom run` does when no flag says otherwise."},
-    "prompt_eval": _object(_PROMPT_EVAL_KEYS) | {"description": "Whom `evalloom prompt-eval` asks."},
-    "rag": _object(_RAG_KEYS) | {"description": "What `evalloom rag` searches when no flag says otherwise."},
-    "resolvers": _object(_RESOLVER_KEYS) | {"description": "What the dynamic variables of a recipe may read."},
+    "run": object_of(_RUN_KEYS) | {"description": "What `evalloom run` does when no flag says otherwise."},
 }
 
 
-def schema() -> Record:
-    """The JSON Schema of evalloom.yaml, for editors."""
+def schema(sections: tuple[Section[Any], ...] = ()) -> Record:
+    """The JSON Schema of evalloom.yaml with the sections of some systems, for editors."""
+    # By name, so that the order of the systems changes neither the schema nor a message.
+    own = {
+        section.name: object_of(section.keys) | {"description": section.description}
+        for section in sorted(sections, key=lambda section: section.name)
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": FILE_NAME,
-        **_object(_KEYS),
+        **object_of(_KEYS | own),
         "patternProperties": {"^x-": {}},
     }
 
@@ -232,10 +207,14 @@ _WORDS = {
 }
 
 
-def faults(written: Record, folder: Path) -> list[_Fault]:
-    """All faults, at most one for each place; written keys come first, because no other message may show them."""
+def faults(written: Record, folder: Path, sections: tuple[Section[Any], ...], is_open: bool) -> list[_Fault]:
+    """All faults, at most one for each place; written keys come first, because no other message may show them.
+
+    `is_open` allows sections of other systems: then only a key that is close to a known one is a fault.
+    """
+    form = schema(sections) | {"additionalProperties": is_open}
     found: dict[Steps, str] = {}
-    for faults in (_key_faults(written), _form_faults(written, schema(), ()), _meaning_faults(written, folder)):
+    for faults in (_key_faults(written), _form_faults(written, form, ()), _meaning_faults(written, folder, sections)):
         for path, message in faults:
             found.setdefault(path, message)
     return list(found.items())
@@ -275,12 +254,14 @@ def _object_faults(value: Record, form: Record, path: Steps) -> Iterator[_Fault]
 
 
 def _unknown(name: str, known: list[str], at: Steps, is_open: bool) -> Iterator[_Fault]:
-    meant = _CALLED_ELSEWHERE.get(name) if is_open else None
+    # Where other keys are allowed they are parameters of an llm, or at the top of the file sections of other systems.
+    is_parameter = is_open and len(at) > 1
+    meant = _CALLED_ELSEWHERE.get(name) if is_parameter else None
     guess = f" Did you mean {meant!r}?" if meant else _guess(name, known)
     if not is_open:
         yield at, f"unknown key.{guess or ' Known: ' + ', '.join(known)}"
     elif guess:
-        yield at, f"unknown key.{guess} A parameter of that name goes under params"
+        yield at, f"unknown key.{guess}{' A parameter of that name goes under params' if is_parameter else ''}"
 
 
 def _number_faults(value: float, form: Record, path: Steps) -> Iterator[_Fault]:
@@ -351,7 +332,7 @@ def leaves(value: Any, path: Steps = ()) -> Iterator[tuple[Steps, Any]]:
         yield path, value
 
 
-def _meaning_faults(written: Record, folder: Path) -> Iterator[_Fault]:
+def _meaning_faults(written: Record, folder: Path, sections: tuple[Section[Any], ...]) -> Iterator[_Fault]:
     """What has the right form and still cannot be meant: names of nothing, files that are not there."""
     llms, profiles = part(written, "llms"), part(written, "profiles")
     defaults = part(written, "defaults")
@@ -365,20 +346,23 @@ def _meaning_faults(written: Record, folder: Path) -> Iterator[_Fault]:
         (("profiles", name, role), part(profiles, name).get(role)) for name in profiles for role in _ROLES
     ]
     named += [((role,), written.get(role)) for role in ("judge", "embeddings")]
-    eval_part = part(written, "prompt_eval")
-    named += [(("prompt_eval", role), eval_part.get(role)) for role in ("llm", "judge")]
-    if (vectors := part(written, "rag").get("embeddings")) != LOCAL_EMBEDDINGS:
-        named.append((("rag", "embeddings"), vectors))
     yield from _name_faults(named, llms, "llm")
     run = part(written, "run")
-    named = [(("run", "profiles", number), name) for number, name in enumerate(_listed(run, "profiles"))]
-    named.append((("prompt_eval", "profile"), eval_part.get("profile")))
+    named = [(("run", "profiles", number), name) for number, name in enumerate(listed(run, "profiles"))]
     yield from _name_faults(named, {**profiles, **llms}, "profile or llm")
-    for number, name in enumerate(_listed(written, "datasets")):
+    for number, name in enumerate(listed(written, "datasets")):
         if isinstance(name, str) and not exists(folder, name):
             yield ("datasets", number), f"there is no file or folder {quote((folder / name).as_posix())}"
     yield from _filter_faults(run.get("filter"))
-    yield from _resolver_faults(part(written, "resolvers"), folder)
+    for section in sections:
+        own = part(written, section.name)
+        for names, known, what in (
+            (section.llms, llms, "llm"),
+            (section.profiles, {**profiles, **llms}, "profile or llm"),
+        ):
+            named = [((section.name, name), own.get(name)) for name in names if own.get(name) not in section.local]
+            yield from _name_faults(named, known, what)
+        yield from (((section.name, *path), fault) for path, fault in section.faults(own, folder))
 
 
 _ROLES = ("run", "verify")
@@ -407,11 +391,16 @@ def _reach_faults(llm: Record, path: Steps) -> Iterator[_Fault]:
     if isinstance(url := llm.get("base_url"), str) and (fault := url_fault(url)):
         yield (*path, "base_url"), fault
     variable = llm.get("key_env")
-    if isinstance(variable, str) and not re.fullmatch(r"[^\W\d]\w*", variable):
+    if isinstance(variable, str) and not is_variable_name(variable):
         yield (*path, "key_env"), "expected the name of an environment variable, or none"
     for name, value in part(llm, "headers").items():
         if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) or not str(value).isprintable():
             yield (*path, "headers", name), "is no HTTP header: a name of letters, digits and -, a value on one line"
+
+
+def is_variable_name(text: str) -> bool:
+    """Whether an environment variable may have this name."""
+    return re.fullmatch(r"[^\W\d]\w*", text) is not None
 
 
 def url_fault(url: str) -> str:
@@ -437,26 +426,6 @@ def _filter_faults(text: Any) -> Iterator[_Fault]:
             yield ("run", "filter"), str(fault)
 
 
-def _resolver_faults(written: Record, folder: Path) -> Iterator[_Fault]:
-    inside = written.get("folder")
-    if isinstance(inside, str) and inside and not (exists(folder, inside) and (folder / inside).is_dir()):
-        yield ("resolvers", "folder"), f"there is no folder {quote((folder / inside).as_posix())}"
-    for number, name in enumerate(_listed(written, "env")):
-        if isinstance(name, str) and not re.fullmatch(r"[^\W\d]\w*", name):
-            yield ("resolvers", "env", number), f"expected the name of an environment variable, got {quote(name)}"
-    for number, host in enumerate(_listed(written, "http")):
-        if isinstance(host, str) and not _ALLOWED_HOST.fullmatch(host):
-            advice = "" if "@" in host else f", got {quote(host)}"
-            yield ("resolvers", "http", number), f"expected a host such as api.example.com or localhost:8080{advice}"
-    sources = part(written, "sources")
-    for name in sources:
-        if len([file for file in part(sources, name).values() if file]) != 1:
-            yield ("resolvers", "sources", name), "expected one of sqlite: FILE and duckdb: FILE"
-
-
-_ALLOWED_HOST = re.compile(r"([a-z0-9_][a-z0-9_.-]*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?", re.IGNORECASE)
-
-
 def present(written: Record) -> Record:
     """What is written there; a key with nothing behind it counts as not written."""
     return {name: value for name, value in written.items() if value is not None}
@@ -468,7 +437,8 @@ def part(written: Record, name: str) -> Record:
     return part if isinstance(part, dict) else {}
 
 
-def _listed(written: Record, name: str) -> list[Any]:
+def listed(written: Record, name: str) -> list[Any]:
+    """A list of the file, empty where it is none."""
     part = written.get(name)
     return part if isinstance(part, list) else []
 

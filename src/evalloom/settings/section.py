@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -14,24 +14,27 @@ from evalloom.core.model import Record
 Loaded = TypeVar("Loaded", bound=Struct)
 
 
-def _no_faults(written: Record, folder: Path) -> Iterator[tuple[Steps, str]]:
-    return iter(())
+def _no_faults(written: Record, folder: Path) -> Iterable[tuple[Steps, str]]:
+    return ()
 
 
 class Section(Struct, Generic[Loaded], frozen=True):
-    """One top-level key of the file. `load` makes a struct of what is written there, also of nothing at all."""
+    """One top-level key of the file. The building blocks for `keys` are in `evalloom.settings.form`."""
 
     name: str
     description: str
     keys: Record
     """The JSON Schema of each key."""
     load: Callable[[Record, Path], Loaded]
-    """What is written, without empty keys, and the folder of the file, as the struct that the system works with."""
+    """Turns what is written, without empty keys, into the struct that the system works with.
+
+    Relative paths start at the folder of the file. Without the section, or without a file, nothing is written.
+    """
     llms: tuple[str, ...] = ()
     """Keys that name an llm."""
     profiles: tuple[str, ...] = ()
     """Keys that name a profile or an llm."""
     local: tuple[str, ...] = ()
-    """What those keys may say beside the name of an llm."""
-    faults: Callable[[Record, Path], Iterator[tuple[Steps, str]]] = _no_faults
-    """What has the right form and still cannot be meant: the path inside the section, and what is wrong."""
+    """Values that those keys may have beside such names."""
+    faults: Callable[[Record, Path], Iterable[tuple[Steps, str]]] = _no_faults
+    """Checks what the schema cannot: yields the path inside the section, and what is wrong there."""

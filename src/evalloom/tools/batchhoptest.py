@@ -11,6 +11,7 @@ import click
 
 from evalloom.cli import app
 from evalloom.cli.run import RunCommand, asked_of
+from evalloom.console.catalog import current_catalog
 from evalloom.console.run_options import engine_options, parted, refuse_conflicts
 from evalloom.core.errors import usage_error
 from evalloom.engine.resume import Resume
@@ -64,7 +65,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
     flags |= {"config": found.config, "target": found.target, "dialect": "hop", "mapping": "", "encoding": ""}
     if flags["profiles"] and not any(map(parted, flags["profiles"])):
         raise usage_error("bad_option", "--profiles: expected names of profiles, got none")
-    flags["profiles"] = flags["profiles"] or found.profiles()
+    flags["profiles"] = flags["profiles"] or found.profiles(current_catalog().sections)
     refuse_conflicts((data,), flags)
     run = RunCommand(
         asked_of((str(found.data),), flags),

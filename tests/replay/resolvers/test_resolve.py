@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evalloom.replay.resolvers import MOST_BYTES, RESOLVERS, Reach, Resolution, reach_of, resolve
-from evalloom.settings import LlmSettings, ResolverSettings, Settings
+from evalloom.replay.settings import ResolverSettings
+from evalloom.settings import LlmSettings, Settings
 
 KEY = "sk-0123456789abcdefghij"
 
@@ -53,7 +54,9 @@ def test_secrets_of_the_settings_are_in_no_value_and_no_message(
 ) -> None:
     monkeypatch.setenv("KIMI", KEY)
     known = Settings(
-        folder=tmp_path, llms={"kimi": LlmSettings("kimi", key_env="KIMI")}, resolvers=ResolverSettings(env=["KIMI"])
+        folder=tmp_path,
+        llms={"kimi": LlmSettings("kimi", key_env="KIMI")},
+        sections={"resolvers": ResolverSettings(env=["KIMI"])},
     )
     reach = reach_of(known, tmp_path)
     (tmp_path / "a.txt").write_text("x" * (MOST_BYTES - 10) + KEY)
@@ -69,7 +72,9 @@ def test_settings_say_what_may_be_read(tmp_path: Path) -> None:
         folder="data", env=["HOME"], http=["API.example.com"], private_addresses=True, timeout_s=2.0,
         sources={"crm": {"sqlite": "crm.db"}, "facts": {"duckdb": "/facts.duckdb"}},
     )  # fmt: skip
-    reach = reach_of(Settings(folder=tmp_path, resolvers=allowed), Path("elsewhere"), (tmp_path / "data" / "store",))
+    reach = reach_of(
+        Settings(folder=tmp_path, sections={"resolvers": allowed}), Path("elsewhere"), (tmp_path / "data" / "store",)
+    )
     assert (reach.folder, reach.closed) == (tmp_path / "data", (tmp_path / "data" / "store",))
     assert (reach.http, reach.private_addresses, reach.timeout_s) == (frozenset(["api.example.com"]), True, 2.0)
     assert [source.path for source in reach.sources.values()] == [tmp_path / "crm.db", Path("/facts.duckdb")]

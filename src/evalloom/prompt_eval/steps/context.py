@@ -21,8 +21,10 @@ from evalloom.engine.resume import Resume
 from evalloom.llms import LlmOptions, Llms
 from evalloom.prompt_eval.folder import Folder, PromptA, prompt_a, prompt_file, the_plan
 from evalloom.prompt_eval.plan import TestPlan
+from evalloom.prompt_eval.settings import SECTION
 from evalloom.prompt_eval.steps.provenance import Before, digest, remember, remembered
 from evalloom.settings import Settings
+from evalloom.settings.section import Section
 from evalloom.targets import BuiltTarget
 
 Drafted = TypeVar("Drafted")
@@ -64,10 +66,13 @@ class Asking(Struct, frozen=True):
     warn: Callable[[str], None] = print
     showing: Callable[[Live], AbstractContextManager[None]] = _silent
     purse: Purse = msgspec.field(default_factory=Purse)
+    sections: tuple[Section[Any], ...] | None = None
+    """The sections of all systems, for the settings; without them, only that of prompt-eval is checked."""
 
     def settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
         """The settings that are named, or those of the folder, or beside the prompt, or here."""
-        return settings.load(Path(self.config) if self.config else _settings_file(folder, prompt))
+        path = Path(self.config) if self.config else _settings_file(folder, prompt)
+        return settings.load(path, self.sections)
 
     def remembering(self, folder: Folder) -> Asking:
         """The same with whom flags have named for this folder before."""
@@ -77,16 +82,16 @@ class Asking(Struct, frozen=True):
 
     def drafter(self, known: Settings) -> str:
         """The llm that drafts."""
-        return self.llm or known.prompt_eval.llm or self.runner(known).run
+        return self.llm or known.section(SECTION).llm or self.runner(known).run
 
     def runner(self, known: Settings) -> Profile:
         """The profile that the prompt is run under."""
-        name = self.profile or known.prompt_eval.profile
+        name = self.profile or known.section(SECTION).profile
         return settings.profile(known, name) if name else settings.first_profile(known)
 
     def scorer(self, known: Settings) -> Profile:
         """The llm that scores, at temperature 0 unless it says otherwise, as a profile to run the evaluator under."""
-        name = self.judge or known.prompt_eval.judge or known.judge or self.runner(known).run
+        name = self.judge or known.section(SECTION).judge or known.judge or self.runner(known).run
         found = settings.profile(known, name)
         params = {"temperature": 0, **settings.llm_of(known, found.run).params, **found.params}
         return msgspec.structs.replace(found, params=params)

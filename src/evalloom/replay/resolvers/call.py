@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
+from evalloom.replay.settings import SECTION
 from evalloom.settings import Settings, environment, keys, secrets
 
 
@@ -63,7 +64,7 @@ Resolver = Callable[[Call], str]
 
 def reach_of(known: Settings, folder: Path, closed: tuple[Path, ...] = ()) -> Reach:
     """What the settings allow to read, in their own folder of data or else in the one given here."""
-    allowed = known.resolvers
+    allowed = known.section(SECTION)
     return Reach(
         folder=known.folder / allowed.folder if allowed.folder else folder,
         closed=closed,
