@@ -14,6 +14,9 @@ from evalloom.replay.system import SYSTEM as REPLAY
 
 SYSTEMS: tuple[System, ...] = (HOP, PIPELINE, PROMPT_EVAL, REPLAY, RAG, INTEROP)
 
+DEFAULT_DIALECT = PIPELINE.dialects[0].name
+"""What `evalloom init` writes unless another is named, and what the demo converts files of other tools to."""
+
 
 @cache
 def load() -> Catalog:

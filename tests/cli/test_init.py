@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from evalloom import Rules, check
-from evalloom.engine.init import SUITES
+from evalloom.catalog import load as load_catalog
 from evalloom.settings import find_datasets, first_profile, key_names, llm_of, load, profile
+
+STARTERS = load_catalog().starters
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +20,7 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
 
 
-@pytest.mark.parametrize("dialect", SUITES)
+@pytest.mark.parametrize("dialect", STARTERS)
 def test_suite_passes_its_own_validation(dialect: str, tmp_path: Path) -> None:
     written = call(tmp_path, "init", "a suite", "--dialect", dialect)
     checked = call(tmp_path / "a suite", "validate", "--strict")
@@ -27,7 +29,7 @@ def test_suite_passes_its_own_validation(dialect: str, tmp_path: Path) -> None:
     assert f": {dialect} (" in checked.stdout
 
 
-@pytest.mark.parametrize("dialect", SUITES)
+@pytest.mark.parametrize("dialect", STARTERS)
 def test_suite_runs_offline_at_once(dialect: str, tmp_path: Path) -> None:
     call(tmp_path, "init", "--dialect", dialect)
     done = call(tmp_path, "run", "--json")
@@ -36,7 +38,7 @@ def test_suite_runs_offline_at_once(dialect: str, tmp_path: Path) -> None:
     assert summary["passed"] == summary["total"] >= 3 and list(summary["profiles"]) == ["offline"]
 
 
-@pytest.mark.parametrize("dialect", SUITES)
+@pytest.mark.parametrize("dialect", STARTERS)
 def test_a_real_model_is_a_matter_of_taking_marks_away(dialect: str, tmp_path: Path) -> None:
     call(tmp_path, "init", "--dialect", dialect)
     path = tmp_path / "evalloom.yaml"
@@ -47,7 +49,7 @@ def test_a_real_model_is_a_matter_of_taking_marks_away(dialect: str, tmp_path: P
     assert first_profile(known).run == "offline"
 
 
-@pytest.mark.parametrize("dialect", SUITES)
+@pytest.mark.parametrize("dialect", STARTERS)
 def test_dataset_has_a_handful_of_cases(dialect: str, tmp_path: Path) -> None:
     call(tmp_path, "init", "--dialect", dialect)
     (dataset,) = find_datasets(tmp_path)
@@ -60,7 +62,7 @@ def test_dataset_has_a_handful_of_cases(dialect: str, tmp_path: Path) -> None:
 def test_default_is_a_pipeline_testset_here(tmp_path: Path) -> None:
     done = call(tmp_path, "init")
     assert done.stdout.splitlines()[-1] == "Next: evalloom run"
-    assert (tmp_path / SUITES["pipeline"].dataset).is_file() and (tmp_path / "evalloom.yaml").is_file()
+    assert (tmp_path / STARTERS["pipeline"]().dataset).is_file() and (tmp_path / "evalloom.yaml").is_file()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -7,12 +7,21 @@ from pathlib import Path
 
 import click
 
-from evalloom.engine.init import SUITES, write_suite
+from evalloom import catalog
+from evalloom.engine.init import write_suite
+
+_STARTERS = catalog.load().starters
 
 
 @click.command("init")
 @click.argument("folder", metavar="[DIR]", default=".")
-@click.option("--dialect", type=click.Choice(list(SUITES)), default="pipeline", show_default=True, help="The format.")
+@click.option(
+    "--dialect",
+    type=click.Choice(list(_STARTERS)),
+    default=catalog.DEFAULT_DIALECT,
+    show_default=True,
+    help="The format.",
+)
 def command(folder: str, dialect: str) -> int:
     """Write a small suite to start from: a few cases, what they test, and an evalloom.yaml that names both.
 
@@ -21,7 +30,7 @@ def command(folder: str, dialect: str) -> int:
 
     No file is overwritten. Exit codes: 0 written, 2 a file is already there, 3 could not be written.
     """
-    for path in write_suite(Path(folder), SUITES[dialect]):
+    for path in write_suite(Path(folder), _STARTERS[dialect]()):
         click.echo(f"wrote {path.as_posix()}")
     is_here = Path(folder).resolve() == Path.cwd()
     click.echo(f"Next: {'' if is_here else f'cd {shlex.quote(folder)} && '}evalloom run")

@@ -68,6 +68,11 @@ class Catalog(Struct, frozen=True):
         return tuple(section for system in self.systems for section in system.sections)
 
     @property
+    def starters(self) -> dict[str, Callable[[], Starter]]:
+        """The suites of `evalloom init`, by the dialect of their dataset."""
+        return {system.dialects[0].name: system.starter for system in self.systems if system.starter is not None}
+
+    @property
     def buckets(self) -> tuple[str, ...]:
         return tuple(bucket for system in self.systems for bucket in system.buckets)
 

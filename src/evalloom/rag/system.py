@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from evalloom.engine.system import System
 from evalloom.rag.batches import BATCH_KIND
 from evalloom.rag.dialect import BUCKETS, DIALECT
 from evalloom.rag.settings import SECTION
+
+if TYPE_CHECKING:
+    from evalloom.engine.init import Starter
+
+
+def _starter() -> Starter:
+    from evalloom.rag.starter import STARTER
+
+    return STARTER
+
 
 SYSTEM = System(
     name="rag",
@@ -14,4 +26,5 @@ SYSTEM = System(
     sections=(SECTION,),
     batch_kinds=(BATCH_KIND,),
     buckets=BUCKETS,
+    starter=_starter,
 )
