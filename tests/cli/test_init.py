@@ -59,6 +59,12 @@ def test_dataset_has_a_handful_of_cases(dialect: str, tmp_path: Path) -> None:
     assert found.dialect == dialect and found.findings == []
 
 
+def test_code_imports_what_users_import() -> None:
+    files = [text for load in STARTERS.values() for name, text in load().files.items() if name.endswith(".py")]
+    imported = {name for text in files for name in re.findall(r"^from (evalloom\S*) import", text, flags=re.M)}
+    assert imported == {"evalloom.hop", "evalloom.model"}
+
+
 def test_default_is_a_pipeline_testset_here(tmp_path: Path) -> None:
     done = call(tmp_path, "init")
     assert done.stdout.splitlines()[-1] == "Next: evalloom run"

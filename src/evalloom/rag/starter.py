@@ -38,7 +38,7 @@ STARTER = Starter(
 
 from pathlib import Path
 
-from evalloom.core.model import Context, Output, Request
+from evalloom.model import Context, Output, Request
 
 HANDBOOK = "docs/handbook.md"
 
