@@ -40,6 +40,7 @@ _HOMES = {
     "rag": "evalloom.rag.cli",
     "replay": "evalloom.replay.cli",
     "serve": "evalloom.replay.serve_cli",
+    "demo": "evalloom.demo.command",
 }
 
 
