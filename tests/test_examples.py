@@ -18,12 +18,14 @@ import pytest
 import yaml
 
 from evalloom import Rules, check, read
+from evalloom.catalog import load
 from evalloom.core.model import Request
 from evalloom.core.ranking import rank, sources_in_order
 from evalloom.data.contract import read_contract
 from evalloom.data.registry import WRITERS, by_name
-from evalloom.demo import suites as demo
+from evalloom.demo.run import suites_of
 from evalloom.engine.convert import convert
+from evalloom.engine.example import COUNTED, Suite
 from evalloom.engine.lint import LintOptions, lint, with_pipeline
 from evalloom.files.rows import Row
 from evalloom.hop.dialect import normalize_audit
@@ -271,13 +273,13 @@ def evalloom_run(folder: Path, *arguments: str, **environment: str) -> tuple[int
     return done.returncode, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("suite", demo.SUITES, ids=lambda suite: suite.folder)
-def test_suite_runs_in_its_own_folder_one_by_one(suite: demo.Suite, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suite", suites_of(load()), ids=lambda suite: suite.folder)
+def test_suite_runs_in_its_own_folder_one_by_one(suite: Suite, tmp_path: Path) -> None:
     # The demo runs the same sixteen at a time, and expects the same.
     folder = shutil.copytree(EXAMPLES / suite.folder, tmp_path / suite.folder)
     code, summary = evalloom_run(folder, "-j", "1")
     assert code == 1 and (folder / summary["path"]).is_dir()
-    assert {status: summary[status] for status in demo.COUNTED} == suite.expected
+    assert {status: summary[status] for status in COUNTED} == suite.expected
     assert summary["pass_rate"] > 0.7
 
 

@@ -1,4 +1,4 @@
-"""What the demo did, as a JSON document and as a page to read."""
+"""The report of the demo, as a JSON document and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 import evalloom
 from evalloom.analysis.tally import Figures
-from evalloom.demo import rag as demo_rag
-from evalloom.demo import replay as demo_replay
-from evalloom.demo.suites import COUNTED, Demo, Ran, Seen, Trip
+from evalloom.core.model import Record
+from evalloom.demo.run import ConversionResult, Demo, FileResult, SuiteResult
+from evalloom.engine.example import COUNTED, Part, PartResult
 from evalloom.reports.lint import in_line_order, printable, tell
 
 SCHEMA_VERSION = 1
@@ -26,30 +26,36 @@ def document(demo: Demo) -> dict[str, Any]:
         "generated_at": demo.generated_at,
         "examples": demo.examples.as_posix(),
         "as_expected": demo.as_expected,
-        "runs": [_ran_entry(ran) for ran in demo.ran],
-        "files": [_file_entry(one) for one in demo.seen],
-        "conversions": [_trip_entry(trip) for trip in (*demo.trips, *demo.arrivals)],
-        "replays": [demo_replay.entry(demo.replayed)],
-        "retrievals": [demo_rag.entry(demo.retrieved)],
+        "runs": [_suite_entry(result) for result in demo.suites],
+        "files": [_file_entry(result) for result in demo.files],
+        "conversions": [_conversion_entry(result) for result in (*demo.round_trips, *demo.imports)],
+        **_part_entries(demo),
     }
 
 
-def _ran_entry(ran: Ran) -> dict[str, Any]:
-    results = ran.results
-    told = {"fault": ran.fault} if results is None else {"summary": msgspec.to_builtins(results.summary)}
+def _part_entries(demo: Demo) -> dict[str, list[Record]]:
+    entries: dict[str, list[Record]] = {}
+    for part, result in demo.parts:
+        entries.setdefault(part.key, []).append(result.entry)
+    return entries
+
+
+def _suite_entry(result: SuiteResult) -> dict[str, Any]:
+    results = result.results
+    outcome = {"fault": result.fault} if results is None else {"summary": msgspec.to_builtins(results.summary)}
     return {
-        "example": ran.suite.folder,
+        "example": result.suite.folder,
         "record": "" if results is None else results.path.as_posix(),
-        **told,
+        **outcome,
         "gates": [] if results is None else [msgspec.to_builtins(gate) for gate in results.gates],
-        "failures": ran.failures(),
-        "expected": ran.suite.expected,
-        "as_expected": ran.as_expected,
+        "failures": result.failures(),
+        "expected": result.suite.expected,
+        "as_expected": result.as_expected,
     }
 
 
-def _file_entry(one: Seen) -> dict[str, Any]:
-    checked = one.checked
+def _file_entry(result: FileResult) -> dict[str, Any]:
+    checked = result.checked
     return {
         "file": checked.file,
         "dialect": checked.dialect,
@@ -58,53 +64,56 @@ def _file_entry(one: Seen) -> dict[str, Any]:
         "cases": checked.cases,
         "errors": checked.count("error"),
         "warnings": checked.count("warning"),
-        "expected": "FAIL" if one.example.is_faulty else "PASS",
-        "as_expected": one.as_expected,
+        "expected": "FAIL" if result.example.faults else "PASS",
+        "as_expected": result.as_expected,
         "findings": [msgspec.to_builtins(finding) for finding in in_line_order(checked.findings)],
     }
 
 
-def _trip_entry(trip: Trip) -> dict[str, Any]:
-    entry = {"file": trip.file, "from": trip.start, "to": trip.via, "cases": trip.cases, "incomplete": trip.incomplete}
-    ways = {"there": trip.there, "back": trip.back}
-    told = {
-        way: {"written": conversion.written, "not_carried_over": dict(conversion.lost.most_common())}
-        for way, conversion in ways.items()
-        if conversion is not None
+def _conversion_entry(result: ConversionResult) -> dict[str, Any]:
+    ways = {"there": result.there, "back": result.back}
+    return {
+        "file": result.file,
+        "from": result.start,
+        "to": result.via,
+        "cases": result.cases,
+        "incomplete": result.incomplete,
+        **{
+            way: {"written": conversion.written, "not_carried_over": dict(conversion.lost.most_common())}
+            for way, conversion in ways.items()
+            if conversion is not None
+        },
+        "as_expected": result.as_expected,
     }
-    return {**entry, **told, "as_expected": trip.as_expected}
 
 
-_RAN_HEADER = ("example", "profile", "runs", *COUNTED, "pass rate", "95 % interval", "record", "as expected")
-_TRIP_HEADER = ("file", "from", "to", "cases", "there", "back", "incomplete there", "as expected")
+_SUITE_HEADER = ("example", "profile", "runs", *COUNTED, "pass rate", "95 % interval", "record", "as expected")
+_FILE_HEADER = ("file", "dialect", "because", "cases", "errors", "warnings", "as expected")
+_CONVERSION_HEADER = ("file", "from", "to", "cases", "there", "back", "incomplete there", "as expected")
 
 
 def markdown(demo: Demo) -> str:
     """Everything that the demo did, as a page to read."""
     verdict = "Everything behaved as expected." if demo.as_expected else "Something did not behave as expected."
     where = demo.examples.as_posix()
-    parts = [
+    paragraphs = [
         "# evalloom demo",
         f"**{verdict}** evalloom {evalloom.__version__}, {demo.generated_at}, examples in `{where}`.",
         "## What was run",
-        _table(_RAN_HEADER, (row for ran in demo.ran for row in _ran_rows(ran))),
-        *(part for ran in demo.ran for part in _failures_part(ran)),
+        _table(_SUITE_HEADER, (row for result in demo.suites for row in _suite_rows(result))),
+        *(text for result in demo.suites for text in _failures(result)),
         "## What was read",
-        _table(("file", "dialect", "because", "cases", "errors", "warnings", "as expected"), map(_file_row, demo.seen)),
-        *(part for one in demo.seen if one.checked.findings for part in _findings_part(one)),
+        _table(_FILE_HEADER, map(_file_row, demo.files)),
+        *(text for result in demo.files if result.checked.findings for text in _findings(result)),
         "## There and back",
-        _table(_TRIP_HEADER, map(_trip_row, demo.trips)),
+        _table(_CONVERSION_HEADER, map(_conversion_row, demo.round_trips)),
         "## From elsewhere",
-        _table(_TRIP_HEADER, map(_trip_row, demo.arrivals)),
-        "## A context recipe, replayed",
-        f"{demo_replay.sentence(demo.replayed)}.",
-        "\n".join(f"- {printable(failure)}" for failure in demo.replayed.failures),
-        "## A handbook, searched by official and by oral wordings",
-        f"{demo_rag.sentence(demo.retrieved)}.",
+        _table(_CONVERSION_HEADER, map(_conversion_row, demo.imports)),
+        *(text for part, result in demo.parts for text in _part(part, result)),
         "## What could not be carried over",
-        *(part for trip in (*demo.trips, *demo.arrivals) for part in _lost_part(trip)),
+        *(text for result in (*demo.round_trips, *demo.imports) for text in _lost(result)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _table(header: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
@@ -112,14 +121,15 @@ def _table(header: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def _ran_rows(ran: Ran) -> Iterator[tuple[object, ...]]:
-    if ran.results is None:
-        yield (f"`{ran.suite.folder}`", *("–",) * (len(_RAN_HEADER) - 2), _yes(False))
+def _suite_rows(result: SuiteResult) -> Iterator[tuple[object, ...]]:
+    folder = f"`{result.suite.folder}`"
+    if result.results is None:
+        yield (folder, *("–",) * (len(_SUITE_HEADER) - 2), _yes(False))
         return
-    for name, figures in ran.results.summary.profiles.items():
+    for name, figures in result.results.summary.profiles.items():
         counts = [getattr(figures, status) for status in COUNTED]
-        record = f"`{ran.results.path.as_posix()}`"
-        yield (f"`{ran.suite.folder}`", name, figures.total, *counts, *rates(figures), record, _yes(ran.as_expected))
+        record = f"`{result.results.path.as_posix()}`"
+        yield (folder, name, figures.total, *counts, *rates(figures), record, _yes(result.as_expected))
 
 
 def rates(figures: Figures) -> tuple[str, str]:
@@ -129,37 +139,44 @@ def rates(figures: Figures) -> tuple[str, str]:
     return f"{figures.pass_rate:.1%}", f"{figures.pass_rate_low:.1%} – {figures.pass_rate_high:.1%}"
 
 
-def _failures_part(ran: Ran) -> Iterator[str]:
-    if failures := ran.failures():
-        yield f"### Failures in `{ran.suite.folder}`"
+def _failures(result: SuiteResult) -> Iterator[str]:
+    if failures := result.failures():
+        yield f"### Failures in `{result.suite.folder}`"
         yield "\n".join(["```text", *failures, "```"])
 
 
-def _file_row(one: Seen) -> tuple[object, ...]:
-    checked = one.checked
-    found = (checked.cases, checked.count("error"), checked.count("warning"))
-    return (f"`{checked.file}`", checked.dialect, checked.reason, *found, _yes(one.as_expected))
+def _file_row(result: FileResult) -> tuple[object, ...]:
+    checked = result.checked
+    counts = (checked.cases, checked.count("error"), checked.count("warning"))
+    return (f"`{checked.file}`", checked.dialect, checked.reason, *counts, _yes(result.as_expected))
 
 
-def _findings_part(one: Seen) -> Iterator[str]:
-    yield f"### Findings in `{one.checked.file}`"
-    yield "\n".join(["```text", *map(str, in_line_order(one.checked.findings)), "```"])
+def _findings(result: FileResult) -> Iterator[str]:
+    yield f"### Findings in `{result.checked.file}`"
+    yield "\n".join(["```text", *map(str, in_line_order(result.checked.findings)), "```"])
 
 
-def _trip_row(trip: Trip) -> tuple[object, ...]:
-    back = "–" if trip.back is None else trip.back.written
-    counts = (trip.cases, trip.there.written, back, trip.incomplete)
-    return (f"`{trip.file}`", trip.start, trip.via, *counts, _yes(trip.as_expected))
+def _conversion_row(result: ConversionResult) -> tuple[object, ...]:
+    back = "–" if result.back is None else result.back.written
+    counts = (result.cases, result.there.written, back, result.incomplete)
+    return (f"`{result.file}`", result.start, result.via, *counts, _yes(result.as_expected))
 
 
-def _lost_part(trip: Trip) -> Iterator[str]:
-    ways = [(f"{trip.start} → {trip.via}", trip.there)]
-    if trip.back is not None and trip.start != trip.via:
-        ways.append((f"{trip.start} → {trip.via} → {trip.start}, on the way back", trip.back))
+def _part(part: Part, result: PartResult) -> Iterator[str]:
+    yield f"## {part.title}"
+    yield f"{result.sentence}."
+    if result.details:
+        yield "\n".join(f"- {printable(line)}" for line in result.details)
+
+
+def _lost(result: ConversionResult) -> Iterator[str]:
+    ways = [(f"{result.start} → {result.via}", result.there)]
+    if result.back is not None and result.start != result.via:
+        ways.append((f"{result.start} → {result.via} → {result.start}, on the way back", result.back))
     for title, conversion in ways:
         lines = [f"- {note} ({tell(count, 'case')})" for note, count in conversion.lost.most_common()]
         if lines:
-            yield f"### {title}: `{trip.file}`"
+            yield f"### {title}: `{result.file}`"
             yield "\n".join(lines)
 
 

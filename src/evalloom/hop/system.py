@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from evalloom.engine.system import System
 from evalloom.hop.dialect import DIALECT
+from evalloom.hop.example import EXAMPLE
 
 if TYPE_CHECKING:
     from evalloom.engine.init import Starter
@@ -22,4 +23,5 @@ SYSTEM = System(
     title="HOP batch tests",
     dialects=(DIALECT,),
     starter=_starter,
+    example=EXAMPLE,
 )

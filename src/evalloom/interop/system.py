@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evalloom.engine.system import System
 from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
+from evalloom.interop.example import EXAMPLE
 from evalloom.interop.promptfoo import dialect as promptfoo
 
 SYSTEM = System(
@@ -17,4 +18,5 @@ SYSTEM = System(
         ragas.DIALECT,
         pydantic_evals.DIALECT,
     ),
+    example=EXAMPLE,
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from evalloom.engine.system import System
 from evalloom.pipeline.dialect import DIALECT
+from evalloom.pipeline.example import EXAMPLE
 
 if TYPE_CHECKING:
     from evalloom.engine.init import Starter
@@ -22,4 +23,5 @@ SYSTEM = System(
     title="Pipelines and testsets",
     dialects=(DIALECT,),
     starter=_starter,
+    example=EXAMPLE,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from evalloom.engine.system import System
 from evalloom.rag.batches import BATCH_KIND
 from evalloom.rag.dialect import BUCKETS, DIALECT
+from evalloom.rag.example import EXAMPLE
 from evalloom.rag.settings import SECTION
 
 if TYPE_CHECKING:
@@ -27,4 +28,5 @@ SYSTEM = System(
     batch_kinds=(BATCH_KIND,),
     buckets=BUCKETS,
     starter=_starter,
+    example=EXAMPLE,
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from evalloom.engine.system import System
 from evalloom.replay.dialect import DIALECT
+from evalloom.replay.example import EXAMPLE
 from evalloom.replay.settings import SECTION
 
 if TYPE_CHECKING:
@@ -24,4 +25,5 @@ SYSTEM = System(
     dialects=(DIALECT,),
     sections=(SECTION,),
     starter=_starter,
+    example=EXAMPLE,
 )

@@ -9,9 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from evalloom.catalog import load
 from evalloom.core.errors import EvalloomError
 from evalloom.demo import report as demo_report
-from evalloom.demo import suites as demo
+from evalloom.demo.run import examples_of, files_of, find_examples, run
+from evalloom.engine.system import Catalog
+
+CATALOG = load()
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -47,15 +51,18 @@ def test_report_has_every_file_and_conversion(shown: Shown) -> None:
     report = shown.report
     faulty = [entry for entry in report["files"] if entry["expected"] == "FAIL"]
     assert report["schema_version"] == 1 and report["as_expected"] is True
-    assert [entry["file"] for entry in report["files"]] == [example.file for example in demo.EXAMPLES]
-    assert {finding["code"] for entry in faulty for finding in entry["findings"]} == {*demo.FAULTS}
+    assert [entry["file"] for entry in report["files"]] == [example.file for example in files_of(CATALOG)]
+    assert {finding["code"] for entry in faulty for finding in entry["findings"]} == {
+        code for example in files_of(CATALOG) for code in example.faults
+    }
     assert len([entry for entry in report["conversions"] if "back" in entry]) == 25
 
 
 def test_every_example_is_run_and_told(shown: Shown) -> None:
     runs = {entry["example"]: entry for entry in shown.report["runs"]}
     assert {*runs, *(entry["example"] for entry in shown.report["replays"])} == {
-        path.parent.relative_to(demo.find_examples()).as_posix() for path in demo.find_examples().rglob("evalloom.yaml")
+        path.parent.relative_to(find_examples(CATALOG)).as_posix()
+        for path in find_examples(CATALOG).rglob("evalloom.yaml")
     }
     assert all(entry["as_expected"] for entry in runs.values())
     assert runs["first"]["summary"]["passed"] == 4 and "unknown_en" in runs["first"]["failures"][0]
@@ -79,12 +86,31 @@ def test_records_can_be_looked_at(shown: Shown) -> None:
     assert f"batches show {record}" in shown.stdout
 
 
+def test_commands_to_type_next_work(shown: Shown, tmp_path: Path) -> None:
+    (tmp_path / "my-demo").mkdir()
+    (tmp_path / "my-demo/examples").symlink_to(find_examples(CATALOG).resolve())
+    typed = [command for example in examples_of(CATALOG) for command in example.commands]
+    lines = [command.replace("{examples}", "my-demo/examples") for command in typed]
+    assert all(f"evalloom {line}\n" in shown.stdout for line in lines)
+    codes = {line.split()[0]: call(tmp_path, *line.split()).returncode for line in lines}
+    assert codes == {"run": 1, "validate": 2, "inspect": 0, "convert": 0}
+
+
+def test_only_systems_of_the_catalog_are_shown(tmp_path: Path) -> None:
+    [pipeline] = [system for system in CATALOG.systems if system.name == "pipeline"]
+    demo = run(Catalog((pipeline,)), find_examples(CATALOG), tmp_path)
+    assert demo.as_expected and not demo.parts and not demo.imports
+    assert [result.suite.folder for result in demo.suites] == ["first", "pipeline", "pipeline/reviews"]
+    assert {result.example.dialect for result in demo.files} == {"pipeline"} and len(demo.round_trips) == 1
+    assert not {"replays", "retrievals"} & {*demo_report.document(demo)}
+
+
 def test_examples_are_left_as_they_are(tmp_path: Path) -> None:
     examples = shutil.copytree(
-        demo.find_examples(), tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")
+        find_examples(CATALOG), tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")
     )
     before = sorted(examples.rglob("*"))
-    assert demo.run(examples, tmp_path / "home").as_expected
+    assert run(CATALOG, examples, tmp_path / "home").as_expected
     assert sorted(examples.rglob("*")) == before
 
 
@@ -97,19 +123,19 @@ def test_kept_files_are_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_surprise_is_reported(tmp_path: Path) -> None:
-    examples = shutil.copytree(demo.find_examples(), tmp_path / "examples")
+    examples = shutil.copytree(find_examples(CATALOG), tmp_path / "examples")
     (examples / "replay/rows.jsonl").write_text('{"variables": 1}\n', encoding="utf-8")
     (examples / "first/answers.yaml").write_text("default: I shall call you.", encoding="utf-8")
-    told = demo.run(examples, tmp_path)
-    assert [one.example.file for one in told.seen if not one.as_expected] == ["replay/rows.jsonl"]
-    assert [one.suite.folder for one in told.ran if not one.as_expected] == ["first", "replay"]
-    [replay] = [one for one in told.ran if one.suite.folder == "replay"]
+    demo = run(CATALOG, examples, tmp_path)
+    assert [one.example.file for one in demo.files if not one.as_expected] == ["replay/rows.jsonl"]
+    assert [one.suite.folder for one in demo.suites if not one.as_expected] == ["first", "replay"]
+    [replay] = [one for one in demo.suites if one.suite.folder == "replay"]
     (fault,) = replay.failures()
-    assert "[invalid_data]" in fault and fault in demo_report.markdown(told)
-    assert "**no**" in demo_report.markdown(told) and demo_report.document(told)["as_expected"] is False
+    assert "[invalid_data]" in fault and fault in demo_report.markdown(demo)
+    assert "**no**" in demo_report.markdown(demo) and demo_report.document(demo)["as_expected"] is False
 
 
 def test_missing_examples_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evalloom.__file__", str(tmp_path / "evalloom/__init__.py"))
     with pytest.raises(EvalloomError, match="examples_missing"):
-        demo.find_examples()
+        find_examples(CATALOG)

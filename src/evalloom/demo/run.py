@@ -1,0 +1,282 @@
+"""Runs, checks and converts the bundled examples of all systems, and compares each with what is expected of it."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import msgspec
+from msgspec import Struct
+
+import evalloom
+from evalloom.catalog import DEFAULT_DIALECT
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Checked, Run, Scored
+from evalloom.data.dataset import Dataset
+from evalloom.data.dialect import Dialect
+from evalloom.engine.convert import Conversion, convert
+from evalloom.engine.evaluate import evaluate
+from evalloom.engine.example import COUNTED, Example, ExampleFile, Part, PartResult, Suite
+from evalloom.engine.lint import LintOptions, lint_sources, now
+from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.results import Results
+from evalloom.engine.system import Catalog
+from evalloom.files.source import Source, source_of
+from evalloom.files.write import atomic_writer
+from evalloom.reports.lint import printable, tell
+from evalloom.settings import FILE_NAME
+
+FIRST = Example(
+    suites=(Suite("first", passed=4, failed=1),),
+    files=(ExampleFile("first/cases.jsonl", DEFAULT_DIALECT),),
+    commands=("run --config {examples}/first/evalloom.yaml",),
+)
+"""The engine's own example, for a first look: a prompt and a handful of cases."""
+
+
+class SuiteResult(Struct, frozen=True):
+    """The outcome of one suite; `fault` says why it could not be run at all."""
+
+    suite: Suite
+    results: Results | None = None
+    fault: str = ""
+
+    @property
+    def as_expected(self) -> bool:
+        if self.results is None or self.results.stopped:
+            return False
+        summary = self.results.summary
+        is_right = {status: getattr(summary, status) for status in COUNTED} == self.suite.expected
+        return is_right and all(gate.holds for gate in self.results.gates)
+
+    def failures(self) -> list[str]:
+        """Up to ten failures, the worst first, each in one line."""
+        if self.results is None:
+            return [self.fault]
+        return [_failure(run, scored) for run, scored in self.results.worst()]
+
+
+def _failure(run: Run, scored: Scored) -> str:
+    missed = next((verdict for verdict in scored.verdicts if verdict.status == "failed"), None)
+    reason = f"{missed.name}: {missed.reason}" if missed else run.error
+    return printable(" ".join(f"{run.case_id}: {reason}".split()))
+
+
+class FileResult(Struct, frozen=True):
+    """The findings about one file."""
+
+    example: ExampleFile
+    checked: Checked
+
+    @property
+    def as_expected(self) -> bool:
+        codes = {code for code, _ in self.checked.counts}
+        faults = self.example.faults
+        is_right = codes.issuperset(faults) if faults else not self.checked.count("error")
+        return is_right and self.checked.dialect == self.example.dialect
+
+
+class ConversionResult(Struct, frozen=True):
+    """The cases of one file in another format, and back again where its own format can be written."""
+
+    file: str
+    start: str
+    via: str
+    cases: int
+    there: Conversion
+    back: Conversion | None = None
+    is_stable: bool = True
+    may_be_incomplete: bool = False
+    """Whether the format in between asks for more than others have."""
+
+    @property
+    def as_expected(self) -> bool:
+        ways = [self.there] if self.back is None else [self.there, self.back]
+        is_sound = self.may_be_incomplete or not self.incomplete
+        all_written = all(way.written == self.cases and not way.errors for way in ways)
+        return all_written and is_sound and self.is_stable and not self.there.faulty
+
+    @property
+    def incomplete(self) -> int:
+        """How many cases have errors by the rules of the format in between."""
+        return self.back.faulty if self.back is not None else 0
+
+
+class Demo(Struct, frozen=True):
+    """Everything that the demo did; files of other tools are converted one way, the others there and back."""
+
+    examples: Path
+    generated_at: str
+    suites: list[SuiteResult]
+    files: list[FileResult]
+    round_trips: list[ConversionResult]
+    imports: list[ConversionResult]
+    parts: list[tuple[Part, PartResult]]
+
+    @property
+    def as_expected(self) -> bool:
+        results: list[SuiteResult | FileResult | ConversionResult | PartResult] = [
+            *self.suites,
+            *self.files,
+            *self.round_trips,
+            *self.imports,
+            *(result for _, result in self.parts),
+        ]
+        return all(result.as_expected for result in results)
+
+
+def examples_of(catalog: Catalog) -> tuple[Example, ...]:
+    """What there is to show: the engine's own example, and one per system."""
+    return (FIRST, *(system.example for system in catalog.systems))
+
+
+def suites_of(catalog: Catalog) -> list[Suite]:
+    """The suites to run, in the order in which they are shown."""
+    return [suite for example in examples_of(catalog) for suite in example.suites]
+
+
+def files_of(catalog: Catalog) -> list[ExampleFile]:
+    """The files to check: those in formats that can be written, those of other tools, and those with faults."""
+    first, *others = examples_of(catalog)
+    # The first file of a dialect is also converted, and should be one of its own system.
+    files = [file for example in (*others, first) for file in example.files]
+    writable = {dialect.name for dialect in _writers(catalog)}
+    return sorted(files, key=lambda file: (bool(file.faults), file.dialect not in writable))
+
+
+def _writers(catalog: Catalog) -> list[Dialect]:
+    return [dialect for dialect in catalog.dialects if dialect.write is not None]
+
+
+def find_examples(catalog: Catalog) -> Path:
+    """The folder of bundled examples, in an installed package or in a checkout; as seen from the working folder."""
+    package = Path(evalloom.__file__).parent
+    needed = [file.file for file in files_of(catalog)]
+    needed += [f"{suite.folder}/{FILE_NAME}" for suite in suites_of(catalog)]
+    for folder in (package / "examples", package.parent.parent / "examples"):
+        if all((folder / file).is_file() for file in needed):
+            return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    where = (package / "examples").as_posix()
+    raise EvalloomError("examples_missing", f"{where}: expected the bundled examples, got none. Install evalloom again")
+
+
+def keep_examples(catalog: Catalog, folder: Path) -> Path:
+    """Copies the bundled examples into a folder that has none yet."""
+    target = folder / "examples"
+    if target.exists():
+        message = f"--keep {folder}: {target.as_posix()} is already there and is not overwritten. Name another folder"
+        raise usage_error("file_exists", message)
+    try:
+        # pip compiles what it installs, so the package's copy has a __pycache__; who ran an example has records there.
+        copytree(
+            find_examples(catalog),
+            target,
+            ignore=ignore_patterns("__pycache__", ".evalloom", "*_results_*.jsonl", "observer.jsonl"),
+        )
+    except OSError as fault:
+        reason = (fault.strerror or str(fault)).lower()
+        raise EvalloomError("cannot_write", f"{target.as_posix()}: cannot be written: {reason}") from None
+    return target
+
+
+def run(catalog: Catalog, examples: Path, home: Path, converted: Path | None = None) -> Demo:
+    """Runs, checks and converts every example. Records go under `home`; converted files stay only in a given folder."""
+    with _no_bytecode():
+        suites = [_run_suite(examples, suite, home) for suite in suites_of(catalog)]
+    files = [FileResult(file, _check(examples, file)) for file in files_of(catalog)]
+    with _folder(converted) as folder:
+        round_trips = list(_round_trips(catalog, examples, files, folder))
+        imports = list(_imports(catalog, examples, files, folder))
+    parts = [(part, part.run(catalog, examples, home)) for example in examples_of(catalog) for part in example.parts]
+    return Demo(examples, now(), suites, files, round_trips, imports, parts)
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Keeps `__pycache__` out of the examples, whose functions are imported: the demo writes into its own folder."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _run_suite(examples: Path, suite: Suite, home: Path) -> SuiteResult:
+    try:
+        plan = prepare(Asked(config=(examples / suite.folder / FILE_NAME).as_posix()))
+        return SuiteResult(suite, evaluate(msgspec.structs.replace(plan, home=home), warn=lambda message: None))
+    except EvalloomError as fault:
+        return SuiteResult(suite, fault=str(fault))
+
+
+def _check(examples: Path, file: ExampleFile) -> Checked:
+    source = Source(file.file, examples / file.file)
+    return lint_sources([source], LintOptions(rules=file.rules(examples))).checked[0]
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="evalloom-demo-") as name:
+        yield Path(name)
+
+
+def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], folder: Path) -> Iterator[ConversionResult]:
+    """Converts the first sound file of each format that can be written to every such format, and back."""
+    writers = _writers(catalog)
+    incomplete = {
+        dialect.name for system in catalog.systems if system.example.may_be_incomplete for dialect in system.dialects
+    }
+    first = {result.example.dialect: result for result in reversed(files) if not result.example.faults}
+    for start in (dialect for dialect in writers if dialect.name in first):
+        result = first[start.name]
+        for via in writers:
+            middle = folder / f"{start.name}_to_{via.name}{_suffix(via)}"
+            end = folder / f"{start.name}_to_{via.name}_and_back{_suffix(start)}"
+            there = _convert(examples / result.example.file, via, middle)
+            back = _convert(middle, start, end)
+            yield ConversionResult(
+                result.example.file,
+                start.name,
+                via.name,
+                result.checked.cases,
+                there,
+                back,
+                is_stable=start is not via or middle.read_bytes() == end.read_bytes(),
+                may_be_incomplete=via.name in incomplete,
+            )
+
+
+def _imports(catalog: Catalog, examples: Path, files: list[FileResult], folder: Path) -> Iterator[ConversionResult]:
+    """Converts the files of other tools to the default format; there is no way back."""
+    writers = {dialect.name: dialect for dialect in _writers(catalog)}
+    to = writers[DEFAULT_DIALECT]
+    for result in (result for result in files if result.example.dialect not in writers):
+        file = result.example.file
+        there = _convert(examples / file, to, folder / f"{Path(file).stem}_to_{to.name}{_suffix(to)}")
+        yield ConversionResult(file, result.checked.dialect, to.name, result.checked.cases, there)
+
+
+def _convert(path: Path, to: Dialect, target: Path) -> Conversion:
+    with atomic_writer(target) as stream:
+        return convert(Dataset(source_of(path)), to, stream, to.as_array)
+
+
+def _suffix(dialect: Dialect) -> str:
+    return ".json" if dialect.as_array else ".jsonl"
+
+
+def summarize_lost(conversion: Conversion) -> str:
+    """What a conversion could not carry, by kind: `2 checks, 6 tags, test_id`."""
+    kinds = Counter(note.partition(":")[0] for note in conversion.lost)
+    counted = [tell(number, kind) for kind, number in kinds.items() if kind in ("check", "field", "input", "tag")]
+    named = [kind for kind in kinds if kind not in ("check", "field", "input", "tag")]
+    return ", ".join([*counted, *named])

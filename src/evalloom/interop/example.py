@@ -1,0 +1,18 @@
+"""What the demo shows of files of other tools."""
+
+from __future__ import annotations
+
+from evalloom.engine.example import Example, ExampleFile, Suite
+
+EXAMPLE = Example(
+    suites=(Suite("elsewhere", passed=15, failed=3, unscored=1),),
+    files=(
+        ExampleFile("elsewhere/promptfooconfig.yaml", "promptfoo"),
+        ExampleFile("elsewhere/tests.csv", "promptfoo"),
+        ExampleFile("elsewhere/samples.jsonl", "openai-evals"),
+        ExampleFile("elsewhere/inspect_samples.csv", "inspect"),
+        ExampleFile("elsewhere/goldens.json", "deepeval"),
+        ExampleFile("elsewhere/ragas_testset.csv", "ragas"),
+    ),
+    commands=("convert {examples}/elsewhere/samples.jsonl --to pipeline",),
+)

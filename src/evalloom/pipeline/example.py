@@ -1,0 +1,45 @@
+"""What the demo shows of pipelines and testsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evalloom.data.dialect import Rules
+from evalloom.engine.example import Example, ExampleFile, Suite
+
+
+def _testset(file: str, pipeline: str) -> ExampleFile:
+    """A testset that is checked against a pipeline."""
+
+    def rules(examples: Path) -> Rules:
+        from evalloom.engine.lint import with_pipeline
+
+        return with_pipeline(Rules(root=examples), str(examples / pipeline))
+
+    return ExampleFile(file, "pipeline", rules)
+
+
+EXAMPLE = Example(
+    suites=(
+        Suite("pipeline", passed=11, failed=1, unscored=1),
+        Suite("pipeline/reviews", passed=5, failed=1),
+    ),
+    files=(
+        _testset(
+            "pipeline/testsets/review_sentiment_basic_v1.jsonl",
+            "pipeline/pipelines/review_sentiment.yaml",
+        ),
+        _testset(
+            "pipeline/reviews/testsets/multi_step_sentiment_v2.jsonl",
+            "pipeline/reviews/pipelines/multi_step_sentiment.yaml",
+        ),
+        _testset(
+            "pipeline/reviews/testsets/customer_reviews_batch_v2.jsonl",
+            "pipeline/reviews/pipelines/customer_reviews.yaml",
+        ),
+        _testset(
+            "pipeline/reviews/testsets/customer_feedback_full_v2.jsonl",
+            "pipeline/reviews/pipelines/customer_feedback.yaml",
+        ),
+    ),
+)

@@ -1,0 +1,31 @@
+"""What the demo shows of context recipes and run records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evalloom.engine.example import Example, ExampleFile, Part, PartResult, Suite
+
+if TYPE_CHECKING:
+    from evalloom.engine.system import Catalog
+
+
+def _replay(catalog: Catalog, examples: Path, home: Path) -> PartResult:
+    from evalloom.replay.demo import replay
+
+    return replay(catalog, examples, home)
+
+
+EXAMPLE = Example(
+    suites=(Suite("replay", passed=10, failed=2, unscored=2),),
+    files=(ExampleFile("replay/rows.jsonl", "replay"),),
+    parts=(
+        Part(
+            title="A context recipe, replayed",
+            heading="A context recipe, replayed: every row leaves a record, and a digest that tells of changes",
+            key="replays",
+            run=_replay,
+        ),
+    ),
+)
