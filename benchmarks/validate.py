@@ -23,8 +23,8 @@ with open(sys.argv[1], "rb") as file:
 """
 _JSONSCHEMA = """
 import sys, json, itertools, jsonschema
-from evalloom.data.registry import by_name
-validator = jsonschema.Draft202012Validator(by_name(sys.argv[2]).schema())
+from evalloom.catalog import load
+validator = jsonschema.Draft202012Validator(load().formats.by_name(sys.argv[2]).schema())
 with open(sys.argv[1], "rb") as file:
     for line in itertools.islice(file, int(sys.argv[3])):
         validator.is_valid(json.loads(line))

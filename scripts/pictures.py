@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from evalloom import catalog
 from evalloom.console.run_text import result_lines
 from evalloom.console.terminal import print_report
 from evalloom.engine.evaluate import evaluate
@@ -51,13 +52,13 @@ def draw(name: str, command: str, show: Callable[[Console], None]) -> None:
 
 def print_validation(console: Console) -> None:
     Path("cases.jsonl").write_text(CASES, encoding="utf-8")
-    print_report(lint(["cases.jsonl"]), console)
+    print_report(lint(["cases.jsonl"], catalog.load()), console)
 
 
 def print_run(console: Console) -> None:
     shutil.copytree(EXAMPLES / "hop", "hop")
     os.chdir("hop")
-    plan = prepare(Asked(options={"profiles": ["careful", "hasty"]}))
+    plan = prepare(Asked(options={"profiles": ["careful", "hasty"]}), catalog.load())
     for text, style in list(result_lines(evaluate(plan)))[-22:]:
         console.print(Text(text, style=style))
 

@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from evalloom import check, read
+from evalloom import catalog, check, read
 from evalloom.catalog import load
-from evalloom.data.registry import WRITERS, by_name
 from evalloom.demo.run import suites_of
 from evalloom.engine.convert import convert
 from evalloom.engine.example import COUNTED, Suite
+
+WRITERS = catalog.load().formats.writers
+by_name = catalog.load().formats.by_name
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 HOP = EXAMPLES / "hop/TestCases/hallucination_cases.jsonl"

@@ -9,12 +9,11 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # what typing.TYPE_CHECKING is at run time, without the time to import it
 if TYPE_CHECKING:
-    from evalloom.api import evaluate
+    from evalloom.api import check, evaluate, read
     from evalloom.core.errors import EvalloomError
     from evalloom.core.model import Case, Check, Checked, Context, Finding, Origin, Output
     from evalloom.data.dataset import Dataset
     from evalloom.data.dialect import Rules
-    from evalloom.engine.lint import check, read
     from evalloom.engine.results import Results
 
 __all__ = [
@@ -37,12 +36,11 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "evalloom.api": ("evaluate",),
+        "evalloom.api": ("check", "evaluate", "read"),
         "evalloom.core.errors": ("EvalloomError",),
         "evalloom.core.model": ("Case", "Check", "Checked", "Context", "Finding", "Origin", "Output"),
         "evalloom.data.dataset": ("Dataset",),
         "evalloom.data.dialect": ("Rules",),
-        "evalloom.engine.lint": ("check", "read"),
         "evalloom.engine.results": ("Results",),
     },
 )

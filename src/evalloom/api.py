@@ -1,4 +1,4 @@
-"""`evalloom.evaluate`: the engine from Python, in a script, a notebook or a test."""
+"""The engine from Python, in a script, a notebook or a test: `evalloom.read`, `evalloom.check`, `evalloom.evaluate`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 
 import msgspec
 
+from evalloom import catalog
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Case, Check, Origin, Record, type_name
-from evalloom.data.dataset import Dataset, recognise
+from evalloom.core.model import Case, Check, Checked, Origin, Record, type_name
+from evalloom.data.dataset import Dataset
+from evalloom.data.dialect import Rules
+from evalloom.data.mapping import parse_mapping
+from evalloom.data.validate import validate
 from evalloom.engine.evaluate import InvalidData
 from evalloom.engine.evaluate import evaluate as run_plan
 from evalloom.engine.outputs import reporters_for, write_outputs
 from evalloom.engine.prepare import Asked, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
-from evalloom.matchers import functions_of, parse_check
+from evalloom.files.source import source_of
 from evalloom.settings import RunSettings
 from evalloom.targets import build_callable
 
@@ -26,6 +30,18 @@ _SHOWN = 20
 
 Cases = str | Path | Dataset | Iterable[Case | Record]
 """A file, a dataset that was read, or the cases themselves: as Case, or as records in any dialect."""
+
+
+def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str = "") -> Dataset:
+    """The dataset in a file: `read("cases.jsonl").cases()` gives its cases."""
+    return Dataset(source_of(path, encoding), catalog.load().formats, dialect, parse_mapping(mapping))
+
+
+def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:
+    """What the linter has to say about a file."""
+    dataset = read(path, dialect, mapping)
+    dataset.dialect.forget()
+    return validate(dataset, rules)
 
 
 def evaluate(
@@ -45,10 +61,11 @@ def evaluate(
     `target` is a function, or what follows `--target`. `checks` come on top of those of the dataset. `options` are
     those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, output, max_cost, timeout_s …
     """
+    known = catalog.load()
     unknown = options.keys() - set(RunSettings.__struct_fields__)
     if unknown:
-        known = ", ".join(RunSettings.__struct_fields__)
-        raise usage_error("bad_option", f"evaluate: expected options among {known}, got {', '.join(sorted(unknown))}")
+        allowed = ", ".join(RunSettings.__struct_fields__)
+        raise usage_error("bad_option", f"evaluate: expected options among {allowed}, got {', '.join(sorted(unknown))}")
     names = [profiles] if isinstance(profiles, str) else list(profiles)
     plan = prepare(
         Asked(
@@ -58,12 +75,13 @@ def evaluate(
             judge=judge,
             options={**options, **({"profiles": names} if names else {})},
             given=_given(dataset),
-        )
+        ),
+        known,
     )
-    own = tuple(one if isinstance(one, Check) else parse_check(one) for one in checks)
-    functions = {**plan.functions, **functions_of(own)}
+    own = tuple(one if isinstance(one, Check) else known.matchers.parse(one) for one in checks)
+    functions = {**plan.functions, **known.matchers.functions_of(own)}
     plan = msgspec.structs.replace(plan, checks=plan.checks + own, functions=functions)
-    outputs = reporters_for(plan.options.output)
+    outputs = reporters_for(plan.options.output, known.reporters)
     try:
         results = run_plan(plan, resume=Resume(newest=resume), warn=warn)
     except InvalidData as fault:
@@ -97,7 +115,7 @@ def _cases(given: Case | Record, number: int) -> Iterator[Case]:
         # Without an id a record would be a replay row, and what it expects an input of it.
         is_expecting = any(isinstance(name, str) and name.startswith("expected") for name in given)
         record = {"id": str(number), **given} if is_expecting else given
-        dialect = recognise(record)[0]
+        dialect, _ = catalog.load().formats.recognise(record)
         for one in dialect.multiplied(record):
             yield _whole(dialect.to_case(one, Origin("<python>", number)), number)
     elif isinstance(given, Case):

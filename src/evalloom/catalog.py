@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
-from evalloom.engine.system import Catalog, System
+from msgspec import structs
+
+from evalloom.engine.system import Catalog, Failure, System
 from evalloom.hop.system import SYSTEM as HOP
 from evalloom.interop.system import SYSTEM as INTEROP
 from evalloom.pipeline.system import SYSTEM as PIPELINE
@@ -13,6 +16,8 @@ from evalloom.rag.system import SYSTEM as RAG
 from evalloom.replay.system import SYSTEM as REPLAY
 
 SYSTEMS: tuple[System, ...] = (HOP, PIPELINE, PROMPT_EVAL, REPLAY, RAG, INTEROP)
+GROUP = "evalloom.systems"
+"""The group of entry points under which packages of other people register a `System`."""
 
 DEFAULT_DIALECT = PIPELINE.dialects[0].name
 """What `evalloom init` writes unless another is named, and what the demo converts files of other tools to."""
@@ -20,5 +25,39 @@ DEFAULT_DIALECT = PIPELINE.dialects[0].name
 
 @cache
 def load() -> Catalog:
-    """The catalog of all systems."""
-    return Catalog(SYSTEMS)
+    """The catalog: the systems above, and those of other packages that are installed."""
+    systems, failures = list(SYSTEMS), []
+    for point in entry_points(group=GROUP):
+        try:
+            systems.append(_load(point, systems))
+        except Exception as error:  # the code of another package: whatever goes wrong in it must not stop evalloom
+            failures.append(Failure(point.name, f"{_package(point)}: {type(error).__name__}: {error}"))
+    return Catalog(systems, failures)
+
+
+def _load(point: EntryPoint, systems: list[System]) -> System:
+    system = point.load()
+    if not isinstance(system, System):
+        raise TypeError(f"{point.value}: expected a System, got {type(system).__name__}")
+    _refuse_clashes(system, systems)
+    return structs.replace(system, package=_package(point))
+
+
+def _refuse_clashes(system: System, systems: list[System]) -> None:
+    """Names must be unique: a second 'rag' would hide the first, or be hidden by it."""
+    known, new = Catalog(systems), Catalog([system])
+    for kind, ours, theirs in (
+        ("system", {one.name for one in systems}, [system.name]),
+        ("dialect", {one.name for one in known.formats.dialects}, [one.name for one in system.dialects]),
+        ("target", {one.name for one in known.all_targets}, [one.name for one in system.targets]),
+        ("check", {*known.matchers.kinds}, [one.kind for one in system.matchers]),
+        ("reporter", {one.suffix for one in known.reporters}, [one.suffix for one in system.reporters]),
+        ("command", {one.name for one in known.commands}, [one.name for one in new.commands]),
+        ("settings section", {one.name for one in known.sections}, [one.name for one in system.sections]),
+    ):
+        if taken := [name for name in theirs if name in ours]:
+            raise ValueError(f"there is a {kind} {taken[0]!r} already")
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value

@@ -57,13 +57,16 @@ class Suite(pytest.File):
     def _prepared(self) -> Plan:
         from msgspec.structs import replace
 
+        from evalloom import catalog
         from evalloom.core.errors import EvalloomError
         from evalloom.engine.evaluate import InvalidData, refuse_invalid
         from evalloom.engine.prepare import Asked, prepare
 
         profiles = self.config.getoption("--evalloom-profile")
         try:
-            plan = prepare(Asked(config=str(self.path), options={"profiles": profiles} if profiles else {}))
+            plan = prepare(
+                Asked(config=str(self.path), options={"profiles": profiles} if profiles else {}), catalog.load()
+            )
             refuse_invalid(plan)
         except InvalidData as fault:
             findings = [str(finding) for one in fault.report.checked for finding in one.findings]

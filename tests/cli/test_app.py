@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import evalloom as package
-from evalloom.cli.app import COMMANDS
+from evalloom.cli.app import commands
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_every_command_has_help(evalloom: Evalloom, command: str) -> None:
     done = evalloom(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -22,7 +22,7 @@ def test_every_command_has_help(evalloom: Evalloom, command: str) -> None:
 
 def test_help_names_every_command(evalloom: Evalloom) -> None:
     done = evalloom("--help")
-    assert done.returncode == 0 and [name for name in COMMANDS if f"\n  {name} " not in done.stdout] == []
+    assert done.returncode == 0 and [name for name in commands() if f"\n  {name} " not in done.stdout] == []
     assert evalloom("-h").stdout == done.stdout and evalloom().returncode == 2
 
 

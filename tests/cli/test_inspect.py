@@ -22,7 +22,9 @@ def test_text_tells_dialect_cases_tags_fields_sizes_and_a_sample(evalloom: Evall
     assert "query" in told and "must_include" in told
 
 
-@pytest.mark.parametrize("path", sorted(FIXTURES.iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(path for path in FIXTURES.iterdir() if path.is_file()), ids=lambda path: path.name
+)
 def test_json_for_every_dialect(evalloom: Evalloom, path: Path) -> None:
     done = evalloom("inspect", str(path), "--json")
     contents = json.loads(done.stdout)

@@ -364,7 +364,7 @@ WRONG = {
     ("--target", "prompt:promt.md"): "there is no file 'promt.md'. Did you mean 'prompt.md'?",
     ("--config", "none.yaml"): "none.yaml: there is no such file",
     ("none.jsonl",): "none.jsonl: there is no such file",
-    ("-o", "out.pdf"): "-o out.pdf: expected a file name ending in .json, .hop.jsonl, .jsonl, .csv, .xml",
+    ("-o", "out.pdf"): "-o out.pdf: expected a file name ending in .json, .jsonl, .csv, .xml, .hop.jsonl",
     ("--resume",): "--resume: there is no batch yet",
     ("--resume-from", "latest"): "there is no batch yet",
     ("--resume-from", "../cases.jsonl"): "there is no batch '../cases.jsonl'",

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from evalloom import catalog
 from evalloom.data.dialect import Rules
-from evalloom.data.registry import WRITERS
 from evalloom.rag import dialect as rag
+
+WRITERS = catalog.load().formats.writers
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
 

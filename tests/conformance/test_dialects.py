@@ -12,14 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Case, Origin, Record
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
-from evalloom.data.registry import DIALECTS, WRITERS, by_name
 from evalloom.data.validate import validate
 from evalloom.engine.convert import convert
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
+
+DIALECTS = catalog.load().formats.dialects
+WRITERS = catalog.load().formats.writers
+by_name = catalog.load().formats.by_name
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FILES = {
@@ -44,11 +48,13 @@ each_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: 
 
 
 def cases_of(path: Path, dialect: str = "") -> list[Case]:
-    return [case for case in Dataset(source_of(path), dialect).cases() if isinstance(case, Case)]
+    return [
+        case for case in Dataset(source_of(path), catalog.load().formats, dialect).cases() if isinstance(case, Case)
+    ]
 
 
 def records_of(path: Path) -> list[Record]:
-    return [row.value for row in Dataset(source_of(path)) if isinstance(row, Row)]
+    return [row.value for row in Dataset(source_of(path), catalog.load().formats) if isinstance(row, Row)]
 
 
 @each_dialect
@@ -60,7 +66,7 @@ def test_every_dialect_has_a_fixture(dialect: Dialect) -> None:
 @pytest.mark.req("HOP-1", "PIPE-2", "EVAL-2", "RAG-2")
 @each_file
 def test_a_fixture_is_recognised_and_in_order(name: str) -> None:
-    dataset = Dataset(source_of(FIXTURES / name))
+    dataset = Dataset(source_of(FIXTURES / name), catalog.load().formats)
     assert (dataset.dialect.name, len(dataset.votes) <= 1 or dataset.is_given) == (FILES[name], True)
     assert dataset.reason
     checked = validate(dataset)
@@ -69,7 +75,7 @@ def test_a_fixture_is_recognised_and_in_order(name: str) -> None:
 
 @each_file
 def test_cases_keep_their_record_and_know_their_place(name: str) -> None:
-    dataset = Dataset(source_of(FIXTURES / name))
+    dataset = Dataset(source_of(FIXTURES / name), catalog.load().formats)
     cases = cases_of(FIXTURES / name)
     assert len(cases) >= 2
     lines = [case.origin.line for case in cases]
@@ -83,7 +89,7 @@ def test_a_broken_line_is_a_finding_and_the_rest_is_read(name: str, tmp_path: Pa
     lines = (FIXTURES / name).read_text(encoding="utf-8").splitlines()
     path = tmp_path / name
     path.write_text("\n".join([lines[0], '{"broken": ', *lines[1:]]), encoding="utf-8")
-    dataset = Dataset(source_of(path))
+    dataset = Dataset(source_of(path), catalog.load().formats)
     problems = [item for item in dataset if isinstance(item, Problem)]
     assert [(problem.code, problem.place.line) for problem in problems] == [("json_parse_error", 2)]
     assert len(cases_of(path)) == len(cases_of(FIXTURES / name))
@@ -149,7 +155,7 @@ def test_the_schema_accepts_what_the_linter_accepts(name: str) -> None:
 def converted(path: Path, to: str, out: Path) -> Path:
     dialect = by_name(to)
     with out.open("wb") as stream:
-        conversion = convert(Dataset(source_of(path)), dialect, stream, out.suffix == ".json")
+        conversion = convert(Dataset(source_of(path), catalog.load().formats), dialect, stream, out.suffix == ".json")
     assert conversion.unread == []
     return out
 
@@ -159,7 +165,7 @@ def converted(path: Path, to: str, out: Path) -> Path:
 @pytest.mark.parametrize("name", SEEDS)
 def test_there_and_back_keeps_the_inputs(name: str, to: str, tmp_path: Path) -> None:
     there = converted(FIXTURES / name, to, tmp_path / f"there_{to.replace('-', '_')}_v1.json")
-    assert Dataset(source_of(there), to).dialect.name == to
+    assert Dataset(source_of(there), catalog.load().formats, to).dialect.name == to
     back = converted(there, FILES[name], tmp_path / "back_again_v1.jsonl")
     before, after = cases_of(FIXTURES / name), cases_of(back)
     assert len(before) == len(after)
@@ -182,7 +188,7 @@ def test_writing_a_format_in_itself_keeps_every_field(name: str, tmp_path: Path)
 @each_file
 def test_everything_can_be_converted_and_what_is_lost_is_told(name: str, to: str) -> None:
     stream = io.BytesIO()
-    dataset = Dataset(source_of(FIXTURES / name))
+    dataset = Dataset(source_of(FIXTURES / name), catalog.load().formats)
     conversion = convert(dataset, by_name(to), stream, as_array=True)
     written = json.loads(stream.getvalue())
     assert len(written) == conversion.written == len(cases_of(FIXTURES / name))

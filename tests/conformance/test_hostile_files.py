@@ -15,13 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Checked, Origin
-from evalloom.data.dataset import Dataset, recognise
+from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
-from evalloom.data.registry import DIALECTS, WRITERS
 from evalloom.data.validate import validate
 from evalloom.engine.lint import lint
 from evalloom.files.source import source_of
+
+DIALECTS = catalog.load().formats.dialects
+WRITERS = catalog.load().formats.writers
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RECORD = {"id": "a", "query": "如何退款？", "expected_sources": ["docs/a.md"], "must_include": ["7"]}
@@ -48,7 +51,7 @@ def run(path: Path | str, *flags: str, code: int = 2) -> str:
 
 def check(path: Path, data: bytes, dialect: str = "") -> Checked:
     path.write_bytes(data)
-    return validate(Dataset(source_of(path), dialect))
+    return validate(Dataset(source_of(path), catalog.load().formats, dialect))
 
 
 def replaced(value: Any, new: Any) -> Iterator[Any]:
@@ -115,7 +118,7 @@ def test_every_prefix_of_a_file(tmp_path: Path, name: str) -> None:
     "new", [None, True, 0, -1, 1.5, 2**64 - 1, "", "x", [], [[]], [None], {}, {"": {}}, [{"id": 1}]], ids=repr
 )
 def test_every_type_at_every_field(tmp_path: Path, name: str, new: Any) -> None:
-    dataset = Dataset(source_of(FIXTURES / name))
+    dataset = Dataset(source_of(FIXTURES / name), catalog.load().formats)
     records = [record for sample in dataset.sample[:3] for record in replaced(sample, new)]
     checked = check(
         tmp_path / "a.jsonl", b"".join(json.dumps(record).encode() + b"\n" for record in records), dataset.dialect.name
@@ -124,7 +127,7 @@ def test_every_type_at_every_field(tmp_path: Path, name: str, new: Any) -> None:
     assert checked.findings
     for record in records:
         if isinstance(record, dict):
-            recognise(record)[0].to_case(record, Origin("a"))
+            catalog.load().formats.recognise(record)[0].to_case(record, Origin("a"))
 
 
 @settings(max_examples=50)
@@ -262,7 +265,7 @@ def test_links_in_a_circle_and_pipes(tmp_path: Path) -> None:
     (tmp_path / "pipe.jsonl").mkdir()
     os.mkfifo(tmp_path / "in.jsonl")
     (tmp_path / "a.jsonl").write_text(LAYOUTS["a.jsonl"])
-    assert lint([str(tmp_path)]).count("error") <= 1
+    assert lint([str(tmp_path)], catalog.load()).count("error") <= 1
 
 
 def measured(path: Path) -> tuple[int, int, str]:

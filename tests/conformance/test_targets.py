@@ -14,14 +14,17 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
+from evalloom import catalog
 from evalloom.core.errors import CallError
 from evalloom.core.model import Case, Context, Output, Profile, Record, Request, Response
-from evalloom.targets import TARGETS, BuiltTarget, TargetOptions, build
+from evalloom.targets import BuiltTarget, TargetOptions, build
 
-KINDS = [kind.name for kind in TARGETS]
+KINDS = [kind.name for kind in catalog.load().all_targets]
 WAYS = ("echo", "slow", "fails")
-SHORT = TargetOptions(timeout_s=0.2)
+OPTIONS = TargetOptions(kinds=catalog.load().targets)
+SHORT = structs.replace(OPTIONS, timeout_s=0.2)
 
 CODE = """
 import asyncio
@@ -120,7 +123,7 @@ def value_of(kind: str, output: Output | CallError) -> Any:
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_target_answers_on_every_loop(kind: str, run: Any, tmp_path: Path) -> None:
-    output, trace = run(called(kind, "echo", tmp_path, {"q": "为什么"}, TargetOptions()))
+    output, trace = run(called(kind, "echo", tmp_path, {"q": "为什么"}, OPTIONS))
     assert value_of(kind, output) == {"q": "为什么"}
     assert all(entry["type"] and msgspec.json.encode(entry) for entry in trace)
 
@@ -135,7 +138,7 @@ def test_a_target_times_out(kind: str, run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_inside_is_an_error_of_the_run(kind: str, tmp_path: Path) -> None:
-    fault, trace = asyncio.run(called(kind, "fails", tmp_path, {"q": "x"}, TargetOptions()))
+    fault, trace = asyncio.run(called(kind, "fails", tmp_path, {"q": "x"}, OPTIONS))
     assert isinstance(fault, CallError) and fault.code and "no" in f"{fault} {trace}"
     assert msgspec.json.encode(trace)
 
@@ -143,7 +146,7 @@ def test_a_failure_inside_is_an_error_of_the_run(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_target_that_is_cancelled_stops(kind: str, tmp_path: Path) -> None:
     async def stopped() -> bool:
-        task = asyncio.create_task(called(kind, "slow", tmp_path, {"q": "x"}, TargetOptions()))
+        task = asyncio.create_task(called(kind, "slow", tmp_path, {"q": "x"}, OPTIONS))
         await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait([task], timeout=5)
@@ -155,7 +158,7 @@ def test_a_target_that_is_cancelled_stops(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_target_knows_itself_and_its_edits(kind: str, tmp_path: Path) -> None:
     def built(way: str, edit: str = "") -> BuiltTarget:
-        return build(spec_of(kind, way, tmp_path, edit=edit), tmp_path)
+        return build(spec_of(kind, way, tmp_path, edit=edit), tmp_path, OPTIONS)
 
     digests = {(way, edit): built(way, edit).digest for way in WAYS for edit in ("", "x")}
     assert len(set(digests.values())) == 6
@@ -182,7 +185,7 @@ UNHARMED = [(kind, name) for kind in KINDS for name in HOSTILE if (kind, name) !
 
 @pytest.mark.parametrize(("kind", "name"), UNHARMED)
 def test_hostile_inputs_go_through_unharmed(kind: str, name: str, tmp_path: Path) -> None:
-    output, trace = asyncio.run(called(kind, "echo", tmp_path, HOSTILE[name], TargetOptions(timeout_s=20)))
+    output, trace = asyncio.run(called(kind, "echo", tmp_path, HOSTILE[name], structs.replace(OPTIONS, timeout_s=20)))
     assert value_of(kind, output) == HOSTILE[name]
     assert len(msgspec.json.encode(trace)) < 500_000
 
@@ -198,5 +201,5 @@ JSON = st.recursive(
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs=st.dictionaries(st.text(max_size=10), JSON, max_size=4))
 def test_any_inputs_go_through_unharmed(kind: str, inputs: Record, tmp_path: Path) -> None:
-    output, _ = asyncio.run(called(kind, "echo", tmp_path, inputs, TargetOptions(timeout_s=20)))
+    output, _ = asyncio.run(called(kind, "echo", tmp_path, inputs, structs.replace(OPTIONS, timeout_s=20)))
     assert value_of(kind, output) == inputs

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from evalloom import catalog
 from evalloom.core.model import Case, Checked
 from evalloom.data.dataset import Dataset
 from evalloom.data.mapping import parse_mapping
@@ -16,7 +17,7 @@ from evalloom.files.source import source_of
 def check(tmp_path: Path, name: str, text: str, dialect: str = "", mapping: str = "") -> Checked:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    return validate(Dataset(source_of(path), dialect, parse_mapping(mapping)))
+    return validate(Dataset(source_of(path), catalog.load().formats, dialect, parse_mapping(mapping)))
 
 
 def codes(checked: Checked) -> list[tuple[str, int]]:
@@ -83,7 +84,11 @@ def test_a_single_value_is_mapped_into_a_list(tmp_path: Path) -> None:
     assert str(mapping) == "expected_sources[]=doc,must_include=key"
     path = tmp_path / "cases.jsonl"
     path.write_text(text)
-    cases = [case for case in Dataset(source_of(path), "rag", mapping).cases() if isinstance(case, Case)]
+    cases = [
+        case
+        for case in Dataset(source_of(path), catalog.load().formats, "rag", mapping).cases()
+        if isinstance(case, Case)
+    ]
     assert [case.raw["expected_sources"] for case in cases] == [["a.md"], ["b.md"]]
     assert mapping.apply({"doc": None})["expected_sources"] is None
 

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from evalloom import catalog
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.data.dataset import Dataset
-from evalloom.data.registry import by_name
 from evalloom.engine.convert import convert
 from evalloom.engine.inspect import inspect
 from evalloom.files.source import source_of
+
+by_name = catalog.load().formats.by_name
 
 RECORD: Record = {"id": "a", "inputs": {"q": "{x}"}, "tags": ["t{x}"], "parameters": {"x": ["a", "b"]}}
 
@@ -22,7 +24,7 @@ RECORD: Record = {"id": "a", "inputs": {"q": "{x}"}, "tags": ["t{x}"], "paramete
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     (tmp_path / "cases.jsonl").write_text(json.dumps(RECORD) + "\n", encoding="utf-8")
-    return Dataset(source_of(tmp_path / "cases.jsonl"))
+    return Dataset(source_of(tmp_path / "cases.jsonl"), catalog.load().formats)
 
 
 def converted(dataset: Dataset, to: str) -> list[Record]:
@@ -53,4 +55,4 @@ def test_a_table_of_scored_cases_has_no_inputs_to_convert(tmp_path: Path) -> Non
     names = "test_id,test_category,input_summary,result_preview,run_status"
     (tmp_path / "table.csv").write_text(f"{names}\nTC001,happy_path,q=a,b,ok\n", encoding="utf-8")
     with pytest.raises(EvalloomError, match="table_as_source"):
-        converted(Dataset(source_of(tmp_path / "table.csv")), "replay")
+        converted(Dataset(source_of(tmp_path / "table.csv"), catalog.load().formats), "replay")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import evalloom
+from evalloom import catalog
 from evalloom.batchlog import pairs
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Status
@@ -58,7 +59,7 @@ def write(records: list[dict[str, Any]]) -> None:
 
 def run(resume: Resume = Resume(), warned: list[str] | None = None, judge: str = "", **options: Any) -> Results:
     asked = Asked(("cases.jsonl",), target="python:bot.py:answer", judge=judge, options={"concurrency": 2, **options})
-    return evaluate(prepare(asked), resume=resume, warn=(warned if warned is not None else []).append)
+    return evaluate(prepare(asked, catalog.load()), resume=resume, warn=(warned if warned is not None else []).append)
 
 
 def statuses(results: Results) -> dict[str, Status]:
@@ -137,7 +138,7 @@ def test_dependencies_are_found_however_the_field_is_written(field: str) -> None
     Path("cases.jsonl").write_text(text, encoding="utf-8")
     reading = Reading(mapping=parse_mapping("depends_on=after" if field == "after" else ""))
     asked = Asked(("cases.jsonl",), target="python:bot.py:answer", reading=reading, options={"concurrency": 1})
-    evaluate(prepare(asked), warn=print)
+    evaluate(prepare(asked, catalog.load()), warn=print)
     assert calls() == ["a", "b"]
 
 
@@ -246,7 +247,7 @@ def test_what_was_skipped_or_blocked_stays_so_when_it_is_scored_again() -> None:
     first = run()
     assert statuses(first) == {"a": "skipped", "b": "blocked"} and first.passed
     Path("cases.jsonl").unlink()
-    again = rescore(Rescore(first.path.name), warn=print)
+    again = rescore(Rescore(first.path.name), catalog.load(), warn=print)
     assert statuses(again) == {"a": "skipped", "b": "blocked"}
     assert (again.summary.skipped, again.summary.blocked, calls()) == (1, 1, [])
 
@@ -265,7 +266,7 @@ def test_another_batch_takes_over_neither_what_was_skipped_nor_what_is_now() -> 
 @pytest.mark.req("PIPE-15")
 def test_a_look_ahead_says_what_would_be_skipped() -> None:
     write([{"id": "a", "q": "a", "conditions": "false"}, {"id": "b", "q": "b"}])
-    plan = prepare(Asked(("cases.jsonl",), target="python:bot.py:answer"))
+    plan = prepare(Asked(("cases.jsonl",), target="python:bot.py:answer"), catalog.load())
     ahead = look_ahead(plan, Resume())
     assert (ahead.total, ahead.skipped) == (2, 1)
 
@@ -289,7 +290,7 @@ def test_every_case_of_a_record_runs_and_can_be_scored_again() -> None:
     assert calls() == ["a", "b", "after"]
     raw = {run.case_id: run.raw for run, _ in results}
     assert raw["t[x=b,y=B]"] == {"id": "t[x=b,y=B]", "tags": ["b"], "q": "b", "expected": "B"}
-    assert rescore(Rescore(results.path.name), warn=print).summary.passed == 3
+    assert rescore(Rescore(results.path.name), catalog.load(), warn=print).summary.passed == 3
     assert statuses(run(tags=["b"])) == {"t[x=b,y=B]": "passed"}
 
 

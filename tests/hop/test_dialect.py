@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.contract import Contract, Field
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Checked, Record
@@ -33,7 +34,7 @@ VIEW = """\
 def check(tmp_path: Path, text: str, rules: Rules = Rules(), dialect: str = "") -> Checked:
     path = tmp_path / "cases.jsonl"
     path.write_text(text, encoding="utf-8")
-    return validate(Dataset(source_of(path), dialect), rules)
+    return validate(Dataset(source_of(path), catalog.load().formats, dialect), rules)
 
 
 def codes(checked: Checked) -> list[tuple[int, str, str]]:
@@ -162,7 +163,7 @@ def test_the_function_receives_contract_fields_only() -> None:
 def test_result_files_of_both_wrappers_are_read_as_cases(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text(META + FLAT + VIEW, encoding="utf-8")
-    cases = [case for case in Dataset(source_of(path)).cases() if isinstance(case, Case)]
+    cases = [case for case in Dataset(source_of(path), catalog.load().formats).cases() if isinstance(case, Case)]
     assert [case.inputs for case in cases] == [
         {"context_window": "c", "model_output": "m"},
         {"question": "HOP 是什么？"},
@@ -267,4 +268,4 @@ def test_a_contract_cell_may_say_optional_in_many_ways(tmp_path: Path) -> None:
 def test_hop_cases_can_stand_in_a_table(tmp_path: Path) -> None:
     path = tmp_path / "cases.csv"
     path.write_text("id,tag,q\n1,a,x\n2,a,y\n", encoding="utf-8")
-    assert validate(Dataset(source_of(path), "hop")).findings == []
+    assert validate(Dataset(source_of(path), catalog.load().formats, "hop")).findings == []

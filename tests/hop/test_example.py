@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalloom import read
+from evalloom import catalog, read
 from evalloom.data.contract import read_contract
 from evalloom.engine.lint import lint
 from evalloom.files.rows import Row
@@ -28,7 +28,7 @@ def test_contract_is_found_beside_the_cases(tmp_path: Path) -> None:
     bad.write_text(
         '{"id": 1, "tag": "x", "context_window": 5, "expected_halucination_detected": true}\n', encoding="utf-8"
     )
-    codes = [finding.code for finding in lint([str(bad)]).findings()]
+    codes = [finding.code for finding in lint([str(bad)], catalog.load()).findings()]
     assert sorted(codes) == ["contract_type_mismatch", "missing_field", "unknown_expected_field"]
 
 

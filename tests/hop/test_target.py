@@ -8,13 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.model import Output, Record, Request, Response
+from evalloom.hop.system import SYSTEM
 from evalloom.hop.target import as_hop_output
-from evalloom.targets import DEFAULTS, BuiltTarget, TargetOptions, build
+from evalloom.targets import DEFAULTS, BuiltTarget, TargetOptions
+from evalloom.targets import build as build_target
 
 Call = Callable[..., Output]
+
+
+def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
+    return build_target(spec, folder, structs.replace(options, kinds=SYSTEM.targets))
+
+
 FaultOf = Callable[..., CallError]
 METAINFO = """# t
 ## Input

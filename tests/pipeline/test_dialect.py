@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Checked, Origin, Record
 from evalloom.data.dataset import Dataset
@@ -54,7 +55,7 @@ SEED = """\
 def check(tmp_path: Path, text: str, rules: Rules = Rules(), name: str = "review_basic_v1.jsonl") -> Checked:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    return validate(Dataset(source_of(path)), rules)
+    return validate(Dataset(source_of(path), catalog.load().formats), rules)
 
 
 @pytest.mark.req("PIPE-1")
@@ -62,7 +63,7 @@ def check(tmp_path: Path, text: str, rules: Rules = Rules(), name: str = "review
 def test_comments_and_printed_objects_are_read_where_they_stand(tmp_path: Path, text: str) -> None:
     path = tmp_path / "review_basic_v1.jsonl"
     path.write_bytes(text.encode())
-    cases = [case for case in Dataset(source_of(path)).cases() if isinstance(case, Case)]
+    cases = [case for case in Dataset(source_of(path), catalog.load().formats).cases() if isinstance(case, Case)]
     assert [(case.id, case.origin.line) for case in cases] == [
         ("simple_1", 2),
         ("multi_step_sentiment_analysis", 5),
@@ -204,10 +205,16 @@ def test_fields_that_do_not_go_in_are_named_where_nothing_else_does(more: Record
 
 
 def test_an_expectation_of_v1_beside_inputs_is_told() -> None:
-    (remark,) = proposals([{"id": "a", "inputs": {"q": "hi"}, "expected": "hi"}], pipeline.DIALECT)
+    (remark,) = proposals(
+        [{"id": "a", "inputs": {"q": "hi"}, "expected": "hi"}], pipeline.DIALECT, catalog.load().formats
+    )
     assert remark.message.endswith("is not checked. Try --dialect pipeline --map expected_output=expected")
-    assert not list(proposals([{"id": "a", "q": "hi", "expected": "hi"}], pipeline.DIALECT))
-    assert not list(proposals([{"id": "a", "inputs": {"q": "hi"}, "expected_output": "hi"}], pipeline.DIALECT))
+    assert not list(proposals([{"id": "a", "q": "hi", "expected": "hi"}], pipeline.DIALECT, catalog.load().formats))
+    assert not list(
+        proposals(
+            [{"id": "a", "inputs": {"q": "hi"}, "expected_output": "hi"}], pipeline.DIALECT, catalog.load().formats
+        )
+    )
 
 
 @pytest.mark.req("PIPE-4")

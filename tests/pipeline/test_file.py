@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from evalloom.core.errors import EvalloomError
+from evalloom.pipeline.system import SYSTEM
 from evalloom.pipeline.target import Examined, examine
-from evalloom.targets import build
+from evalloom.targets import TargetOptions, build
+
+OPTIONS = TargetOptions(kinds=SYSTEM.targets)
 
 GOOD = """\
 id: p
@@ -156,7 +159,7 @@ def test_a_fault_names_the_step_and_the_line(
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("{cleaned: cleaned}", "{cleaned: nowhere}").replace("strategy: stats", "strategy: filter")
     with pytest.raises(EvalloomError) as caught:
-        build({"pipeline": written(tmp_path, text).name}, tmp_path)
+        build({"pipeline": written(tmp_path, text).name}, tmp_path, OPTIONS)
     assert caught.value.exit_code == 2
     assert all(word in str(caught.value) for word in ("[unknown_source]", "[bad_aggregator]", "[invalid_pipeline]"))
 
@@ -179,7 +182,7 @@ def test_what_is_no_pipeline_is_told(text: str, code: str, tmp_path: Path) -> No
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     written(tmp_path, GOOD)
     with pytest.raises(EvalloomError, match=r"Did you mean 'p\.yaml'\?") as caught:
-        build("pipeline:pp.yaml", tmp_path)
+        build("pipeline:pp.yaml", tmp_path, OPTIONS)
     assert (caught.value.code, caught.value.exit_code) == ("pipeline_missing", 2)
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Case, Origin, Record
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
@@ -129,7 +130,7 @@ def test_the_linter_counts_cases_and_finds_ids_twice(tmp_path: Path) -> None:
         '{"id": "a", "inputs": {"x": "{x}"}, "parameters": {"x": [1, 2, 3]}}\n{"id": "a[x=2]", "inputs": {}}\n',
         encoding="utf-8",
     )
-    checked = validate(Dataset(source_of(path)))
+    checked = validate(Dataset(source_of(path), catalog.load().formats))
     assert checked.cases == 4
     # The brackets are remarked upon where somebody wrote them, not where they were made.
     assert [(one.code, one.origin.line) for one in checked.findings] == [("id_characters", 2), ("duplicate_id", 2)]
@@ -138,7 +139,9 @@ def test_the_linter_counts_cases_and_finds_ids_twice(tmp_path: Path) -> None:
 def test_a_dataset_gives_each_case_with_its_own_record(tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_text('{"id": "a", "q": "{x}", "expected": "{x}", "parameters": {"x": [1, "b"]}}\n', encoding="utf-8")
-    cases = [case for case in Dataset(source_of(path), "pipeline").cases() if isinstance(case, Case)]
+    cases = [
+        case for case in Dataset(source_of(path), catalog.load().formats, "pipeline").cases() if isinstance(case, Case)
+    ]
     assert [(case.id, case.inputs, case.checks[0].expected) for case in cases] == [
         ("a[x=1]", {"q": 1}, 1),
         ("a[x=b]", {"q": "b"}, "b"),

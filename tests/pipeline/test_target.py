@@ -17,6 +17,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Case, Context, Origin, Output, Profile, Record, Request, Response, Usage
 from evalloom.core.sandbox import why_unavailable
 from evalloom.pipeline.dialect import to_case
+from evalloom.pipeline.system import SYSTEM
 from evalloom.targets import BuiltTarget, TargetOptions, build
 
 needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=f"no sandbox here: {why_unavailable()}")
@@ -26,7 +27,7 @@ Answer = Callable[[str], str]
 def made(folder: Path, steps: str, code: str = "", more: str = "", allow_code: bool = False) -> BuiltTarget:
     (folder / "own.py").write_text(code)
     (folder / "p.yaml").write_text(f"id: p\nsteps:\n{steps}\n{more}")
-    return build({"pipeline": "p.yaml"}, folder, TargetOptions(allow_code=allow_code))
+    return build({"pipeline": "p.yaml"}, folder, TargetOptions(allow_code=allow_code, kinds=SYSTEM.targets))
 
 
 def run(

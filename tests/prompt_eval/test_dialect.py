@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from evalloom import catalog
 from evalloom.core.model import Case, Origin
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
@@ -37,10 +38,10 @@ CASE: dict[str, Any] = {
 def test_the_formats_own_example_is_in_order(tmp_path: Path) -> None:
     path = tmp_path / "final_scored_results.json"
     path.write_text(json.dumps([CASE], ensure_ascii=False, indent=2), encoding="utf-8")
-    dataset = Dataset(source_of(path))
+    dataset = Dataset(source_of(path), catalog.load().formats)
     assert dataset.dialect.name == "prompt-eval"
     assert validate(dataset).findings == []
-    (case,) = (case for case in Dataset(source_of(path)).cases() if isinstance(case, Case))
+    (case,) = (case for case in Dataset(source_of(path), catalog.load().formats).cases() if isinstance(case, Case))
     assert (case.id, case.inputs, [check.name for check in case.checks]) == (
         "TC001",
         CASE["input"],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Case
 from evalloom.data.dataset import Dataset
 from evalloom.data.validate import validate
@@ -288,11 +289,13 @@ def test_the_linter_reads_the_table_and_finds_nothing_wrong(tmp_path: Path) -> N
     rows = [row_of(test_id="TC001", result_aftertest='{"a": 1}'), row_of(test_id="TC002", result_aftertest=None)]
     path = tmp_path / "final_scored_results.csv"
     path.write_text(csv_text([{**row, "test_description": "'-1 is an edge"} for row in rows]), encoding="utf-8")
-    dataset = Dataset(source_of(path))
+    dataset = Dataset(source_of(path), catalog.load().formats)
     findings = [(finding.code, finding.severity) for finding in validate(dataset).findings]
     assert (dataset.dialect.name, findings) == ("prompt-eval", [("table_as_source", "info")])
-    assert dataset.is_scored_table
-    first, second = (case for case in Dataset(source_of(path)).cases() if isinstance(case, Case))
+    assert dataset.dialect.lacks_inputs(dataset.sample) is not None
+    first, second = (
+        case for case in Dataset(source_of(path), catalog.load().formats).cases() if isinstance(case, Case)
+    )
     assert first.raw["test_description"] == "-1 is an edge"
     assert (first.raw["TP1_score"], first.raw["avg_tp_score"], first.raw["result_preview"]) == (3, 2.67, '{"a": 1}')
     assert [check.name for check in first.checks] == POINTS
@@ -310,8 +313,9 @@ def test_a_csv_with_inputs_of_its_own_is_read_as_before(tmp_path: Path) -> None:
     path = tmp_path / "cases.csv"
     row = {"test_id": "TC001", "test_category": "i18n", "input": json.dumps({"q": "a"}), "test_description": "'=1"}
     path.write_text(csv_text([row]), encoding="utf-8")
-    assert not Dataset(source_of(path)).is_scored_table
-    (case,) = (case for case in Dataset(source_of(path)).cases() if isinstance(case, Case))
+    dataset = Dataset(source_of(path), catalog.load().formats)
+    assert dataset.dialect.lacks_inputs(dataset.sample) is None
+    (case,) = (case for case in Dataset(source_of(path), catalog.load().formats).cases() if isinstance(case, Case))
     assert (case.inputs, case.meta["description"]) == ({"q": "a"}, "'=1")
 
 
@@ -320,7 +324,7 @@ def test_scores_beside_an_input_of_its_own_are_numbers_and_outputs_texts(tmp_pat
     more = {"input": '{"q": "a"}', "result_aftertest": '{"a": 1}'}
     path.write_text(csv_text([{**row_of(test_id="TC001"), **more}]), encoding="utf-8")
     assert codes(path) == []
-    (case,) = (case for case in Dataset(source_of(path)).cases() if isinstance(case, Case))
+    (case,) = (case for case in Dataset(source_of(path), catalog.load().formats).cases() if isinstance(case, Case))
     assert (case.inputs, case.raw["TP1_score"], case.raw["result_aftertest"]) == ({"q": "a"}, 3, '{"a": 1}')
 
 
@@ -329,12 +333,20 @@ def test_a_case_in_json_needs_its_input_whatever_else_it_has(tmp_path: Path, fie
     record = {name: value for name, value in CASE.items() if name not in ("input", "result_aftertest")}
     path = tmp_path / "test_cases.json"
     path.write_text(json.dumps([{**record, **dict.fromkeys(fields, "ok")}]), encoding="utf-8")
-    found = [finding.code for finding in validate(Dataset(source_of(path))).findings if finding.severity == "error"]
+    found = [
+        finding.code
+        for finding in validate(Dataset(source_of(path), catalog.load().formats)).findings
+        if finding.severity == "error"
+    ]
     assert found == (["missing_field"] if len(fields) == 1 else ["table_as_source"])
 
 
 def codes(path: Path) -> list[str]:
-    return [finding.code for finding in validate(Dataset(source_of(path))).findings if finding.severity != "info"]
+    return [
+        finding.code
+        for finding in validate(Dataset(source_of(path), catalog.load().formats)).findings
+        if finding.severity != "info"
+    ]
 
 
 @pytest.mark.req("EVAL-7", "EVAL-8")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from evalloom import catalog
 from evalloom.core.errors import EvalloomError
 from evalloom.files.write import write_text
 from evalloom.prompt_eval import folder as prompt_eval_folder
@@ -84,7 +85,7 @@ class Bench:
 
     @property
     def desk(self) -> Desk:
-        return open_desk(self.folder, Asking(warn=self.warnings.append))
+        return open_desk(self.folder, Asking(catalog.load(), warn=self.warnings.append))
 
     def calls(self) -> int:
         """How many runs the engine has made in this folder."""
@@ -214,10 +215,15 @@ def test_a_variable_with_a_default_is_no_input_that_is_not_sent(bench: Bench) ->
 
 
 def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
-    run(open_desk(bench.folder, Asking(profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None)))
+    run(
+        open_desk(
+            bench.folder,
+            Asking(catalog.load(), profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None),
+        )
+    )
     assert run(bench.desk).asked == 0
     with pytest.raises(EvalloomError, match="unknown_profile"):
-        open_desk(bench.folder, Asking(profile="nobody"))
+        open_desk(bench.folder, Asking(catalog.load(), profile="nobody"))
     assert run(bench.desk).asked == 0
 
 
@@ -319,7 +325,7 @@ def test_known_marks_stay_when_the_rest_is_asked_for_again(bench: Bench) -> None
     run(bench.desk)
     score(bench.desk)
     bench.script("judge", [{"fault": {"status": 400}}])
-    desk = open_desk(bench.folder, Asking(judge="judge", warn=lambda message: None))
+    desk = open_desk(bench.folder, Asking(catalog.load(), judge="judge", warn=lambda message: None))
     with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
         score(desk)
     edited = bench.read(bench.folder.scored)
@@ -365,7 +371,7 @@ def test_cases_that_were_not_run_and_rules_that_ask_nothing_are_said(bench: Benc
 
 
 def test_one_budget_holds_for_all_steps(bench: Bench) -> None:
-    desk = open_desk(bench.folder, Asking(options={"max_tokens": 60}, warn=lambda message: None))
+    desk = open_desk(bench.folder, Asking(catalog.load(), options={"max_tokens": 60}, warn=lambda message: None))
     run(desk)
     with pytest.raises(EvalloomError, match=r"the budget is spent.*\[stopped\]"):
         score(desk)
@@ -641,19 +647,19 @@ def test_incomplete_scores_are_told_in_the_report(bench: Bench) -> None:
 @pytest.mark.req("EVAL-1", "EVAL-3")
 def test_a_plan_beside_the_prompt_is_taken_over_and_then_kept(bench: Bench) -> None:
     bench.folder.plan.rename(bench.path / "test_plan.yaml")
-    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
     assert found.how.endswith("test_plan.yaml") and bench.desk.prompt.text == PROMPT
     bench.plan(POINTS[:2])
-    again = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    again = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
     assert (again.how, len(again.plan.points)) == ("kept", 2) and again.differs
-    assert len(steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(), redo=True).plan.points) == 3
+    assert len(steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()), redo=True).plan.points) == 3
 
 
 @pytest.mark.req("EVAL-1")
 def test_the_folder_of_one_prompt_is_not_taken_for_another(bench: Bench) -> None:
     (bench.path / "prompt_b2.md").write_text("Another {{product}}")
     with pytest.raises(EvalloomError, match=r"is about .*prompt_a\.md, not about .*\[other_prompt\]"):
-        steps.plan(bench.path / "prompt_b2.md", bench.folder, Asking())
+        steps.plan(bench.path / "prompt_b2.md", bench.folder, Asking(catalog.load()))
 
 
 @pytest.mark.parametrize(
@@ -664,7 +670,7 @@ def test_a_plan_is_taken_over_however_it_is_written(bench: Bench, text: str) -> 
     body = json.dumps({"dimensions": {"i18n": 1}, "test_points": POINTS})[1:-1]
     lines = body if text.startswith("{") else yaml.safe_dump({"dimensions": {"i18n": 1}, "test_points": POINTS})
     (bench.path / "test_plan.yaml").write_text(text.format(lines))
-    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
     assert found.plan.ids == ("TP1", "TP2", "TP_safety") and bench.desk.prompt.text == PROMPT
 
 
@@ -673,7 +679,7 @@ def test_without_a_plan_a_model_drafts_one(bench: Bench) -> None:
     bench.folder.plan.unlink()
     plan = {"test_points": POINTS, "dimensions": {"happy_path": 2}}
     bench.script("answers", [{"match": "Task: draft a test plan", "answer": json.dumps(plan)}])
-    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking())
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
     assert found.how == "drafted" and found.plan.ids == ("TP1", "TP2", "TP_safety")
     assert bench.desk.prompt.text == PROMPT
 

@@ -30,7 +30,8 @@ def test_a_case_has_the_query_the_sources_and_the_anchors() -> None:
 def test_a_missing_bucket_is_official() -> None:
     case = DIALECT.to_case({**RECORD, "bucket": None}, Origin("cases.jsonl"))
     assert case.tags[0] == "official"
-    assert DIALECT.pair is not None and DIALECT.pair({**RECORD, "bucket": None}) == ("p", "official")
+    assert DIALECT.pairing is not None
+    assert DIALECT.pairing.of({**RECORD, "bucket": None}) == ("p", "official")
 
 
 def test_a_query_is_never_made_of_another_type() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Origin, Record
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
@@ -51,7 +52,7 @@ def test_values_become_text(value: object, text: str) -> None:
 def test_a_row_that_is_no_object_is_invalid(tmp_path: Path, row: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"question": "fine"}}\n{row}\n', encoding="utf-8")
-    (finding,) = validate(Dataset(source_of(path), "replay")).findings
+    (finding,) = validate(Dataset(source_of(path), catalog.load().formats, "replay")).findings
     assert (finding.code, finding.severity, finding.origin.line) == ("row_invalid", "error", 2)
 
 
@@ -75,11 +76,11 @@ def test_expectations_are_checked(expected: object, codes: list[str]) -> None:
 @pytest.mark.parametrize("name", ["expected", "expected_output", "expected_outputs", "expected_tone"])
 def test_an_expectation_that_would_go_in_is_told(name: str) -> None:
     rows = [{"question": "hi", name: "hi"}, {"question": "ho"}]
-    (remark,) = proposals(rows, replay.DIALECT)
+    (remark,) = proposals(rows, replay.DIALECT, catalog.load().formats)
     assert (remark.code, remark.severity) == ("fields_from_elsewhere", "warning")
     assert repr(name) in remark.message and "an 'id'" in remark.message
     assert remark.message.endswith(f"--dialect replay --map _expected.equals={name}")
-    (beside,) = proposals([{"variables": {"question": "hi"}, name: "hi"}], replay.DIALECT)
+    (beside,) = proposals([{"variables": {"question": "hi"}, name: "hi"}], replay.DIALECT, catalog.load().formats)
     assert "but is not checked. Try --dialect replay" in beside.message
 
 

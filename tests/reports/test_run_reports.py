@@ -18,8 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Mismatch, Origin, Output, Run, Scored, Usage, Verdict
-from evalloom.reports import RUN_REPORTERS, RunReporter, run_csv, run_json, run_jsonl, run_junit
+from evalloom.reports import RunReporter, run_csv, run_json, run_jsonl, run_junit
 from evalloom.reports.run_report import ReportRow, RunReport
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -96,7 +97,7 @@ BATCH: dict[str, Any] = {
 SUMMARY = {"total": 4, "passed": 1, "failed": 1, "error": 1, "skipped": 1, "pass_rate": 0.3333333333333333}
 GATES = [{"text": "pass_rate >= 90%", "holds": False, "actual": 0.333333333, "reason": "pass_rate is 0.333333"}]
 REPORT = RunReport(BATCH, SUMMARY, GATES, [passed(), failed(), broken(), skipped()])
-each_reporter = pytest.mark.parametrize("reporter", RUN_REPORTERS, ids=lambda reporter: reporter.name)
+each_reporter = pytest.mark.parametrize("reporter", catalog.load().reporters, ids=lambda reporter: reporter.name)
 
 
 def rendered(reporter: RunReporter, *rows: ReportRow) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from traceback import format_exc
 
@@ -10,61 +11,70 @@ import click
 
 from evalloom import __version__, catalog
 from evalloom.core.errors import EvalloomError, did_you_mean
-
-COMMANDS = {
-    "run": "Run cases against a target, score them, and keep a record.",
-    "score": "Score a batch again, without running anything.",
-    "compare": "Say whether a batch is better or worse than a baseline.",
-    "baseline": "Keep what a batch came to, to compare later ones with it.",
-    "batches": "List, show and remove the batches that were run.",
-    "stats": "Say how the HOP results in a folder fared, and compare profiles.",
-    "pipeline": "Show how data goes through a pipeline, and what is wrong with it.",
-    "prompt-eval": "Score a prompt on test points, open one CSV, improve the prompt.",
-    "rag": "Measure what a RAG system finds and answers, oral against official.",
-    "replay": "Assemble the context of every row through a recipe; see what drifts.",
-    "serve": "Serve projects, datasets and replays over HTTP on this machine.",
-    "validate": "Say what is wrong with test files, before a run is paid for.",
-    "convert": "Write the cases of a file in another format.",
-    "inspect": "Show what is in a file: dialect, cases, tags, fields, a sample.",
-    "schema": "Print the JSON Schema of a format, for editors.",
-    "demo": "Run, validate and convert the bundled examples.",
-    "init": "Write a small suite to start from.",
-    "doctor": "Look at settings, keys, endpoints and versions.",
-}
+from evalloom.engine.system import Command
 
 
-_HOMES = {
-    "stats": "evalloom.hop.cli",
-    "pipeline": "evalloom.pipeline.cli",
-    "prompt-eval": "evalloom.prompt_eval.cli",
-    "rag": "evalloom.rag.cli",
-    "replay": "evalloom.replay.cli",
-    "serve": "evalloom.replay.serve_cli",
-    "demo": "evalloom.demo.command",
-}
+def _own(name: str, summary: str) -> Command:
+    """A command of the engine: the module of its name here."""
+
+    def load() -> click.Command:
+        command: click.Command = import_module(f"evalloom.cli.{name}").command
+        return command
+
+    return Command(name, summary, load)
+
+
+def _demo() -> click.Command:
+    from evalloom.demo.command import command
+
+    return command
+
+
+RUNNING = (
+    _own("run", "Run cases against a target, score them, and keep a record."),
+    _own("score", "Score a batch again, without running anything."),
+    _own("compare", "Say whether a batch is better or worse than a baseline."),
+    _own("baseline", "Keep what a batch came to, to compare later ones with it."),
+    _own("batches", "List, show and remove the batches that were run."),
+)
+FILES = (
+    _own("validate", "Say what is wrong with test files, before a run is paid for."),
+    _own("convert", "Write the cases of a file in another format."),
+    _own("inspect", "Show what is in a file: dialect, cases, tags, fields, a sample."),
+    _own("schema", "Print the JSON Schema of a format, for editors."),
+    Command("demo", "Run, validate and convert the bundled examples.", _demo),
+    _own("init", "Write a small suite to start from."),
+    _own("doctor", "Look at settings, keys, endpoints and versions."),
+)
+
+
+@cache
+def commands() -> dict[str, Command]:
+    """Every command by its name, in the order of the help: those of the systems stand between the engine's."""
+    own = {command.name for command in (*RUNNING, *FILES)}
+    theirs = (command for command in catalog.load().commands if command.name not in own)
+    return {command.name: command for command in (*RUNNING, *theirs, *FILES)}
 
 
 class _Commands(click.Group):
     """Imports a command only when it is called, so that each starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(_HOMES.get(cmd_name, f"evalloom.cli.{cmd_name}")).command
-        return command
+        command = commands().get(cmd_name)
+        return command.load() if command else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(command.name, command.summary) for command in commands().values()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], COMMANDS) or f". Commands: {', '.join(COMMANDS)}."
+        if args[0] not in commands() and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], commands()) or f". Commands: {', '.join(commands())}."
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -87,6 +97,9 @@ def main(debug: bool) -> None:
 
 def run(arguments: Sequence[str], command: click.Command = main, name: str = "evalloom") -> int:
     """Runs a command and gives its exit code; what goes wrong becomes one line on stderr."""
+    for failure in catalog.load().failures:
+        message = f"the system {failure.name!r} is left out: {failure.reason}"
+        click.echo(_without_keys(f"{name}: warning: {message} [system_failed]"), err=True)
     try:
         result = command.main(list(arguments), prog_name=name, standalone_mode=False, obj=catalog.load())
         return result if isinstance(result, int) else 0
@@ -116,7 +129,7 @@ def _without_keys(text: str) -> str:
     from evalloom.settings import keys
 
     try:
-        known = settings.load()
+        known = settings.load(None, catalog.load().sections)
     except EvalloomError:
         known = settings.Settings()
     return keys.hidden(text, settings.secrets(known))

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from evalloom import catalog
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.core.errors import usage_error
 from evalloom.data.dataset import Dataset
 from evalloom.data.mapping import parse_mapping
-from evalloom.data.registry import WRITERS, by_name
 from evalloom.engine.convert import Conversion, convert
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
@@ -22,7 +23,10 @@ from evalloom.reports.lint import printable, tell
 @click.command("convert")
 @click.argument("source", metavar="IN")
 @click.option(
-    "--to", required=True, type=click.Choice([dialect.name for dialect in WRITERS]), help="The format to write."
+    "--to",
+    required=True,
+    type=click.Choice([dialect.name for dialect in catalog.load().formats.writers]),
+    help="The format to write.",
 )
 @click.option("-o", "--output", default="-", metavar="OUT", help="A .jsonl or .json file; stdout by default.")
 @reading_options
@@ -31,14 +35,15 @@ def command(source: str, to: str, output: str, dialect: str, mapping: str, encod
 
     Exit codes: 0 every case was written, 2 some records could not be read, 3 could not finish.
     """
-    writer = by_name(to)
+    formats = current_catalog().formats
+    writer = formats.by_name(to)
     suffix = Path(output).suffix.lower()
     if output != "-" and suffix not in (".jsonl", ".ndjson", ".json"):
         raise usage_error("unknown_format", f"-o {output}: expected a file name ending in .jsonl or .json")
     if output != "-":
         refuse_overwriting([Path(output)], [Path(source)])
     as_array = suffix == ".json" or (output == "-" and writer.as_array)
-    dataset = Dataset(source_of(source, encoding), dialect, parse_mapping(mapping))
+    dataset = Dataset(source_of(source, encoding), formats, dialect, parse_mapping(mapping))
     if output == "-":
         conversion = convert(dataset, writer, sys.stdout.buffer, as_array)
         sys.stdout.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from evalloom.console.catalog import current_catalog
 from evalloom.console.run_text import print_lines
 from evalloom.engine.doctor import examine
 from evalloom.reports.lint import printable
@@ -21,7 +22,7 @@ def command(config: str, offline: bool, as_json: bool) -> int:
 
     Shows whether a key is there, never the key. Exit codes: 0 nothing is missing, 3 something is.
     """
-    found = examine(config, offline)
+    found = examine(current_catalog(), config, offline)
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import reading_options
 from evalloom.core.model import quote
 from evalloom.data.dataset import Dataset
@@ -20,7 +21,7 @@ from evalloom.reports.lint import printable, tell
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(source: str, dialect: str, mapping: str, encoding: str, as_json: bool) -> int:
     """Show what is in a file: dialect, cases, tags, fields, sizes and a sample."""
-    contents = inspect(Dataset(source_of(source, encoding), dialect, parse_mapping(mapping)))
+    contents = inspect(Dataset(source_of(source, encoding), current_catalog().formats, dialect, parse_mapping(mapping)))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(contents), indent=2))
     elif contents.records:

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from evalloom import settings
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.console.outcome import exit_code, printing_findings, warn
 from evalloom.console.progress import showing
@@ -24,6 +25,7 @@ from evalloom.engine.plan import Plan, Reading
 from evalloom.engine.prepare import Asked, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
+from evalloom.engine.system import Catalog
 from evalloom.engine.watch import changes, watched
 from evalloom.reports.lint import tell
 from evalloom.settings import keys
@@ -49,7 +51,7 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     refuse_conflicts(datasets, flags)
     asked = asked_of(datasets, flags)
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    run = RunCommand(asked, flags["as_json"])
+    run = RunCommand(asked, current_catalog(), flags["as_json"])
     if flags["dry_run"]:
         return run.look_ahead(resume)
     return run.again_and_again(resume) if flags["watch"] else run.once(resume)
@@ -78,18 +80,20 @@ class RunCommand:
     def __init__(
         self,
         asked: Asked,
+        catalog: Catalog,
         as_json: bool,
         more: Callable[[str], Outputs] = lambda batch: [],
         next_step: Callable[[str], str] = lambda batch: "",
     ) -> None:
         self._asked = asked
+        self._catalog = catalog
         self._as_json = as_json
         self._more = more
         self._next_step = next_step
         self._last: Results | None = None
 
     def look_ahead(self, resume: Resume) -> int:
-        plan = prepare(self._asked)
+        plan = prepare(self._asked, self._catalog)
         with printing_findings():
             found = look_ahead(plan, resume)
         if self._as_json:
@@ -99,8 +103,8 @@ class RunCommand:
         return 0
 
     def once(self, resume: Resume) -> int:
-        plan = prepare(self._asked)
-        outputs = reporters_for(plan.options.output)
+        plan = prepare(self._asked, self._catalog)
+        outputs = reporters_for(plan.options.output, self._catalog.reporters)
         written = [path for path, _ in (*outputs, *self._more(""))] + [Path(name) for name in [plan.record] if name]
         refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
         live = Live()
@@ -118,7 +122,7 @@ class RunCommand:
         """Runs, and runs again whatever a change affects; ends with Ctrl-C, and with the exit code of the last run."""
         code = 0
         try:
-            for files in changes(lambda: prepare(self._asked)):
+            for files in changes(lambda: prepare(self._asked, self._catalog)):
                 code = self._once_or_told(resume)
                 if self._last is not None:
                     if self._last.stopped == "interrupted":

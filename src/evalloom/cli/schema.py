@@ -6,23 +6,24 @@ import json
 
 import click
 
-from evalloom import settings
+from evalloom import catalog, settings
 from evalloom.console.catalog import current_catalog
-from evalloom.data.registry import WRITERS
 
 _SETTINGS = "settings"
+_CHOICES = [*(dialect.name for dialect in catalog.load().formats.writers), _SETTINGS]
 
 
 @click.command("schema")
-@click.argument("dialect", required=False, type=click.Choice([*(one.name for one in WRITERS), _SETTINGS]))
+@click.argument("dialect", required=False, type=click.Choice(_CHOICES))
 def command(dialect: str | None) -> int:
     """Print the JSON Schema of one record of a format, or of evalloom.yaml ('settings').
 
     Without a format, the schema of any of the formats.
     """
-    schemas = {one.name: one.schema() for one in WRITERS if one.schema is not None}
+    known = current_catalog()
+    schemas = {one.name: one.schema() for one in known.formats.writers if one.schema is not None}
     if dialect == _SETTINGS:
-        found = settings.schema(current_catalog().sections)
+        found = settings.schema(known.sections)
     elif dialect is not None:
         found = schemas[dialect]
     else:

@@ -47,14 +47,15 @@ def command(
     BATCH is an id, the beginning of one, or 'latest'. The verdicts that it had stay beside the new ones. What a judge
     has said about the same answer is not asked again.
     """
-    outputs = reporters_for(output)
+    catalog = current_catalog()
+    outputs = reporters_for(output, catalog.reporters)
     read = [*(one.path for one in manifest(find(batch)).datasets), checks, config or settings.FILE_NAME]
     refuse_overwriting((path for path, _ in outputs), (Path(name) for name in read if name))
     asked = Rescore(
         batch, config, checks, judge, dict(map(_threshold, thresholds)), concurrency, allow_code, not no_cache
     )
-    results = rescore(asked, warn)
-    known = settings.load(Path(config) if config else None, current_catalog().sections)
+    results = rescore(asked, catalog, warn)
+    known = settings.load(Path(config) if config else None, catalog.sections)
     try:
         write_outputs(results, outputs)
     finally:

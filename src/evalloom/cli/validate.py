@@ -11,7 +11,7 @@ from evalloom.console.options import existing_folder, print_findings, reading_op
 from evalloom.data.contract import read_contract
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import parse_mapping
-from evalloom.engine.lint import LintOptions, lint, with_pipeline
+from evalloom.engine.lint import LintOptions, lint
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
 from evalloom.settings import find_datasets
@@ -73,9 +73,14 @@ def command(
         check_must_include_in_sources=check_must_include_in_sources,
         contract=read_contract(contract) if contract else None,
     )
-    rules = with_pipeline(rules, pipeline) if pipeline else rules
+    catalog = current_catalog()
+    if pipeline:
+        # Deferred: most files are checked without a pipeline.
+        from evalloom.pipeline.target import with_pipeline
+
+        rules = with_pipeline(rules, pipeline)
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
-    report = lint(paths or find_datasets(sections=current_catalog().sections), options)
+    report = lint(paths or find_datasets(sections=catalog.sections), catalog, options)
     if format_name == "text" and not as_json:
         print_findings(report)
     else:

@@ -1,4 +1,4 @@
-"""The catalog of systems that the command line was started with."""
+"""The catalog of the running command: the app puts it into click's context, commands take it from there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from evalloom.engine.system import Catalog
 
 
 def current_catalog() -> Catalog:
-    """The catalog of the command that is running."""
+    """The catalog that the command was started with."""
     catalog = click.get_current_context().find_object(Catalog)
     if catalog is None:
-        raise RuntimeError("no catalog: call the command through evalloom.cli.app.run, or pass obj=catalog.load()")
+        raise RuntimeError(
+            "this command has no catalog: call it through evalloom.cli.app.run, or pass obj=evalloom.catalog.load()"
+        )
     return catalog

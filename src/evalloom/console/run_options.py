@@ -8,24 +8,44 @@ from typing import Any, TypeVar
 import click
 
 from evalloom.core.errors import usage_error
-from evalloom.reports import RUN_REPORTERS
+from evalloom.engine.system import Catalog
+from evalloom.targets import forms
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_SUFFIXES = " ".join(reporter.suffix for reporter in RUN_REPORTERS)
-_RUNS = " ".join(reporter.suffix for reporter in RUN_REPORTERS if reporter.suffix != ".json")
-_OUTPUT = click.option("-o", "--output", multiple=True, metavar="FILE", help=f"Also write the results: {_SUFFIXES}")
+
+class CatalogOption(click.Option):
+    """An option whose help names parts of the catalog; `describe` makes it of them."""
+
+    def __init__(self, *names: Any, describe: Callable[[Catalog], str], **more: Any) -> None:
+        super().__init__(*names, **more)
+        self._describe = describe
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        self.help = self._describe(ctx.find_object(Catalog) or Catalog())
+        return super().get_help_record(ctx)
+
+
+def suffixes(catalog: Catalog) -> str:
+    """The extensions of the files that results can be written to."""
+    return " ".join(reporter.suffix for reporter in catalog.reporters)
+
+
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    multiple=True,
+    metavar="FILE",
+    cls=CatalogOption,
+    describe=lambda catalog: f"Also write the results: {suffixes(catalog)}",
+)
 _WHAT = (
     click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml."),
-    click.option(
-        "--target",
-        default="",
-        help="prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK, pipeline:FILE, recipe:FILE",
-    ),
+    click.option("--target", default="", cls=CatalogOption, describe=lambda catalog: forms(catalog.all_targets)),
     click.option("--profile", "profiles", multiple=True, metavar="P", help="A profile or llm; may be repeated."),
     click.option("-j", "--concurrency", type=int, metavar="N", help="Runs at once; 16 by default."),
     click.option("--repeat", type=int, metavar="N", help="Run each case N times."),
-    click.option("--variants", multiple=True, metavar="A,B", help="Variants of a pipeline, side by side."),
+    click.option("--variants", multiple=True, metavar="A,B", help="Variants of the target, side by side."),
 )
 _HOW = (
     click.option("--limit", type=int, metavar="N", help="Only the first N cases."),
@@ -62,12 +82,9 @@ def engine_options(command: Command) -> Command:
     return _with(_HOW, command)
 
 
-def rag_options(command: Command) -> Command:
-    """The same, but for the files that are written."""
-    output = click.option(
-        "-o", "--output", multiple=True, metavar="FILE", help=f"Write a report, .html .md .json, or the runs, {_RUNS}"
-    )
-    return output(_with(tuple(one for one in _HOW if one is not _OUTPUT), command))
+def options_without_output(command: Command) -> Command:
+    """The same for a command that has an `-o` of its own."""
+    return _with(tuple(one for one in _HOW if one is not _OUTPUT), command)
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:

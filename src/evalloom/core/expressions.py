@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -64,6 +65,12 @@ def compile(text: str) -> Expression:
     parser = _Parser(text)
     node = parser.whole()
     return Expression(text, frozenset(parser.names), node)
+
+
+@lru_cache(maxsize=1024)
+def compiled(text: str) -> Expression:
+    """The same, kept for the next time: many cases have the same condition."""
+    return compile(text)
 
 
 # -- words --------------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ class Checked(Struct, frozen=True):
     cases: int
     findings: list[Finding]
     counts: dict[tuple[str, Severity], int]
+    is_document: bool = False
+    """Whether the file is no dataset but a document, which `dialect` names: "a pipeline"."""
 
     def count(self, severity: Severity) -> int:
         return sum(number for (_, found), number in self.counts.items() if found == severity)

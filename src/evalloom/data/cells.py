@@ -59,6 +59,21 @@ def as_object(value: Any) -> Record | None:
     return found if isinstance(found, dict) else None
 
 
+def read_cells(row: dict[str, str]) -> Record:
+    """A row of a table as a record."""
+    return {name: read_cell(name, text) for name, text in row.items()}
+
+
+def read_cell(name: str, text: str, tags: str = "tags") -> object:
+    """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
+    if name == tags and text[:1] != "[":
+        return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
+    if text[:1] in ("[", "{"):
+        found = _json(text)
+        return text if found is None else found
+    return text
+
+
 def _json(text: str) -> Any:
     try:
         return orjson.loads(text)
@@ -116,6 +131,12 @@ def got(value: object) -> str:
 def text_list(value: Any) -> list[str]:
     """The texts in a list, for tags and the like."""
     return [item for item in value if isinstance(item, str) and item.strip()] if isinstance(value, list) else []
+
+
+def texts_of(value: Any) -> tuple[str, ...]:
+    """One text or a list of texts, each once; what is neither counts for nothing."""
+    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(dict.fromkeys(text for text in found if isinstance(text, str) and text))
 
 
 def own_id(record: Record, *fields: str) -> str | int | None:

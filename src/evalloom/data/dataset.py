@@ -9,47 +9,20 @@ from itertools import chain
 from pathlib import Path as FilePath
 
 import msgspec
-import orjson
 
 from evalloom.core.model import Case, Origin, Path, Place, Record, Remark, quote, type_name
 from evalloom.data.dialect import Dialect, Included
+from evalloom.data.formats import Document, Formats
 from evalloom.data.mapping import Mapping
-from evalloom.data.registry import DIALECTS, WRITERS, by_name
 from evalloom.data.wrapper import expand_wrapper, holds_objects
 from evalloom.files import jsontext
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import Source, source_of
-from evalloom.hop import dialect as hop
-from evalloom.pipeline import dialect as pipeline
-from evalloom.prompt_eval import dialect as prompt_eval
-from evalloom.rag import dialect as rag
-from evalloom.replay import dialect as replay
 
-_UNKNOWN = msgspec.structs.replace(replay.DIALECT, not_object_code="json_not_object")
 SAMPLE = 50
 """How many records decide what a file is."""
 _SAMPLE_BYTES = 4 * 1024 * 1024
-
-_STRONG = (
-    (hop.DIALECT, hop.sniff),
-    (prompt_eval.DIALECT, prompt_eval.sniff),
-    (rag.DIALECT, rag.sniff),
-    (pipeline.DIALECT, pipeline.sniff),
-    (replay.DIALECT, replay.sniff),
-    (hop.DIALECT, hop.sniff_input),
-    *((dialect, dialect.sniff) for dialect in DIALECTS if dialect.write is None),
-)
-
-
-def recognise(record: Record) -> tuple[Dialect, str]:
-    """The dialect of one record and why; first match wins."""
-    for dialect, sniff in _STRONG:
-        if reason := sniff(record):
-            return dialect, reason
-    if reason := pipeline.sniff_v1(record):
-        return pipeline.DIALECT, reason
-    return replay.DIALECT, "it is an object with none of the marks of another dialect"
 
 
 class Dataset:
@@ -58,15 +31,17 @@ class Dataset:
     def __init__(
         self,
         source: Source,
+        formats: Formats,
         dialect: str = "",
         mapping: Mapping = Mapping(),
         nested: bool = False,
     ) -> None:
         self.source = source
+        self.formats = formats
         self.mapping = mapping
         self._reader = RowReader(source)
         self._items = iter(self._reader)
-        self._given = by_name(dialect) if dialect else None
+        self._given = formats.by_name(dialect) if dialect else None
         self._nested = nested
         self._expanded_by: Dialect | None = None
         self._head: list[Row | Problem] = []
@@ -74,7 +49,7 @@ class Dataset:
         self._peek()
         self.raw_sample = [row.value for row in self._objects()]
         self.sample = [mapping.apply(record) for record in self.raw_sample]
-        votes = Counter(recognise(record)[0].name for record in self.sample)
+        votes = Counter(formats.recognise(record)[0].name for record in self.sample)
         self.votes = votes.most_common()
         self.dialect, self.reason = self._decide()
 
@@ -88,24 +63,9 @@ class Dataset:
         return self._given is not None or self._expanded_by is not None
 
     @property
-    def is_pipeline(self) -> bool:
-        """Whether this is a pipeline and no dataset at all."""
-        return not self._is_dataset and _is_pipeline(self.sample[0])
-
-    @property
-    def is_plan(self) -> bool:
-        """Whether this is a test plan of prompt-eval and no dataset at all."""
-        return not self._is_dataset and isinstance(self.sample[0].get("test_points"), list)
-
-    @property
-    def is_recipe(self) -> bool:
-        """Whether this is a context recipe and no dataset at all."""
-        return not self._is_dataset and _is_recipe(self.sample[0])
-
-    @property
-    def is_scored_table(self) -> bool:
-        """Whether there are rows of the table of prompt-eval, which has no inputs to run anything with."""
-        return self.dialect is prompt_eval.DIALECT and any(map(prompt_eval.is_table_row, self.sample))
+    def document(self) -> Document | None:
+        """What the file is when it is no dataset but a document that can be checked."""
+        return None if self._is_dataset else self.formats.document(self.sample[0])
 
     @property
     def layout(self) -> str:
@@ -115,14 +75,13 @@ class Dataset:
         if not self._is_dataset:
             yield self._not_a_dataset()
             return
-        if self.is_scored_table:
-            yield self._shortened()
-        is_table = self.layout == "csv" and self.dialect in WRITERS
+        yield from self.dialect.problems(self.sample, self.layout)
+        is_table = self.layout == "csv" and self.dialect.write is not None
         head, self._head = self._head, []
         for item in chain(head, self._items):
             if isinstance(item, Row) and isinstance(item.value, dict):
                 if is_table:
-                    item.value = self._from_table(item.value)
+                    item.value = self.dialect.from_cells(item.value)
                 item.value = self.mapping.apply(item.value)
                 yield item
             else:
@@ -177,14 +136,14 @@ class Dataset:
         return self.layout == "yaml"
 
     def _expand(self, row: Row) -> None:
-        dialects = (self._given,) if self._given else DIALECTS
+        dialects = (self._given,) if self._given else self.formats.dialects
         for dialect in dialects:
             if (records := dialect.expand(row.value)) is not None:
                 self._expanded_by = dialect
                 break
         else:
             if (records := expand_wrapper(row.value)) is None:
-                is_case = any(sniff(row.value) for _, sniff in _STRONG) and not _is_pipeline(row.value)
+                is_case = self.formats.has_marks(row.value) and not self.formats.is_never_case(row.value)
                 mapped = self.mapping.apply(row.value)
                 self._is_dataset = is_case or (self._given is not None and not _only_wraps(mapped, self._given))
                 return
@@ -224,7 +183,8 @@ class Dataset:
         if path.resolve() == self.source.path.resolve():
             yield Problem("included_file", "error", f"{included.file!r} is this file itself", place)
             return
-        inner = Dataset(source_of(FilePath(path)), self._expanded_by.name if self._expanded_by else "", nested=True)
+        dialect = self._expanded_by.name if self._expanded_by else ""
+        inner = Dataset(source_of(FilePath(path)), self.formats, dialect, nested=True)
         for item in inner:
             if isinstance(item, Row):
                 item.file = item.file or inner.source.name
@@ -239,63 +199,21 @@ class Dataset:
         if self._expanded_by:
             return self._expanded_by, f"it is a {self._expanded_by.name} document"
         for record in self.sample:
-            dialect, reason = recognise(record)
+            dialect, reason = self.formats.recognise(record)
             if dialect.name == self.votes[0][0]:
                 return dialect, reason
-        return _UNKNOWN, "it has no record to tell by"
-
-    def _from_table(self, row: dict[str, str]) -> Record:
-        if self.dialect is prompt_eval.DIALECT:
-            # Deferred: few datasets are tables of scored cases.
-            from evalloom.prompt_eval.table import read_row
-
-            return read_row(row) if prompt_eval.is_table_row(row) else read_row(row, self._cell)
-        return {name: self._cell(name, text) for name, text in row.items()}
-
-    def _cell(self, name: str, text: str) -> object:
-        """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
-        # A replay row has its tags under _tags, and anything else is a variable.
-        if name == ("_tags" if self.dialect is replay.DIALECT else "tags") and text[:1] != "[":
-            return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
-        if name == "id" and self.dialect is hop.DIALECT and text.isdecimal() and len(text) < 19:
-            return int(text)
-        if text[:1] in ("[", "{") and name not in prompt_eval.TEXTS:
-            try:
-                return orjson.loads(text)
-            except orjson.JSONDecodeError:
-                return text
-        return text
-
-    def _shortened(self) -> Problem:
-        if self.layout == "csv":
-            message = "is a table of scored cases: it has their inputs and results shortened. The JSON has all of them"
-            return Problem("table_as_source", "info", message)
-        # The table is a CSV. Anywhere else these are cases that somebody wants to run, and cannot.
-        message = "has rows of the table of scored cases, with input_summary for input. Cases need their whole input"
-        return Problem("table_as_source", "error", message)
+        unknown = msgspec.structs.replace(self.formats.fallback, not_object_code="json_not_object")
+        return unknown, "it has no record to tell by"
 
     def _not_a_dataset(self) -> Problem:
-        if _is_pipeline(self.sample[0]):
-            message = "is a pipeline, not a testset. Give it as --pipeline beside a testset"
+        document = self.formats.document(self.sample[0])
+        if document is not None and document.refusal:
+            message = document.refusal
         else:
             fields = ", ".join(list(self.sample[0])[:6]) or "no field"
             message = f"is one object with {fields} and no list of cases in it. "
             message += "Name the list 'cases'" if self._given else "If it is a case, name its --dialect"
         return Problem("not_a_dataset", "error", message)
-
-
-def _is_pipeline(document: Record) -> bool:
-    steps = document.get("steps")
-    return isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
-
-
-def _is_recipe(document: Record) -> bool:
-    """Whether this is a project, or the state of one; other graphs have nodes too, but none with `data`."""
-    state = document.get("state")
-    if isinstance(state, dict):
-        return isinstance(state.get("nodes"), list)
-    nodes = document.get("nodes")
-    return isinstance(nodes, list) and any(isinstance(one, dict) and "data" in one for one in nodes)
 
 
 def _only_wraps(document: Record, dialect: Dialect) -> bool:

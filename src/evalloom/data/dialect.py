@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from evalloom.core.contract import Contract, Shape
 from evalloom.core.model import Case, Origin, Path, Record, Remark
+from evalloom.data.cells import read_cells
+from evalloom.files.rows import Problem
 
 
 class Rules(Struct, frozen=True):
@@ -49,10 +51,34 @@ class Included(Struct, frozen=True):
 
 
 Expanded = Iterable[tuple[Path, Record] | Included | Remark]
+Sniff = Callable[[Record], str]
+"""Why a record looks like a format; empty when it does not."""
+
+VAGUE = 900
+"""The rank of marks that many other objects have too: asked last, and no proof that an object is a case."""
+
+
+class Pairing(Struct, frozen=True):
+    """Cases that belong together in pairs: `of` gives the pair of a record and which of the two sides it is on."""
+
+    field: str
+    sides: tuple[str, str]
+    of: Callable[[Record], tuple[str, str] | None]
+
+
+class UnreadAnswer(Struct, frozen=True):
+    """A field that looks like the expected answer and is not read as one, and what to do about it."""
+
+    field: str
+    advice: str
 
 
 def _always(record: Record) -> bool:
     return True
+
+
+def _no_problems(sample: list[Record], layout: str) -> Iterable[Problem]:
+    return ()
 
 
 class Dialect(Struct, frozen=True):
@@ -60,8 +86,7 @@ class Dialect(Struct, frozen=True):
 
     name: str
     summary: str
-    sniff: Callable[[Record], str]
-    """Why a record looks like this format; empty when it does not."""
+    sniff: Sniff
     findings: Callable[[Record, Rules], Iterable[Remark]]
     to_case: Callable[[Record, Origin], Case]
     are_clean: Callable[[list[Record], Rules], bool] = lambda records, rules: False
@@ -88,14 +113,50 @@ class Dialect(Struct, frozen=True):
     """A case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None
     """The records inside one whole document such as a config file; None when it is not of this format."""
-    pair: Callable[[Record], tuple[str, str] | None] | None = None
-    """The group a record belongs to and its side in it, where the two sides must both be there."""
+    pairing: Pairing | None = None
+    """Pairs of cases of which both sides must be there."""
     id_field: str = "id"
     not_object_code: str = "json_not_object"
     """What a row that is no object is called here."""
     ids_increase: bool = False
     as_array: bool = False
     """Whether the format's own files are one JSON array instead of one object per line."""
+
+    # How a file is known to be of this format
+    rank: int = 100
+    """When it is asked among all formats: a format with stronger marks comes before one with weaker ones."""
+    weaker: tuple[tuple[int, Sniff], ...] = ()
+    """Further marks, each with a rank of its own."""
+    is_fallback: bool = False
+    """Whether a record without the marks of any format is one of this."""
+
+    # What holds for whole files
+    from_cells: Callable[[dict[str, str]], Record] = read_cells
+    """The record of a table row, for a format that is written too."""
+    problems: Callable[[list[Record], str], Iterable[Problem]] = _no_problems
+    """What is to be said of a file by its first records and its layout, before its rows."""
+    lacks_inputs: Callable[[list[Record]], Remark | None] = lambda sample: None
+    """Why the records of a file can be neither run nor converted: they have no inputs, and never had."""
+    file_name: Callable[[str, str], Remark | None] = lambda name, suffix: None
+    """What is unusual about the name of a file, which has this suffix."""
+    contract_beside: Callable[[FilePath], FilePath | None] = lambda path: None
+    """The file with the contract of a dataset, where there is a usual place for it."""
+    forget: Callable[[], None] = lambda: None
+    """Forgets what was read of other files: they may have changed since the last check."""
+
+    # What a close look asks
+    is_result: Callable[[Record], bool] = lambda record: False
+    """Whether a record is what became of a case: then one case may stand in a file several times."""
+    is_switched_off: Callable[[Case], bool] = lambda case: False
+    """Whether a case expects something, and says that nothing of it is to be checked."""
+    has_conditions: bool = False
+    """Whether `conditions` of a case say when it is run (PIPE-15)."""
+    is_open: bool = False
+    """Whether records are of this format by little, so that names from elsewhere are worth a remark."""
+    mapping_from: Callable[[list[Record]], str] = lambda sample: ""
+    """The `--map` that makes records of this format out of others; empty when none does."""
+    unread_answer: Callable[[list[Record]], UnreadAnswer | None] = lambda sample: None
+    """What looks like an expected answer in records of this format, and is none to it."""
 
     def multiplied(self, record: Record) -> Iterable[Record]:
         """The records that one record stands for: most often itself alone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -10,53 +10,27 @@ from msgspec import Struct
 from evalloom.core.errors import did_you_mean, usage_error
 from evalloom.core.model import Path, Record, Remark, error, warning
 from evalloom.data.dialect import Dialect
+from evalloom.data.formats import Formats
 from evalloom.files.rows import Lines, Problem, Row, one_by_one
 
-_ALIASES = {
-    "query": ("question", "q", "user_input", "prompt", "ask", "query_text", "user_query", "Question", "Query", "问题"),
-    "expected_sources": (
-        "expected_docs",
-        "expected_doc_ids",
-        "expected_documents",
-        "expected_document",
-        "expected_files",
-        "must_cite_docs",
-        "relevant_docs",
-        "gold_docs",
-        "source_docs",
-        "docs",
-        "sources",
-        "documents",
-    ),
-    "must_include": (
-        "expected_keywords",
-        "must_contain",
-        "must_mention",
-        "keywords",
-        "key_points",
-        "anchors",
-        "required_terms",
-    ),
-    "expected_output": (
-        "ground_truth",
-        "groundtruth",
-        "reference_answer",
-        "expected_answer",
-        "expected_response",
-        "expected",
-        "gold_answer",
-        "reference",
-        "ideal",
-        "target",
-        "answer",
-        "Answer",
-        "SQL",
-        "canonical_solution",
-        "答案",
-    ),
-}
-_PLAIN = ("expected_output", "expected_outputs", "expected")
-_RAG = ("query", "expected_sources", "must_include")
+ANSWERS = (
+    "ground_truth",
+    "groundtruth",
+    "reference_answer",
+    "expected_answer",
+    "expected_response",
+    "expected",
+    "gold_answer",
+    "reference",
+    "ideal",
+    "target",
+    "answer",
+    "Answer",
+    "SQL",
+    "canonical_solution",
+    "答案",
+)
+"""Names that other people's files have for the expected answer."""
 
 
 class Mapping(Struct, frozen=True):
@@ -147,66 +121,38 @@ def parse_mapping(written: str) -> Mapping:
     return Mapping(names, frozenset(lists))
 
 
-def proposals(records: Iterable[Record], dialect: Dialect) -> Iterable[Remark]:
+def proposals(sample: list[Record], dialect: Dialect, formats: Formats) -> Iterator[Remark]:
     """A mapping worth trying, when records were recognised by little and have names we know from elsewhere."""
-    sample = list(records)
-    if dialect.name not in ("pipeline", "replay", "rag") or not sample:
+    if not dialect.is_open or not sample:
         return
-    fields = set.intersection(*(set(record) for record in sample))
-    known = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
-    if rag := _rag_mapping(known, sample[0]):
-        yield warning("fields_from_elsewhere", (), f"looks like RAG eval cases. Try --dialect rag --map {rag}")
-    elif dialect.name == "replay" and (answer := _expectation(sample)):
-        yield _answer_unused(answer, sample, _advice(answer, fields))
-    elif (answer := known["expected_output"]) and dialect.name != "rag" and not _is_read(answer, sample, dialect):
-        target = "pipeline --map expected_output" if "id" in fields else "replay --map _expected.equals"
-        yield _answer_unused(answer, sample, f"Try --dialect {target}={answer}")
+    for other in formats.dialects:
+        if mapping := other.mapping_from(sample):
+            what = other.summary.partition(":")[0]
+            advice = f"looks like {what}. Try --dialect {other.name} --map {mapping}"
+            yield warning("fields_from_elsewhere", (), advice)
+            return
+    if unread := dialect.unread_answer(sample):
+        goes_in = not all(map(says_what_goes_in, sample))
+        fate = "would be given to the target as input" if goes_in else "is not checked"
+        message = f"{unread.field!r} looks like the expected answer but {fate}. {unread.advice}"
+        yield warning("fields_from_elsewhere", (), message)
 
 
-def _answer_unused(field: str, sample: list[Record], advice: str) -> Remark:
-    goes_in = not all(map(_says_what_goes_in, sample))
-    fate = "would be given to the target as input" if goes_in else "is not checked"
-    return warning("fields_from_elsewhere", (), f"{field!r} looks like the expected answer but {fate}. {advice}")
+def shared_fields(sample: list[Record]) -> set[str]:
+    """The fields that every record has."""
+    return set.intersection(*(set(record) for record in sample))
 
 
-def _says_what_goes_in(record: Record) -> bool:
+def answer_field(sample: list[Record]) -> str:
+    """The field that other people's files have for the expected answer; empty where the records have none."""
+    fields = shared_fields(sample)
+    return next((name for name in ANSWERS if name in fields), "")
+
+
+def says_what_goes_in(record: Record) -> bool:
     """Whether the inputs stand in an object of their own, so that no other field is one."""
     return isinstance(record.get("variables"), dict) or isinstance(record.get("inputs"), dict)
 
 
-def _expectation(rows: Iterable[Record]) -> str:
-    """The first field of these replay rows that a pipeline case would be held to."""
-    names = {name for row in rows for name in row}
-    found = sorted(filter(_names_expectation, names), key=lambda name: (name not in _PLAIN, name))
-    return next(iter(found), "")
-
-
-def _advice(field: str, fields: set[str]) -> str:
-    mapped = f"--dialect replay --map _expected.equals={field}"
-    # With one of these it is a replay row, whether it has an id or not.
-    if fields & {"_expected", "variables"}:
-        return f"Try {mapped}"
-    if "id" in fields:
-        return f"Try --dialect pipeline or {mapped}"
-    return f"Give each case an 'id' (then it is a pipeline case), or try {mapped}"
-
-
-def _rag_mapping(known: dict[str, str], first: Record) -> str:
-    """The mapping that makes RAG eval cases of the records; empty when they are that already, or never will be."""
-    there = {name: name in first for name in _RAG}
-    if not (there["query"] or known["query"]):
-        return ""
-    if not any(there[name] or known[name] for name in ("expected_sources", "must_include")):
-        return ""
-    found = [name for name in _RAG if known[name] and not there[name]]
-    lists = frozenset((name,) for name in found if name != "query" and isinstance(first[known[name]], str))
-    return str(Mapping({(name,): (known[name],) for name in found}, lists))
-
-
-def _is_read(field: str, sample: list[Record], dialect: Dialect) -> bool:
-    """Whether the dialect itself already reads a field as an expectation; beside `inputs` it is a custom field."""
-    return dialect.name == "pipeline" and _names_expectation(field) and not all(map(_says_what_goes_in, sample))
-
-
-def _names_expectation(field: str) -> bool:
+def names_expectation(field: str) -> bool:
     return field == "expected" or field.startswith("expected_")

@@ -145,12 +145,8 @@ def files_of(catalog: Catalog) -> list[ExampleFile]:
     first, *others = examples_of(catalog)
     # The first file of a dialect is also converted, and should be one of its own system.
     files = [file for example in (*others, first) for file in example.files]
-    writable = {dialect.name for dialect in _writers(catalog)}
+    writable = {dialect.name for dialect in catalog.formats.writers}
     return sorted(files, key=lambda file: (bool(file.faults), file.dialect not in writable))
-
-
-def _writers(catalog: Catalog) -> list[Dialect]:
-    return [dialect for dialect in catalog.dialects if dialect.write is not None]
 
 
 def find_examples(catalog: Catalog) -> Path:
@@ -187,8 +183,8 @@ def keep_examples(catalog: Catalog, folder: Path) -> Path:
 def run(catalog: Catalog, examples: Path, home: Path, converted: Path | None = None) -> Demo:
     """Runs, checks and converts every example. Records go under `home`; converted files stay only in a given folder."""
     with _no_bytecode():
-        suites = [_run_suite(examples, suite, home) for suite in suites_of(catalog)]
-    files = [FileResult(file, _check(examples, file)) for file in files_of(catalog)]
+        suites = [_run_suite(catalog, examples, suite, home) for suite in suites_of(catalog)]
+    files = [FileResult(file, _check(catalog, examples, file)) for file in files_of(catalog)]
     with _folder(converted) as folder:
         round_trips = list(_round_trips(catalog, examples, files, folder))
         imports = list(_imports(catalog, examples, files, folder))
@@ -207,17 +203,17 @@ def _no_bytecode() -> Iterator[None]:
         sys.dont_write_bytecode = before
 
 
-def _run_suite(examples: Path, suite: Suite, home: Path) -> SuiteResult:
+def _run_suite(catalog: Catalog, examples: Path, suite: Suite, home: Path) -> SuiteResult:
     try:
-        plan = prepare(Asked(config=(examples / suite.folder / FILE_NAME).as_posix()))
+        plan = prepare(Asked(config=(examples / suite.folder / FILE_NAME).as_posix()), catalog)
         return SuiteResult(suite, evaluate(msgspec.structs.replace(plan, home=home), warn=lambda message: None))
     except EvalloomError as fault:
         return SuiteResult(suite, fault=str(fault))
 
 
-def _check(examples: Path, file: ExampleFile) -> Checked:
+def _check(catalog: Catalog, examples: Path, file: ExampleFile) -> Checked:
     source = Source(file.file, examples / file.file)
-    return lint_sources([source], LintOptions(rules=file.rules(examples))).checked[0]
+    return lint_sources([source], catalog, LintOptions(rules=file.rules(examples))).checked[0]
 
 
 @contextmanager
@@ -231,7 +227,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], folder: Path) -> Iterator[ConversionResult]:
     """Converts the first sound file of each format that can be written to every such format, and back."""
-    writers = _writers(catalog)
+    writers = catalog.formats.writers
     incomplete = {
         dialect.name for system in catalog.systems if system.example.may_be_incomplete for dialect in system.dialects
     }
@@ -241,8 +237,8 @@ def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], fold
         for via in writers:
             middle = folder / f"{start.name}_to_{via.name}{_suffix(via)}"
             end = folder / f"{start.name}_to_{via.name}_and_back{_suffix(start)}"
-            there = _convert(examples / result.example.file, via, middle)
-            back = _convert(middle, start, end)
+            there = _convert(catalog, examples / result.example.file, via, middle)
+            back = _convert(catalog, middle, start, end)
             yield ConversionResult(
                 result.example.file,
                 start.name,
@@ -257,17 +253,17 @@ def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], fold
 
 def _imports(catalog: Catalog, examples: Path, files: list[FileResult], folder: Path) -> Iterator[ConversionResult]:
     """Converts the files of other tools to the default format; there is no way back."""
-    writers = {dialect.name: dialect for dialect in _writers(catalog)}
+    writers = {dialect.name: dialect for dialect in catalog.formats.writers}
     to = writers[DEFAULT_DIALECT]
     for result in (result for result in files if result.example.dialect not in writers):
         file = result.example.file
-        there = _convert(examples / file, to, folder / f"{Path(file).stem}_to_{to.name}{_suffix(to)}")
+        there = _convert(catalog, examples / file, to, folder / f"{Path(file).stem}_to_{to.name}{_suffix(to)}")
         yield ConversionResult(file, result.checked.dialect, to.name, result.checked.cases, there)
 
 
-def _convert(path: Path, to: Dialect, target: Path) -> Conversion:
+def _convert(catalog: Catalog, path: Path, to: Dialect, target: Path) -> Conversion:
     with atomic_writer(target) as stream:
-        return convert(Dataset(source_of(path)), to, stream, to.as_array)
+        return convert(Dataset(source_of(path), catalog.formats), to, stream, to.as_array)
 
 
 def _suffix(dialect: Dialect) -> str:

@@ -13,7 +13,6 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Finding, Origin, Record
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
-from evalloom.data.registry import WRITERS
 from evalloom.files.rows import Problem, Row
 
 _LISTED = 1000
@@ -35,12 +34,11 @@ class Conversion(Struct):
 
 def convert(dataset: Dataset, to: Dialect, stream: IO[bytes], as_array: bool) -> Conversion:
     """Writes every readable case of a dataset in another dialect; the rest is told, never dropped in silence."""
-    if to not in WRITERS:
-        names = ", ".join(dialect.name for dialect in WRITERS)
+    if to.write is None:
+        names = ", ".join(dialect.name for dialect in dataset.formats.writers)
         raise usage_error("no_writer", f"--to: expected one of {names}, got {to.name!r}, which is only read")
-    if dataset.is_scored_table:
-        message = f"{dataset.source.name}: is a table of scored cases, without inputs. Convert the JSON instead"
-        raise usage_error("table_as_source", message)
+    if remark := dataset.dialect.lacks_inputs(dataset.sample):
+        raise usage_error(remark.code, f"{dataset.source.name}: {remark.message}")
     conversion = Conversion(lost=Counter(), unread=[])
     before = b"[\n" if as_array else b""
     for record in _records(dataset, to, conversion):

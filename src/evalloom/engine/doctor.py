@@ -21,9 +21,9 @@ from evalloom.batchlog import FOLDER
 from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.http import Client
 from evalloom.engine.loop import run_loop
-from evalloom.matchers import parse_check
+from evalloom.engine.system import Catalog
 from evalloom.settings import LlmSettings, Settings, keys
-from evalloom.targets import build
+from evalloom.targets import TargetOptions, build
 
 _PACKAGES = ("httptools", "uvloop", "msgspec", "orjson", "click", "rich", "numpy", "rapidfuzz", "PyYAML")
 _REACH_S = 5.0
@@ -38,11 +38,11 @@ class Found(Struct, frozen=True):
     hint: str = ""
 
 
-def examine(config: str = "", is_offline: bool = False) -> list[Found]:
+def examine(catalog: Catalog, config: str = "", is_offline: bool = False) -> list[Found]:
     """Looks at versions, settings, keys and endpoints. Sends no prompt and shows no key."""
-    found = [*_versions(), _folder()]
+    found = [*_versions(), *_systems(catalog), _folder()]
     try:
-        known = settings.load(Path(config) if config else None)
+        known = settings.load(Path(config) if config else None, catalog.sections)
     except EvalloomError as fault:
         return [*found, Found("settings", "error", str(fault), "mend the file; docs/settings.md shows all of it")]
     where = known.path.as_posix() if known.path else f"no {settings.FILE_NAME} here"
@@ -50,8 +50,8 @@ def examine(config: str = "", is_offline: bool = False) -> list[Found]:
     found += _profiles(known)
     found += [_key(llm) for llm in known.llms.values()]
     if known.target:
-        found.append(_target(known))
-    found += _checks(known)
+        found.append(_target(known, catalog))
+    found += _checks(known, catalog)
     if not is_offline:
         found += run_loop(_endpoints(known))
     secrets = settings.secrets(known)
@@ -66,6 +66,16 @@ def _versions() -> Iterator[Found]:
             yield Found(name, "ok", version(name))
         except PackageNotFoundError:
             yield Found(name, "warning", "not installed", f"pip install {name}")
+
+
+def _systems(catalog: Catalog) -> Iterator[Found]:
+    """Each system of another package, and each that could not be loaded."""
+    for system in catalog.systems:
+        if system.package:
+            yield Found(f"system {system.name}", "ok", f"{system.title}, from {system.package}")
+    for failure in catalog.failures:
+        hint = "mend or remove that package; everything else works without it"
+        yield Found(f"system {failure.name}", "error", failure.reason, hint)
 
 
 def _folder() -> Found:
@@ -92,17 +102,19 @@ def _key(llm: LlmSettings) -> Found:
     return Found(f"key of {llm.name}", "ok", "present" if key else "none needed")
 
 
-def _target(known: Settings) -> Found:
+def _target(known: Settings, catalog: Catalog) -> Found:
     try:
-        target = build(known.target, known.folder)
+        target = build(known.target, known.folder, TargetOptions(settings=known, kinds=catalog.targets))
     except EvalloomError as fault:
         return Found("target", "error", str(fault))
     return Found("target", "ok", target.name)
 
 
-def _checks(known: Settings) -> Iterator[Found]:
+def _checks(known: Settings, catalog: Catalog) -> Iterator[Found]:
     """Checks and gates that cannot be read; those that can are no news."""
-    readers = [partial(parse_check, one) for one in known.checks] + [partial(gates.parse, one) for one in known.gates]
+    readers = [partial(catalog.matchers.parse, one) for one in known.checks] + [
+        partial(gates.parse, one) for one in known.gates
+    ]
     for read in readers:
         try:
             read()

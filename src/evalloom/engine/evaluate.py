@@ -99,14 +99,13 @@ def doubts(plan: Plan, report: LintReport | None) -> Iterator[str]:
 def refuse_invalid(plan: Plan) -> LintReport | None:
     """Raises InvalidData when a dataset has errors, unless those cases are to be left out."""
     for data in plan.datasets():
-        if data.is_scored_table:
-            message = f"{data.source.name}: is a table of scored cases, without inputs. Run test_cases.json instead"
-            raise usage_error("table_as_source", message)
+        if remark := data.dialect.lacks_inputs(data.sample):
+            raise usage_error(remark.code, f"{data.source.name}: {remark.message}")
     if plan.options.skip_invalid or not plan.sources:
         return None
     reading = plan.reading
     options = LintOptions(reading.dialect, reading.mapping, reading.encoding, reading.rules, tool="evalloom run")
-    report = lint_sources(plan.sources, options)
+    report = lint_sources(plan.sources, plan.catalog, options)
     if not report.passed:
         errors = tell(sum(one.count("error") for one in report.checked), "error")
         others = (
@@ -128,7 +127,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         needs = plan.needs()
         for warning in _alone(needs):
             warn(warning)
-        whom = services(plan.known, llms, plan.judge, plan.allow_code, plan.functions)
+        whom = services(plan.known, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
         with open_log(plan, resume, secrets, warn) as (log, earlier):
             live.slots = Slots(plan.options.concurrency)
             held = Held(plan.jobs(earlier.done), needs, live.slots.wake.set)
@@ -168,7 +167,7 @@ async def _recount(
     damage: list[Damage] = []
     for run, scored in earlier.pairs(damage):
         held.expect(run)
-        await scorer.recount(plan.with_checks(case_of(run)), run, scored)
+        await scorer.recount(plan.with_checks(case_of(run, plan.catalog.formats)), run, scored)
     tell_damage(damage, log.path, warn)
 
 

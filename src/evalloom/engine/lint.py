@@ -17,20 +17,19 @@ from evalloom.core.model import Checked, Finding, Origin
 from evalloom.data.contract import read_contract
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
-from evalloom.data.mapping import Mapping, parse_mapping
+from evalloom.data.mapping import Mapping
 from evalloom.data.validate import validate
+from evalloom.engine.system import Catalog
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
-from evalloom.prompt_eval.plan import read_plan
-from evalloom.rag.dialect import forget_sources
-from evalloom.reports.lint import PIPELINE_FILE, PLAN_FILE, RECIPE_FILE, LintReport
+from evalloom.reports.lint import LintReport
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
 _SKIPPED_FOLDERS = ("node_modules", "__pycache__")
 _REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
 SETTINGS = ("settings.yaml", settings.FILE_NAME)
-"""The names that settings have; the first is what HOP calls them."""
-_SKIPPED_FILES = (*SETTINGS, "observer.jsonl", "package.json", "package-lock.json")
+"""The names that settings have; the first is the one of older tasks."""
+_SKIPPED_FILES = (*SETTINGS, "package.json", "package-lock.json")
 
 
 class LintOptions(Struct, frozen=True):
@@ -46,58 +45,53 @@ class LintOptions(Struct, frozen=True):
     tool: str = "evalloom validate"
 
 
-def lint(paths: Iterable[str], options: LintOptions = LintOptions()) -> LintReport:
+def lint(paths: Iterable[str], catalog: Catalog, options: LintOptions = LintOptions()) -> LintReport:
     """The findings about every file that the paths name; folders are looked through."""
     checked = []
-    forget_sources()
-    for source, in_folder in find_sources(paths, options.encoding):
-        one = _lint_one(source, options)
+    _forget(catalog)
+    for source, in_folder in find_sources(paths, catalog, options.encoding):
+        one = _lint_one(source, catalog, options)
         checked.append(_only_met(one) if in_folder else one)
     return LintReport(checked, options.tool, options.rules.root, now(), options.strict)
 
 
-def lint_sources(sources: Iterable[Source], options: LintOptions) -> LintReport:
+def lint_sources(sources: Iterable[Source], catalog: Catalog, options: LintOptions) -> LintReport:
     """The findings about some files, and only files."""
-    forget_sources()
-    checked = [_lint_one(source, options) for source in sources]
+    _forget(catalog)
+    checked = [_lint_one(source, catalog, options) for source in sources]
     return LintReport(checked, options.tool, options.rules.root, now(), options.strict)
 
 
-def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str = "") -> Dataset:
-    """The dataset in a file: `read("cases.jsonl").cases()` gives its cases."""
-    return Dataset(source_of(path, encoding), dialect, parse_mapping(mapping))
+def _forget(catalog: Catalog) -> None:
+    for dialect in catalog.formats.dialects:
+        dialect.forget()
 
 
-def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:
-    """What the linter has to say about a file."""
-    forget_sources()
-    return validate(read(path, dialect, mapping), rules)
-
-
-def find_sources(paths: Iterable[str], encoding: str = "") -> Iterator[tuple[Source, bool]]:
+def find_sources(paths: Iterable[str], catalog: Catalog, encoding: str = "") -> Iterator[tuple[Source, bool]]:
     """Each file to read, and whether it was only met in a folder."""
+    skipped = (*_SKIPPED_FILES, *catalog.own_files)
     for given in paths:
         path = Path(given)
         if given == "-" or not os.path.isdir(path):
             yield source_of(given, encoding), False
             continue
         found, files = False, sorted(path.rglob("*"))
-        parts = {part for file in files if file.name in SETTINGS for part in _parts_of(file)}
+        parts = {part for file in files if file.name in SETTINGS for part in _parts_of(file, catalog)}
         for file in files:
             source = source_of(file, encoding)
             if source.suffix not in _SUFFIXES or file in parts:
                 continue
-            if _is_looked_at(file.relative_to(path)) and _is_data(file):
+            if file.name not in skipped and _is_looked_at(file.relative_to(path)) and _is_data(file):
                 found = True
                 yield source, True
         if not found:
             raise usage_error("no_files", f"{path.as_posix()}: expected files in JSONL, JSON, CSV or YAML, found none")
 
 
-def _parts_of(config: Path) -> Iterator[Path]:
+def _parts_of(config: Path, catalog: Catalog) -> Iterator[Path]:
     """The files that a settings file names as scripts of llms or as its prompt: no data, though they are YAML."""
     try:
-        known = settings.load(config)
+        known = settings.load(config, catalog.sections)
     except EvalloomError:
         return  # `evalloom run` says what is wrong with it
     yield from (llm.folder / llm.file for llm in known.llms.values() if llm.file)
@@ -108,8 +102,7 @@ def _parts_of(config: Path) -> Iterator[Path]:
 
 
 def _is_looked_at(path: Path) -> bool:
-    hidden = any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in path.parts)
-    return not hidden and path.name not in _SKIPPED_FILES
+    return not any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in path.parts)
 
 
 def _is_data(file: Path) -> bool:
@@ -123,49 +116,27 @@ def _is_data(file: Path) -> bool:
         return True  # the reader says why it cannot be opened
 
 
-def _lint_one(source: Source, options: LintOptions) -> Checked:
-    dataset = Dataset(source, options.dialect, options.mapping)
-    if dataset.is_pipeline and source.path is not None:
-        return _lint_pipeline(source.name, source.path)
-    if dataset.is_plan and source.path is not None:
-        return _lint_plan(source.name, source.path)
-    if dataset.is_recipe and source.path is not None:
-        return _lint_recipe(source.name, source.path)
+def _lint_one(source: Source, catalog: Catalog, options: LintOptions) -> Checked:
+    dataset = Dataset(source, catalog.formats, options.dialect, options.mapping)
+    document = dataset.document
+    if document is not None and source.path is not None:
+        findings = document.findings(source.path)
+        return _checked(source.name, source.path, document.name, document.reason, findings)
     rules = options.rules
-    is_open = dataset.dialect.name == "hop" and rules.contract is None and not rules.has_no_contract
-    if is_open and (metainfo := _metainfo_beside(source)):
-        rules = msgspec.structs.replace(rules, contract=read_contract(str(metainfo)))
-    return validate(dataset, rules, options.hints, _deep(source, options) if options.deep else ())
-
-
-def _lint_pipeline(name: str, path: Path) -> Checked:
-    """What is wrong with a pipeline, its agents and prompts; its functions are not loaded."""
-    from evalloom.pipeline.target import examine
-
-    return _checked(name, path, PIPELINE_FILE, "it has steps", examine(path).findings)
-
-
-def _lint_plan(name: str, path: Path) -> Checked:
-    """What is wrong with a test plan of prompt-eval."""
-    return _checked(name, path, PLAN_FILE, "it has test points", read_plan(path)[1])
-
-
-def _lint_recipe(name: str, path: Path) -> Checked:
-    """What is wrong with a context recipe."""
-    # Deferred: few files are recipes.
-    from evalloom.replay.recipe.document import RecipeFile
-
-    return _checked(name, path, RECIPE_FILE, "it has nodes", RecipeFile(path).findings())
+    is_open = rules.contract is None and not rules.has_no_contract
+    if is_open and source.path is not None and (contract := dataset.dialect.contract_beside(source.path)):
+        rules = msgspec.structs.replace(rules, contract=read_contract(str(contract)))
+    return validate(dataset, rules, options.hints, _deep(source, catalog, options) if options.deep else ())
 
 
 def _checked(name: str, path: Path, kind: str, why: str, findings: Iterable[Finding]) -> Checked:
     """What was found about a file that holds no cases."""
     named = [msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, file=name)) for one in findings]
     counts = Counter((one.code, one.severity) for one in named)
-    return Checked(name, kind, why, len(path.read_bytes().splitlines()), 0, named, dict(counts))
+    return Checked(name, kind, why, len(path.read_bytes().splitlines()), 0, named, dict(counts), is_document=True)
 
 
-def _deep(source: Source, options: LintOptions) -> Iterator[Finding]:
+def _deep(source: Source, catalog: Catalog, options: LintOptions) -> Iterator[Finding]:
     """What a second reading finds, with all cases in view."""
     if source.path is None:
         message = "--deep reads its source twice, so it needs a file: save stdin to one"
@@ -174,15 +145,7 @@ def _deep(source: Source, options: LintOptions) -> Iterator[Finding]:
     # Deferred: numpy and rapidfuzz take longer to import than most files take to check.
     from evalloom.data.validate.deep import deep_findings
 
-    yield from deep_findings(Dataset(source, options.dialect, options.mapping))
-
-
-def _metainfo_beside(source: Source) -> Path | None:
-    """The contract of a task folder: `Hoplet/metainfo.md` beside its `TestCases/`."""
-    if source.path is None or source.path.absolute().parent.name != "TestCases":
-        return None
-    found = source.path.absolute().parent.parent / "Hoplet" / "metainfo.md"
-    return found if found.is_file() else None
+    yield from deep_findings(Dataset(source, catalog.formats, options.dialect, options.mapping))
 
 
 def _only_met(checked: Checked) -> Checked:
@@ -196,15 +159,6 @@ def _only_met(checked: Checked) -> Checked:
 
 def _as_info(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity="info")
-
-
-def with_pipeline(rules: Rules, file: str) -> Rules:
-    """Rules that also hold a testset against a pipeline; its functions are not loaded, so they may take anything."""
-    # Deferred: most files are checked without a pipeline.
-    from evalloom.pipeline.target import PipelineTarget, shape_of, sound
-
-    shape = shape_of(PipelineTarget(sound(Path(file)).flows, {}, may_run_code=False))
-    return msgspec.structs.replace(rules, shape=shape)
 
 
 def now() -> str:

@@ -10,15 +10,15 @@ import msgspec
 from evalloom.batchlog import manifest
 from evalloom.engine.results import Results
 from evalloom.files.write import atomic_writer
-from evalloom.reports import RUN_REPORTERS, RunReporter, by_suffix
+from evalloom.reports import RunReporter, by_suffix
 from evalloom.reports.run_report import RunReport
 
 Outputs = list[tuple[Path, RunReporter]]
 
 
-def reporters_for(files: Iterable[str]) -> Outputs:
+def reporters_for(files: Iterable[str], reporters: tuple[RunReporter, ...]) -> Outputs:
     """The files to write, each with the reporter that its extension asks for."""
-    return [(Path(file), by_suffix(Path(file), RUN_REPORTERS)) for file in files]
+    return [(Path(file), by_suffix(Path(file), reporters)) for file in files]
 
 
 def write_outputs(results: Results, outputs: Outputs) -> None:

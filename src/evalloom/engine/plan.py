@@ -28,9 +28,9 @@ from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.mapping import Mapping
 from evalloom.engine.run import NO_NEEDS, Chosen, Conditions, Jobs, Keys, Needs, collect_needs, encoded, numbered
+from evalloom.engine.system import Catalog
 from evalloom.files.rows import Problem, Refused
 from evalloom.files.source import Source, read_chunks
-from evalloom.rag import checks as rag_checks
 from evalloom.settings import RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget
 
@@ -49,7 +49,7 @@ class Reading(Struct, frozen=True):
 
 
 class About(Struct, frozen=True):
-    """What the batch of a RAG system knows more than others; see Batch."""
+    """What the batch of a system knows more than others; see Batch."""
 
     config: Record = {}
     documents: dict[str, str] = {}
@@ -62,6 +62,7 @@ class Plan(Struct, frozen=True):
 
     target: BuiltTarget
     profiles: tuple[Profile, ...]
+    catalog: Catalog
     known: Settings = Settings()
     options: RunSettings = RunSettings()
     sources: tuple[Source, ...] = ()
@@ -84,7 +85,7 @@ class Plan(Struct, frozen=True):
 
     def datasets(self) -> Iterator[Dataset]:
         for source in self.sources:
-            yield Dataset(source, self.reading.dialect, self.reading.mapping)
+            yield Dataset(source, self.catalog.formats, self.reading.dialect, self.reading.mapping)
 
     def cases(self) -> Iterator[Chosen]:
         """The chosen cases in order."""
@@ -136,7 +137,8 @@ class Plan(Struct, frozen=True):
                 name: value
                 for name, value in settings.environment(self.known.folder).items()
                 if not keys.may_be_secret(name, value) and not any(secret in value for secret in secrets)
-            }
+            },
+            frozenset(dialect.name for dialect in self.catalog.formats.dialects if dialect.has_conditions),
         )
 
     def batch(self) -> Batch:
@@ -226,7 +228,7 @@ class Plan(Struct, frozen=True):
 
     def with_checks(self, case: Case) -> Case:
         """A case with the user's own checks beside those of its dataset."""
-        return checked(case, self.checks, self.about.config)
+        return checked(case, self.checks, self.about.config, self.catalog)
 
     def _examined(self, dataset: Dataset) -> Iterator[Chosen]:
         """The cases of a dataset that has errors in it, each with what is wrong with it."""
@@ -258,7 +260,7 @@ class Plan(Struct, frozen=True):
             return frozenset()
 
         def cases() -> Iterator[Chosen]:
-            again = Dataset(dataset.source, self.reading.dialect, self.reading.mapping)
+            again = Dataset(dataset.source, dataset.formats, self.reading.dialect, self.reading.mapping)
             return (Chosen(case) for case in again.cases() if not isinstance(case, Problem))
 
         needs = collect_needs(cases)
@@ -276,10 +278,10 @@ class Plan(Struct, frozen=True):
         return is_chosen
 
 
-def checked(case: Case, further: tuple[Check, ...], config: Record) -> Case:
-    """A case with further checks beside its own, or beside those that the purpose of a RAG batch asks for."""
-    if config.get("kind") == rag_checks.KIND:
-        return msgspec.structs.replace(case, checks=rag_checks.checks_for(case, further, config))
+def checked(case: Case, further: tuple[Check, ...], config: Record, catalog: Catalog) -> Case:
+    """A case with further checks beside its own, or with those that the kind of its batch asks for."""
+    if kind := catalog.batch_kind(config) if config else None:
+        return msgspec.structs.replace(case, checks=kind.checks(case, further, config))
     return msgspec.structs.replace(case, checks=case.checks + further) if further else case
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,12 +13,11 @@ from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.core.model import Case, Profile, Record
 from evalloom.engine.lint import find_sources
 from evalloom.engine.plan import About, Plan, Reading, compile_filter, spooled
+from evalloom.engine.system import Catalog
 from evalloom.files.source import Source
 from evalloom.llms import OFFLINE
-from evalloom.matchers import functions_of, parse_check
-from evalloom.replay.resolvers import reach_of
 from evalloom.settings import LlmSettings, RunSettings, Settings, keys
-from evalloom.targets import BuiltTarget, TargetOptions, build
+from evalloom.targets import BuiltTarget, TargetOptions, build, forms
 
 
 class Asked(Struct, frozen=True):
@@ -39,11 +37,11 @@ class Asked(Struct, frozen=True):
     about: About = About()
 
 
-def prepare(asked: Asked) -> Plan:
+def prepare(asked: Asked, catalog: Catalog) -> Plan:
     """The plan for what was asked. Everything that can be wrong with it is said here, before any call."""
-    known = settings.load(Path(asked.config) if asked.config else None)
+    known = settings.load(Path(asked.config) if asked.config else None, catalog.sections)
     try:
-        return _plan(asked, known)
+        return _plan(asked, known, catalog)
     except EvalloomError as fault:
         # A module of the user's that cannot be imported may tell a key in its own words.
         raise EvalloomError(
@@ -51,10 +49,10 @@ def prepare(asked: Asked) -> Plan:
         ) from None
 
 
-def _plan(asked: Asked, known: Settings) -> Plan:
+def _plan(asked: Asked, known: Settings, catalog: Catalog) -> Plan:
     options = msgspec.structs.replace(known.run, **asked.options)
     _check_options(options, known)
-    target = _target(asked, known, options)
+    target = _target(asked, known, options, catalog)
     profiles = _with_variants(_profiles(known, options, target), options.variants, target)
     judge = asked.judge or known.judge
     whom = [judge, known.embeddings] if target.may_ask else []
@@ -62,17 +60,18 @@ def _plan(asked: Asked, known: Settings) -> Plan:
         if name and not asked.replay:
             _check_llm(settings.llm_of(known, name), options, known)
     # Who wrote evalloom.yaml may run code; who wrote a dataset may not.
-    checks = tuple(parse_check(written) for written in known.checks)
+    checks = tuple(catalog.matchers.parse(written) for written in known.checks)
     return Plan(
         target,
         profiles,
+        catalog,
         known,
         options,
-        sources=() if asked.given else _sources(asked, known, target),
+        sources=() if asked.given else _sources(asked, known, target, catalog),
         given=asked.given,
         reading=_reading(asked.reading, target),
         checks=checks,
-        functions=functions_of(checks, known.folder),
+        functions=catalog.matchers.functions_of(checks, known.folder),
         judge=judge,
         allow_code=asked.allow_code,
         record=asked.record,
@@ -82,10 +81,10 @@ def _plan(asked: Asked, known: Settings) -> Plan:
 
 
 def _reading(reading: Reading, target: BuiltTarget) -> Reading:
-    """How datasets are read: held against the contract that a hoplet declares, or the steps that a pipeline has."""
+    """How datasets are read: checked against the contract that the target declares, or the steps that it has."""
     if target.shape is not None:
         return msgspec.structs.replace(reading, rules=msgspec.structs.replace(reading.rules, shape=target.shape))
-    if target.kind != "hoplet" or reading.rules.contract is not None:
+    if not target.holds_cases or reading.rules.contract is not None:
         return reading
     rules = msgspec.structs.replace(reading.rules, contract=target.contract, has_no_contract=target.contract is None)
     return msgspec.structs.replace(reading, rules=rules)
@@ -118,7 +117,7 @@ def _check_options(options: RunSettings, known: Settings) -> None:
         gates.parse(text)
 
 
-def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
+def _target(asked: Asked, known: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
     if asked.allow_code:
         refuse_without_sandbox()
     given = TargetOptions(
@@ -126,7 +125,8 @@ def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
         settings.environment(known.folder),
         tuple(settings.secrets(known)),
         asked.allow_code,
-        partial(reach_of, known),
+        known,
+        catalog.targets,
     )
     if isinstance(asked.target, BuiltTarget):
         return asked.target
@@ -137,8 +137,8 @@ def _target(asked: Asked, known: Settings, options: RunSettings) -> BuiltTarget:
         return build({**known.target, "timeout_s": options.timeout_s}, known.folder, given)
     if known.target:
         return build(known.target, known.folder, given)
-    forms = "prompt:FILE, python:module:function, http:URL, command:…, hoplet:TASK, pipeline:FILE or recipe:FILE"
-    raise usage_error("no_target", f"name what is tested: --target {forms}, or 'target:' in {settings.FILE_NAME}")
+    known_forms = forms(catalog.all_targets)
+    raise usage_error("no_target", f"name what is tested: --target {known_forms}, or 'target:' in {settings.FILE_NAME}")
 
 
 def refuse_without_sandbox() -> None:
@@ -161,7 +161,7 @@ def _profiles(known: Settings, options: RunSettings, target: BuiltTarget) -> tup
 def _with_variants(profiles: tuple[Profile, ...], variants: list[str], target: BuiltTarget) -> tuple[Profile, ...]:
     """Each profile once for every variant of the target; without variants, as they are."""
     if variants and not target.variants:
-        raise usage_error("no_variants", f"--variants: the target {target.name} has none; a pipeline may have")
+        raise usage_error("no_variants", f"--variants: the target {target.name} has none")
     for name in variants:
         if name not in target.variants:
             hint = did_you_mean(name, target.variants) or f"; it has {', '.join(target.variants)}"
@@ -176,11 +176,11 @@ def _with_variants(profiles: tuple[Profile, ...], variants: list[str], target: B
     )
 
 
-def _sources(asked: Asked, known: Settings, target: BuiltTarget) -> tuple[Source, ...]:
+def _sources(asked: Asked, known: Settings, target: BuiltTarget, catalog: Catalog) -> tuple[Source, ...]:
     paths = list(asked.datasets) or _default_datasets(asked, known, target)
     if not paths:
         raise usage_error("no_dataset", f"name a dataset, or 'datasets:' in {settings.FILE_NAME}")
-    return tuple(spooled(source) for source, _ in find_sources(paths, asked.reading.encoding))
+    return tuple(spooled(source) for source, _ in find_sources(paths, catalog, asked.reading.encoding))
 
 
 def _default_datasets(asked: Asked, known: Settings, target: BuiltTarget) -> list[str]:

@@ -20,11 +20,12 @@ from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.results import Results
 from evalloom.engine.resume import case_of, tell_damage
 from evalloom.engine.scoring import Scorer, services
+from evalloom.engine.system import Catalog
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.llms import LlmOptions, Llms
-from evalloom.matchers import functions_of, parse_check
+from evalloom.matchers import Matchers
 from evalloom.settings import Settings
 
 _PAUSE_EVERY = 500
@@ -45,25 +46,31 @@ class Rescore(Struct, frozen=True):
     use_cache: bool = True
 
 
-def rescore(asked: Rescore, warn: Callable[[str], None]) -> Results:
+def rescore(asked: Rescore, catalog: Catalog, warn: Callable[[str], None]) -> Results:
     """Scores a batch again; the verdicts that it had are kept beside the new ones."""
-    known = settings.load(Path(asked.config) if asked.config else None)
+    known = settings.load(Path(asked.config) if asked.config else None, catalog.sections)
     judge = asked.judge or known.judge
     if judge:
         settings.key_of(settings.llm_of(known, judge))
     if asked.allow_code:
         refuse_without_sandbox()
-    return run_loop(_rescore(asked, known, judge, warn))
+    return run_loop(_rescore(asked, catalog, known, judge, warn))
 
 
-async def _rescore(asked: Rescore, known: Settings, judge: str, warn: Callable[[str], None]) -> Results:
+async def _rescore(
+    asked: Rescore, catalog: Catalog, known: Settings, judge: str, warn: Callable[[str], None]
+) -> Results:
     path = find(asked.batch)
     config = manifest(path).config
-    own, further = tuple(parse_check(written) for written in known.checks), read_checks(asked.checks)
+    matchers = catalog.matchers
+    own, further = tuple(map(matchers.parse, known.checks)), read_checks(asked.checks, matchers)
     extra = own + further
-    functions = {**functions_of(own, known.folder), **functions_of(further, Path(asked.checks).parent)}
+    functions = {
+        **matchers.functions_of(own, known.folder),
+        **matchers.functions_of(further, Path(asked.checks).parent),
+    }
     llms = Llms(known, LlmOptions(asked.concurrency, asked.use_cache), warn)
-    whom = services(known, llms, judge, asked.allow_code, functions)
+    whom = services(known, llms, judge, asked.allow_code, functions, matchers)
     tally = Tally()
     with Rescoring(path, settings.secrets(known)) as log:
         scorer = Scorer(log, tally, whom, _scoring(asked, extra, judge, config))
@@ -73,7 +80,7 @@ async def _rescore(asked: Rescore, known: Settings, judge: str, warn: Callable[[
             for number, (run, _) in enumerate(pairs(path, damage)):
                 if number % _PAUSE_EVERY == 0:
                     await asyncio.sleep(0)  # checks that ask nobody never wait, and Ctrl-C would not get through
-                case = checked(case_of(run), extra, config)
+                case = checked(case_of(run, catalog.formats), extra, config, catalog)
                 named.update(name for check in case.checks for name in (check.name, check.kind))
                 await scorer.take(with_thresholds(case, asked.thresholds), run)
             await scorer.finish()
@@ -110,7 +117,7 @@ def _with_threshold(check: Check, thresholds: dict[str, float]) -> Check:
     return check
 
 
-def read_checks(file: str) -> tuple[Check, ...]:
+def read_checks(file: str, matchers: Matchers) -> tuple[Check, ...]:
     """The checks in a YAML or JSON file: a list of them, or an object with `checks`."""
     if not file:
         return ()
@@ -122,4 +129,4 @@ def read_checks(file: str) -> tuple[Check, ...]:
     values = [item.value for item in rows if isinstance(item, Row)]
     if len(values) == 1 and isinstance(values[0], dict) and isinstance(values[0].get("checks"), list):
         values = values[0]["checks"]
-    return tuple(parse_check(written) for written in values)
+    return tuple(map(matchers.parse, values))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from evalloom.batchlog import FOLDER, Damage, Log, RunIndex, batches, find, finished, manifest, pairs
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Run, Scored
-from evalloom.data.registry import by_name
+from evalloom.data.formats import Formats
 from evalloom.engine.plan import Plan
 from evalloom.engine.run import Job
 
@@ -137,9 +137,9 @@ def _why_not(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
     )
 
 
-def case_of(run: Run) -> Case:
+def case_of(run: Run, formats: Formats) -> Case:
     """The case of a run, made again from the record that the run carries."""
     if not run.dialect:
         return msgspec.convert(run.raw, Case)
-    case = by_name(run.dialect).to_case(run.raw, run.origin)
+    case = formats.by_name(run.dialect).to_case(run.raw, run.origin)
     return msgspec.structs.replace(case, id=run.case_id)

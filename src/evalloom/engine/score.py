@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
-from evalloom.matchers import Grade, Seen, Services, by_kind, why_unknown
+from evalloom.matchers import BUILT_IN, Grade, Matchers, Seen, Services
 from evalloom.matchers.base import number_of, show
 from evalloom.matchers.blame import blamed, broken_step, steps_in
 from evalloom.matchers.where import Missing, find
@@ -46,8 +46,9 @@ def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
     if run.error or run.skipped or run.blocked:
         return without_output(run)
     grades: list[Grade] = []
+    matchers = services.matchers or BUILT_IN
     for check in case.checks:
-        grade = _grade(check, case, run)
+        grade = _grade(check, case, run, matchers)
         if grade is None:
             return None
         grades.append(grade)
@@ -58,7 +59,8 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
     """The score of a run; its checks ask side by side."""
     if run.error or run.skipped or run.blocked:
         return without_output(run)
-    grades = [_grade(check, case, run) for check in case.checks]
+    matchers = services.matchers or BUILT_IN
+    grades = [_grade(check, case, run, matchers) for check in case.checks]
     waiting = [
         asyncio.ensure_future(_ask(check, case, run, services))
         for check, grade in zip(case.checks, grades, strict=True)
@@ -73,13 +75,13 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
     return _scored(case, run, [next(answers) if grade is None else grade for grade in grades])
 
 
-def _grade(check: Check, case: Case, run: Run) -> Grade | None:
+def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> Grade | None:
     """What a check says at once; None when it must ask."""
     if check.options and (why := check.options.get("unsupported")):
         return Grade(None, reason=str(why))
-    matcher = by_kind(check.kind)
+    matcher = matchers.by_kind(check.kind)
     if matcher is None:
-        return Grade(None, reason=why_unknown(check.kind))
+        return Grade(None, reason=matchers.why_unknown(check.kind))
     value = _look(check.where, run)
     if type(value) is Missing:
         return Grade(None if value.is_misplaced else False, reason=value.reason)
@@ -90,7 +92,7 @@ def _grade(check: Check, case: Case, run: Run) -> Grade | None:
 
 
 async def _ask(check: Check, case: Case, run: Run, services: Services) -> Grade:
-    matcher = by_kind(check.kind)
+    matcher = (services.matchers or BUILT_IN).by_kind(check.kind)
     assert matcher is not None and matcher.ask is not None
     seen = Seen(_look(check.where, run), run.output, case, run.latency_s, run.usage)
     return _turned(check, await matcher.ask(check, seen, services))

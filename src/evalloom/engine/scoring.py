@@ -15,7 +15,7 @@ from evalloom.core.model import Case, Run, Scored, Verdict
 from evalloom.engine.run import Held
 from evalloom.engine.score import grade_now, score
 from evalloom.llms import Llms
-from evalloom.matchers import Services
+from evalloom.matchers import Matchers, Services
 from evalloom.settings import Settings
 
 _MOST_WAITING = 1000
@@ -25,7 +25,12 @@ _TOO_LATE = Verdict("scoring", "scoring", "output", "unscored", reason="it was n
 
 
 def services(
-    known: Settings, llms: Llms, judge: str, allow_code: bool, functions: Mapping[str, Callable[..., Any]]
+    known: Settings,
+    llms: Llms,
+    judge: str,
+    allow_code: bool,
+    functions: Mapping[str, Callable[..., Any]],
+    matchers: Matchers,
 ) -> Services:
     """Whom checks may ask."""
     return Services(
@@ -34,6 +39,7 @@ def services(
         embed=llms.embedder(known.embeddings) if known.embeddings else None,
         allow_code=allow_code,
         functions=functions,
+        matchers=matchers,
     )
 
 

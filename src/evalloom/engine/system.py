@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from evalloom.core.model import Record
-from evalloom.data.dialect import Dialect
-from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.example import Example
-from evalloom.matchers import Matcher
-from evalloom.settings.section import Section
-from evalloom.targets.base import Kind
 
+# Most commands need few of these, so that those which take long are imported when somebody asks for them.
 if TYPE_CHECKING:
     import click
 
+    from evalloom.core.model import Record
+    from evalloom.data.dialect import Dialect
+    from evalloom.data.formats import Document, Formats
+    from evalloom.engine.batch_kind import BatchKind
     from evalloom.engine.init import Starter
+    from evalloom.matchers import Matcher, Matchers
     from evalloom.reports import RunReporter
+    from evalloom.settings.section import Section
+    from evalloom.targets.base import Kind
+
+Part = TypeVar("Part")
 
 
 class Command(Struct, frozen=True):
@@ -39,6 +44,7 @@ class System(Struct, frozen=True):
     name: str
     title: str
     dialects: tuple[Dialect, ...] = ()
+    documents: tuple[Document, ...] = ()
     targets: tuple[Kind, ...] = ()
     matchers: tuple[Matcher, ...] = ()
     reporters: tuple[RunReporter, ...] = ()
@@ -49,36 +55,84 @@ class System(Struct, frozen=True):
     batch_kinds: tuple[BatchKind, ...] = ()
     buckets: tuple[str, ...] = ()
     """Tags that part its cases into groups, of which each case is in one at most; in the order they are shown."""
+    own_files: tuple[str, ...] = ()
+    """Names of files that it keeps beside datasets, and that hold no cases."""
     starter: Callable[[], Starter] | None = None
     """The suite that `evalloom init` writes for its first dialect."""
     example: Example = Example()
+    package: str = ""
+    """The package that it comes from; empty for those that come with evalloom."""
 
 
-class Catalog(Struct, frozen=True):
+class Failure(Struct, frozen=True):
+    """A system of another package that could not be loaded, and why."""
+
+    name: str
+    reason: str
+
+
+class Catalog:
     """All systems, and with them everything that the engine is asked to know."""
 
-    systems: tuple[System, ...] = ()
+    def __init__(self, systems: Iterable[System] = (), failures: Iterable[Failure] = ()) -> None:
+        self.systems = tuple(systems)
+        self.failures = tuple(failures)
+        """Systems of other packages that are left out."""
 
-    @property
-    def dialects(self) -> tuple[Dialect, ...]:
-        return tuple(dialect for system in self.systems for dialect in system.dialects)
+    @cached_property
+    def formats(self) -> Formats:
+        from evalloom.data.formats import Formats
 
-    @property
+        return Formats(self._all(lambda system: system.dialects), self._all(lambda system: system.documents))
+
+    @cached_property
+    def targets(self) -> tuple[Kind, ...]:
+        """The kinds of targets that systems add to those of the engine."""
+        return self._all(lambda system: system.targets)
+
+    @cached_property
+    def all_targets(self) -> tuple[Kind, ...]:
+        from evalloom.targets import TARGETS
+
+        return (*TARGETS, *self.targets)
+
+    @cached_property
+    def matchers(self) -> Matchers:
+        from evalloom.matchers import Matchers
+
+        return Matchers(self._all(lambda system: system.matchers))
+
+    @cached_property
+    def reporters(self) -> tuple[RunReporter, ...]:
+        from evalloom.reports import RUN_REPORTERS
+
+        return (*RUN_REPORTERS, *self._all(lambda system: system.reporters))
+
+    @cached_property
+    def commands(self) -> tuple[Command, ...]:
+        return self._all(lambda system: system.commands)
+
+    @cached_property
     def sections(self) -> tuple[Section[Any], ...]:
-        return tuple(section for system in self.systems for section in system.sections)
+        return self._all(lambda system: system.sections)
 
-    @property
+    @cached_property
     def starters(self) -> dict[str, Callable[[], Starter]]:
         """The suites of `evalloom init`, by the dialect of their dataset."""
         return {system.dialects[0].name: system.starter for system in self.systems if system.starter is not None}
 
-    @property
+    @cached_property
     def buckets(self) -> tuple[str, ...]:
-        return tuple(bucket for system in self.systems for bucket in system.buckets)
+        return self._all(lambda system: system.buckets)
+
+    @cached_property
+    def own_files(self) -> tuple[str, ...]:
+        return self._all(lambda system: system.own_files)
 
     def batch_kind(self, config: Record) -> BatchKind | None:
         """The kind of a batch by its configuration; None for a batch like any other."""
-        return next((kind for kind in self._batch_kinds() if kind.name == config.get("kind")), None)
+        kinds = self._all(lambda system: system.batch_kinds)
+        return next((kind for kind in kinds if kind.name == config.get("kind")), None)
 
-    def _batch_kinds(self) -> Iterable[BatchKind]:
-        return (kind for system in self.systems for kind in system.batch_kinds)
+    def _all(self, parts: Callable[[System], tuple[Part, ...]]) -> tuple[Part, ...]:
+        return tuple(part for system in self.systems for part in parts(system))

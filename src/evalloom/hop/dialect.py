@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -12,7 +13,9 @@ import msgspec
 from evalloom.core.contract import Contract
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Case, Check, Origin, Outcome, Record, Remark, error, got, quote, warning
+from evalloom.data.cells import read_cells
 from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.formats import Formats
 from evalloom.data.lost import Lost, output_field
 
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -327,6 +330,20 @@ def schema() -> Record:
     )
 
 
+def from_cells(row: dict[str, str]) -> Record:
+    """A row of a table, whose ids are integers here."""
+    record = read_cells(row)
+    id = row.get("id", "")
+    return {**record, "id": int(id)} if id.isdecimal() and len(id) < 19 else record
+
+
+def contract_beside(path: Path) -> Path | None:
+    """The contract of a task folder: `Hoplet/metainfo.md` beside its `TestCases/`."""
+    cases = path.absolute().parent
+    metainfo = cases.parent / "Hoplet" / "metainfo.md"
+    return metainfo if cases.name == "TestCases" and metainfo.is_file() else None
+
+
 DIALECT = Dialect(
     name="hop",
     summary="HOP batch tests: id, tag, input fields, expected_<field>; result files in both wrappers",
@@ -342,4 +359,11 @@ DIALECT = Dialect(
     ids_increase=True,
     same_case=same_case,
     fit=fit,
+    rank=10,
+    weaker=((60, sniff_input),),
+    from_cells=from_cells,
+    contract_beside=contract_beside,
+    is_result=is_result,
 )
+FORMATS = Formats((DIALECT,))
+"""For files that are of this dialect, whatever they look like."""

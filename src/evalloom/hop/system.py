@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import System
+from evalloom.core.model import Record
+from evalloom.engine.system import Command, System
 from evalloom.hop.dialect import DIALECT
 from evalloom.hop.example import EXAMPLE
+from evalloom.reports import LazyReporter, RunReporter
+from evalloom.targets.base import BuiltTarget, Kind, TargetOptions
 
 if TYPE_CHECKING:
+    import click
+
     from evalloom.engine.init import Starter
+
+
+def _hoplet(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    from evalloom.hop.target import build
+
+    return build(spec, folder, options)
+
+
+def _result_file() -> RunReporter:
+    from evalloom.hop import report
+
+    return report
+
+
+def _stats() -> click.Command:
+    from evalloom.hop.cli import command
+
+    return command
 
 
 def _starter() -> Starter:
@@ -22,6 +46,14 @@ SYSTEM = System(
     name="hop",
     title="HOP batch tests",
     dialects=(DIALECT,),
+    targets=(
+        Kind(
+            "hoplet", "TASK", "a hoplet: a task folder with Hoplet/Hop.py, or module:function", _hoplet, ("observer",)
+        ),
+    ),
+    reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
+    commands=(Command("stats", "Say how the HOP results in a folder fared, and compare profiles.", _stats),),
+    own_files=("observer.jsonl",),
     starter=_starter,
     example=EXAMPLE,
 )

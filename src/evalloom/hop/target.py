@@ -23,7 +23,7 @@ from evalloom.hop.operators.session import HopSession
 from evalloom.hop.operators.tracer import Tracer
 from evalloom.llms.json_text import NO_JSON, loads
 from evalloom.settings import keys
-from evalloom.targets.base import BuiltTarget, Kind, TargetOptions, digest_of, text_in, time_limit, within
+from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, text_in, time_limit, within
 
 TIMEOUT_S = 300.0
 """One hoplet asks several times, and verifies each answer."""
@@ -59,11 +59,9 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         closing=target.close,
         needs_llm=bool(session_names(parameters, contract)),
         contract=contract,
+        holds_cases=True,
         remarks=target.remarks,
     )
-
-
-KIND = Kind("hoplet", "TASK", "a hoplet: a task folder with Hoplet/Hop.py, or module:function", build, ("observer",))
 
 
 class HopletTarget:

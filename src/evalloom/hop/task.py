@@ -17,7 +17,7 @@ from evalloom.data.dataset import Dataset
 from evalloom.engine.lint import SETTINGS
 from evalloom.engine.run import Traced
 from evalloom.files.source import source_of
-from evalloom.hop.dialect import is_meta, is_result
+from evalloom.hop.dialect import FORMATS, is_meta, is_result
 from evalloom.hop.operators.observer import FILE_NAME as OBSERVER
 from evalloom.hop.operators.session import HopSession
 from evalloom.hop.operators.tracer import Tracer
@@ -87,7 +87,7 @@ def find_data(task: Path | None, data: str) -> Path:
 
 def _holds_cases(file: Path) -> bool:
     """Whether there is an object in a file, and none of the first ones is a result."""
-    sample = Dataset(source_of(file), "hop").raw_sample if file.is_file() else []
+    sample = Dataset(source_of(file), FORMATS, "hop").raw_sample if file.is_file() else []
     return bool(sample) and not any(is_meta(record) or is_result(record) for record in sample)
 
 

@@ -1,4 +1,4 @@
-"""The shelf of matchers: one check, one value, one grade."""
+"""Matchers: one check, one value, one grade."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ from evalloom.matchers.base import Function, Grade, Matcher, Seen, Services
 from evalloom.matchers.parse import parse
 
 __all__ = [
+    "BUILT_IN",
     "MATCHERS",
     "Grade",
     "Matcher",
+    "Matchers",
     "Seen",
     "Services",
     "by_kind",
@@ -65,44 +67,51 @@ _NOT_HERE = {
 }
 
 
-def parse_check(written: Any) -> Check:
-    """The check that a user wrote; an unknown kind or a wrong option is a usage error."""
-    check = parse(written, KINDS)
-    options = dict(check.options)
-    if check.kind == "json_path" and "check" in options:
-        options["check"] = parse_check(options["check"])
-    return Check(_SAME.get(check.kind, check.kind), check.expected, check.where, check.name, options)
+class Matchers:
+    """A set of matchers by the kind of check that each grades: those of the engine, and `more` of systems."""
+
+    def __init__(self, more: Iterable[Matcher] = ()) -> None:
+        plain = (*_PLAIN, *more)
+        inner = {matcher.kind: matcher for matcher in plain}
+        self.all: tuple[Matcher, ...] = (*plain, nested.json_path(inner, self.parse))
+        self._by_kind = {matcher.kind: matcher for matcher in self.all}
+        self._by_kind.update({name: self._by_kind[kind] for name, kind in _SAME.items()})
+        self.kinds = tuple(self._by_kind)
+        self.by_kind = self._by_kind.get
+        """The matcher of a kind, also by the name that peers give it; None when there is none."""
+
+    def parse(self, written: Any) -> Check:
+        """The check that a user wrote; an unknown kind or a wrong option is a usage error."""
+        check = parse(written, self.kinds)
+        options = dict(check.options)
+        if check.kind == "json_path" and "check" in options:
+            options["check"] = self.parse(options["check"])
+        return Check(_SAME.get(check.kind, check.kind), check.expected, check.where, check.name, options)
+
+    def functions_of(self, checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
+        """The functions that trusted checks and those inside them name, looked up beside the file that names them."""
+        return python_code.functions_of(self._with_inner(checks), folder)
+
+    def _with_inner(self, checks: Iterable[Check]) -> Iterator[Check]:
+        for check in checks:
+            yield check
+            inner = check.options.get("check")
+            if inner is not None:
+                yield from self._with_inner([inner if isinstance(inner, Check) else self.parse(inner)])
+
+    def why_unknown(self, kind: str) -> str:
+        """Why a check of a kind without a matcher is not scored."""
+        if kind in _NOT_HERE:
+            return f"no matcher for {kind!r}: {_NOT_HERE[kind]}"
+        known = f"; known are {', '.join(matcher.kind for matcher in self.all)}"
+        # Peers have kinds of their own that only look like ours: contains_html is no slip of contains_all.
+        return f"no matcher for {kind!r}{did_you_mean(kind, self.kinds, 0.85) or known}"
 
 
-def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
-    """The functions that trusted checks and the checks inside them name, looked up beside the file that names them."""
-    return python_code.functions_of(_with_inner(checks), folder)
-
-
-def _with_inner(checks: Iterable[Check]) -> Iterator[Check]:
-    for check in checks:
-        yield check
-        inner = check.options.get("check")
-        if inner is not None:
-            yield from _with_inner([inner if isinstance(inner, Check) else parse_check(inner)])
-
-
-_plain_by_kind = {matcher.kind: matcher for matcher in _PLAIN}
-MATCHERS: tuple[Matcher, ...] = (*_PLAIN, nested.json_path(_plain_by_kind, parse_check))
-_by_kind = {matcher.kind: matcher for matcher in MATCHERS}
-_by_kind.update({name: _by_kind[kind] for name, kind in _SAME.items()})
-KINDS = tuple(_by_kind)
-
-
-def by_kind(kind: str) -> Matcher | None:
-    """The matcher of a kind, also by the name that peers give it; None when there is none."""
-    return _by_kind.get(kind)
-
-
-def why_unknown(kind: str) -> str:
-    """Why a check of a kind without a matcher is not scored."""
-    if kind in _NOT_HERE:
-        return f"no matcher for {kind!r}: {_NOT_HERE[kind]}"
-    known = f"; known are {', '.join(matcher.kind for matcher in MATCHERS)}"
-    # Peers have kinds of their own that only look like ours: contains_html is no slip of contains_all.
-    return f"no matcher for {kind!r}{did_you_mean(kind, KINDS, 0.85) or known}"
+BUILT_IN = Matchers()
+MATCHERS = BUILT_IN.all
+KINDS = BUILT_IN.kinds
+by_kind = BUILT_IN.by_kind
+parse_check = BUILT_IN.parse
+functions_of = BUILT_IN.functions_of
+why_unknown = BUILT_IN.why_unknown

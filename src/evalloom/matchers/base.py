@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from msgspec import Struct
 
 from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Output, Usage, quote
+
+if TYPE_CHECKING:
+    from evalloom.matchers import Matchers
 
 Function = Callable[..., Any]
 
@@ -51,6 +54,8 @@ class Services(Struct, frozen=True):
     embed: Embedder | None = None
     allow_code: bool = False
     functions: Mapping[str, Function] = {}
+    matchers: Matchers | None = None
+    """What grades the checks of each kind; without it, the matchers of the engine alone."""
 
 
 GradeNow = Callable[[Check, Seen], Grade | None]

@@ -8,9 +8,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, type_name, warning
-from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.core.model import (
+    Case,
+    Check,
+    Origin,
+    Path,
+    Record,
+    Remark,
+    error,
+    info,
+    quote,
+    show_path,
+    type_name,
+    warning,
+)
+from evalloom.data.dialect import VAGUE, Dialect, Rules, UnreadAnswer, Written, json_schema
+from evalloom.data.formats import Formats
 from evalloom.data.lost import Lost, output_field
+from evalloom.data.mapping import answer_field, names_expectation, says_what_goes_in, shared_fields
 from evalloom.pipeline import extensions as beyond
 from evalloom.pipeline import fit, parameters
 
@@ -464,6 +479,34 @@ def schema() -> Record:
     )
 
 
+_FILE_NAME = re.compile(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
+
+
+def file_name(name: str, suffix: str) -> Remark | None:
+    """Testsets are named by feature, type and version."""
+    if suffix != ".jsonl" or _FILE_NAME.fullmatch(name):
+        return None
+    message = f"expected a name like <feature>_<type>_<version>.jsonl for a pipeline testset, got {quote(name)}"
+    return info("file_name", (), message)
+
+
+def is_switched_off(case: Case) -> bool:
+    """Whether `evaluation_config` switches off all that a case expects."""
+    if case.checks or not is_v2(case.raw):
+        return False
+    switched_on = {**case.raw, "evaluation_config": {"evaluate_intermediate": True}}
+    return bool(to_case(switched_on, case.origin).checks)
+
+
+def unread_answer(sample: list[Record]) -> UnreadAnswer | None:
+    """What other people call the expected answer; beside `inputs`, a field named like one of ours is their own."""
+    answer = answer_field(sample)
+    if not answer or (names_expectation(answer) and not all(map(says_what_goes_in, sample))):
+        return None
+    target = "pipeline --map expected_output" if "id" in shared_fields(sample) else "replay --map _expected.equals"
+    return UnreadAnswer(answer, f"Try --dialect {target}={answer}")
+
+
 DIALECT = Dialect(
     name="pipeline",
     summary="Pipeline testsets v2.0 (and v1.0): inputs, step_inputs, batch_items, expectations at each level",
@@ -477,4 +520,13 @@ DIALECT = Dialect(
     schema=schema,
     multiply=multiply,
     needs=beyond.needs_of,
+    rank=40,
+    weaker=((VAGUE, sniff_v1),),
+    file_name=file_name,
+    is_switched_off=is_switched_off,
+    has_conditions=True,
+    is_open=True,
+    unread_answer=unread_answer,
 )
+FORMATS = Formats((DIALECT,))
+"""For files that are of this dialect, whatever they look like."""

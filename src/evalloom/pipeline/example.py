@@ -12,7 +12,7 @@ def _testset(file: str, pipeline: str) -> ExampleFile:
     """A testset that is checked against a pipeline."""
 
     def rules(examples: Path) -> Rules:
-        from evalloom.engine.lint import with_pipeline
+        from evalloom.pipeline.target import with_pipeline
 
         return with_pipeline(Rules(root=examples), str(examples / pipeline))
 

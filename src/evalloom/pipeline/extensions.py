@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
-from evalloom.core import expressions
 from evalloom.core.errors import did_you_mean
-from evalloom.core.expressions import Expression, ExpressionError
+from evalloom.core.expressions import ExpressionError, compiled
 from evalloom.core.model import Check, Record, Remark, error, quote, type_name, warning
+from evalloom.data.cells import texts_of
 
 FIELDS = ("performance_baseline", "depends_on", "conditions", "parameters")
 CONDITION_NAMES = ("profile", "variant", "tags", "id", "env", "inputs")
@@ -72,12 +71,6 @@ def needs_of(record: Record) -> tuple[str, ...]:
     return texts_of(record.get("depends_on"))
 
 
-def texts_of(value: Any) -> tuple[str, ...]:
-    """One text or a list of texts; what is neither has its finding and counts for nothing."""
-    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(dict.fromkeys(text for text in found if isinstance(text, str) and text))
-
-
 def _needs_findings(needs: Any) -> Iterator[Remark]:
     for path, wrong in _not_texts("depends_on", needs):
         message = f"depends_on: expected the id of a case or a list of ids, got {wrong}"
@@ -95,12 +88,6 @@ def _not_texts(field: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], 
 
 
 # -- conditions -----------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1024)
-def compiled(condition: str) -> Expression:
-    """The expression of a condition; many cases have the same. Raises ExpressionError."""
-    return expressions.compile(condition)
 
 
 def _conditions_findings(conditions: Any) -> Iterator[Remark]:

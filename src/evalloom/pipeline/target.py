@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from evalloom.core.contract import Shape
 from evalloom.core.errors import CallError, did_you_mean, usage_error
 from evalloom.core.functions import NoFunction, find_function, sources_of
 from evalloom.core.model import Context, Finding, Output, Record, quote
 from evalloom.core.text import listed
+from evalloom.data.dialect import Rules
 from evalloom.pipeline.file import Faults, Pipeline, Step, place_in, read_pipeline
 from evalloom.pipeline.flow import Flow, Wired, wire
 from evalloom.pipeline.prompts import agents_folder
@@ -205,6 +206,12 @@ def shape_of(target: PipelineTarget) -> Shape:
         or any(source.kind == "items" for flow in flows for wired in flow.steps for source in wired.sources.values()),
         aggregates=any(step.kind == "batch_aggregator" for step in steps),
     )
+
+
+def with_pipeline(rules: Rules, file: str) -> Rules:
+    """Rules that also check a testset against a pipeline; its functions are not loaded, so they may take anything."""
+    shape = shape_of(PipelineTarget(sound(Path(file)).flows, {}, may_run_code=False))
+    return structs.replace(rules, shape=shape)
 
 
 def _steps_taken(target: PipelineTarget) -> dict[str, frozenset[str] | None]:

@@ -15,6 +15,7 @@ from evalloom.data.validate import validate
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.pipeline import dialect
+from evalloom.pipeline.dialect import FORMATS
 from evalloom.pipeline.extensions import FIELDS as BEYOND
 
 
@@ -90,7 +91,7 @@ class TestsetLoader:
         if errors:
             more = f" (and {len(errors) - 1} more; see 'evalloom validate')" if len(errors) > 1 else ""
             raise usage_error("invalid_testset", f"{errors[0]}{more}")
-        dataset = Dataset(source_of(path), "pipeline")
+        dataset = Dataset(source_of(path), FORMATS, "pipeline")
         return [TestCase.from_dict(row.value) for row in dataset if isinstance(row, Row)]
 
     load = load_testset
@@ -99,7 +100,7 @@ class TestsetLoader:
     def findings(path: str | Path, steps: Iterable[str] | None = None) -> list[Finding]:
         """What is wrong with a testset file, all at once; `steps` are the step ids of its pipeline."""
         rules = Rules(steps=None if steps is None else frozenset(steps))
-        return validate(Dataset(source_of(path), "pipeline"), rules).findings
+        return validate(Dataset(source_of(path), FORMATS, "pipeline"), rules).findings
 
     @staticmethod
     def validate_testset(cases: Iterable[TestCase], steps: Iterable[str] | None = None) -> list[Finding]:

@@ -74,7 +74,7 @@ def _asking(flags: Record) -> Asking:
         return showing(live, is_quiet=flags["as_json"])
 
     services = (flags["llm"], flags["judge"], flags["profile"])
-    return Asking(*services, flags["config"], given, warn, shown, sections=current_catalog().sections)
+    return Asking(current_catalog(), *services, flags["config"], given, warn, shown)
 
 
 def _least(fail_under: str | None) -> float | None:

@@ -8,9 +8,12 @@ from typing import Any
 
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.data.cells import read_cell
 from evalloom.data.dialect import Dialect, Expanded, Rules, Written, json_schema
+from evalloom.data.formats import Formats
 from evalloom.data.lost import Lost
 from evalloom.data.wrapper import records_under, wraps_records
+from evalloom.files.rows import Problem
 
 CATEGORIES = ("happy_path", "rule_check", "boundary", "error_case", "safety", "i18n", "qualitative")
 SUBCATEGORIES = ("safety_sexual", "safety_political", "safety_violence", "safety_prohibited", "safety_injection")
@@ -239,6 +242,38 @@ def schema() -> Record:
     )
 
 
+def from_cells(row: dict[str, str]) -> Record:
+    """A row of a table of cases, or of the one table of scored cases."""
+    # Deferred: few datasets are tables.
+    from evalloom.prompt_eval.table import read_row
+
+    return read_row(row) if is_table_row(row) else read_row(row, _cell)
+
+
+def _cell(name: str, text: str) -> object:
+    return text if name in TEXTS else read_cell(name, text)
+
+
+def problems(sample: list[Record], layout: str) -> Iterator[Problem]:
+    """Rows of the table of scored cases have no inputs to run anything with."""
+    if not any(map(is_table_row, sample)):
+        return
+    if layout == "csv":
+        message = "is a table of scored cases: it has their inputs and results shortened. The JSON has all of them"
+        yield Problem("table_as_source", "info", message)
+    else:
+        # The table is a CSV. Anywhere else these are cases that somebody wants to run, and cannot.
+        message = "has rows of the table of scored cases, with input_summary for input. Cases need their whole input"
+        yield Problem("table_as_source", "error", message)
+
+
+def lacks_inputs(sample: list[Record]) -> Remark | None:
+    if not any(map(is_table_row, sample)):
+        return None
+    message = "is a table of scored cases, without inputs. Take the JSON that it was made from (test_cases.json)"
+    return error("table_as_source", (), message)
+
+
 DIALECT = Dialect(
     name="prompt-eval",
     summary="prompt-eval test cases: test_id, test_category, input, TP scores 1 to 3",
@@ -252,4 +287,10 @@ DIALECT = Dialect(
     schema=schema,
     id_field="test_id",
     as_array=True,
+    rank=20,
+    from_cells=from_cells,
+    problems=problems,
+    lacks_inputs=lacks_inputs,
 )
+FORMATS = Formats((DIALECT,))
+"""For files that are of this dialect, whatever they look like."""

@@ -18,7 +18,7 @@ from evalloom.data.validate import validate
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
-from evalloom.prompt_eval.dialect import is_table_row
+from evalloom.prompt_eval.dialect import FORMATS, is_table_row
 from evalloom.prompt_eval.plan import TestPlan, read_plan
 from evalloom.targets import BuiltTarget, build
 
@@ -122,8 +122,8 @@ class Records(Struct, frozen=True):
 
 def read_records(path: Path) -> Records:
     """The case objects of an artifact of step 2, 3 or 5, with the findings of the linter."""
-    checked = validate(Dataset(source_of(path), "prompt-eval"), hints=False)
-    rows = [item for item in Dataset(source_of(path), "prompt-eval") if isinstance(item, Row)]
+    checked = validate(Dataset(source_of(path), FORMATS, "prompt-eval"), hints=False)
+    rows = [item for item in Dataset(source_of(path), FORMATS, "prompt-eval") if isinstance(item, Row)]
     records = Records(path, [row for row in rows if isinstance(row.value, dict)], list(checked.findings))
     # A row of the table may do without; a case of a step may not.
     bare = [row for row in records.rows if is_table_row(row.value)]

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import System
+from evalloom.core.model import Finding, Record
+from evalloom.data.formats import Document
+from evalloom.engine.system import Command, System
 from evalloom.prompt_eval.dialect import DIALECT
 from evalloom.prompt_eval.example import EXAMPLE
 from evalloom.prompt_eval.settings import SECTION
 
 if TYPE_CHECKING:
+    import click
+
     from evalloom.engine.init import Starter
+
+
+def is_plan(document: Record) -> bool:
+    """Whether an object is a test plan: it has test points."""
+    return isinstance(document.get("test_points"), list)
+
+
+def _findings(path: Path) -> Iterable[Finding]:
+    from evalloom.prompt_eval.plan import read_plan
+
+    return read_plan(path)[1]
+
+
+def _command() -> click.Command:
+    from evalloom.prompt_eval.cli import command
+
+    return command
 
 
 def _starter() -> Starter:
@@ -23,6 +46,8 @@ SYSTEM = System(
     name="prompt-eval",
     title="Prompts scored 1 to 3 on test points",
     dialects=(DIALECT,),
+    documents=(Document("a test plan", "it has test points", is_plan, _findings),),
+    commands=(Command("prompt-eval", "Score a prompt on test points, open one CSV, improve the prompt.", _command),),
     sections=(SECTION,),
     starter=_starter,
     example=EXAMPLE,

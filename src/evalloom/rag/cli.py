@@ -19,7 +19,7 @@ from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, refuse_overwriting
 from evalloom.console.outcome import printing_findings, warn
 from evalloom.console.progress import showing
-from evalloom.console.run_options import rag_options, refuse_conflicts, settings_of
+from evalloom.console.run_options import CatalogOption, options_without_output, refuse_conflicts, settings_of, suffixes
 from evalloom.console.run_text import dry_run_lines, print_lines
 from evalloom.core.errors import usage_error
 from evalloom.data.mapping import parse_mapping
@@ -40,13 +40,22 @@ from evalloom.rag.retrieval.readers import READERS
 from evalloom.rag.retriever import Listener, Searching, open_corpus
 from evalloom.rag.settings import MODES, SECTION
 from evalloom.rag.suggest import draft, suggest
-from evalloom.reports import RUN_REPORTERS
 from evalloom.reports.lint import printable
 from evalloom.settings import Settings
 from evalloom.ui.report_marks import is_ours
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SLOW_S = 5.0
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    multiple=True,
+    metavar="FILE",
+    cls=CatalogOption,
+    describe=lambda catalog: (
+        f"Write a report, .html .md .json, or the runs, {suffixes(catalog).removeprefix('.json ')}"
+    ),
+)
 _ROOT = click.option("--root", metavar="DIR", help="The folder of the documents; this one by default.")
 _CHUNKS = (
     click.option("--chunk", type=int, metavar="N", help="Characters of a passage; 800 by default."),
@@ -115,7 +124,8 @@ def command() -> None:
 
 @command.command("retrieve")
 @_with(*_CASES, *_SEARCHING)
-@rag_options
+@_OUTPUT
+@options_without_output
 def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
     """Ask a retriever every query, and measure how well it finds the expected sources.
 
@@ -145,7 +155,8 @@ def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
 @click.option(
     "--require", multiple=True, type=click.Choice(REQUIRABLE), help="A case also fails for this; may be repeated."
 )
-@rag_options
+@_OUTPUT
+@options_without_output
 def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
     """Retrieve, ask a model with the numbered passages, and check its answer.
 
@@ -176,7 +187,7 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
     # A module of the user's may print when it is imported, and what is printed here is the result.
     with redirect_stdout(sys.stderr):
         known = _settings(flags["config"])
-        job = open_job(asked, known, _searching(flags, known), answers, LISTENER)
+        job = open_job(asked, current_catalog(), known, _searching(flags, known), answers, LISTENER)
     if flags["dry_run"]:
         with printing_findings():
             found = look_ahead(job.plan, resume)
@@ -239,13 +250,14 @@ def _refuse_documents(files: list[Path], root: Path) -> None:
 
 def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
     """The reports among the files to write, and the others with their reporters."""
-    known = [one.suffix for one in RAG_REPORTERS] + [one.suffix for one in RUN_REPORTERS]
+    reporters = current_catalog().reporters
+    known = [*(one.suffix for one in RAG_REPORTERS), *(one.suffix for one in reporters)]
     for path in files:
         if not path.name.lower().endswith(tuple(known)):
             expected = ", ".join(dict.fromkeys(known))
             raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {expected}")
     reports = [path for path in files if path.suffix.lower() in {one.suffix for one in RAG_REPORTERS}]
-    return reports, reporters_for([str(path) for path in files if path not in reports])
+    return reports, reporters_for([str(path) for path in files if path not in reports], reporters)
 
 
 @command.command("report")

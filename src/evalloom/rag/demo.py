@@ -23,8 +23,9 @@ def retrieve(catalog: Catalog, examples: Path, home: Path) -> PartResult:
     """Ask the built-in retriever the queries of the example; index and batch go under `home`."""
     folder = examples / FOLDER
     asked = Asked(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
+    listener = Listener(lambda message: None)
     known = load(folder / FILE_NAME, catalog.sections)
-    job = open_job(asked, known, Searching(root=folder.as_posix()), None, Listener(lambda message: None), home)
+    job = open_job(asked, catalog, known, Searching(root=folder.as_posix()), None, listener, home)
     batch = evaluate(job.plan, warn=lambda message: None).path.as_posix()
     _, _, (results,) = results_of(batch)
     found = {bucket.name: (bucket.passed, bucket.cases) for bucket in results.buckets}

@@ -14,8 +14,9 @@ from typing import Any
 
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
-from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.dialect import Dialect, Pairing, Rules, Written, json_schema
 from evalloom.data.lost import Lost, is_text_check
+from evalloom.data.mapping import Mapping, shared_fields
 from evalloom.files.source import Refused, Source, read_chunks
 
 BUCKETS = ("official", "oral", "ambiguous")
@@ -359,6 +360,49 @@ def schema() -> Record:
     )
 
 
+_ALIASES = {
+    "query": ("question", "q", "user_input", "prompt", "ask", "query_text", "user_query", "Question", "Query", "问题"),
+    "expected_sources": (
+        "expected_docs",
+        "expected_doc_ids",
+        "expected_documents",
+        "expected_document",
+        "expected_files",
+        "must_cite_docs",
+        "relevant_docs",
+        "gold_docs",
+        "source_docs",
+        "docs",
+        "sources",
+        "documents",
+    ),
+    "must_include": (
+        "expected_keywords",
+        "must_contain",
+        "must_mention",
+        "keywords",
+        "key_points",
+        "anchors",
+        "required_terms",
+    ),
+}
+"""Names that other people's files have for our fields."""
+
+
+def mapping_from(sample: list[Record]) -> str:
+    """The mapping that makes RAG eval cases of records; empty when they are that already, or never will be."""
+    first, fields = sample[0], shared_fields(sample)
+    known = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
+    there = {name: name in first for name in _ALIASES}
+    if not (there["query"] or known["query"]):
+        return ""
+    if not any(there[name] or known[name] for name in ("expected_sources", "must_include")):
+        return ""
+    found = [name for name in _ALIASES if known[name] and not there[name]]
+    lists = frozenset((name,) for name in found if name != "query" and isinstance(first[known[name]], str))
+    return str(Mapping({(name,): (known[name],) for name in found}, lists))
+
+
 DIALECT = Dialect(
     name="rag",
     summary="RAG eval cases: query, expected_sources, must_include, bucket, pair_id",
@@ -369,5 +413,9 @@ DIALECT = Dialect(
     identity=identity,
     write=write,
     schema=schema,
-    pair=pair,
+    pairing=Pairing("pair_id", ("official", "oral"), pair),
+    rank=30,
+    forget=forget_sources,
+    is_open=True,
+    mapping_from=mapping_from,
 )

@@ -11,10 +11,12 @@ from evalloom.batchlog import find, manifest
 from evalloom.core.errors import CallError, did_you_mean, usage_error
 from evalloom.core.model import Case, Context, Profile, Request, Response, Run, Status, quote
 from evalloom.core.ranking import is_hit
+from evalloom.data.formats import Formats
 from evalloom.engine.loop import run_loop
 from evalloom.engine.results import stored_runs
 from evalloom.engine.resume import case_of
 from evalloom.rag.checks import KIND
+from evalloom.rag.dialect import DIALECT
 from evalloom.rag.retrieval import Explained, Index
 from evalloom.rag.retriever import Listener, Opened, Searching, open_retriever
 from evalloom.settings import Settings
@@ -71,7 +73,7 @@ def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Ex
     if facts.config.get("kind") != KIND:
         raise usage_error("no_rag_batch", f"{path.as_posix()}: is no RAG batch. Name one: --batch ID")
     run, status, reason = _run(case_id, path)
-    case = case_of(run)
+    case = case_of(run, Formats((DIALECT,)))
     searching = msgspec.convert(facts.options["searching"], Searching)
     opened = open_retriever(searching, known, listener)
     query = str(case.inputs.get("query") or "")

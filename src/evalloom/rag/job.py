@@ -20,6 +20,7 @@ from evalloom.data.dialect import Rules
 from evalloom.engine.plan import About, Plan, Reading
 from evalloom.engine.prepare import Asked, prepare
 from evalloom.engine.results import stored_runs
+from evalloom.engine.system import Catalog
 from evalloom.files.write import write_text
 from evalloom.llms import LlmOptions
 from evalloom.rag.analysis.measures import RagResults, analyse_all
@@ -65,6 +66,7 @@ class Job(Struct, frozen=True):
 
 def open_job(
     asked: Asked,
+    catalog: Catalog,
     known: Settings,
     searching: Searching,
     answers: Answering | None,
@@ -91,7 +93,8 @@ def open_job(
             target=target,
             reading=Reading(KIND, reading.mapping, reading.encoding, rules),
             about=About(config, documents, {"searching": msgspec.to_builtins(searching)}),
-        )
+        ),
+        catalog,
     )
     for told in _not_there(plan, opened):
         listener.warn(told)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import System
+from evalloom.engine.system import Command, System
 from evalloom.rag.batches import BATCH_KIND
 from evalloom.rag.dialect import BUCKETS, DIALECT
 from evalloom.rag.example import EXAMPLE
 from evalloom.rag.settings import SECTION
 
 if TYPE_CHECKING:
+    import click
+
     from evalloom.engine.init import Starter
+
+
+def _command() -> click.Command:
+    from evalloom.rag.cli import command
+
+    return command
 
 
 def _starter() -> Starter:
@@ -27,6 +35,7 @@ SYSTEM = System(
     sections=(SECTION,),
     batch_kinds=(BATCH_KIND,),
     buckets=BUCKETS,
+    commands=(Command("rag", "Measure what a RAG system finds and answers, oral against official.", _command),),
     starter=_starter,
     example=EXAMPLE,
 )

@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, got, warning
-from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.cells import read_cell
+from evalloom.data.dialect import Dialect, Rules, UnreadAnswer, Written, json_schema
+from evalloom.data.formats import Formats
 from evalloom.data.lost import Lost, output_field
+from evalloom.data.mapping import answer_field, names_expectation, shared_fields
 from evalloom.replay.variables import as_text, texts_of
 
 _KINDS = {
@@ -199,6 +202,32 @@ def schema() -> Record:
     )
 
 
+def from_cells(row: dict[str, str]) -> Record:
+    """A row of a table: its tags stand under _tags, and anything else is a variable."""
+    return {name: read_cell(name, text, tags="_tags") for name, text in row.items()}
+
+
+_PLAIN = ("expected_output", "expected_outputs", "expected")
+
+
+def unread_answer(sample: list[Record]) -> UnreadAnswer | None:
+    """What a pipeline case would be held to, or what other people call the expected answer."""
+    fields = shared_fields(sample)
+    names = filter(names_expectation, {name for row in sample for name in row})
+    expected = next(iter(sorted(names, key=lambda name: (name not in _PLAIN, name))), "")
+    if not expected:
+        answer = answer_field(sample)
+        target = "pipeline --map expected_output" if "id" in fields else "replay --map _expected.equals"
+        return UnreadAnswer(answer, f"Try --dialect {target}={answer}") if answer else None
+    mapped = f"--dialect replay --map _expected.equals={expected}"
+    # With one of these it is a replay row, whether it has an id or not.
+    if fields & {"_expected", "variables"}:
+        return UnreadAnswer(expected, f"Try {mapped}")
+    if "id" in fields:
+        return UnreadAnswer(expected, f"Try --dialect pipeline or {mapped}")
+    return UnreadAnswer(expected, f"Give each case an 'id' (then it is a pipeline case), or try {mapped}")
+
+
 DIALECT = Dialect(
     name="replay",
     summary="Replay dataset rows: variables by name, _expected, _tags",
@@ -209,4 +238,11 @@ DIALECT = Dialect(
     write=write,
     schema=schema,
     not_object_code="row_invalid",
+    rank=50,
+    is_fallback=True,
+    from_cells=from_cells,
+    is_open=True,
+    unread_answer=unread_answer,
 )
+FORMATS = Formats((DIALECT,))
+"""For files that are of this dialect, whatever they look like."""

@@ -23,6 +23,7 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import Source, source_of
 from evalloom.replay.compare import summary_of as summary_of_record
+from evalloom.replay.dialect import FORMATS
 from evalloom.replay.recipe import assemble as recipes
 from evalloom.replay.recipe.assemble import Assembled
 from evalloom.replay.recipe.document import RecipeFile
@@ -119,7 +120,7 @@ def _check_rows(source: Source) -> None:
     """Raises where a file has no rows, or cannot be read; a row that is no object is a failed row, and no more."""
     has_rows = False
     faults: list[str] = []
-    for item in Dataset(source, "replay"):
+    for item in Dataset(source, FORMATS, "replay"):
         if isinstance(item, Row) or item.code == "row_invalid":
             has_rows = True
         elif item.severity == "error":
@@ -134,7 +135,7 @@ def _check_rows(source: Source) -> None:
 
 
 def _rows(source: Source, desk: Desk) -> Iterator[tuple[Any, Assembled | None]]:
-    for item in Dataset(source, "replay"):
+    for item in Dataset(source, FORMATS, "replay"):
         if isinstance(item, Row):
             yield desk.redactor.value(item.value), None
         elif item.code == "row_invalid":

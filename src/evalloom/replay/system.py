@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import System
+from evalloom.core.model import Finding, Record
+from evalloom.data.formats import Document
+from evalloom.engine.system import Command, System
 from evalloom.replay.dialect import DIALECT
 from evalloom.replay.example import EXAMPLE
 from evalloom.replay.settings import SECTION
+from evalloom.targets.base import BuiltTarget, Kind, TargetOptions
+
+if TYPE_CHECKING:
+    import click
+
+
+def is_recipe(document: Record) -> bool:
+    """Whether this is a project, or the state of one; other graphs have nodes too, but none with `data`."""
+    state = document.get("state")
+    if isinstance(state, dict):
+        return isinstance(state.get("nodes"), list)
+    nodes = document.get("nodes")
+    return isinstance(nodes, list) and any(isinstance(node, dict) and "data" in node for node in nodes)
+
+
+def _findings(path: Path) -> Iterable[Finding]:
+    from evalloom.replay.recipe.document import RecipeFile
+
+    return RecipeFile(path).findings()
+
+
+def _recipe(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    from evalloom.replay.recipe.target import build
+
+    return build(spec, folder, options)
+
+
+def _replay() -> click.Command:
+    from evalloom.replay.cli import command
+
+    return command
+
+
+def _serve() -> click.Command:
+    from evalloom.replay.serve_cli import command
+
+    return command
+
 
 if TYPE_CHECKING:
     from evalloom.engine.init import Starter
@@ -23,6 +65,12 @@ SYSTEM = System(
     name="replay",
     title="Context recipes and run records",
     dialects=(DIALECT,),
+    documents=(Document("a context recipe", "it has nodes", is_recipe, _findings),),
+    targets=(Kind("recipe", "FILE.json", "a context of nodes and variables, sent to the llm of the profile", _recipe),),
+    commands=(
+        Command("replay", "Assemble the context of every row through a recipe; see what drifts.", _replay),
+        Command("serve", "Serve projects, datasets and replays over HTTP on this machine.", _serve),
+    ),
     sections=(SECTION,),
     starter=_starter,
     example=EXAMPLE,

@@ -1,12 +1,14 @@
-"""The shelf of reporters: each turns results into one kind of file."""
+"""Reporters: each turns results or findings into one kind of file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
+from msgspec import Struct
+
 from evalloom.core.errors import usage_error
-from evalloom.hop import report as hop_results
 from evalloom.reports import (
     lint_github,
     lint_json,
@@ -25,8 +27,10 @@ from evalloom.reports.run_report import RunReport
 class Named(Protocol):
     """A reporter of whatever: it goes by its name, and by the extension of its files."""
 
-    name: str
-    suffix: str
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
 
 
 class LintReporter(Protocol):
@@ -41,22 +45,36 @@ class LintReporter(Protocol):
 class RunReporter(Protocol):
     """A module that writes a batch in one format, run by run."""
 
-    name: str
-    suffix: str
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
 
     def render(self, report: RunReport, stream: IO[bytes]) -> None: ...
 
 
 LINT_REPORTERS: tuple[LintReporter, ...] = (lint_text, lint_json, lint_markdown, lint_sarif, lint_github)
-RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, hop_results, run_jsonl, run_csv, run_junit)
+RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, run_jsonl, run_csv, run_junit)
+"""Those that belong to no system."""
 
 Reporter = TypeVar("Reporter", bound=Named)
 
 
-def by_suffix(path: Path, reporters: tuple[Reporter, ...]) -> Reporter:
-    """The reporter whose files have this extension; `.hop.jsonl` stands before `.jsonl`."""
-    for reporter in reporters:
-        if path.name.lower().endswith(reporter.suffix):
-            return reporter
+def by_suffix(path: Path, reporters: Iterable[Reporter]) -> Reporter:
+    """The reporter whose files have this extension: the longest one that fits, so that `.hop.jsonl` is no `.jsonl`."""
+    fitting = [reporter for reporter in reporters if path.name.lower().endswith(reporter.suffix)]
+    if fitting:
+        return max(fitting, key=lambda reporter: len(reporter.suffix))
     known = ", ".join(reporter.suffix for reporter in reporters)
     raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {known}")
+
+
+class LazyReporter(Struct, frozen=True):
+    """A reporter of results that is imported when the first file is written with it."""
+
+    name: str
+    suffix: str
+    load: Callable[[], RunReporter]
+
+    def render(self, report: RunReport, stream: IO[bytes]) -> None:
+        self.load().render(report, stream)

@@ -10,11 +10,6 @@ from msgspec import Struct
 
 from evalloom.core.model import Checked, Finding, Severity
 
-PIPELINE_FILE = "a pipeline"
-PLAN_FILE = "a test plan"
-RECIPE_FILE = "a context recipe"
-NOT_CASES = (PIPELINE_FILE, PLAN_FILE, RECIPE_FILE)
-"""What stands in the place of a dialect where a file is no dataset but something else that is checked."""
 LABELS: dict[Severity, str] = {"error": "FAIL", "warning": "WARN", "info": "INFO"}
 LEVELS = {"PASS": 0, "INFO": 1, "WARN": 2, "FAIL": 3, "ERROR": 4}
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evalloom.core.model import Finding
-from evalloom.reports.lint import NOT_CASES, LintReport, printable, tell, verdict
+from evalloom.reports.lint import LintReport, printable, tell, verdict
 
 name = "text"
 suffix = ".txt"
@@ -32,7 +32,7 @@ def closing(report: LintReport) -> list[str]:
     told = [f"… and {number:,} more of {code}" for code, number in report.unlisted().items()]
     for one in report.checked:
         found = [tell(one.count("error"), "error"), tell(one.count("warning"), "warning")]
-        empty = one.dialect if one.dialect in NOT_CASES else "no cases"
+        empty = one.dialect if one.is_document else "no cases"
         read = f"{one.dialect} ({one.reason}), {tell(one.cases, 'case')}" if one.cases else empty
         told.append(printable(f"{one.file}: {read}, {', '.join(found)}"))
     return [*told, verdict(report)]

@@ -18,7 +18,7 @@ from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_e
 from evalloom.core.model import Context, Output, Record, Target, quote, type_name
 
 if TYPE_CHECKING:
-    from evalloom.replay.resolvers import Reach
+    from evalloom.settings import Settings
 
 TIMEOUT_S = 120.0
 _COMMON_KEYS = ("name", "timeout_s")
@@ -32,9 +32,11 @@ class TargetOptions(Struct, frozen=True):
     secrets: tuple[str, ...] = ()
     """What a target that writes files of its own must hide in them."""
     allow_code: bool = False
-    """Whether code inside a pipeline or a dataset may run, in the sandbox."""
-    reach: Callable[[Path], Reach] | None = None
-    """What the dynamic variables of a recipe may read, by the folder of the recipe."""
+    """Whether code inside a data file may run, in the sandbox."""
+    settings: Settings | None = None
+    """The settings, where there are any, for a kind that has a section of its own in them."""
+    kinds: tuple[Kind, ...] = ()
+    """The kinds of targets that there are beside those of the engine."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -80,7 +82,9 @@ class BuiltTarget(Struct, frozen=True):
     variants: Mapping[str, str] = {}
     """The variants that it has, and a digest of each."""
     shape: Shape | None = None
-    """What its cases must fit, where it is a pipeline."""
+    """What its cases must fit, where it has steps that they may name."""
+    holds_cases: bool = False
+    """Whether cases are checked against its contract; where it has none, no other one is looked for."""
     dataset: Path | None = None
     """The dataset that it is run with where none is named."""
 

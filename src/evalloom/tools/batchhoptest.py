@@ -69,6 +69,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
     refuse_conflicts((data,), flags)
     run = RunCommand(
         asked_of((str(found.data),), flags),
+        current_catalog(),
         flags["as_json"],
         more=lambda batch: [(found.results(batch), hop_results)],
         next_step=lambda batch: f"Next: evalloom stats {shlex.quote(found.results(batch).as_posix())}",

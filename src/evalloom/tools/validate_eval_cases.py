@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from evalloom.cli import app
+from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, print_findings, refuse_overwriting
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Checked, Finding, Origin
@@ -69,7 +70,9 @@ def command(
     else:
         options = LintOptions(dialect="rag", rules=rules, hints=False, tool=TOOL)
         path = folder / cases
-        report = relative_to_root(lint_sources([Source(path.as_posix(), path)], options), folder, cases)
+        report = relative_to_root(
+            lint_sources([Source(path.as_posix(), path)], current_catalog(), options), folder, cases
+        )
     if as_json:
         click.echo(lint_json.render(report), nl=False)
     else:

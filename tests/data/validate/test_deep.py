@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Finding, Record
 from evalloom.data.dataset import Dataset
-from evalloom.data.registry import DIALECTS
 from evalloom.data.validate.deep import deep_findings
 from evalloom.engine.lint import LintOptions, lint
 from evalloom.files.source import source_of
+
+DIALECTS = catalog.load().formats.dialects
 
 
 def deep(*records: Record, dialect: str = "") -> list[Finding]:
@@ -26,7 +28,7 @@ def deep(*records: Record, dialect: str = "") -> list[Finding]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "cases.jsonl")
         path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-        return list(deep_findings(Dataset(source_of(path), dialect)))
+        return list(deep_findings(Dataset(source_of(path), catalog.load().formats, dialect)))
 
 
 def codes(*records: Record, dialect: str = "") -> list[str]:
@@ -311,15 +313,15 @@ def test_a_check_that_can_fail(case: Record) -> None:
 def test_findings_are_warnings_counted_exactly_and_listed_to_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_text('{"q": "the very same question", "_expected": {"regex": "x"}}\n' * 1_200, encoding="utf-8")
-    (checked,) = lint([str(path)], LintOptions(deep=True)).checked
+    (checked,) = lint([str(path)], catalog.load(), LintOptions(deep=True)).checked
     assert checked.counts == {("near_duplicate", "warning"): 1_199}
     assert len(checked.findings) == 1_000
-    assert lint([str(path)]).checked[0].findings == []
+    assert lint([str(path)], catalog.load()).checked[0].findings == []
 
 
 def test_stdin_is_told_that_deep_needs_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"q": "1", "_expected": {"regex": ".*"}}\n')))
-    (checked,) = lint(["-"], LintOptions(deep=True)).checked
+    (checked,) = lint(["-"], catalog.load(), LintOptions(deep=True)).checked
     assert [(finding.code, finding.severity) for finding in checked.findings] == [("deep_needs_file", "info")]
 
 

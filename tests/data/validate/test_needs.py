@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Checked, Finding
 from evalloom.data.dataset import Dataset
 from evalloom.data.validate import parallel, validate
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.req("PIPE-14")
 def check(folder: Path, records: list[dict[str, object]]) -> Checked:
     path = folder / "waits_basic_v1.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return validate(Dataset(source_of(path)))
+    return validate(Dataset(source_of(path), catalog.load().formats))
 
 
 def case(id: str, *needs: str, **more: object) -> dict[str, object]:

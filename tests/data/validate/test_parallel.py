@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Checked
 from evalloom.data.dataset import Dataset
 from evalloom.data.mapping import parse_mapping
@@ -53,8 +54,8 @@ def both(path: Path, size: int, monkeypatch: pytest.MonkeyPatch, **how: Any) -> 
         patch.setattr(parallel, "RANGE_BYTES", size)
         patch.setattr(parallel, "_WORTH_IT", 0)
         patch.setattr(parallel, "check_ranges", watched)
-        ranged = validate(Dataset(source_of(path), **how))
-    whole = validate(Dataset(source_of(path), **how))
+        ranged = validate(Dataset(source_of(path), catalog.load().formats, **how))
+    whole = validate(Dataset(source_of(path), catalog.load().formats, **how))
     return ranged, whole, in_ranges == [True]
 
 

@@ -12,7 +12,7 @@ from evalloom.core.model import Case, Output, Profile, Record
 from evalloom.engine.run import Chosen, Conditions, Jobs, Keys, Runner
 
 pytestmark = pytest.mark.req("PIPE-15")
-CONDITIONS = Conditions({"CI": "1"})
+CONDITIONS = Conditions({"CI": "1"}, frozenset(["pipeline"]))
 
 
 def why_not(conditions: Any, dialect: str = "pipeline") -> str:

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.model import Case, Check
-from evalloom.data.registry import WRITERS
 from evalloom.interop.promptfoo import asserts
+
+WRITERS = catalog.load().formats.writers
 
 
 def codes(written: Any) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from evalloom import catalog
 from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import Folder
@@ -25,7 +26,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example with everything that its steps make."""
     path = tmp_path_factory.mktemp("check")
     shutil.copytree(EXAMPLE, path / "example")
-    folder, asking = Folder(path / "results"), Asking(warn=lambda message: None)
+    folder, asking = Folder(path / "results"), Asking(catalog.load(), warn=lambda message: None)
     steps.plan(path / "example" / "prompt_a.md", folder, asking)
     desk = open_desk(folder, asking)
     steps.make_cases(desk)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalloom import catalog
 from evalloom.core.errors import BudgetSpent, CallError
 from evalloom.core.model import Llm, Record, Request, Response
 from evalloom.data.dataset import Dataset
@@ -111,7 +112,7 @@ def test_exactly_the_planned_cases_valid_and_numbered(tmp_path: Path) -> None:
     assert Counter(category for category, _ in model.asked) == {**dict.fromkeys(plan.dimensions, 1), "happy_path": 2}
     path = tmp_path / "test_cases.json"
     path.write_text(json.dumps(found.cases), encoding="utf-8")
-    assert validate(Dataset(source_of(path), "prompt-eval")).findings == []
+    assert validate(Dataset(source_of(path), catalog.load().formats, "prompt-eval")).findings == []
 
 
 @pytest.mark.req("EVAL-4")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from evalloom import catalog
 from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.scores import Mark, ScoredCase
@@ -60,7 +61,7 @@ class Bench:
 
     @property
     def desk(self) -> Desk:
-        return open_desk(self.folder, Asking(warn=lambda message: None))
+        return open_desk(self.folder, Asking(catalog.load(), warn=lambda message: None))
 
 
 def files(folder: Path) -> dict[str, bytes]:

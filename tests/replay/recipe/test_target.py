@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import pytest
 
 from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.model import Case, Context, Output, Profile, Request, Response
-from evalloom.replay.resolvers import reach_of
+from evalloom.replay.system import SYSTEM
 from evalloom.settings import Settings
 from evalloom.targets import BuiltTarget, TargetOptions, build
 
-OPTIONS = TargetOptions(reach=partial(reach_of, Settings()))
+OPTIONS = TargetOptions(settings=Settings(), kinds=SYSTEM.targets)
 
 
 async def llm(request: Request) -> Response:

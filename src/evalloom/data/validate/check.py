@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -20,7 +19,6 @@ from evalloom.data.validate.needs import dependency_findings, moved
 from evalloom.data.validate.tally import Block, Checker, Dependent, Kept
 
 _BLOCK_ROWS = 20_000
-_FILE_NAME = re.compile(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
 
 
 def validate(
@@ -128,12 +126,16 @@ class _Total:
             yield self._at(line, "id_not_increasing", "warning", message, "id", str(id))
 
     def _unpaired(self) -> Iterator[Finding]:
+        pairing = self._checker.dialect.pairing
+        if pairing is None:
+            return
         for index in self._pairs.one_sided(self._sides):
             line, side = self._pairs.line(index), self._sides[index]
-            has, lacks = ("official", "oral") if side == 1 else ("oral", "official")
-            message = f"pair_id: {quote(self._pairs.key(index))} has {has} cases but no {lacks} one to compare with"
+            has, lacks = pairing.sides if side == 1 else reversed(pairing.sides)
+            pair = quote(self._pairs.key(index))
+            message = f"{pairing.field}: {pair} has {has} cases but no {lacks} one to compare with"
             case_id = self._ids.at_line(line)
-            yield self._at(line, "unpaired_pair_id", "warning", message, "pair_id", str(case_id or ""))
+            yield self._at(line, "unpaired_pair_id", "warning", message, pairing.field, str(case_id or ""))
 
     def _at(self, line: int, code: str, severity: Severity, message: str, field: str, case_id: str) -> Finding:
         return Finding(code, severity, message, Origin(self._checker.file, line, 1), field, case_id)
@@ -162,11 +164,8 @@ def _file_findings(dataset: Dataset, total: _Total, hints: bool) -> Iterator[Fin
             f"the records look like several dialects: {shown}; read as {dataset.dialect.name}. Say which with --dialect"
         )
         yield Finding("doubtful_dialect", "warning", message, here)
-    proposed = list(proposals(dataset.sample, dataset.dialect))
-    for remark in proposed:
+    remarks = list(proposals(dataset.sample, dataset.dialect, dataset.formats))
+    if not remarks and (unusual := dataset.dialect.file_name(Path(dataset.source.name).name, dataset.source.suffix)):
+        remarks.append(unusual)
+    for remark in remarks:
         yield Finding(remark.code, remark.severity, remark.message, here)
-    name = Path(dataset.source.name).name
-    is_testset = dataset.dialect.name == "pipeline" and dataset.source.suffix == ".jsonl" and not proposed
-    if is_testset and not _FILE_NAME.fullmatch(name):
-        message = f"expected a name like <feature>_<type>_<version>.jsonl for a pipeline testset, got {quote(name)}"
-        yield Finding("file_name", "info", message, here)

@@ -19,25 +19,23 @@ from rapidfuzz.distance import OSA
 from evalloom.core.model import Case, Check, Finding, Origin, Path, quote, show_path
 from evalloom.core.patterns import BadPattern, search
 from evalloom.data.dataset import Dataset
-from evalloom.data.dialect import Rules
+from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.validate.alike import PREFIXED, Alike, leaves, same, texts_of
 from evalloom.files.rows import Row
-from evalloom.hop import dialect as hop
-from evalloom.pipeline import dialect as pipeline
 
 
 def deep_findings(dataset: Dataset) -> Iterator[Finding]:
     """The warnings about a dataset, which is read to its end; a record with errors is left to those."""
-    leaks, tags = _Leaks(), _Tags()
+    leaks, tags, dialect = _Leaks(), _Tags(), dataset.dialect
     with closing(Alike()) as alike:
         for case in _sound_cases(dataset):
-            for message in _idle(case, dataset):
+            for message in _idle(case, dialect):
                 yield Finding("check_cannot_fail", "warning", message, case.origin, case_id=case.id)
             leaks.add(case)
             tags.add(case)
             # In a result file one case stands as often as it ran.
-            if dataset.dialect.name != "hop" or not hop.is_result(case.raw):
-                alike.add(case, dataset.dialect.pair(case.raw) if dataset.dialect.pair else None)
+            if not dialect.is_result(case.raw):
+                alike.add(case, dialect.pairing.of(case.raw) if dialect.pairing else None)
         yield from leaks.findings()
         yield from alike.contradictions()
         yield from alike.duplicates()
@@ -247,7 +245,7 @@ _SCORED = ("similarity", "rouge", "bleu", "gleu", "meteor")
 _TRUE = re.compile(r"\s*(return\s+)?(true|1)\s*;?\s*", re.IGNORECASE)
 
 
-def _idle(case: Case, dataset: Dataset) -> Iterator[str]:
+def _idle(case: Case, dialect: Dialect) -> Iterator[str]:
     """What is to be said of checks that hold for every output.
 
     A case without any expectation is none of this: many formats have such cases.
@@ -255,10 +253,8 @@ def _idle(case: Case, dataset: Dataset) -> Iterator[str]:
     for check in case.checks:
         if why := _why_idle(check):
             yield f"the check {check.kind!r} on {check.where} cannot fail: {why}"
-    if dataset.dialect.name == "pipeline" and not case.checks and pipeline.is_v2(case.raw):
-        switched_on = {**case.raw, "evaluation_config": {"evaluate_intermediate": True}}
-        if pipeline.to_case(switched_on, case.origin).checks:
-            yield "nothing is checked: evaluation_config switches off all that the case expects"
+    if dialect.is_switched_off(case):
+        yield "nothing is checked: evaluation_config switches off all that the case expects"
 
 
 def _why_idle(check: Check) -> str:

@@ -190,11 +190,12 @@ class _Tally:
         else:
             self._ids += [id for id in ids if id is not None]
             self._id_lines.extend(line for id, line in zip(ids, lines, strict=True) if id is not None)
-        if self._dialect.pair is None:
+        pairing = self._dialect.pairing
+        if pairing is None:
             return
-        found = [(pair, line) for pair, line in zip(map(self._dialect.pair, records), lines, strict=True) if pair]
+        found = [(pair, line) for pair, line in zip(map(pairing.of, records), lines, strict=True) if pair]
         self._pairs += [pair for (pair, _), _ in found]
-        self._sides += bytes([1 if side == "official" else 2 for (_, side), _ in found])
+        self._sides += bytes([1 if side == pairing.sides[0] else 2 for (_, side), _ in found])
         self._pair_lines.extend([line for _, line in found])
 
 

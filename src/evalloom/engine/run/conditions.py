@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from evalloom.core.errors import usage_error
-from evalloom.core.expressions import Expression, ExpressionError
+from evalloom.core.expressions import Expression, ExpressionError, compiled
 from evalloom.core.model import Case, Profile, Record
-from evalloom.pipeline.extensions import compiled, texts_of
+from evalloom.data.cells import texts_of
 
-_DIALECTS = frozenset(("pipeline", ""))
-"""Where `conditions` means this: in pipeline testsets, and in cases from Python, which have no dialect."""
 _STRING = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'""")
 _PATH = re.compile(r"(?<![\w.])(?:inputs|env)(?:\.[^\W\d]\w*)+")
 """Something of a case or of the environment that an expression asks for by its name."""
@@ -23,10 +21,12 @@ class Conditions(Struct, frozen=True):
     """Holds cases against their conditions (PIPE-15); `env` has no secrets in it."""
 
     env: Mapping[str, str] = {}
+    dialects: frozenset[str] = frozenset()
+    """Those in which `conditions` means this; cases from Python have no dialect, and always mean it."""
 
     def why_not(self, case: Case, profile: Profile, dialect: str) -> str:
         """Why a case is not to be run under a profile; empty when it is."""
-        if not case.meta or "conditions" not in case.meta or dialect not in _DIALECTS:
+        if not case.meta or "conditions" not in case.meta or (dialect and dialect not in self.dialects):
             return ""
         names = {
             "profile": profile.name,

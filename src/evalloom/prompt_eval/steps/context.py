@@ -18,13 +18,13 @@ from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.plan import Plan
 from evalloom.engine.prepare import Asked, prepare
 from evalloom.engine.resume import Resume
+from evalloom.engine.system import Catalog
 from evalloom.llms import LlmOptions, Llms
 from evalloom.prompt_eval.folder import Folder, PromptA, prompt_a, prompt_file, the_plan
 from evalloom.prompt_eval.plan import TestPlan
 from evalloom.prompt_eval.settings import SECTION
 from evalloom.prompt_eval.steps.provenance import Before, digest, remember, remembered
 from evalloom.settings import Settings
-from evalloom.settings.section import Section
 from evalloom.targets import BuiltTarget
 
 Drafted = TypeVar("Drafted")
@@ -58,6 +58,7 @@ _GOES_ON = "What was answered is kept; the same command goes on"
 class Asking(Struct, frozen=True):
     """Who drafts, who answers and who scores; what is empty is left to evalloom.yaml. `options` are of RunSettings."""
 
+    catalog: Catalog
     llm: str = ""
     judge: str = ""
     profile: str = ""
@@ -66,13 +67,11 @@ class Asking(Struct, frozen=True):
     warn: Callable[[str], None] = print
     showing: Callable[[Live], AbstractContextManager[None]] = _silent
     purse: Purse = msgspec.field(default_factory=Purse)
-    sections: tuple[Section[Any], ...] | None = None
-    """The sections of all systems, for the settings; without them, only that of prompt-eval is checked."""
 
     def settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
         """The settings that are named, or those of the folder, or beside the prompt, or here."""
         path = Path(self.config) if self.config else _settings_file(folder, prompt)
-        return settings.load(path, self.sections)
+        return settings.load(path, self.catalog.sections)
 
     def remembering(self, folder: Folder) -> Asking:
         """The same with whom flags have named for this folder before."""
@@ -135,7 +134,7 @@ class Desk(Struct, frozen=True):
 
     def source(self, target: BuiltTarget, profile: Profile) -> str:
         """What stands for all that the answers of a target under a profile depend on."""
-        return digest(target.digest, Plan(target, (profile,), self.known).profile_digests())
+        return digest(target.digest, Plan(target, (profile,), self.asking.catalog, self.known).profile_digests())
 
     def answers(
         self, before: Before, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any
@@ -165,7 +164,7 @@ class Desk(Struct, frozen=True):
         options = {**whole, **options, "profiles": [profile.name]}
         config = self.known.path.as_posix() if self.known.path else ""
         return msgspec.structs.replace(
-            prepare(Asked(config=config, target=target, options=options, given=given)),
+            prepare(Asked(config=config, target=target, options=options, given=given), self.asking.catalog),
             profiles=(profile,),
             known=msgspec.structs.replace(self.known, gates=[]),
             checks=(),

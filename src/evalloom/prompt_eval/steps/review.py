@@ -16,7 +16,7 @@ from evalloom.data.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
-from evalloom.prompt_eval.dialect import DIALECT, meant
+from evalloom.prompt_eval.dialect import DIALECT, FORMATS, meant
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.scores import ScoredCase, is_score, output_digest, points_in
 from evalloom.prompt_eval.table import (
@@ -134,7 +134,7 @@ def read_reviews(folder: Path) -> dict[str, Review]:
 def _scored(folder: Path) -> dict[str, Record]:
     """The scored cases by id."""
     path = Folder(folder).scored
-    dataset = Dataset(source_of(path), DIALECT.name)
+    dataset = Dataset(source_of(path), FORMATS, DIALECT.name)
     records = [item.value for item in dataset if isinstance(item, Row)] if path.is_file() else []
     if not records:
         message = (

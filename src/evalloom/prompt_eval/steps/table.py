@@ -17,7 +17,7 @@ from evalloom.data.validate import validate
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
-from evalloom.prompt_eval.dialect import DIALECT, is_table_row
+from evalloom.prompt_eval.dialect import DIALECT, FORMATS, is_table_row
 from evalloom.prompt_eval.folder import Folder, Records, put_aside
 from evalloom.prompt_eval.plan import read_plan
 from evalloom.prompt_eval.reports import csv as prompt_eval_csv
@@ -94,7 +94,7 @@ def write_table(source: Path, options: TableOptions = TableOptions()) -> Tabled:
 
 
 def _dataset(source: Path) -> Dataset:
-    return Dataset(source_of(source), DIALECT.name)
+    return Dataset(source_of(source), FORMATS, DIALECT.name)
 
 
 def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[str], list[Finding]]:

@@ -10,7 +10,7 @@ from evalloom.core.errors import CallError, usage_error
 from evalloom.core.model import Context, Output, Record, Request
 from evalloom.replay.recipe.assemble import Recipe, messages_of
 from evalloom.replay.recipe.document import RecipeFile
-from evalloom.replay.resolvers import Resolution, resolve
+from evalloom.replay.resolvers import Resolution, reach_of, resolve
 from evalloom.targets.base import BuiltTarget, TargetOptions, bad_spec, digest_of, text_in, time_limit, within
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         raise usage_error("recipe_missing", f"recipe: there is no file {path.as_posix()!r}")
     document = RecipeFile(path)
     found = document.read()
-    if options.reach is None and found.dynamic:
+    if options.settings is None and found.dynamic:
         raise bad_spec("recipe", "a recipe without dynamic variables here", ", ".join(found.dynamic))
-    target = RecipeTarget(found, options.reach(path.parent) if options.reach else None)
+    target = RecipeTarget(found, reach_of(options.settings, path.parent) if options.settings else None)
     limit = time_limit(spec, options)
     return BuiltTarget(
         name=text_in(spec, "name") or f"recipe:{spec['recipe']}",

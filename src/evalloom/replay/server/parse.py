@@ -15,6 +15,7 @@ from evalloom.core.model import Record, quote
 from evalloom.data.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import Source
+from evalloom.replay.dialect import FORMATS
 from evalloom.replay.schemas import MOST_ROWS, Fault, refuse
 
 MOST_BYTES = 64_000_000
@@ -157,7 +158,7 @@ def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
     rows: list[Any] = []
     faults: list[tuple[str, str]] = []
     # As the command line reads it, so that the same file gives the same rows.
-    for item in Dataset(Source(f"upload{suffix}", None, charset, body), "replay"):
+    for item in Dataset(Source(f"upload{suffix}", None, charset, body), FORMATS, "replay"):
         if isinstance(item, Row):
             rows.append(item.value)
         elif item.code == "row_invalid":

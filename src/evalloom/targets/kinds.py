@@ -1,0 +1,80 @@
+"""The kinds of targets that belong to no system, and the one that a spec names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.model import Record, quote
+from evalloom.targets import command, endpoint, prompt, python
+from evalloom.targets.base import DEFAULTS, BuiltTarget, Kind, TargetOptions, bad_spec, check_keys
+
+Kinds = tuple[Kind, ...]
+TARGETS: Kinds = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND)
+"""The kinds that belong to no system."""
+
+
+def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
+    """The target that a spec names: `kind:what`, a URL, or an object with a key that says the kind.
+
+    Files are looked for from `folder`, where the file that names the target lies.
+    """
+    kinds = (*TARGETS, *options.kinds)
+    kind, fields = _read_text(spec, kinds) if isinstance(spec, str) else _read_object(spec, kinds)
+    check_keys(fields, kind)
+    return kind.build(fields, folder, options)
+
+
+def _read_text(spec: str, kinds: Kinds) -> tuple[Kind, Record]:
+    """`prompt:FILE` as the kind and `{"prompt": "FILE"}`."""
+    name, colon, what = spec.partition(":")
+    if name in ("http", "https") and what.startswith("//"):
+        name, what = "http", spec
+    if not colon:
+        raise usage_error("unknown_target", f"expected {_forms(kinds)}, got {quote(spec)}{_proposal(spec, kinds)}")
+    if not what.strip():
+        raise usage_error("unknown_target", f"expected something behind the colon of {quote(spec)}")
+    kind = _by_name(name, spec, kinds)
+    return kind, {kind.name: what}
+
+
+def _read_object(spec: Any, kinds: Kinds) -> tuple[Kind, Record]:
+    if not isinstance(spec, dict):
+        raise bad_spec("the spec", "a string or an object", spec)
+    found = [kind for kind in kinds if kind.name in spec]
+    if not found and "template" in spec:
+        found = [prompt.KIND]
+    if len(found) == 1:
+        return found[0], spec
+    names = ", ".join(kind.name for kind in kinds)
+    got = " and ".join(kind.name for kind in found) or ", ".join(map(quote, spec)) or "none"
+    raise usage_error("unknown_target", f"target: expected one key that says the kind ({names}), got {got}")
+
+
+def _by_name(name: str, spec: str, kinds: Kinds) -> Kind:
+    for kind in kinds:
+        if kind.name == name.strip().lower():
+            return kind
+    hint = did_you_mean(name, [kind.name for kind in kinds])
+    raise usage_error("unknown_target", f"expected {_forms(kinds)}, got {quote(spec)}{hint}")
+
+
+def _forms(kinds: Kinds) -> str:
+    return "a target such as " + forms(kinds)
+
+
+def forms(kinds: Kinds) -> str:
+    """How each kind is named: `prompt:FILE, python:MODULE:FUNCTION, …`."""
+    return ", ".join(f"{kind.name}:{kind.form}" for kind in kinds)
+
+
+def _proposal(spec: str, kinds: Kinds) -> str:
+    """What somebody may have meant who wrote only a file name."""
+    suffix = Path(spec).suffix
+    kind = {".py": "python", ".sh": "command"}.get(suffix, "prompt" if suffix else "")
+    if kind == "prompt":
+        # A file is named after what it is: `my_pipeline.yaml`.
+        own = (one.name for one in kinds if one not in TARGETS and one.form.startswith("FILE"))
+        kind = next((name for name in own if name in spec), kind)
+    return f". Did you mean '{kind}:{spec}'?" if kind else ""

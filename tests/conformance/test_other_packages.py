@@ -1,0 +1,81 @@
+"""Systems of other packages: what is registered as an entry point is known everywhere, and what is broken is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PACKAGES = Path(__file__).resolve().parent.parent / "fixtures" / "packages"
+CASES = '{"ticket": 1, "says": "Help me, please"}\n{"ticket": 2, "says": "Help me now"}\n'
+Evalloom = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def started_with(folder: str, cwd: Path) -> Evalloom:
+    """`evalloom` in a process that finds the packages of a folder as if they were installed."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join(filter(None, [str(PACKAGES / folder), os.environ.get("PYTHONPATH", "")]))
+        command = [sys.executable, "-m", "evalloom", *arguments]
+        return subprocess.run(command, cwd=cwd, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+
+    return call
+
+
+@pytest.fixture
+def evalloom(tmp_path: Path) -> Evalloom:
+    (tmp_path / "cases.jsonl").write_text(CASES, encoding="utf-8")
+    return started_with("sound", tmp_path)
+
+
+def test_files_are_recognised_checked_and_described(evalloom: Evalloom, tmp_path: Path) -> None:
+    assert "tickets (it has 'ticket')" in evalloom("validate", "cases.jsonl").stdout
+    assert "tickets" in evalloom("inspect", "cases.jsonl").stdout
+    assert json.loads(evalloom("schema", "tickets").stdout)["title"] == "Ticket"
+    assert '"says":"Help me now"' in evalloom("convert", "cases.jsonl", "--to", "tickets").stdout
+    (tmp_path / "cases.jsonl").write_text('{"ticket": 3}\n', encoding="utf-8")
+    assert "[ticket_says_nothing]" in evalloom("validate", "cases.jsonl").stdout
+
+
+def test_cases_are_run_scored_and_reported(evalloom: Evalloom, tmp_path: Path) -> None:
+    done = evalloom("run", "cases.jsonl", "--target", "shout:loud", "-o", "out.tickets.txt")
+    assert done.returncode == 1 and "nobody says please" in done.stdout
+    assert (tmp_path / "out.tickets.txt").read_text("utf-8") == "1 passed\n2 failed\n"
+    again = evalloom("score", "latest", "--json")
+    assert (json.loads(again.stdout)["passed"], json.loads(again.stdout)["failed"]) == (1, 1)
+
+
+def test_checks_of_the_settings_may_be_of_its_kind(evalloom: Evalloom, tmp_path: Path) -> None:
+    settings = "datasets: [cases.jsonl]\ntarget: shout:loud\nchecks: [{polite: true}]\n"
+    (tmp_path / "evalloom.yaml").write_text(settings, encoding="utf-8")
+    found = json.loads(evalloom("run", "--json").stdout)
+    assert (found["passed"], found["failed"]) == (1, 1)
+
+
+def test_help_and_doctor_name_its_parts(evalloom: Evalloom) -> None:
+    assert "Count the tickets in a file." in evalloom("--help").stdout
+    assert evalloom("tickets", "cases.jsonl").stdout == "2 tickets\n"
+    shown = " ".join(evalloom("run", "--help").stdout.split())
+    assert "shout:HOW" in shown and ".tickets.txt" in shown
+    assert "Support tickets, from evalloom-tickets 1.0" in evalloom("doctor", "--offline").stdout
+
+
+def test_a_broken_package_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cases.jsonl").write_text(
+        '{"id": "a", "query": "q?", "expected_sources": ["a.md"]}\n', encoding="utf-8"
+    )
+    evalloom = started_with("broken", tmp_path)
+    done = evalloom("inspect", "cases.jsonl")
+    assert done.returncode == 0 and "rag" in done.stdout
+    warnings = sorted(done.stderr.splitlines())
+    assert [line.rpartition(" ")[2] for line in warnings] == ["[system_failed]"] * 3
+    assert "'clash' is left out: evalloom-clash 2.0: ValueError: there is a dialect 'rag' already" in warnings[0]
+    assert "'no-system' is left out: evalloom-clash 2.0: TypeError: " in warnings[1]
+    assert "'unready' is left out: evalloom-unready 0.1: ModuleNotFoundError: " in warnings[2]
+    doctor = evalloom("doctor", "--offline")
+    assert doctor.returncode == 3 and "system unready" in doctor.stdout
