@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,11 +53,24 @@ FORWARDED = re.compile(r".+\.(code|error_code|not_object_code)|code|remark")
 """A code, or a remark with its code in it, that was made elsewhere and is only handed on."""
 
 
-def emitted() -> Iterator[tuple[str, ast.expr]]:
+@cache
+def sources() -> dict[str, ast.Module]:
+    """Every module of the program by its path, parsed once for all tests here."""
+    return {
+        file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
+        for file in sorted(SOURCE.rglob("*.py"))
+    }
+
+
+@cache
+def emitted() -> list[tuple[str, ast.expr]]:
+    return list(find_emitted())
+
+
+def find_emitted() -> Iterator[tuple[str, ast.expr]]:
     """Every expression that stands where a code is expected, with its file."""
-    for file in sorted(SOURCE.rglob("*.py")):
-        name = file.relative_to(SOURCE).as_posix()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for name, module in sources().items():
+        for node in ast.walk(module):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func).rpartition(".")[2]
                 position = EMITTERS.get(called)
@@ -68,12 +82,13 @@ def emitted() -> Iterator[tuple[str, ast.expr]]:
                 yield name, node.value
 
 
+@cache
 def bracketed() -> set[str]:
     """Codes that stand in brackets at the end of a text, as messages are printed."""
     return {
         match[1]
-        for file in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for module in sources().values()
+        for node in ast.walk(module)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (match := BRACKETED.search(node.value))
     }
 

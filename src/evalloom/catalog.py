@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -14,6 +18,9 @@ from evalloom.pipeline.system import SYSTEM as PIPELINE
 from evalloom.prompt_eval.system import SYSTEM as PROMPT_EVAL
 from evalloom.rag.system import SYSTEM as RAG
 from evalloom.replay.system import SYSTEM as REPLAY
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 SYSTEMS: tuple[System, ...] = (HOP, PIPELINE, PROMPT_EVAL, REPLAY, RAG, INTEROP)
 GROUP = "evalloom.systems"
@@ -27,12 +34,37 @@ DEFAULT_DIALECT = PIPELINE.dialects[0].name
 def load() -> Catalog:
     """The catalog: the systems above, and those of other packages that are installed."""
     systems, failures = list(SYSTEMS), []
-    for point in entry_points(group=GROUP):
+    for point in _entry_points():
         try:
             systems.append(_load(point, systems))
         except Exception as error:  # the code of another package: whatever goes wrong in it must not stop evalloom
             failures.append(Failure(point.name, f"{_package(point)}: {type(error).__name__}: {error}"))
     return Catalog(systems, failures)
+
+
+def _entry_points() -> Iterable[EntryPoint]:
+    """The entry points of the group. A look at the files takes 2 ms, the module that reads them 15 ms to import."""
+    if not any(map(_has_group, sys.path)):
+        return ()
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+def _has_group(folder: str) -> bool:
+    """Whether a package that is installed in a folder registers anything under the group."""
+    try:
+        infos = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return False
+    return any(_mentions_group(Path(info, "entry_points.txt")) for info in infos)
+
+
+def _mentions_group(file: Path) -> bool:
+    try:
+        return GROUP.encode() in file.read_bytes()
+    except OSError:
+        return False
 
 
 def _load(point: EntryPoint, systems: list[System]) -> System:

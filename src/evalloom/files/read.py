@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from evalloom.files.csv_rows import CsvReader
 from evalloom.files.json_rows import JsonReader
 from evalloom.files.rows import Problem, Refused, Row
 from evalloom.files.source import Source, read_chunks
-from evalloom.files.yaml_rows import YamlReader
+
+if TYPE_CHECKING:
+    from evalloom.files.yaml_rows import YamlReader
+
+    _Reader = JsonReader | CsvReader | YamlReader
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CSV_SUFFIXES = (".csv", ".tsv")
 YAML_SUFFIXES = (".yaml", ".yml")
 _YAML_START = re.compile(rb"\s*(---|- |[\w\"'-]+:(\s|$))")
 
-_Reader = JsonReader | CsvReader | YamlReader
-_READERS: dict[str, Callable[[Iterable[bytes]], _Reader]] = {"csv": CsvReader, "yaml": YamlReader, "json": JsonReader}
+
+def _yaml(chunks: Iterable[bytes]) -> YamlReader:
+    # Deferred: yaml takes longer to import than most files take to read.
+    from evalloom.files.yaml_rows import YamlReader
+
+    return YamlReader(chunks)
+
+
+_READERS: dict[str, Callable[[Iterable[bytes]], _Reader]] = {"csv": CsvReader, "yaml": _yaml, "json": JsonReader}
 
 
 class RowReader:

@@ -9,13 +9,14 @@ from evalloom.core.model import Record
 from evalloom.engine.system import Command, System
 from evalloom.hop.dialect import DIALECT
 from evalloom.hop.example import EXAMPLE
-from evalloom.reports import LazyReporter, RunReporter
+from evalloom.reports.lazy import LazyReporter
 from evalloom.targets.base import BuiltTarget, Kind, TargetOptions
 
 if TYPE_CHECKING:
     import click
 
     from evalloom.engine.init import Starter
+    from evalloom.reports import RunReporter
 
 
 def _hoplet(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:

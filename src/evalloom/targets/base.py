@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -119,6 +118,8 @@ def _nothing_more(context: Context) -> str:
 
 def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _nothing_more) -> Target:
     """The same target, given up after so many seconds; what `why` knows of the reason is added to the message."""
+    # Deferred: every start needs to know what a target is, and few call one.
+    import asyncio
 
     async def timed(inputs: Record, context: Context) -> Output:
         start = perf_counter()

@@ -15,7 +15,6 @@ from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Check, Path, Record, Remark, error, quote, show_path, warning
 from evalloom.data.cells import got, is_blank
 from evalloom.files.rows import Row
-from evalloom.files.yaml_rows import YamlReader
 
 SET = "assert-set"
 _KINDS = {
@@ -454,6 +453,9 @@ def _schema(value: Any) -> Any:
     """A JSON Schema that is written as JSON or YAML text; any other text as it is."""
     if not isinstance(value, str) or "{{" in value:
         return value
+    # Deferred: yaml takes longer to import than all dialects together.
+    from evalloom.files.yaml_rows import YamlReader
+
     rows = list(YamlReader([value.encode("utf-8", "replace")]))
     if len(rows) == 1 and isinstance(rows[0], Row) and isinstance(rows[0].value, dict):
         return rows[0].value
