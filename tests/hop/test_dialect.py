@@ -12,12 +12,12 @@ from evalloom import catalog
 from evalloom.core.contract import Contract, Field
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Checked, Record
-from evalloom.data.contract import read_contract
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.validate import validate
 from evalloom.files.source import source_of
 from evalloom.hop import dialect as hop
+from evalloom.hop.contract import read_contract
 
 INPUT = """\
 {"id": 1, "tag": "fabrication", "description": "完全虚构的数据", "context_window": "A公司2023年营收120亿元", "model_output": "A公司2023年营收200亿元", "expected_hallucination_detected": true}

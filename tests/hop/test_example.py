@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from evalloom import catalog, read
-from evalloom.data.contract import read_contract
 from evalloom.engine.lint import lint
 from evalloom.files.rows import Row
+from evalloom.hop.contract import read_contract
 from evalloom.hop.dialect import normalize_audit
 
 HOP = Path(__file__).resolve().parents[2] / "examples/hop"

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from evalloom.catalog import load
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, print_findings, reading_options, refuse_overwriting
-from evalloom.data.contract import read_contract
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.lint import LintOptions, lint
+from evalloom.engine.system import RuleFlag
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
 from evalloom.settings import find_datasets
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _parameter(flag: RuleFlag) -> str:
+    """The name that click gives the value of a flag."""
+    return flag.name.removeprefix("--").replace("-", "_")
+
+
+def _rule_flags(command: Command) -> Command:
+    """The flags that systems add, in the order of the catalog."""
+    for flag in reversed(load().rule_flags):
+        takes: dict[str, Any] = {"default": "", "metavar": flag.metavar} if flag.metavar else {"is_flag": True}
+        command = click.option(flag.name, help=flag.help, **takes)(command)
+    return command
 
 
 @click.command("validate")
 @click.argument("paths", metavar="[FILE|FOLDER]…", nargs=-1)
 @reading_options
 @click.option("--root", default=".", help="Folder that expected_sources are relative to.")
-@click.option("--check-sources-exist", is_flag=True, help="RAG: every expected source must exist under --root.")
-@click.option("--check-must-include-in-sources", is_flag=True, help="RAG: look for must_include in the sources.")
-@click.option("--pipeline", default="", metavar="FILE", help="Pipeline: check steps and inputs against this pipeline.")
-@click.option("--contract", default="", metavar="FILE", help="HOP: metainfo.md, YAML or FILE.py[:function].")
+@_rule_flags
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 @click.option(
     "--deep", is_flag=True, help="Also look for duplicates, contradictions, leaks and checks that cannot fail."
@@ -50,15 +65,12 @@ def command(
     mapping: str,
     encoding: str,
     root: str,
-    check_sources_exist: bool,
-    check_must_include_in_sources: bool,
-    pipeline: str,
-    contract: str,
     strict: bool,
     deep: bool,
     format_name: str,
     as_json: bool,
     output: tuple[str, ...],
+    **flags: str | bool,
 ) -> int:
     """Say what is wrong with test files, before a run is paid for.
 
@@ -67,18 +79,11 @@ def command(
     """
     reporters = [(Path(file), by_suffix(Path(file), LINT_REPORTERS)) for file in output]
     refuse_overwriting((path for path, _ in reporters), map(Path, paths))
-    rules = Rules(
-        root=existing_folder(root),
-        check_sources_exist=check_sources_exist,
-        check_must_include_in_sources=check_must_include_in_sources,
-        contract=read_contract(contract) if contract else None,
-    )
     catalog = current_catalog()
-    if pipeline:
-        # Deferred: most files are checked without a pipeline.
-        from evalloom.pipeline.target import with_pipeline
-
-        rules = with_pipeline(rules, pipeline)
+    rules = Rules(root=existing_folder(root))
+    for flag in catalog.rule_flags:
+        if value := flags[_parameter(flag)]:
+            rules = flag.apply(rules, value if isinstance(value, str) else "")
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
     report = lint(paths or find_datasets(sections=catalog.sections), catalog, options)
     if format_name == "text" and not as_json:

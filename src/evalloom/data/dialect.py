@@ -139,8 +139,8 @@ class Dialect(Struct, frozen=True):
     """Why the records of a file can be neither run nor converted: they have no inputs, and never had."""
     file_name: Callable[[str, str], Remark | None] = lambda name, suffix: None
     """What is unusual about the name of a file, which has this suffix."""
-    contract_beside: Callable[[FilePath], FilePath | None] = lambda path: None
-    """The file with the contract of a dataset, where there is a usual place for it."""
+    contract_beside: Callable[[FilePath], Contract | None] = lambda path: None
+    """The contract that the cases of a file are for, where it stands in the usual place beside it."""
     forget: Callable[[], None] = lambda: None
     """Forgets what was read of other files: they may have changed since the last check."""
 

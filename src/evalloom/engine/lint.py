@@ -14,7 +14,6 @@ from msgspec import Struct
 from evalloom import settings
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Checked, Finding, Origin
-from evalloom.data.contract import read_contract
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import Mapping
@@ -125,7 +124,7 @@ def _lint_one(source: Source, catalog: Catalog, options: LintOptions) -> Checked
     rules = options.rules
     is_open = rules.contract is None and not rules.has_no_contract
     if is_open and source.path is not None and (contract := dataset.dialect.contract_beside(source.path)):
-        rules = msgspec.structs.replace(rules, contract=read_contract(str(contract)))
+        rules = msgspec.structs.replace(rules, contract=contract)
     return validate(dataset, rules, options.hints, _deep(source, catalog, options) if options.deep else ())
 
 

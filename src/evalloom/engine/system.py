@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import click
 
     from evalloom.core.model import Record
-    from evalloom.data.dialect import Dialect
+    from evalloom.data.dialect import Dialect, Rules
     from evalloom.data.formats import Document, Formats
     from evalloom.engine.batch_kind import BatchKind
     from evalloom.engine.init import Starter
@@ -35,6 +35,16 @@ class Command(Struct, frozen=True):
     load: Callable[[], click.Command]
 
 
+class RuleFlag(Struct, frozen=True):
+    """A flag of `evalloom validate` that asks for more than the format does; `apply` puts its value into the rules."""
+
+    name: str
+    help: str
+    apply: Callable[[Rules, str], Rules]
+    metavar: str = ""
+    """What its value is called; empty for a flag without a value, which is applied with an empty one."""
+
+
 class System(Struct, frozen=True):
     """One system: what it reads, tests, scores, writes and shows. What it does not have stays empty.
 
@@ -50,6 +60,7 @@ class System(Struct, frozen=True):
     reporters: tuple[RunReporter, ...] = ()
     """Those of results, for `-o`."""
     commands: tuple[Command, ...] = ()
+    rule_flags: tuple[RuleFlag, ...] = ()
     sections: tuple[Section[Any], ...] = ()
     """Its sections of evalloom.yaml."""
     batch_kinds: tuple[BatchKind, ...] = ()
@@ -111,6 +122,10 @@ class Catalog:
     @cached_property
     def commands(self) -> tuple[Command, ...]:
         return self._all(lambda system: system.commands)
+
+    @cached_property
+    def rule_flags(self) -> tuple[RuleFlag, ...]:
+        return self._all(lambda system: system.rule_flags)
 
     @cached_property
     def sections(self) -> tuple[Section[Any], ...]:

@@ -7,7 +7,7 @@ from evalloom.core.lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from evalloom.core.contract import Contract, Field
-    from evalloom.data.contract import read_contract
+    from evalloom.hop.contract import read_contract
     from evalloom.hop.dialect import inputs_of, normalize_audit, normalize_input, unpack_result
     from evalloom.hop.operators.observer import HopletObserver, Observer
     from evalloom.hop.operators.session import HopSession
@@ -50,7 +50,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "evalloom.core.contract": ("Contract", "Field"),
-        "evalloom.data.contract": ("read_contract",),
+        "evalloom.hop.contract": ("read_contract",),
         "evalloom.hop.dialect": ("inputs_of", "normalize_audit", "normalize_input", "unpack_result"),
         "evalloom.hop.operators.observer": ("HopletObserver", "Observer"),
         "evalloom.hop.operators.session": ("HopSession",),

@@ -337,11 +337,16 @@ def from_cells(row: dict[str, str]) -> Record:
     return {**record, "id": int(id)} if id.isdecimal() and len(id) < 19 else record
 
 
-def contract_beside(path: Path) -> Path | None:
+def contract_beside(path: Path) -> Contract | None:
     """The contract of a task folder: `Hoplet/metainfo.md` beside its `TestCases/`."""
     cases = path.absolute().parent
     metainfo = cases.parent / "Hoplet" / "metainfo.md"
-    return metainfo if cases.name == "TestCases" and metainfo.is_file() else None
+    if cases.name != "TestCases" or not metainfo.is_file():
+        return None
+    # Deferred: few datasets stand in a task folder.
+    from evalloom.hop.contract import read_contract
+
+    return read_contract(str(metainfo))
 
 
 DIALECT = Dialect(

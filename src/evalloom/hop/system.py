@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from evalloom.core.model import Record
-from evalloom.engine.system import Command, System
+from evalloom.data.dialect import Rules
+from evalloom.engine.system import Command, RuleFlag, System
 from evalloom.hop.dialect import DIALECT
 from evalloom.hop.example import EXAMPLE
 from evalloom.reports.lazy import LazyReporter
@@ -23,6 +26,12 @@ def _hoplet(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     from evalloom.hop.target import build
 
     return build(spec, folder, options)
+
+
+def _check_contract(rules: Rules, file: str) -> Rules:
+    from evalloom.hop.contract import read_contract
+
+    return structs.replace(rules, contract=read_contract(file))
 
 
 def _result_file() -> RunReporter:
@@ -53,6 +62,7 @@ SYSTEM = System(
         ),
     ),
     reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
+    rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
     commands=(Command("stats", "Say how the HOP results in a folder fared, and compare profiles.", _stats),),
     own_files=("observer.jsonl",),
     starter=_starter,

@@ -17,7 +17,7 @@ from evalloom.core.errors import CallError, did_you_mean, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function, look_first_in
 from evalloom.core.model import Context, Outcome, Output, Record, quote, type_name
 from evalloom.core.value import plain
-from evalloom.data.contract import contract_of
+from evalloom.hop.contract import contract_of
 from evalloom.hop.operators.observer import HopletObserver
 from evalloom.hop.operators.session import HopSession
 from evalloom.hop.operators.tracer import Tracer

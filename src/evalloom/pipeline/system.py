@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalloom.core.model import Finding, Record
+from evalloom.data.dialect import Rules
 from evalloom.data.formats import Document
-from evalloom.engine.system import Command, System
+from evalloom.engine.system import Command, RuleFlag, System
 from evalloom.pipeline.dialect import DIALECT
 from evalloom.pipeline.example import EXAMPLE
 from evalloom.targets.base import BuiltTarget, Kind, TargetOptions
@@ -38,6 +39,12 @@ def _pipeline(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget
     return build(spec, folder, options)
 
 
+def _check_fit(rules: Rules, file: str) -> Rules:
+    from evalloom.pipeline.target import with_pipeline
+
+    return with_pipeline(rules, file)
+
+
 def _command() -> click.Command:
     from evalloom.pipeline.cli import command
 
@@ -65,6 +72,7 @@ SYSTEM = System(
         ),
     ),
     targets=(Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", _pipeline),),
+    rule_flags=(RuleFlag("--pipeline", "Pipeline: check steps and inputs against this pipeline.", _check_fit, "FILE"),),
     commands=(Command("pipeline", "Show how data goes through a pipeline, and what is wrong with it.", _command),),
     starter=_starter,
     example=EXAMPLE,

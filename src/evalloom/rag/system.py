@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import Command, System
+from msgspec import structs
+
+from evalloom.data.dialect import Rules
+from evalloom.engine.system import Command, RuleFlag, System
 from evalloom.rag.batches import BATCH_KIND
 from evalloom.rag.dialect import BUCKETS, DIALECT
 from evalloom.rag.example import EXAMPLE
@@ -28,10 +31,22 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _check_sources(rules: Rules, value: str) -> Rules:
+    return structs.replace(rules, check_sources_exist=True)
+
+
+def _check_anchors(rules: Rules, value: str) -> Rules:
+    return structs.replace(rules, check_must_include_in_sources=True)
+
+
 SYSTEM = System(
     name="rag",
     title="RAG eval cases",
     dialects=(DIALECT,),
+    rule_flags=(
+        RuleFlag("--check-sources-exist", "RAG: every expected source must exist under --root.", _check_sources),
+        RuleFlag("--check-must-include-in-sources", "RAG: look for must_include in the sources.", _check_anchors),
+    ),
     sections=(SECTION,),
     batch_kinds=(BATCH_KIND,),
     buckets=BUCKETS,

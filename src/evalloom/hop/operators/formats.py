@@ -17,7 +17,7 @@ from msgspec import Meta
 from evalloom.core.errors import did_you_mean
 from evalloom.core.json_schema import validator
 from evalloom.core.model import Record, show_path
-from evalloom.data.contract import TYPE_WORDS
+from evalloom.hop.contract import TYPE_WORDS
 from evalloom.hop.operators.parse import (
     NO,
     TEXT,

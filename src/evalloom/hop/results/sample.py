@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
-from evalloom.data.contract import read_contract
+from evalloom.hop.contract import read_contract
 from evalloom.hop.dialect import is_view_row, normalize_audit, normalize_input
 from evalloom.hop.results.rows import ANY, EXACT, EXPECTED, Names, can_select, expected_of
 
