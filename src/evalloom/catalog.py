@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 SYSTEMS: tuple[System, ...] = (HOP, PIPELINE, PROMPT_EVAL, REPLAY, RAG, INTEROP)
+COMMANDS = (
+    *("run", "score", "compare", "baseline", "batches"),
+    *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
+)
+"""The commands of the engine, whose names no system may take."""
 GROUP = "evalloom.systems"
 """The group of entry points under which packages of other people register a `System`."""
 
@@ -77,14 +82,15 @@ def _load(point: EntryPoint, systems: list[System]) -> System:
 
 def _refuse_clashes(system: System, systems: list[System]) -> None:
     """Names must be unique: a second 'rag' would hide the first, or be hidden by it."""
-    known, new = Catalog(systems), Catalog([system])
+    known = Catalog(systems)
     for kind, ours, theirs in (
         ("system", {one.name for one in systems}, [system.name]),
         ("dialect", {one.name for one in known.formats.dialects}, [one.name for one in system.dialects]),
         ("target", {one.name for one in known.all_targets}, [one.name for one in system.targets]),
         ("check", {*known.matchers.kinds}, [one.kind for one in system.matchers]),
         ("reporter", {one.suffix for one in known.reporters}, [one.suffix for one in system.reporters]),
-        ("command", {one.name for one in known.commands}, [one.name for one in new.commands]),
+        ("command", {*COMMANDS, *(one.name for one in known.commands)}, [one.name for one in system.commands]),
+        ("flag of validate", {one.name for one in known.rule_flags}, [one.name for one in system.rule_flags]),
         ("settings section", {one.name for one in known.sections}, [one.name for one in system.sections]),
     ):
         if taken := [name for name in theirs if name in ours]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import evalloom as package
-from evalloom.cli.app import commands
+from evalloom import catalog
+from evalloom.cli.app import FILES, RUNNING, commands
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -59,3 +60,8 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
     shell = f"'{sys.executable}' -m evalloom convert a.jsonl --to replay | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, encoding="utf-8")
     assert (done.returncode, done.stdout) == (3, "{") and "Traceback" not in done.stderr
+
+
+def test_no_system_may_take_the_name_of_an_engine_command() -> None:
+    assert tuple(command.name for command in (*RUNNING, *FILES)) == catalog.COMMANDS
+    assert {command.name for command in catalog.load().commands}.isdisjoint(catalog.COMMANDS)

@@ -51,9 +51,7 @@ FILES = (
 @cache
 def commands() -> dict[str, Command]:
     """Every command by its name, in the order of the help: those of the systems stand between the engine's."""
-    own = {command.name for command in (*RUNNING, *FILES)}
-    theirs = (command for command in catalog.load().commands if command.name not in own)
-    return {command.name: command for command in (*RUNNING, *theirs, *FILES)}
+    return {command.name: command for command in (*RUNNING, *catalog.load().commands, *FILES)}
 
 
 class _Commands(click.Group):

@@ -146,8 +146,11 @@ class Catalog:
 
     def batch_kind(self, config: Record) -> BatchKind | None:
         """The kind of a batch by its configuration; None for a batch like any other."""
-        kinds = self._all(lambda system: system.batch_kinds)
-        return next((kind for kind in kinds if kind.name == config.get("kind")), None)
+        return self._batch_kinds.get(str(config.get("kind")))
+
+    @cached_property
+    def _batch_kinds(self) -> dict[str, BatchKind]:
+        return {kind.name: kind for kind in self._all(lambda system: system.batch_kinds)}
 
     def _all(self, parts: Callable[[System], tuple[Part, ...]]) -> tuple[Part, ...]:
         return tuple(part for system in self.systems for part in parts(system))

@@ -6,8 +6,8 @@ from evalloom.core.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from evalloom.reports.formats import LINT_REPORTERS, RUN_REPORTERS, LintReporter, RunReporter, by_suffix
     from evalloom.reports.lazy import LazyReporter
-    from evalloom.reports.reporters import LINT_REPORTERS, RUN_REPORTERS, LintReporter, RunReporter, by_suffix
 
 __all__ = ["LINT_REPORTERS", "RUN_REPORTERS", "LazyReporter", "LintReporter", "RunReporter", "by_suffix"]
 # Every start imports this package for what a reporter is, and few write a report.
@@ -15,6 +15,6 @@ __getattr__ = lazy_names(
     __name__,
     {
         "evalloom.reports.lazy": ("LazyReporter",),
-        "evalloom.reports.reporters": ("LINT_REPORTERS", "RUN_REPORTERS", "LintReporter", "RunReporter", "by_suffix"),
+        "evalloom.reports.formats": ("LINT_REPORTERS", "RUN_REPORTERS", "LintReporter", "RunReporter", "by_suffix"),
     },
 )

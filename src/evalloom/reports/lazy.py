@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from evalloom.reports.reporters import RunReporter
+    from evalloom.reports.formats import RunReporter
     from evalloom.reports.run_report import RunReport
 
 
