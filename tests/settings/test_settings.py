@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from evalloom import catalog, settings
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Profile
-from evalloom.settings import LlmSettings, Price, RunSettings, Settings
+from evalloom.settings import PROTOCOLS, LlmSettings, Price, RunSettings, Settings
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "settings.md"
 SECRET = "sk-abc123def456"
@@ -159,7 +159,7 @@ def test_all_faults_are_told_at_once_with_their_places(write: Write) -> None:
         "evalloom.yaml:2:40: llms.kimi.api_base: unknown key. Did you mean 'base_url'? A parameter of that name goes under params",
         "evalloom.yaml:4:12: llms.local.model: expected a string, got a list",
         "evalloom.yaml:5:18: llms.local.temperature: expected a number, got 'hot'",
-        "evalloom.yaml:6:15: llms.local.protocol: expected openai, anthropic, scripted, echo, got 'opnai'. Did you mean 'openai'?",
+        f"evalloom.yaml:6:15: llms.local.protocol: expected {', '.join(PROTOCOLS)}, got 'opnai'. Did you mean 'openai'?",
         "evalloom.yaml:7:15: llms.local.base_url: expected a URL such as http://localhost:8000/v1, got 'localhost'",
         "evalloom.yaml:8:12: llms.local.price.output: missing. What a million tokens of the answer cost.",
         "evalloom.yaml:8:20: llms.local.price.input: expected 0 or more, got -1",
