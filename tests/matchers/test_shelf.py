@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evalloom
+from evalloom import catalog
 from evalloom.core.model import Case, Check, Output, Request, Response, Run
 from evalloom.engine.score import grade_now, score
-from evalloom.matchers import MATCHERS, Matcher, Services, by_kind, why_unknown
+from evalloom.matchers import Matcher, Services
 from evalloom.matchers.base import Grade
 
 ROOT = Path(__file__).resolve().parents[2]
+MATCHERS = catalog.load().matchers.all
+by_kind, why_unknown = catalog.load().matchers.by_kind, catalog.load().matchers.why_unknown
 TEXTS = st.text(max_size=12) | st.sampled_from(
     ["(", "[1, 2]", '{"a": 1}', "regex:(", "semantic:x", "contains:", "一百二十三", "$.a[*]", "zh", "output", "\ud800"]
 )
@@ -63,7 +66,8 @@ async def odd_embedder(texts: list[str]) -> list[list[float]]:
 def test_no_matcher_raises(matcher: Matcher, expected: Any, value: Any, options: Any, where: str) -> None:
     case = Case("c", {"q": "x"}, (Check(matcher.kind, expected, where, options=options),))
     output = Output(value, sources=value if isinstance(value, list) else [])
-    scored = asyncio.run(score(case, Run("k", "c", output=output), Services(odd_judge, "odd", odd_embedder)))
+    services = Services(odd_judge, "odd", odd_embedder, matchers=catalog.load().matchers)
+    scored = asyncio.run(score(case, Run("k", "c", output=output), services))
     assert scored.status in ("passed", "failed", "unscored")
     assert scored.verdicts[0].status == "passed" or scored.verdicts[0].reason
 
@@ -74,7 +78,8 @@ def test_a_value_deeper_than_the_stack(matcher: Matcher) -> None:
     for _ in range(100_000):
         value = [value]
     case = Case("c", {}, (Check(matcher.kind, value), Check(matcher.kind, "x"), Check(matcher.kind, {"type": "array"})))
-    scored = asyncio.run(score(case, Run("k", "c", output=Output(value)), Services()))
+    services = Services(matchers=catalog.load().matchers)
+    scored = asyncio.run(score(case, Run("k", "c", output=Output(value)), services))
     assert len(scored.verdicts) == 3
 
 
