@@ -8,6 +8,7 @@ those below it, and `<!-- in FOLDER -->` above a block for all of them.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -210,3 +211,27 @@ def test_a_session_by_hand_answers_as_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "try_it.py").write_text(next(block[2] for block in BLOCK.finditer(page) if "open_session(" in block[2]))
     code, shown = run("python try_it.py", tmp_path)
     assert code == 0 and shown.startswith("('OK', True)\n[{'step': 1, 'op': 'hop_judge'")
+
+
+# -- the source in the documents -----------------------------------------------------------------------
+
+STEP = re.compile(r"\[`([\w.]+)`\]\(\.\./(src/evalloom/[\w/]+\.py)\)")
+
+
+def definitions(file: Path) -> set[str]:
+    """Every function and class of a module by its name; methods also behind the name of their class."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            inside = [one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+            found |= {node.name, *(f"{node.name}.{method}" for method in inside)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+    return found
+
+
+def test_every_step_of_a_case_is_defined_where_the_page_says() -> None:
+    page = (ROOT / "docs/follow-one-case.md").read_text(encoding="utf-8")
+    steps = STEP.findall(page)
+    assert len(steps) > 80 and len(steps) == page.count("](../src/")
+    assert [(name, file) for name, file in steps if name not in definitions(ROOT / file)] == []
