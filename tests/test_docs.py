@@ -27,6 +27,7 @@ from evalloom.rag import cli as rag
 from evalloom.tools import batchhoptest, validate_eval_cases
 
 ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "evalloom"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Commands are run where the examples are; pages about decisions show measurements, which nobody repeats in a test.
 SHOWN = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -215,7 +216,26 @@ def test_a_session_by_hand_answers_as_the_page_says(tmp_path: Path) -> None:
 
 # -- the source in the documents -----------------------------------------------------------------------
 
+TREE = re.compile(r"^[├└]── (\S+) +(.*)$", re.MULTILINE)
+PATH = re.compile(r"(?<![\w./<-])(?:[\w-]+/)*[\w-]+(?:\.py|/)(?![\w./])")
+"""A module or a folder, as prose names it."""
 STEP = re.compile(r"\[`([\w.]+)`\]\(\.\./(src/evalloom/[\w/]+\.py)\)")
+
+
+def is_in_source(path: str, folder: str = "") -> bool:
+    """Whether there is such a file or folder; a module that is named alone, such as `system.py`, may be anywhere."""
+    if any((place / path).exists() for place in (ROOT, SOURCE, SOURCE / folder)):
+        return True
+    return not folder and "/" not in path and any(SOURCE.rglob(path))
+
+
+def test_the_tree_of_the_architecture_page_is_the_source_tree() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    drawn = dict(TREE.findall(page.partition("## The tree")[2]))
+    folders = {f"{file.parent.name}/" for file in SOURCE.glob("*/__init__.py")}
+    assert sorted(drawn) == sorted(folders | {file.name for file in SOURCE.glob("*.py")})
+    named = [(folder, path) for folder, line in drawn.items() for path in PATH.findall(line)]
+    assert [one for one in named if not is_in_source(one[1], one[0])] == []
 
 
 def definitions(file: Path) -> set[str]:
