@@ -21,9 +21,12 @@ from typing import NamedTuple
 import click
 import pytest
 
+from evalloom import catalog
 from evalloom.cli.app import main
 from evalloom.prompt_eval import cli as prompt_eval
 from evalloom.rag import cli as rag
+from evalloom.reports import LINT_REPORTERS
+from evalloom.settings import PROTOCOLS
 from evalloom.tools import batchhoptest, validate_eval_cases
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -219,6 +222,8 @@ def test_a_session_by_hand_answers_as_the_page_says(tmp_path: Path) -> None:
 TREE = re.compile(r"^[├└]── (\S+) +(.*)$", re.MULTILINE)
 PATH = re.compile(r"(?<![\w./<-])(?:[\w-]+/)*[\w-]+(?:\.py|/)(?![\w./])")
 """A module or a folder, as prose names it."""
+FOR_EXAMPLE = re.compile(r"(^|[/_])x(_|\.|/|$)")
+"""A name that stands for whatever a contributor calls the new part."""
 STEP = re.compile(r"\[`([\w.]+)`\]\(\.\./(src/evalloom/[\w/]+\.py)\)")
 
 
@@ -238,6 +243,14 @@ def test_the_tree_of_the_architecture_page_is_the_source_tree() -> None:
     assert [one for one in named if not is_in_source(one[1], one[0])] == []
 
 
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_paths_in_the_guides_exist(name: str) -> None:
+    text = BLOCK.sub("", (ROOT / name).read_text(encoding="utf-8"))
+    pieces = re.findall(r"`([^`\n]+)`", text)
+    paths = [path for piece in pieces for path in PATH.findall(piece) if "<" not in piece]
+    assert paths and [path for path in paths if not FOR_EXAMPLE.search(path) and not is_in_source(path)] == []
+
+
 def definitions(file: Path) -> set[str]:
     """Every function and class of a module by its name; methods also behind the name of their class."""
     found: set[str] = set()
@@ -255,3 +268,18 @@ def test_every_step_of_a_case_is_defined_where_the_page_says() -> None:
     steps = STEP.findall(page)
     assert len(steps) > 80 and len(steps) == page.count("](../src/")
     assert [(name, file) for name, file in steps if name not in definitions(ROOT / file)] == []
+
+
+PARTS = {
+    "reading.md": [dialect.name for dialect in catalog.load().formats.dialects],
+    "targets.md": [kind.name for kind in catalog.load().all_targets],
+    "run.md": [reporter.suffix for reporter in catalog.load().reporters],
+    "validate.md": [reporter.name for reporter in LINT_REPORTERS],
+    "llms.md": [*PROTOCOLS],
+}
+
+
+@pytest.mark.parametrize("page", PARTS)
+def test_the_page_of_a_kind_names_every_part(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert [name for name in PARTS[page] if f"`{name}`" not in text] == []
