@@ -26,22 +26,15 @@ WRITERS = catalog.load().formats.writers
 by_name = catalog.load().formats.by_name
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-FILES = {
-    "hop.jsonl": "hop",
-    "hop_results.jsonl": "hop",
-    "pipeline_basic_v2.jsonl": "pipeline",
-    "pipeline_simple_v1.jsonl": "pipeline",
-    "prompt_eval.json": "prompt-eval",
-    "replay.jsonl": "replay",
-    "rag.jsonl": "rag",
-    "promptfoo.yaml": "promptfoo",
-    "promptfoo.csv": "promptfoo",
-    "openai_evals.jsonl": "openai-evals",
-    "inspect.csv": "inspect",
-    "deepeval.json": "deepeval",
-    "ragas.csv": "ragas",
-    "pydantic_evals.yaml": "pydantic-evals",
-}
+
+
+def dialect_of(file: Path) -> str:
+    """The dialect that a fixture is named after: `hop_results.jsonl` and `hop.jsonl` are both `hop`."""
+    names = [dialect.name for dialect in DIALECTS if file.name.startswith(dialect.name.replace("-", "_"))]
+    return max(names, key=len, default="")
+
+
+FILES = {file.name: dialect for file in sorted(FIXTURES.iterdir()) if file.is_file() and (dialect := dialect_of(file))}
 SEEDS = [name for name, dialect in FILES.items() if by_name(dialect) in WRITERS]
 each_file = pytest.mark.parametrize("name", FILES)
 each_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
