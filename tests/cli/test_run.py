@@ -20,6 +20,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from evalloom import catalog
+
+SUFFIXES = ", ".join(reporter.suffix for reporter in catalog.load().reporters)
 CASES = """\
 {"id": "fr", "q": "capital of France", "tags": ["geo"], "expected_output": "Paris"}
 {"id": "it", "q": "capital of Italy", "tags": ["geo"], "expected_output": "Rome"}
@@ -364,7 +367,7 @@ WRONG = {
     ("--target", "prompt:promt.md"): "there is no file 'promt.md'. Did you mean 'prompt.md'?",
     ("--config", "none.yaml"): "none.yaml: there is no such file",
     ("none.jsonl",): "none.jsonl: there is no such file",
-    ("-o", "out.pdf"): "-o out.pdf: expected a file name ending in .json, .jsonl, .csv, .xml, .hop.jsonl",
+    ("-o", "out.pdf"): f"-o out.pdf: expected a file name ending in {SUFFIXES}",
     ("--resume",): "--resume: there is no batch yet",
     ("--resume-from", "latest"): "there is no batch yet",
     ("--resume-from", "../cases.jsonl"): "there is no batch '../cases.jsonl'",

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from evalloom.reports import LINT_REPORTERS
+
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
 
+SUFFIXES = ", ".join(reporter.suffix for reporter in LINT_REPORTERS)
 GOOD = '{"id": "a", "query": "限速多少？", "expected_sources": ["docs/a.md"], "must_include": ["5 公里"], "bucket": "ambiguous"}\n'
 WARNED = GOOD.replace('"ambiguous"', '"ambiguous", "concept_id": ""')
 BAD = GOOD.replace("ambiguous", "ambigous")
@@ -87,7 +90,7 @@ def test_several_reports_by_extension(evalloom: Evalloom, folder: Path) -> None:
         (
             ["-o", "r.docx"],
             2,
-            "-o r.docx: expected a file name ending in .txt, .json, .md, .sarif, .github [unknown_format]",
+            f"-o r.docx: expected a file name ending in {SUFFIXES} [unknown_format]",
         ),
         (["--dialect", "ragg"], 2, "got 'ragg'. Did you mean 'rag'? [unknown_dialect]"),
         (["--map", "query"], 2, "--map: expected new_name=name_in_file, got 'query' [bad_map]"),
