@@ -34,7 +34,7 @@ Cases = str | Path | Dataset | Iterable[Case | Record]
 
 def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str = "") -> Dataset:
     """The dataset in a file: `read("cases.jsonl").cases()` gives its cases."""
-    return Dataset(source_of(path, encoding), catalog.load().formats, dialect, parse_mapping(mapping))
+    return Dataset(source_of(path, encoding), catalog.load_for_python().formats, dialect, parse_mapping(mapping))
 
 
 def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:
@@ -61,7 +61,7 @@ def evaluate(
     `target` is a function, or what follows `--target`. `checks` come on top of those of the dataset. `options` are
     those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, output, max_cost, timeout_s …
     """
-    known = catalog.load()
+    known = catalog.load_for_python()
     unknown = options.keys() - set(RunSettings.__struct_fields__)
     if unknown:
         allowed = ", ".join(RunSettings.__struct_fields__)
@@ -115,7 +115,7 @@ def _cases(given: Case | Record, number: int) -> Iterator[Case]:
         # Without an id a record would be a replay row, and what it expects an input of it.
         is_expecting = any(isinstance(name, str) and name.startswith("expected") for name in given)
         record = {"id": str(number), **given} if is_expecting else given
-        dialect, _ = catalog.load().formats.recognise(record)
+        dialect, _ = catalog.load_for_python().formats.recognise(record)
         for one in dialect.multiplied(record):
             yield _whole(dialect.to_case(one, Origin("<python>", number)), number)
     elif isinstance(given, Case):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -45,6 +46,14 @@ def load() -> Catalog:
         except Exception as error:  # the code of another package: whatever goes wrong in it must not stop evalloom
             failures.append(Failure(point.name, f"{_package(point)}: {type(error).__name__}: {error}"))
     return Catalog(systems, failures)
+
+
+def load_for_python() -> Catalog:
+    """The catalog for Python code, where no command line says which systems are left out: a warning does."""
+    catalog = load()
+    for failure in catalog.failures:
+        warnings.warn(f"the system {failure.name!r} is left out: {failure.reason} [system_failed]", stacklevel=3)
+    return catalog
 
 
 def _entry_points() -> Iterable[EntryPoint]:

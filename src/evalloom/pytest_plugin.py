@@ -65,7 +65,8 @@ class Suite(pytest.File):
         profiles = self.config.getoption("--evalloom-profile")
         try:
             plan = prepare(
-                Asked(config=str(self.path), options={"profiles": profiles} if profiles else {}), catalog.load()
+                Asked(config=str(self.path), options={"profiles": profiles} if profiles else {}),
+                catalog.load_for_python(),
             )
             refuse_invalid(plan)
         except InvalidData as fault:

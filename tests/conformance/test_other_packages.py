@@ -79,3 +79,13 @@ def test_a_broken_package_is_named_and_stops_nothing(tmp_path: Path) -> None:
     assert "'unready' is left out: evalloom-unready 0.1: ModuleNotFoundError: " in warnings[2]
     doctor = evalloom("doctor", "--offline")
     assert doctor.returncode == 3 and "system unready" in doctor.stdout
+
+
+def test_python_code_is_warned_of_a_broken_package(tmp_path: Path) -> None:
+    (tmp_path / "cases.jsonl").write_text(CASES, encoding="utf-8")
+    code = "import evalloom; print(evalloom.check('cases.jsonl').dialect)"
+    path = os.pathsep.join([str(PACKAGES / "broken"), str(PACKAGES / "sound")])
+    command = [sys.executable, "-W", "always", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout == "tickets\n"
+    assert done.stderr.count("[system_failed]") == 3 and "the system 'unready' is left out" in done.stderr

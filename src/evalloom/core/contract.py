@@ -1,4 +1,4 @@
-"""The contract of a target, and the shape of a pipeline: what goes in, what comes out, and of which type."""
+"""What a target takes and gives: its contract, field by field, and its shape where it has steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Field(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """What a pipeline takes and gives, as far as its cases must fit it."""
+    """What a target with steps takes and gives, as far as its cases must fit it."""
 
     steps: Mapping[str, frozenset[str] | None] = {}
     """By step id and output key, what `step_inputs` may hold; None where anything may."""

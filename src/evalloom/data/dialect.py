@@ -31,7 +31,7 @@ class Rules(Struct, frozen=True):
     """Whether it is known that there is none, so that it is not to be looked for either."""
     steps: frozenset[str] | None = None
     shape: Shape | None = None
-    """What the cases of a pipeline must fit."""
+    """What the cases must fit where the target has steps."""
 
 
 class Written(Struct, frozen=True):
@@ -109,6 +109,8 @@ class Dialect(Struct, frozen=True):
     """The records that one record stands for, made one after the other: they may be many and large."""
     needs: Callable[[Record], tuple[str, ...]] | None = None
     """The ids of the cases in the same file that a record depends on."""
+    beside_inputs: tuple[str, ...] = ()
+    """Fields of a case's meta that its target gets beside the inputs: a change of one makes another run."""
     fit: Callable[[Case, Contract], Case] | None = None
     """A case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None

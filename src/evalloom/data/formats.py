@@ -57,6 +57,11 @@ class Formats:
         # Sorting is stable: dialects of one rank are asked in the order of the catalog.
         return sorted(marks, key=lambda mark: mark[0])
 
+    @cached_property
+    def beside_inputs(self) -> tuple[str, ...]:
+        """The fields that targets get beside the inputs of a case, in whichever dialect."""
+        return tuple(dict.fromkeys(name for dialect in self.dialects for name in dialect.beside_inputs))
+
     def by_name(self, name: str) -> Dialect:
         """The dialect a user names."""
         wanted = name.strip().lower().replace("_", "-")

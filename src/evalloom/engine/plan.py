@@ -116,7 +116,7 @@ class Plan(Struct, frozen=True):
         }
 
     def keys(self) -> Keys:
-        return Keys(self.target.digest, self.profile_digests())
+        return Keys(self.target.digest, self.profile_digests(), self.catalog.formats.beside_inputs)
 
     def jobs(self, done: Collection[str] = ()) -> Jobs:
         """Every run that is asked for, less those that are done."""

@@ -1,4 +1,4 @@
-"""Which step of a pipeline went wrong first, and which failures only follow from it."""
+"""Which step of a target went wrong first, and which failures only follow from it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def blamed(trace: list[Record], verdicts: list[Verdict]) -> tuple[list[Verdict],
 
 
 def steps_in(trace: list[Record]) -> dict[str, Record]:
-    """The entries of a trace that are about the steps of a pipeline, by step id."""
+    """The entries of a trace that are about the steps of a target, by step id."""
     return {entry["step"]: entry for entry in trace if entry.get("type") == "step" and entry.keys() >= _KEYS}
 
 

@@ -520,6 +520,7 @@ DIALECT = Dialect(
     schema=schema,
     multiply=multiply,
     needs=beyond.needs_of,
+    beside_inputs=("step_inputs", "batch_items"),
     rank=40,
     weaker=((VAGUE, sniff_v1),),
     file_name=file_name,

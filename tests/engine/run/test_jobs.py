@@ -57,6 +57,14 @@ def test_every_case_runs_under_every_profile_as_often_as_asked() -> None:
     assert len({job.key for job in found}) == jobs.total == 12
 
 
+def test_what_goes_in_beside_the_inputs_makes_another_run() -> None:
+    plain, other = (Case("1", {}, meta={"extra": value, "note": value}) for value in "ab")
+    of = Keys("t", {"p": ""}, beside=["extra"]).of
+    assert of("p", plain, 1, 0) != of("p", other, 1, 0)
+    alike = Keys("t", {"p": ""}).of
+    assert alike("p", plain, 1, 0) == alike("p", other, 1, 0)
+
+
 def test_what_is_done_is_counted_and_not_run_again() -> None:
     cases = [Chosen(Case(id, {})) for id in "abc"]
     keys = Keys("t", {"p": "1"})

@@ -14,8 +14,6 @@ from evalloom.core.model import Case, Profile, Record, Run
 from evalloom.engine.run.conditions import Conditions
 
 KEY_BYTES = 12
-_BESIDE = ("step_inputs", "batch_items")
-"""What a case may send into a pipeline beside its inputs."""
 
 
 class Chosen(NamedTuple):
@@ -61,7 +59,9 @@ class Job(Struct, frozen=True, gc=False):
 class Keys:
     """Digests of case id, occurrence, inputs, target, profile and repeat: equal keys are one and the same run."""
 
-    def __init__(self, target_digest: str, profile_digests: dict[str, str]) -> None:
+    def __init__(self, target_digest: str, profile_digests: dict[str, str], beside: Iterable[str] = ()) -> None:
+        """`beside` are the fields of a case's meta that its target gets beside the inputs."""
+        self._beside = tuple(beside)
         self._bases = {
             # With its name: two profiles of the same content are two runs, and each has a line of its own.
             name: blake2b(encoded([target_digest, name, digest]), digest_size=KEY_BYTES)
@@ -72,7 +72,7 @@ class Keys:
         digest = self._bases[profile].copy()
         given = [case.id, occurrence, repeat, case.inputs]
         if case.meta:
-            given += [{name: case.meta[name]} for name in _BESIDE if name in case.meta]
+            given += [{name: case.meta[name]} for name in self._beside if name in case.meta]
         digest.update(encoded(given))
         return digest.hexdigest()
 
