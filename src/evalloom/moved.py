@@ -59,7 +59,8 @@ class _Alias:
 
         warnings.warn(f"{module.__name__} is now {self._home}", DeprecationWarning, stacklevel=2)
         home = import_module(self._home)
-        module.__dict__.update(__doc__=home.__doc__, __all__=home.__all__, __getattr__=partial(getattr, home))
+        module.__dict__.update(__doc__=home.__doc__, __all__=home.__all__)
+        module.__dict__.update(__getattr__=partial(getattr, home), __dir__=partial(dir, home))
 
 
 def find_name(package: str, name: str) -> object:

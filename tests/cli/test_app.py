@@ -10,6 +10,7 @@ import pytest
 import evalloom as package
 from evalloom import catalog
 from evalloom.cli.app import FILES, RUNNING, commands
+from evalloom.engine.system import COMMANDS
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,5 +64,5 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_no_system_may_take_the_name_of_an_engine_command() -> None:
-    assert tuple(command.name for command in (*RUNNING, *FILES)) == catalog.COMMANDS
-    assert {command.name for command in catalog.load().commands}.isdisjoint(catalog.COMMANDS)
+    assert tuple(command.name for command in (*RUNNING, *FILES)) == COMMANDS
+    assert {command.name for command in catalog.load().commands}.isdisjoint(COMMANDS)

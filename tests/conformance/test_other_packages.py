@@ -89,3 +89,94 @@ def test_python_code_is_warned_of_a_broken_package(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.stdout == "tickets\n"
     assert done.stderr.count("[system_failed]") == 3 and "the system 'unready' is left out" in done.stderr
+
+
+PARTS = """
+import sys
+import click
+from evalloom.core.model import Case, Check
+from evalloom.data.dialect import Dialect
+from evalloom.data.formats import Document
+from evalloom.engine.batch_kind import BatchKind
+from evalloom.engine.system import Command, RuleFlag, System
+from evalloom.matchers.base import Matcher
+from evalloom.reports.lazy import LazyReporter
+from evalloom.settings.section import Section
+from evalloom.targets.base import Kind
+
+def boom(*args):
+    raise ValueError("boom")
+
+def dialect(**more):
+    parts = dict(name="bad", summary="bad", sniff=lambda record: "", findings=lambda record, rules: ())
+    return Dialect(**{**parts, "to_case": lambda record, origin: Case("", {}), **more})
+
+def system(**parts):
+    return System(name="bad", title="Bad", **parts)
+
+@click.command("bad")
+def command():
+    raise ValueError("boom")
+"""
+LEFT_OUT = {
+    "exits": "sys.exit(5)",
+    "kind of batch": 'SYSTEM = system(batch_kinds=(BatchKind("rag"),))',
+    "engine command": 'SYSTEM = system(commands=(Command("run", "x", lambda: command),))',
+    "engine check": 'SYSTEM = system(matchers=(Matcher("similar", "x", boom),))',
+    "flag of validate": 'SYSTEM = system(rule_flags=(RuleFlag("--strict", "x", boom),))',
+    "flag in capitals": 'SYSTEM = system(rule_flags=(RuleFlag("--Loud", "x", boom),))',
+    "section of the engine": 'SYSTEM = system(sections=(Section("llms", "x", {}, boom),))',
+    "starter alone": "SYSTEM = system(starter=boom)",
+    "no rank": 'SYSTEM = system(dialects=(dialect(rank="high"),))',
+    "no summary": 'SYSTEM = system(commands=(Command("bad", None, lambda: command),))',
+    "twice": "SYSTEM = system(dialects=(dialect(), dialect()))",
+    "untypable name": 'SYSTEM = system(dialects=(dialect(name="My_Format"),))',
+    "untypable suffix": 'SYSTEM = system(reporters=(LazyReporter("tsv", ".TSV", boom),))',
+    "another fallback": "SYSTEM = system(dialects=(dialect(is_fallback=True),))",
+}
+FAILING = {
+    "sniff": "SYSTEM = system(dialects=(dialect(sniff=boom, rank=1),))",
+    "expand": "SYSTEM = system(dialects=(dialect(expand=boom),))",
+    "document": 'SYSTEM = system(documents=(Document("a thing", "it is", boom, boom, is_never_case=True),))',
+}
+
+
+def packaged(folder: Path, code: str, entry_points: bytes = b"[evalloom.systems]\nbad = badpkg:SYSTEM\n") -> Path:
+    """A folder with one package in it, as if it were installed there."""
+    (folder / "badpkg-0.1.dist-info").mkdir(parents=True)
+    (folder / "badpkg-0.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: badpkg\nVersion: 0.1\n")
+    (folder / "badpkg-0.1.dist-info/entry_points.txt").write_bytes(entry_points)
+    (folder / "badpkg.py").write_text(PARTS + code + "\n", encoding="utf-8")
+    return folder
+
+
+def inspected(tmp_path: Path, code: str, **more: bytes) -> subprocess.CompletedProcess[str]:
+    """What becomes of a RAG file where such a package is installed."""
+    (tmp_path / "cases.json").write_text('{"query": "q?", "expected_sources": ["a.md"]}', encoding="utf-8")
+    done = started_with(str(packaged(tmp_path / "packages", code, **more)), tmp_path)("inspect", "cases.json")
+    assert done.returncode == 0 and "rag" in done.stdout and "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_system_that_cannot_be_let_in_is_named(name: str, tmp_path: Path) -> None:
+    done = inspected(tmp_path, LEFT_OUT[name])
+    assert "the system 'bad' is left out: badpkg 0.1: " in done.stderr and "[system_failed]" in done.stderr
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_questions_to_all_files_cannot_break_the_files_of_others(name: str, tmp_path: Path) -> None:
+    assert "badpkg 0.1: boom fails: ValueError: boom [system_failed]" in inspected(tmp_path, FAILING[name]).stderr
+
+
+@pytest.mark.parametrize("content", [b"[evalloom.systems]\nbad = no module\n", b"[evalloom.systems]\nbad = \xff\xfe\n"])
+def test_entry_points_that_cannot_be_read_stop_nothing(content: bytes, tmp_path: Path) -> None:
+    done = inspected(tmp_path, "", entry_points=content)
+    assert "[system_failed]" in done.stderr
+
+
+def test_a_command_that_raises_is_told_as_a_bug_of_its_package(tmp_path: Path) -> None:
+    folder = packaged(tmp_path / "packages", 'SYSTEM = system(commands=(Command("bad", "x", lambda: command),))')
+    done = started_with(str(folder), tmp_path)("bad")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "this is a bug in the package badpkg 0.1: ValueError: boom" in done.stderr

@@ -11,6 +11,7 @@ import click
 
 from evalloom import __version__, catalog
 from evalloom.core.errors import EvalloomError, did_you_mean
+from evalloom.engine.packages import package_in
 from evalloom.engine.system import Command
 
 
@@ -116,7 +117,9 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
     except Exception as fault:  # a bug of ours: the user gets a line, not a traceback
         if "--debug" in arguments:
             click.echo(_without_keys(format_exc()), err=True)
-        click.echo(_without_keys(f"{name}: this is a bug in evalloom: {type(fault).__name__}: {fault}"), err=True)
+        package = package_in(fault.__traceback__, catalog.load())
+        culprit = f"in the package {package}" if package else "in evalloom"
+        click.echo(_without_keys(f"{name}: this is a bug {culprit}: {type(fault).__name__}: {fault}"), err=True)
         click.echo("Run it again with 'evalloom --debug …' and report what it shows. [internal_error]", err=True)
         return 3
 
@@ -127,7 +130,7 @@ def _without_keys(text: str) -> str:
     from evalloom.settings import keys
 
     try:
-        known = settings.load(None, catalog.load().sections)
-    except EvalloomError:
+        known = settings.load()
+    except Exception:  # the text must come out without keys, whatever is wrong with the settings
         known = settings.Settings()
     return keys.hidden(text, settings.secrets(known))

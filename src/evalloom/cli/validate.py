@@ -82,7 +82,7 @@ def command(
     catalog = current_catalog()
     rules = Rules(root=existing_folder(root))
     for flag in catalog.rule_flags:
-        if value := flags[_parameter(flag)]:
+        if value := flags.get(_parameter(flag)):
             rules = flag.apply(rules, value if isinstance(value, str) else "")
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
     report = lint(paths or find_datasets(sections=catalog.sections), catalog, options)

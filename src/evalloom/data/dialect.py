@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -32,6 +32,8 @@ class Rules(Struct, frozen=True):
     steps: frozenset[str] | None = None
     shape: Shape | None = None
     """What the cases must fit where the target has steps."""
+    more: Mapping[str, Any] = {}
+    """What the flags of other packages' systems ask for, by a name that each chooses."""
 
 
 class Written(Struct, frozen=True):
@@ -163,11 +165,6 @@ class Dialect(Struct, frozen=True):
     def multiplied(self, record: Record) -> Iterable[Record]:
         """The records that one record stands for: most often itself alone."""
         return (record,) if self.multiply is None else self.multiply(record)
-
-
-def no_findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """For formats that ask nothing of a record."""
-    return iter(())
 
 
 def json_schema(title: str, properties: Record, required: Iterable[str] = (), **more: Any) -> Record:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from evalloom.targets.base import Kind
 
 Part = TypeVar("Part")
+COMMANDS = (
+    *("run", "score", "compare", "baseline", "batches"),
+    *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
+)
+"""The commands of the engine, whose names no system may take."""
 
 
 class Command(Struct, frozen=True):
@@ -72,7 +77,9 @@ class System(Struct, frozen=True):
     """The suite that `evalloom init` writes for its first dialect."""
     example: Example = Example()
     package: str = ""
-    """The package that it comes from; empty for those that come with evalloom."""
+    """The package that it comes from, with its version; empty for those that come with evalloom."""
+    module: str = ""
+    """The top-level module of that package."""
 
 
 class Failure(Struct, frozen=True):
@@ -146,10 +153,10 @@ class Catalog:
 
     def batch_kind(self, config: Record) -> BatchKind | None:
         """The kind of a batch by its configuration; None for a batch like any other."""
-        return self._batch_kinds.get(str(config.get("kind")))
+        return self.batch_kinds.get(str(config.get("kind")))
 
     @cached_property
-    def _batch_kinds(self) -> dict[str, BatchKind]:
+    def batch_kinds(self) -> dict[str, BatchKind]:
         return {kind.name: kind for kind in self._all(lambda system: system.batch_kinds)}
 
     def _all(self, parts: Callable[[System], tuple[Part, ...]]) -> tuple[Part, ...]:

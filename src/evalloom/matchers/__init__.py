@@ -110,7 +110,6 @@ class Matchers:
 
 BUILT_IN = Matchers()
 MATCHERS = BUILT_IN.all
-KINDS = BUILT_IN.kinds
 by_kind = BUILT_IN.by_kind
 parse_check = BUILT_IN.parse
 functions_of = BUILT_IN.functions_of

@@ -169,6 +169,8 @@ _KEYS: Record = {
     "prices": {"type": "object", "additionalProperties": _PRICE, "description": "Per million tokens, by model."},
     "run": object_of(_RUN_KEYS) | {"description": "What `evalloom run` does when no flag says otherwise."},
 }
+ENGINE_KEYS = frozenset(_KEYS)
+"""The keys of the file that belong to no system."""
 
 
 def schema(sections: tuple[Section[Any], ...] = ()) -> Record:
