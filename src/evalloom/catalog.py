@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 
 from evalloom.engine.packages import load_packages
@@ -15,7 +14,7 @@ from evalloom.rag.system import SYSTEM as RAG
 from evalloom.replay.system import SYSTEM as REPLAY
 
 SYSTEMS: tuple[System, ...] = (HOP, PIPELINE, PROMPT_EVAL, REPLAY, RAG, INTEROP)
-DEFAULT_DIALECT = PIPELINE.dialects[0].name
+DEFAULT_DIALECT = PIPELINE.name
 """What `evalloom init` writes unless another is named, and what the demo converts files of other tools to."""
 
 
@@ -27,6 +26,8 @@ def load() -> Catalog:
 
 def load_for_python() -> Catalog:
     """The catalog for Python code, where no command line says which systems are left out: a warning does."""
+    import warnings
+
     catalog = load()
     for failure in catalog.failures:
         warnings.warn(f"the system {failure.name!r} is left out: {failure.reason} [system_failed]", stacklevel=3)

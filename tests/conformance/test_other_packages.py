@@ -98,7 +98,7 @@ from evalloom.core.model import Case, Check
 from evalloom.data.dialect import Dialect
 from evalloom.data.formats import Document
 from evalloom.engine.batch_kind import BatchKind
-from evalloom.engine.system import Command, RuleFlag, System
+from evalloom.engine.system import Command, Parts, RuleFlag, System
 from evalloom.matchers.base import Matcher
 from evalloom.reports.lazy import LazyReporter
 from evalloom.settings.section import Section
@@ -111,8 +111,8 @@ def dialect(**more):
     parts = dict(name="bad", summary="bad", sniff=lambda record: "", findings=lambda record, rules: ())
     return Dialect(**{**parts, "to_case": lambda record, origin: Case("", {}), **more})
 
-def system(**parts):
-    return System(name="bad", title="Bad", **parts)
+def system(commands=(), **parts):
+    return System("bad", "Bad", lambda: Parts(**parts), commands)
 
 @click.command("bad")
 def command():

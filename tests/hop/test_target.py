@@ -21,7 +21,7 @@ Call = Callable[..., Output]
 
 
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
-    return build_target(spec, folder, structs.replace(options, kinds=SYSTEM.targets))
+    return build_target(spec, folder, structs.replace(options, kinds=SYSTEM.parts().targets))
 
 
 FaultOf = Callable[..., CallError]

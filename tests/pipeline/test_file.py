@@ -11,7 +11,7 @@ from evalloom.pipeline.system import SYSTEM
 from evalloom.pipeline.target import Examined, examine
 from evalloom.targets import TargetOptions, build
 
-OPTIONS = TargetOptions(kinds=SYSTEM.targets)
+OPTIONS = TargetOptions(kinds=SYSTEM.parts().targets)
 
 GOOD = """\
 id: p

@@ -27,7 +27,7 @@ Answer = Callable[[str], str]
 def made(folder: Path, steps: str, code: str = "", more: str = "", allow_code: bool = False) -> BuiltTarget:
     (folder / "own.py").write_text(code)
     (folder / "p.yaml").write_text(f"id: p\nsteps:\n{steps}\n{more}")
-    return build({"pipeline": "p.yaml"}, folder, TargetOptions(allow_code=allow_code, kinds=SYSTEM.targets))
+    return build({"pipeline": "p.yaml"}, folder, TargetOptions(allow_code=allow_code, kinds=SYSTEM.parts().targets))
 
 
 def run(

@@ -132,7 +132,7 @@ class Demo(Struct, frozen=True):
 
 def examples_of(catalog: Catalog) -> tuple[Example, ...]:
     """What there is to show: the engine's own example, and one per system."""
-    return (FIRST, *(system.example for system in catalog.systems))
+    return (FIRST, *catalog.examples)
 
 
 def suites_of(catalog: Catalog) -> list[Suite]:
@@ -229,7 +229,10 @@ def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], fold
     """Converts the first sound file of each format that can be written to every such format, and back."""
     writers = catalog.formats.writers
     incomplete = {
-        dialect.name for system in catalog.systems if system.example.may_be_incomplete for dialect in system.dialects
+        dialect.name
+        for parts in catalog.parts
+        if parts.example and parts.example.may_be_incomplete
+        for dialect in parts.dialects
     }
     first = {result.example.dialect: result for result in reversed(files) if not result.example.faults}
     for start in (dialect for dialect in writers if dialect.name in first):

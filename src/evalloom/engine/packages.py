@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from pathlib import Path
-from traceback import walk_tb
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import structs
-
-from evalloom.data.dialect import Dialect
-from evalloom.data.formats import Document
-from evalloom.engine.system import COMMANDS, Catalog, Failure, System
-from evalloom.settings.form import ENGINE_KEYS
+from evalloom.engine.system import COMMANDS, Catalog, Failure, Parts, System
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import TracebackType
+
+    from evalloom.data.dialect import Dialect
+    from evalloom.data.formats import Document
 
 GROUP = "evalloom.systems"
 """The group of entry points under which packages of other people register a `System`."""
@@ -50,6 +45,8 @@ def load_packages(systems: Iterable[System]) -> Catalog:
 
 def package_in(trace: TracebackType | None, catalog: Catalog) -> str:
     """The package of another system whose code an error went through; empty where it went through ours alone."""
+    from traceback import walk_tb
+
     owners = {system.module: system.package for system in catalog.systems if system.package}
     modules = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(trace))
     return next((owners[module] for module in modules if module in owners), "")
@@ -70,12 +67,13 @@ def _has_group(folder: str) -> bool:
         infos = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info"))]
     except OSError:
         return False
-    return any(_mentions_group(Path(info, "entry_points.txt")) for info in infos)
+    return any(_mentions_group(os.path.join(info, "entry_points.txt")) for info in infos)
 
 
-def _mentions_group(file: Path) -> bool:
+def _mentions_group(file: str) -> bool:
     try:
-        return GROUP.encode() in file.read_bytes()
+        with open(file, "rb") as stream:
+            return GROUP.encode() in stream.read()
     except OSError:
         return False
 
@@ -84,44 +82,45 @@ def _load(point: EntryPoint, known: Catalog) -> System:
     system = point.load()
     if not isinstance(system, System):
         raise TypeError(f"{point.value}: expected a System, got {type(system).__name__}")
-    for problem in _problems(system, known):
+    parts = system.parts()
+    for problem in _problems(system, parts, known):
         raise ValueError(problem)
     package = _package(point)
-    return structs.replace(
-        system,
-        package=package,
-        module=point.module.partition(".")[0],
-        dialects=tuple(_guarded_dialect(dialect, package) for dialect in system.dialects),
-        documents=tuple(_guarded_document(document, package) for document in system.documents),
+    guarded = parts._replace(
+        dialects=tuple(_guarded_dialect(dialect, package) for dialect in parts.dialects),
+        documents=tuple(_guarded_document(document, package) for document in parts.documents),
     )
+    return system._replace(package=package, module=point.module.partition(".")[0], parts=lambda: guarded)
 
 
 def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-def _problems(system: System, known: Catalog) -> Iterator[str]:
+def _problems(system: System, parts: Parts, known: Catalog) -> Iterator[str]:
     """What keeps a system out: a name that is taken, or one that nobody could type."""
+    from evalloom.settings.form import ENGINE_KEYS
+
     names: list[tuple[str, set[str], list[str], re.Pattern[str]]] = [
         ("system", {one.name for one in known.systems}, [system.name], _NAME),
-        ("dialect", {one.name for one in known.formats.dialects}, [one.name for one in system.dialects], _NAME),
-        ("target", {one.name for one in known.all_targets}, [one.name for one in system.targets], _NAME),
-        ("check", {*known.matchers.kinds}, [one.kind for one in system.matchers], re.compile(r"[a-z]\w*")),
-        ("reporter", {one.suffix for one in known.reporters}, [one.suffix for one in system.reporters], _SUFFIX),
+        ("dialect", {one.name for one in known.formats.dialects}, [one.name for one in parts.dialects], _NAME),
+        ("target", {one.name for one in known.all_targets}, [one.name for one in parts.targets], _NAME),
+        ("check", {*known.matchers.kinds}, [one.kind for one in parts.matchers], re.compile(r"[a-z]\w*")),
+        ("reporter", {one.suffix for one in known.reporters}, [one.suffix for one in parts.reporters], _SUFFIX),
         ("command", {*COMMANDS, *(one.name for one in known.commands)}, [one.name for one in system.commands], _NAME),
         (
             "flag of validate",
             {*_VALIDATE_FLAGS, *(one.name for one in known.rule_flags)},
-            [one.name for one in system.rule_flags],
+            [one.name for one in parts.rule_flags],
             _FLAG,
         ),
         (
             "section of evalloom.yaml",
             {*ENGINE_KEYS, *(one.name for one in known.sections)},
-            [one.name for one in system.sections],
+            [one.name for one in parts.sections],
             re.compile(r"[a-z]\w*"),
         ),
-        ("kind of batch", {*known.batch_kinds}, [one.name for one in system.batch_kinds], re.compile(r"\w[\w-]*")),
+        ("kind of batch", {*known.batch_kinds}, [one.name for one in parts.batch_kinds], re.compile(r"\w[\w-]*")),
     ]
     for kind, taken, theirs, form in names:
         for number, name in enumerate(theirs):
@@ -129,18 +128,20 @@ def _problems(system: System, known: Catalog) -> Iterator[str]:
                 yield f"{kind}: expected a name like {form.pattern}, got {name!r}"
             elif name in taken or name in theirs[:number]:
                 yield f"there is a {kind} {name!r} already"
-    for dialect in system.dialects:
+    for dialect in parts.dialects:
         if not isinstance(dialect.rank, int) or not isinstance(dialect.summary, str) or dialect.is_fallback:
             yield f"dialect {dialect.name!r}: expected an integer rank, a summary and is_fallback=False"
     for command in system.commands:
         if not isinstance(command.summary, str):
             yield f"command {command.name!r}: expected a summary, got {command.summary!r}"
-    if system.starter is not None and not system.dialects:
+    if parts.starter is not None and not parts.dialects:
         yield "starter: expected a dialect that it is written in, got none"
 
 
 def _guarded_dialect(dialect: Dialect, package: str) -> Dialect:
     """A dialect whose questions to files of all kinds cannot break the reading of others."""
+    from msgspec import structs
+
     return structs.replace(
         dialect,
         sniff=_guarded(dialect.sniff, package, ""),
@@ -152,6 +153,8 @@ def _guarded_dialect(dialect: Dialect, package: str) -> Dialect:
 
 
 def _guarded_document(document: Document, package: str) -> Document:
+    from msgspec import structs
+
     return structs.replace(document, is_one=_guarded(document.is_one, package, False))
 
 
@@ -163,6 +166,8 @@ def _guarded(function: Callable[..., Given], package: str, default: Given) -> Ca
         try:
             return function(*args)
         except Exception as error:
+            import warnings
+
             name = getattr(function, "__qualname__", "a function")
             warnings.warn(f"{package}: {name} fails: {type(error).__name__}: {error} [system_failed]", stacklevel=2)
             return default

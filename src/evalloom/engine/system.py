@@ -1,16 +1,14 @@
-"""What a system is: one value that names everything it adds to evalloom; and the catalog that collects them."""
+"""What a system is: one value that names everything it adds to evalloom; and the catalog that collects them.
+
+Every start imports this module and the `system.py` of each system, so none of them imports anything that takes time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from msgspec import Struct
-
-from evalloom.engine.example import Example
-
-# Most commands need few of these, so that those which take long are imported when somebody asks for them.
 if TYPE_CHECKING:
     import click
 
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from evalloom.data.dialect import Dialect, Rules
     from evalloom.data.formats import Document, Formats
     from evalloom.engine.batch_kind import BatchKind
+    from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.matchers import Matcher, Matchers
     from evalloom.reports import RunReporter
@@ -32,7 +31,7 @@ COMMANDS = (
 """The commands of the engine, whose names no system may take."""
 
 
-class Command(Struct, frozen=True):
+class Command(NamedTuple):
     """One command of the command line; `load` imports it when it is called."""
 
     name: str
@@ -40,7 +39,7 @@ class Command(Struct, frozen=True):
     load: Callable[[], click.Command]
 
 
-class RuleFlag(Struct, frozen=True):
+class RuleFlag(NamedTuple):
     """A flag of `evalloom validate` that asks for more than the format does; `apply` puts its value into the rules."""
 
     name: str
@@ -50,21 +49,18 @@ class RuleFlag(Struct, frozen=True):
     """What its value is called; empty for a flag without a value, which is applied with an empty one."""
 
 
-class System(Struct, frozen=True):
-    """One system: what it reads, tests, scores, writes and shows. What it does not have stays empty.
+class Parts(NamedTuple):
+    """What a system reads, tests, scores, writes and shows; what it does not have stays empty.
 
-    What takes long to import (targets, reporters, commands, starters) is named here and imported when it is used.
+    Targets, reporters and starters take long to import: they are named here, and imported when they are used.
     """
 
-    name: str
-    title: str
     dialects: tuple[Dialect, ...] = ()
     documents: tuple[Document, ...] = ()
     targets: tuple[Kind, ...] = ()
     matchers: tuple[Matcher, ...] = ()
     reporters: tuple[RunReporter, ...] = ()
     """Those of results, for `-o`."""
-    commands: tuple[Command, ...] = ()
     rule_flags: tuple[RuleFlag, ...] = ()
     sections: tuple[Section[Any], ...] = ()
     """Its sections of evalloom.yaml."""
@@ -75,14 +71,24 @@ class System(Struct, frozen=True):
     """Names of files that it keeps beside datasets, and that hold no cases."""
     starter: Callable[[], Starter] | None = None
     """The suite that `evalloom init` writes for its first dialect."""
-    example: Example = Example()
+    example: Example | None = None
+    """What `evalloom demo` shows of it."""
+
+
+class System(NamedTuple):
+    """One system. Its commands are known at once, its other parts when the first of them is asked for."""
+
+    name: str
+    title: str
+    parts: Callable[[], Parts] = Parts
+    commands: tuple[Command, ...] = ()
     package: str = ""
     """The package that it comes from, with its version; empty for those that come with evalloom."""
     module: str = ""
     """The top-level module of that package."""
 
 
-class Failure(Struct, frozen=True):
+class Failure(NamedTuple):
     """A system of another package that could not be loaded, and why."""
 
     name: str
@@ -101,12 +107,12 @@ class Catalog:
     def formats(self) -> Formats:
         from evalloom.data.formats import Formats
 
-        return Formats(self._all(lambda system: system.dialects), self._all(lambda system: system.documents))
+        return Formats(self._all(lambda parts: parts.dialects), self._all(lambda parts: parts.documents))
 
     @cached_property
     def targets(self) -> tuple[Kind, ...]:
         """The kinds of targets that systems add to those of the engine."""
-        return self._all(lambda system: system.targets)
+        return self._all(lambda parts: parts.targets)
 
     @cached_property
     def all_targets(self) -> tuple[Kind, ...]:
@@ -118,38 +124,43 @@ class Catalog:
     def matchers(self) -> Matchers:
         from evalloom.matchers import Matchers
 
-        return Matchers(self._all(lambda system: system.matchers))
+        return Matchers(self._all(lambda parts: parts.matchers))
 
     @cached_property
     def reporters(self) -> tuple[RunReporter, ...]:
         from evalloom.reports import RUN_REPORTERS
 
-        return (*RUN_REPORTERS, *self._all(lambda system: system.reporters))
+        return (*RUN_REPORTERS, *self._all(lambda parts: parts.reporters))
 
     @cached_property
     def commands(self) -> tuple[Command, ...]:
-        return self._all(lambda system: system.commands)
+        return tuple(command for system in self.systems for command in system.commands)
 
     @cached_property
     def rule_flags(self) -> tuple[RuleFlag, ...]:
-        return self._all(lambda system: system.rule_flags)
+        return self._all(lambda parts: parts.rule_flags)
 
     @cached_property
     def sections(self) -> tuple[Section[Any], ...]:
-        return self._all(lambda system: system.sections)
+        return self._all(lambda parts: parts.sections)
 
     @cached_property
     def starters(self) -> dict[str, Callable[[], Starter]]:
         """The suites of `evalloom init`, by the dialect of their dataset."""
-        return {system.dialects[0].name: system.starter for system in self.systems if system.starter is not None}
+        return {parts.dialects[0].name: parts.starter for parts in self.parts if parts.starter is not None}
+
+    @cached_property
+    def examples(self) -> tuple[Example, ...]:
+        """What the demo shows, system by system."""
+        return tuple(parts.example for parts in self.parts if parts.example is not None)
 
     @cached_property
     def buckets(self) -> tuple[str, ...]:
-        return self._all(lambda system: system.buckets)
+        return self._all(lambda parts: parts.buckets)
 
     @cached_property
     def own_files(self) -> tuple[str, ...]:
-        return self._all(lambda system: system.own_files)
+        return self._all(lambda parts: parts.own_files)
 
     def batch_kind(self, config: Record) -> BatchKind | None:
         """The kind of a batch by its configuration; None for a batch like any other."""
@@ -157,7 +168,12 @@ class Catalog:
 
     @cached_property
     def batch_kinds(self) -> dict[str, BatchKind]:
-        return {kind.name: kind for kind in self._all(lambda system: system.batch_kinds)}
+        return {kind.name: kind for kind in self._all(lambda parts: parts.batch_kinds)}
 
-    def _all(self, parts: Callable[[System], tuple[Part, ...]]) -> tuple[Part, ...]:
-        return tuple(part for system in self.systems for part in parts(system))
+    @cached_property
+    def parts(self) -> tuple[Parts, ...]:
+        """The parts of each system."""
+        return tuple(system.parts() for system in self.systems)
+
+    def _all(self, of: Callable[[Parts], tuple[Part, ...]]) -> tuple[Part, ...]:
+        return tuple(part for parts in self.parts for part in of(parts))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
-from evalloom.core.model import Record
-from evalloom.data.dialect import Rules
-from evalloom.engine.system import Command, RuleFlag, System
-from evalloom.hop.dialect import DIALECT
-from evalloom.hop.example import EXAMPLE
-from evalloom.reports.lazy import LazyReporter
-from evalloom.targets.base import BuiltTarget, Kind, TargetOptions
+from evalloom.engine.system import Command, Parts, RuleFlag, System
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import click
 
+    from evalloom.core.model import Record
+    from evalloom.data.dialect import Rules
     from evalloom.engine.init import Starter
     from evalloom.reports import RunReporter
+    from evalloom.targets.base import BuiltTarget, TargetOptions
 
 
 def _hoplet(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
@@ -29,6 +25,8 @@ def _hoplet(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
 
 
 def _check_contract(rules: Rules, file: str) -> Rules:
+    from msgspec import structs
+
     from evalloom.hop.contract import read_contract
 
     return structs.replace(rules, contract=read_contract(file))
@@ -52,19 +50,27 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _parts() -> Parts:
+    from evalloom.hop.dialect import DIALECT
+    from evalloom.hop.example import EXAMPLE
+    from evalloom.reports.lazy import LazyReporter
+    from evalloom.targets.base import Kind
+
+    what = "a hoplet: a task folder with Hoplet/Hop.py, or module:function"
+    return Parts(
+        dialects=(DIALECT,),
+        targets=(Kind("hoplet", "TASK", what, _hoplet, ("observer",)),),
+        reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
+        rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
+        own_files=("observer.jsonl",),
+        starter=_starter,
+        example=EXAMPLE,
+    )
+
+
 SYSTEM = System(
     name="hop",
     title="HOP batch tests",
-    dialects=(DIALECT,),
-    targets=(
-        Kind(
-            "hoplet", "TASK", "a hoplet: a task folder with Hoplet/Hop.py, or module:function", _hoplet, ("observer",)
-        ),
-    ),
-    reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
-    rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
+    parts=_parts,
     commands=(Command("stats", "Say how the HOP results in a folder fared, and compare profiles.", _stats),),
-    own_files=("observer.jsonl",),
-    starter=_starter,
-    example=EXAMPLE,
 )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalloom.core.model import Finding, Record
-from evalloom.data.dialect import Rules
-from evalloom.data.formats import Document
-from evalloom.engine.system import Command, RuleFlag, System
-from evalloom.pipeline.dialect import DIALECT
-from evalloom.pipeline.example import EXAMPLE
-from evalloom.targets.base import BuiltTarget, Kind, TargetOptions
+from evalloom.engine.system import Command, Parts, RuleFlag, System
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     import click
 
+    from evalloom.core.model import Finding, Record
+    from evalloom.data.dialect import Rules
     from evalloom.engine.init import Starter
+    from evalloom.targets.base import BuiltTarget, TargetOptions
 
 
 def is_pipeline(document: Record) -> bool:
@@ -57,23 +55,27 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _parts() -> Parts:
+    from evalloom.data.formats import Document
+    from evalloom.pipeline.dialect import DIALECT
+    from evalloom.pipeline.example import EXAMPLE
+    from evalloom.targets.base import Kind
+
+    refusal = "is a pipeline, not a testset. Give it as --pipeline beside a testset"
+    help_text = "Pipeline: check steps and inputs against this pipeline."
+    return Parts(
+        dialects=(DIALECT,),
+        documents=(Document("a pipeline", "it has steps", is_pipeline, _findings, refusal, is_never_case=True),),
+        targets=(Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", _pipeline),),
+        rule_flags=(RuleFlag("--pipeline", help_text, _check_fit, "FILE"),),
+        starter=_starter,
+        example=EXAMPLE,
+    )
+
+
 SYSTEM = System(
     name="pipeline",
     title="Pipelines and testsets",
-    dialects=(DIALECT,),
-    documents=(
-        Document(
-            "a pipeline",
-            "it has steps",
-            is_pipeline,
-            _findings,
-            refusal="is a pipeline, not a testset. Give it as --pipeline beside a testset",
-            is_never_case=True,
-        ),
-    ),
-    targets=(Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", _pipeline),),
-    rule_flags=(RuleFlag("--pipeline", "Pipeline: check steps and inputs against this pipeline.", _check_fit, "FILE"),),
+    parts=_parts,
     commands=(Command("pipeline", "Show how data goes through a pipeline, and what is wrong with it.", _command),),
-    starter=_starter,
-    example=EXAMPLE,
 )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalloom.core.model import Finding, Record
-from evalloom.data.formats import Document
-from evalloom.engine.system import Command, System
-from evalloom.prompt_eval.dialect import DIALECT
-from evalloom.prompt_eval.example import EXAMPLE
-from evalloom.prompt_eval.settings import SECTION
+from evalloom.engine.system import Command, Parts, System
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     import click
 
+    from evalloom.core.model import Finding, Record
     from evalloom.engine.init import Starter
 
 
@@ -42,13 +39,24 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _parts() -> Parts:
+    from evalloom.data.formats import Document
+    from evalloom.prompt_eval.dialect import DIALECT
+    from evalloom.prompt_eval.example import EXAMPLE
+    from evalloom.prompt_eval.settings import SECTION
+
+    return Parts(
+        dialects=(DIALECT,),
+        documents=(Document("a test plan", "it has test points", is_plan, _findings),),
+        sections=(SECTION,),
+        starter=_starter,
+        example=EXAMPLE,
+    )
+
+
 SYSTEM = System(
     name="prompt-eval",
     title="Prompts scored 1 to 3 on test points",
-    dialects=(DIALECT,),
-    documents=(Document("a test plan", "it has test points", is_plan, _findings),),
+    parts=_parts,
     commands=(Command("prompt-eval", "Score a prompt on test points, open one CSV, improve the prompt.", _command),),
-    sections=(SECTION,),
-    starter=_starter,
-    example=EXAMPLE,
 )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalloom.core.model import Finding, Record
-from evalloom.data.formats import Document
-from evalloom.engine.system import Command, System
-from evalloom.replay.dialect import DIALECT
-from evalloom.replay.example import EXAMPLE
-from evalloom.replay.settings import SECTION
-from evalloom.targets.base import BuiltTarget, Kind, TargetOptions
+from evalloom.engine.system import Command, Parts, System
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     import click
+
+    from evalloom.core.model import Finding, Record
+    from evalloom.engine.init import Starter
+    from evalloom.targets.base import BuiltTarget, TargetOptions
 
 
 def is_recipe(document: Record) -> bool:
@@ -51,27 +50,36 @@ def _serve() -> click.Command:
     return command
 
 
-if TYPE_CHECKING:
-    from evalloom.engine.init import Starter
-
-
 def _starter() -> Starter:
     from evalloom.replay.starter import STARTER
 
     return STARTER
 
 
+def _parts() -> Parts:
+    from evalloom.data.formats import Document
+    from evalloom.replay.dialect import DIALECT
+    from evalloom.replay.example import EXAMPLE
+    from evalloom.replay.settings import SECTION
+    from evalloom.targets.base import Kind
+
+    what = "a context of nodes and variables, sent to the llm of the profile"
+    return Parts(
+        dialects=(DIALECT,),
+        documents=(Document("a context recipe", "it has nodes", is_recipe, _findings),),
+        targets=(Kind("recipe", "FILE.json", what, _recipe),),
+        sections=(SECTION,),
+        starter=_starter,
+        example=EXAMPLE,
+    )
+
+
 SYSTEM = System(
     name="replay",
     title="Context recipes and run records",
-    dialects=(DIALECT,),
-    documents=(Document("a context recipe", "it has nodes", is_recipe, _findings),),
-    targets=(Kind("recipe", "FILE.json", "a context of nodes and variables, sent to the llm of the profile", _recipe),),
+    parts=_parts,
     commands=(
         Command("replay", "Assemble the context of every row through a recipe; see what drifts.", _replay),
         Command("serve", "Serve projects, datasets and replays over HTTP on this machine.", _serve),
     ),
-    sections=(SECTION,),
-    starter=_starter,
-    example=EXAMPLE,
 )

@@ -15,7 +15,7 @@ from evalloom.replay.system import SYSTEM
 from evalloom.settings import Settings
 from evalloom.targets import BuiltTarget, TargetOptions, build
 
-OPTIONS = TargetOptions(settings=Settings(), kinds=SYSTEM.targets)
+OPTIONS = TargetOptions(settings=Settings(), kinds=SYSTEM.parts().targets)
 
 
 async def llm(request: Request) -> Response:
