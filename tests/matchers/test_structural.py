@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.core.model import Case, Check, Output, show_path
+from evalloom.core.model import ABSENT, Case, Check, Output, show_path
 from evalloom.matchers import Grade, Seen, by_kind
 from evalloom.matchers.base import Services
-from evalloom.matchers.structural import ABSENT
 
 
 def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:

@@ -18,7 +18,6 @@ from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, m
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
 from evalloom.files.write import atomic_writer
-from evalloom.settings.keys import HIDDEN, forms
 
 _SYNC_EVERY_S = 0.1
 _DEEPEST = 200
@@ -34,6 +33,10 @@ class Log:
         self.path = path
         self.batch = batch
         self._encoder = msgspec.json.Encoder()
+        # Deferred: those who only read a batch need no settings.
+        from evalloom.settings.keys import HIDDEN, forms
+
+        self._hidden = HIDDEN.encode()
         self._secrets = [form.encode("utf-8", "replace") for secret in secrets if secret for form in forms(secret)]
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -103,7 +106,7 @@ class Log:
             line = json.dumps(_plain(value), ensure_ascii=False).encode()
         for secret in self._secrets:
             if secret in line:
-                line = line.replace(secret, HIDDEN.encode())
+                line = line.replace(secret, self._hidden)
         return line
 
 

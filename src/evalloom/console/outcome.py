@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
-from evalloom.console.options import print_findings
-from evalloom.engine.evaluate import InvalidData
-from evalloom.engine.results import Results
+if TYPE_CHECKING:
+    from evalloom.engine.results import Results
 
 
 def warn(message: str) -> None:
@@ -19,6 +19,10 @@ def warn(message: str) -> None:
 @contextmanager
 def printing_findings() -> Iterator[None]:
     """Prints the findings of invalid data line by line, before the error that ends the command."""
+    # Deferred: commands that only read what is stored warn too, and need nothing of this.
+    from evalloom.console.options import print_findings
+    from evalloom.engine.evaluate import InvalidData
+
     try:
         yield
     except InvalidData as error:

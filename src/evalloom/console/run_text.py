@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from evalloom.analysis.tally import STATUSES, Figures
-from evalloom.core.model import Mismatch, Record, Run, Scored, Verdict
-from evalloom.engine.dry_run import Ahead
-from evalloom.engine.results import Results
-from evalloom.matchers.structural import ABSENT
+from evalloom.core.model import ABSENT, Mismatch, Record, Run, Scored, Verdict
 from evalloom.reports.lint import printable, tell
+
+if TYPE_CHECKING:
+    from evalloom.engine.dry_run import Ahead
+    from evalloom.engine.results import Results
 
 Line = tuple[str, str]
 """A line to print, and the style it has on a terminal."""

@@ -255,6 +255,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return max(0.0, self.duration_s - waited)
 
 
+ABSENT = "<absent>"
+"""What a mismatch shows on the side where nothing stands."""
+
+
 class Mismatch(Struct, frozen=True):
     """One place where the actual value is not the expected one."""
 

@@ -10,7 +10,6 @@ from evalloom.analysis.gates import GateResult
 from evalloom.analysis.tally import NOTHING_EXPECTED, Summary, Tally
 from evalloom.batchlog import in_order, manifest
 from evalloom.core.model import Run, Scored, Status
-from evalloom.engine.score import without_output
 
 
 class Results:
@@ -64,6 +63,9 @@ class Results:
 
 def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
     """The runs of a batch by profile, case and repeat. One without verdicts gave nothing, or nobody scored it yet."""
+    # Deferred: it brings all matchers along, which those who list batches do without.
+    from evalloom.engine.score import without_output
+
     profiles = [profile.name for profile in manifest(path).profiles]
     for run, scored in in_order(path, profiles):
         gave_nothing = run.error or run.skipped or run.blocked

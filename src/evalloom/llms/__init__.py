@@ -1,163 +1,20 @@
-"""The shelf of llms: who answers, and the wrappers that make an answer reliable, cheap and repeatable."""
+"""Who answers: llms, the wrappers that make answers reliable, cheap and repeatable, and the reading of answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from evalloom.core.lazy import lazy_names
 
-import msgspec
-from msgspec import Struct
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from evalloom.llms.budget import estimate_tokens
+    from evalloom.llms.clients import LLMS, OFFLINE, LlmOptions, Llms
 
-from evalloom import settings
-from evalloom.core.http import Client
-from evalloom.core.model import Embedder, Llm, Request, Response
-from evalloom.llms import cache
-from evalloom.llms.anthropic import Anthropic
-from evalloom.llms.budget import Budget, Metered, estimate_tokens
-from evalloom.llms.cache import Cache, Store
-from evalloom.llms.cassette import Player, Recorder
-from evalloom.llms.echo import Echo
-from evalloom.llms.limit import Limited, Limiter
-from evalloom.llms.openai import Embedding, OpenAi, OpenAiEmbeddings
-from evalloom.llms.retry import Retry
-from evalloom.llms.scripted import Scripted
-from evalloom.settings import LlmSettings, Price, Settings
-
-FREE = Price(0.0, 0.0)
-Maker = Callable[[LlmSettings, Client, str], Llm]
-
-
-def _openai(llm: LlmSettings, client: Client, key: str) -> Llm:
-    return OpenAi(client, llm.base_url, llm.model, key, llm.headers, llm.stream)
-
-
-def _anthropic(llm: LlmSettings, client: Client, key: str) -> Llm:
-    return Anthropic(client, llm.base_url, llm.model, key, llm.headers)
-
-
-def _embeddings(llm: LlmSettings, client: Client, key: str) -> Llm:
-    return OpenAiEmbeddings(client, llm.base_url, llm.model, key, llm.headers)
-
-
-LLMS: dict[str, Maker] = {
-    "openai": _openai,
-    "anthropic": _anthropic,
-    "scripted": lambda llm, client, key: Scripted(llm.folder / llm.file, llm.name),
-    "echo": lambda llm, client, key: Echo(llm.name),
-}
-"""How an llm of each protocol is made."""
-OFFLINE = ("scripted", "echo")
-"""Those that answer by themselves: free, and the same each time, so there is nothing to keep."""
-
-
-class LlmOptions(Struct, frozen=True):
-    """What holds for every llm of a batch."""
-
-    concurrency: int = 16
-    use_cache: bool = True
-    record: str = ""
-    replay: str = ""
-    max_cost: float | None = None
-    max_tokens: int | None = None
-    home: Path = Path()
-
-
-class Llms:
-    """The llms of one batch, each made when it is first asked for. One object serves one event loop."""
-
-    def __init__(
-        self,
-        known: Settings,
-        options: LlmOptions,
-        warn: Callable[[str], None] = lambda message: None,
-        redact: Callable[[str], str] = lambda text: text,
-    ) -> None:
-        self.budget = Budget(options.max_cost, options.max_tokens)
-        self._known = known
-        self._options = options
-        self._redact = redact
-        self._store = Store(options.home / cache.PATH, warn)
-        self._made: dict[tuple[str, bool], Llm] = {}
-        self._answering: dict[tuple[str, Maker], Llm] = {}
-        self._limiters: dict[str, Limiter] = {}
-        self._closing: list[Client | Recorder] = []
-
-    def get(self, name: str, is_judge: bool = False) -> Llm:
-        """The llm of a name.
-
-        What a judge says is kept whatever its temperature, so that scoring again is free; that is 0 unless it is said.
-        """
-        if (name, is_judge) not in self._made:
-            self._made[name, is_judge] = self._make(settings.llm_of(self._known, name), is_judge)
-        return self._made[name, is_judge]
-
-    def embedder(self, name: str) -> Embedder:
-        """The embeddings of an llm: limited, tried again, counted and recorded as its answers are."""
-        return Embedding(self._metered(settings.llm_of(self._known, name), _embeddings))
-
-    async def close(self) -> None:
-        """Writes what is kept for later and closes connections."""
-        self._store.close()
-        for open_one in self._closing:
-            await open_one.close()
-
-    def _make(self, llm: LlmSettings, is_judge: bool) -> Llm:
-        is_offline = llm.protocol in OFFLINE
-        made: Llm = self._metered(llm, LLMS[llm.protocol])
-        # A recording must hold every answer, also those that were given before.
-        is_kept = self._options.use_cache and not self._options.record and not self._options.replay
-        if is_kept and not is_offline:
-            identity = (llm.protocol, llm.base_url, llm.model)
-            made = Cache(made, self._store, identity, is_judge, settings.key_of(llm))
-        return WithParams(made, {"temperature": 0, **llm.params} if is_judge else llm.params)
-
-    def _metered(self, llm: LlmSettings, maker: Maker) -> Llm:
-        # As a judge and as itself an llm is one and the same.
-        if (llm.name, maker) not in self._answering:
-            self._answering[llm.name, maker] = self._answer(llm, maker)
-        if llm.protocol in OFFLINE:
-            return Metered(self._answering[llm.name, maker], self.budget, FREE)
-        price = llm.price or self._known.prices.get(llm.model)
-        known = {**self._known.prices, **({llm.model: price} if price else {})}
-        return Metered(self._answering[llm.name, maker], self.budget, price, known)
-
-    def _answer(self, llm: LlmSettings, maker: Maker) -> Llm:
-        """Who really answers, within limits and tried again where that helps."""
-        if self._options.replay:
-            return Player(Path(self._options.replay), llm.name)
-        key = settings.key_of(llm)
-        made = Retry(Limited(maker(llm, self._client(llm, key), key), self._limiter(llm)), llm.retries)
-        if not self._options.record:
-            return made
-        recorder = Recorder(made, Path(self._options.record), llm.name, self._redact)
-        self._closing.append(recorder)
-        return recorder
-
-    def _limiter(self, llm: LlmSettings) -> Limiter:
-        """The limits of an llm, which its embeddings share."""
-        if llm.name not in self._limiters:
-            concurrency = llm.concurrency or self._options.concurrency
-            self._limiters[llm.name] = Limiter(concurrency, llm.requests_per_minute, llm.tokens_per_minute)
-        return self._limiters[llm.name]
-
-    def _client(self, llm: LlmSettings, key: str) -> Client:
-        client = Client(llm.timeout_s, secret=key)
-        self._closing.append(client)
-        return client
-
-
-class WithParams:
-    """An llm with parameters of its own, which a request may overrule; what is None in the end is not sent."""
-
-    def __init__(self, llm: Llm, params: dict[str, object]) -> None:
-        self._llm = llm
-        self._params = params
-
-    async def __call__(self, request: Request) -> Response:
-        """The answer to the request with the llm's own parameters below it."""
-        merged = {**self._params, **request.params, **request.pinned}
-        params = {name: value for name, value in merged.items() if value is not None}
-        return await self._llm(msgspec.structs.replace(request, params=params, pinned={}))
-
-
-__all__ = ["LLMS", "LlmOptions", "Llms", "estimate_tokens"]
+__all__ = ["LLMS", "OFFLINE", "LlmOptions", "Llms", "estimate_tokens"]
+# Matchers read JSON out of answers with a module of this package, and need no client for it.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "evalloom.llms.budget": ("estimate_tokens",),
+        "evalloom.llms.clients": ("LLMS", "OFFLINE", "LlmOptions", "Llms"),
+    },
+)

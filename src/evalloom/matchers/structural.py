@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import NO_USAGE, Check, Mismatch, Path, show_path
+from evalloom.core.model import ABSENT, NO_USAGE, Check, Mismatch, Path, show_path
 from evalloom.core.patterns import BadPattern, search
 from evalloom.llms.json_text import NO_JSON, loads
 from evalloom.matchers.base import (
@@ -29,8 +29,6 @@ from evalloom.matchers.base import (
 from evalloom.matchers.normalise import prepared
 from evalloom.matchers.similarity import grade_meaning
 
-ABSENT = "<absent>"
-"""What a mismatch shows on the side where nothing stands."""
 _NOTHING: Any = object()
 _RELATIVE = 1e-9
 _Trail = tuple[Any, ...]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from evalloom.core import expressions
 from evalloom.core.model import Path as Steps
 from evalloom.core.model import Record, quote, type_name
 from evalloom.settings import keys
@@ -422,6 +421,8 @@ def url_fault(url: str) -> str:
 
 def _filter_faults(text: Any) -> Iterator[_Fault]:
     if isinstance(text, str) and text:
+        from evalloom.core import expressions  # deferred: few settings have a filter
+
         try:
             expressions.compile(text)
         except expressions.ExpressionError as fault:

@@ -185,7 +185,7 @@ def test_machine_without_more_processes_reads_in_one(tmp_path: Path, monkeypatch
 
     path = tmp_path / "a.jsonl"
     path.write_text(FILES["plain"][0], encoding="utf-8")
-    monkeypatch.setattr(parallel, "ProcessPoolExecutor", no_pool)
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", no_pool)
     ranged, whole, in_ranges = both(path, 100, monkeypatch)
     assert ranged == whole and not in_ranges
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
 from functools import lru_cache
@@ -170,6 +169,9 @@ def _basic(parts: SplitResult) -> str:
 def find_proxy(url: str) -> str | None:
     """The proxy for a URL by the environment; a loopback address is always reached directly."""
     parts = urlsplit(url)
+    # Deferred: it brings http.client and email along, and a local server needs no proxy.
+    import urllib.request
+
     if is_loopback(url) or urllib.request.proxy_bypass(parts.netloc):
         return None
     proxy = urllib.request.getproxies().get(parts.scheme)

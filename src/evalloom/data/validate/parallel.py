@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +16,9 @@ from evalloom.data.dataset import Dataset
 from evalloom.data.validate.tally import Block, Checker
 from evalloom.files.json_rows import JsonReader
 from evalloom.files.source import is_plain, read_chunks, read_range
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 RANGE_BYTES = 4 * 1024 * 1024
 _WORTH_IT = 4 * RANGE_BYTES
@@ -30,11 +31,14 @@ class NotLines(Exception):
 def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
     """Whether a file is large, plain and one record per line, and its records need no shared reading of sources."""
     path = dataset.source.path
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return False
     if path is None or dataset.layout != "json" or checker.rules.check_must_include_in_sources:
         return False
     if not path.is_file() or path.stat().st_size < _WORTH_IT or not is_plain(dataset.source):
+        return False
+    # Deferred, here and below: most files are small, and these take longer to import than such a file to check.
+    import multiprocessing
+
+    if "fork" not in multiprocessing.get_all_start_methods():
         return False
     head = next(read_chunks(dataset.source), b"")
     # One object alone may be a document with the cases inside it.
@@ -43,6 +47,10 @@ def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
 
 def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str]]) -> Iterator[Block]:
     """The blocks of a file in order; `full` tells which codes need no more findings listed."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     size = path.stat().st_size
     workers = min(os.cpu_count() or 1, 8)
     # Forked processes agree on the hash of a text, which is how ids are compared over the whole file.
