@@ -22,7 +22,7 @@ RAG, FAULTY = (EXAMPLES / file.file for file in EXAMPLE.files)
 WITH_SOURCES = EXAMPLE.files[0].rules(EXAMPLES)
 
 # code -> line, for every error and warning of RAG-2 and RAG-3 that a line of a file can have
-FAULTS = {
+FAULTY_FILE_CODES = {
     "json_parse_error": 3,
     "json_not_object": 4,
     "missing_field": 5,
@@ -50,8 +50,8 @@ FAULTS = {
 @pytest.mark.req("RAG-2", "RAG-3")
 def test_faulty_file_has_each_fault_on_its_own_line() -> None:
     found = check(FAULTY, rules=WITH_SOURCES)
-    assert {finding.code: finding.origin.line for finding in found.findings} == FAULTS
-    assert EXAMPLE.files[1].faults == tuple(FAULTS)
+    assert {finding.code: finding.origin.line for finding in found.findings} == FAULTY_FILE_CODES
+    assert EXAMPLE.files[1].faults == tuple(FAULTY_FILE_CODES)
     assert set(found.counts.values()) == {1}
     severities = {finding.origin.line: finding.severity for finding in found.findings}
     assert all(severity == ("error" if line < 15 else "warning") for line, severity in severities.items())

@@ -49,10 +49,10 @@ def test_without_a_file_this_folder_is_searched(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_every_fault_is_told_at_its_place(written: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(EvalloomError) as fault:
+    with pytest.raises(EvalloomError) as error:
         load(f"rag: {written}\n", tmp_path)
-    assert fault.value.code == "bad_settings"
-    assert "evalloom.yaml:1:" in str(fault.value) and told in str(fault.value)
+    assert error.value.code == "bad_settings"
+    assert "evalloom.yaml:1:" in str(error.value) and told in str(error.value)
 
 
 def test_the_schema_names_every_field_and_mode() -> None:

@@ -74,9 +74,9 @@ def test_text_and_score_are_kept() -> None:
     ],
 )
 def test_rubbish_is_an_error_that_says_where(value: Any, said: str) -> None:
-    with pytest.raises(CallError) as fault:
+    with pytest.raises(CallError) as error:
         passages_of(value)
-    assert said in str(fault.value) and "[bad_retrieval]" in str(fault.value)
+    assert said in str(error.value) and "[bad_retrieval]" in str(error.value)
 
 
 @pytest.mark.req("RAG-7")

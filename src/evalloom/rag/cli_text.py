@@ -216,8 +216,8 @@ def explanation_lines(one: Explanation) -> Iterator[Line]:
         yield f"it ended in an error: {short(one.reason, 400)}", "red"
     if one.has_changed:
         yield f"the documents have changed since {one.batch}; this is how they are now", "yellow"
-    if one.fault:
-        yield f"the retriever fails for this query: {short(one.fault, 400)}", "red"
+    if one.error:
+        yield f"the retriever fails for this query: {short(one.error, 400)}", "red"
         return
     for expectation in one.expected:
         yield from _expectation_lines(expectation, one)

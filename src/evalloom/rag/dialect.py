@@ -265,8 +265,8 @@ def _source_text(path: FilePath) -> str | None:
         try:
             chunks = read_chunks(Source(path.as_posix(), path, encoding))
             return b"".join(chunks).decode("utf-8", "replace")
-        except Refused as fault:
-            if fault.problem.code != "not_utf8":
+        except Refused as refusal:
+            if refusal.problem.code != "not_utf8":
                 return None
     return None
 

@@ -11,7 +11,7 @@ from evalloom.engine.example import Example, ExampleFile, Part, PartResult, Suit
 if TYPE_CHECKING:
     from evalloom.engine.system import Catalog
 
-FAULTS = (
+FAULTY_FILE_CODES = (
     "json_parse_error",
     "json_not_object",
     "missing_field",
@@ -34,7 +34,7 @@ FAULTS = (
     "unpaired_pair_id",
     "blank_must_include_entry",
 )
-"""What the faulty example shows: every error and warning of RAG-2 and RAG-3 that stands in a line of a file."""
+"""The codes that the faulty example shows: every error and warning of RAG-2 and RAG-3 about a line of a file."""
 
 
 def _with_sources(examples: Path) -> Rules:
@@ -51,7 +51,7 @@ EXAMPLE = Example(
     suites=(Suite("rag", passed=40, failed=16),),
     files=(
         ExampleFile("rag/eval_cases.jsonl", "rag", _with_sources),
-        ExampleFile("elsewhere/faulty_eval_cases.jsonl", "rag", _with_sources, FAULTS),
+        ExampleFile("elsewhere/faulty_eval_cases.jsonl", "rag", _with_sources, FAULTY_FILE_CODES),
     ),
     parts=(
         Part(

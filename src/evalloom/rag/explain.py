@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evalloom.batchlog import find, manifest
 from evalloom.core.errors import CallError, did_you_mean, usage_error
@@ -62,8 +62,8 @@ class Explanation(Struct, frozen=True):
     found: list[Found]
     has_changed: bool
     """Whether the documents are others than those of the batch."""
-    fault: str = ""
-    """What the retriever met when it was asked again."""
+    error: str = field(default="", name="fault")
+    """The error of the retriever, when it was called again."""
 
 
 def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Explanation:
@@ -78,7 +78,7 @@ def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Ex
     opened = open_retriever(searching, known, listener)
     query = str(case.inputs.get("query") or "")
     opened.fill([query])
-    sources, fault = run_loop(_sources(opened, query, case, searching.k))
+    sources, error = run_loop(_sources(opened, query, case, searching.k))
     first = {
         source: [place for place, one in enumerate(sources[: searching.k], 1) if one == source]
         for source in sources[: searching.k]
@@ -99,7 +99,7 @@ def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Ex
             for source, places in first.items()
         ],
         opened.index is not None and opened.named_documents() != facts.documents,
-        fault,
+        error,
     )
 
 
@@ -120,14 +120,14 @@ async def _sources(opened: Opened, query: str, case: Case, k: int) -> tuple[list
     One that refuses to give so many is asked for as many as the batch did.
     """
     context = Context(case, Profile("default"), _nobody, _nobody, [])
-    fault = ""
+    error = ""
     try:
         for many in (_DEEP, k):
             try:
                 return [one.source for one in await opened.retrieve(query, many, context)], ""
-            except CallError as error:
-                fault = str(error)
-        return [], fault
+            except CallError as raised:
+                error = str(raised)
+        return [], error
     finally:
         await opened.closing()
 

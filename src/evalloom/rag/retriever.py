@@ -216,15 +216,15 @@ class _Embedding:
             made = await index.embed(self.embedder(), self.model, self._listener.progress, queries)
             spent = self._llms.budget if self._llms else Budget()
             return Filled(made, spent.tokens, spent.cost)
-        except CallError as fault:
-            raise EvalloomError(fault.code, self._said(fault.args[0])) from None
-        except BudgetSpent as fault:
-            raise EvalloomError("stopped", self._said(str(fault))) from None
+        except CallError as error:
+            raise EvalloomError(error.code, self._error_message(error.args[0])) from None
+        except BudgetSpent as error:
+            raise EvalloomError("stopped", self._error_message(str(error))) from None
         finally:
             await self.close()
 
-    def _said(self, fault: str) -> str:
-        return f"--embeddings {self._name}: {fault}. What was made before is kept"
+    def _error_message(self, reason: str) -> str:
+        return f"--embeddings {self._name}: {reason}. Vectors made before are kept"
 
     async def close(self) -> None:
         if self._llms is not None:

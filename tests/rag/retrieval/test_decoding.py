@@ -67,5 +67,5 @@ def test_no_character_is_ever_lost(content: bytes) -> None:
         assert (
             "\ufffd" not in decoded(content) or b"\xef\xbf\xbd" in content or content[:2] in (b"\xff\xfe", b"\xfe\xff")
         )
-    except Unreadable as fault:
-        assert "Save it as UTF-8" in str(fault)
+    except Unreadable as error:
+        assert "Save it as UTF-8" in str(error)

@@ -213,9 +213,9 @@ def test_an_index_kept_up_to_date_finds_what_a_fresh_one_finds(states: list[dict
 
 
 def test_a_frozen_index_is_used_as_it_is(root: Path, kept: Path) -> None:
-    with pytest.raises(EvalloomError, match="evalloom rag index --root") as fault:
+    with pytest.raises(EvalloomError, match="evalloom rag index --root") as error:
         open_index(root, kept, frozen=True)
-    assert fault.value.code == "index_missing"
+    assert error.value.code == "index_missing"
     _fresh(root, kept).close()
     _write(root, {"en/it.txt": "Tokens instead."})
     index = open_index(root, kept, frozen=True)
@@ -335,8 +335,8 @@ def test_damage_inside_of_the_store_ends_in_an_error_and_then_a_new_store(root: 
     store.write_bytes(content)
     try:
         index = _fresh(root, kept)
-    except EvalloomError as fault:
-        assert fault.code == "index_damaged"
+    except EvalloomError as error:
+        assert error.code == "index_damaged"
         index = _fresh(root, kept)
     assert _sources(index, "passwords") == ["en/it.txt"]
 
@@ -383,8 +383,8 @@ def test_a_store_that_does_not_fit_together_is_made_anew(root: Path, kept: Path,
         shutil.rmtree(next(kept.rglob("bm25-*")))
     try:
         assert _sources(_fresh(root, kept), "passwords") == ["en/it.txt"]
-    except EvalloomError as fault:
-        assert fault.code == "index_damaged" and "characters" not in str(fault)
+    except EvalloomError as error:
+        assert error.code == "index_damaged" and "characters" not in str(error)
     assert _sources(_fresh(root, kept), "passwords") == ["en/it.txt"]
 
 

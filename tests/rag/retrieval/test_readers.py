@@ -193,8 +193,8 @@ def test_a_docx_that_unpacks_to_too_much_is_unread() -> None:
 def test_whatever_the_bytes_a_reader_reads_or_says_why(suffix: str, content: bytes) -> None:
     try:
         assert isinstance(read(suffix, content).text, str)
-    except Unreadable as fault:
-        assert str(fault)
+    except Unreadable as error:
+        assert str(error)
 
 
 def test_what_is_no_tag_neither_hides_nesting_nor_makes_it() -> None:

@@ -280,23 +280,23 @@ def _value_findings(written: Record, type_: str, at: Path, variables: Record | N
 
 
 def _regex_findings(pattern: str, path: Path) -> Iterator[Remark]:
-    fault = "" if "{{" in pattern else _regex_fault(python_regex(pattern))
+    reason = "" if "{{" in pattern else _regex_error(python_regex(pattern))
     field = show_path(path)
-    if fault and _JAVASCRIPT_ONLY.search(pattern):
-        message = f"{field}: expected a regular expression that Python knows too, got {quote(pattern)}: {fault}"
+    if reason and _JAVASCRIPT_ONLY.search(pattern):
+        message = f"{field}: expected a regular expression that Python knows too, got {quote(pattern)}: {reason}"
         yield warning("bad_regex", path, message)
-    elif fault:
-        yield error("bad_regex", path, f"{field}: expected a regular expression, got {quote(pattern)}: {fault}")
+    elif reason:
+        yield error("bad_regex", path, f"{field}: expected a regular expression, got {quote(pattern)}: {reason}")
 
 
 @lru_cache(maxsize=4096)
-def _regex_fault(pattern: str) -> str:
+def _regex_error(pattern: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as fault:
-        return str(fault) or type(fault).__name__
+    except (re.error, RecursionError, OverflowError) as exception:
+        return str(exception) or type(exception).__name__
     return ""
 
 

@@ -32,7 +32,7 @@ _UNLATIN = re.compile("[\x00-\x08\x0e-\x1f]|[A-Za-zÀ-ÿ][¡£¥¹³¼¾¿±][A-
 
 
 class Unreadable(Exception):
-    """A document that cannot be read, and why. `may_change`: not the file is at fault, so try again next time."""
+    """A document that cannot be read, and why. With `may_change` the cause is not the file, so it is tried again."""
 
     def __init__(self, reason: str, may_change: bool = False) -> None:
         super().__init__(reason)
@@ -83,8 +83,8 @@ def _where(content: bytes) -> str:
         return ": it has zero bytes, so it may be no text"
     try:
         content.decode()
-    except UnicodeDecodeError as fault:
-        line = content.count(b"\n", 0, fault.start) + 1
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
         return f": line {line} is not UTF-8"
     return ""
 

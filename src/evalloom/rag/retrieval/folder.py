@@ -75,8 +75,8 @@ def _entries(base: str, here: str, found: Found) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(os.path.join(base, here)) as entries:
             yield from entries
-    except OSError as fault:
-        found.unread.append(Unread(shown(here) + "/", f"cannot be opened: {(fault.strerror or str(fault)).lower()}"))
+    except OSError as error:
+        found.unread.append(Unread(shown(here) + "/", f"cannot be opened: {(error.strerror or str(error)).lower()}"))
 
 
 def _sort_in(entry: os.DirEntry[str], path: str, base: str, found: Found, folders: list[str], links: list[str]) -> None:
@@ -85,9 +85,9 @@ def _sort_in(entry: os.DirEntry[str], path: str, base: str, found: Found, folder
     is_document = suffix_of(entry.name) in READERS
     try:
         stat = entry.stat()
-    except OSError as fault:
+    except OSError as error:
         if is_document:
-            found.unread.append(Unread(shown(path), f"cannot be opened: {(fault.strerror or str(fault)).lower()}"))
+            found.unread.append(Unread(shown(path), f"cannot be opened: {(error.strerror or str(error)).lower()}"))
         return
     if S_ISDIR(stat.st_mode):
         (links if entry.is_symlink() else folders).append(path)

@@ -24,7 +24,17 @@ from evalloom.rag.retrieval.chunks import Chunk
 from evalloom.rag.retrieval.folder import Unread, find
 from evalloom.rag.retrieval.fusion import fused
 from evalloom.rag.retrieval.ingest import IndexOptions, Progress, bring_up_to_date, quiet
-from evalloom.rag.retrieval.store import FAULTS, FORMAT, Damage, Store, format_of, is_damage, set_aside, told, unusable
+from evalloom.rag.retrieval.store import (
+    FORMAT,
+    STORE_ERRORS,
+    Damage,
+    Store,
+    error_text,
+    format_of,
+    is_damage,
+    set_aside,
+    unusable,
+)
 from evalloom.rag.retrieval.vectors import Vectors
 from evalloom.rag.retrieval.words import asked_words
 
@@ -117,11 +127,11 @@ class Index:
 
     def refresh(self, progress: Progress = quiet) -> Refreshed:
         """Brings the index up to date with the files; quick when nothing changed. Waits while another process does."""
-        with self._locked(fcntl.LOCK_EX), self._faults_told():
+        with self._locked(fcntl.LOCK_EX), self._translate_errors():
             try:
                 return self._refresh(progress)
-            except FAULTS as fault:
-                if not is_damage(fault):
+            except STORE_ERRORS as error:
+                if not is_damage(error):
                     raise
                 self._close_store()
                 self.set_aside = set_aside(self._path)
@@ -163,7 +173,7 @@ class Index:
         """Reads what is stored, as it is. Raises EvalloomError where there is nothing, or only a part."""
         if not self._path.exists():
             raise self._missing("is not indexed yet")
-        with self._locked(fcntl.LOCK_SH), self._faults_told():
+        with self._locked(fcntl.LOCK_SH), self._translate_errors():
             if format_of(self._path, self._is_readonly) != FORMAT:
                 raise self._missing("was indexed by another version of evalloom")
             store = self._opened()
@@ -189,8 +199,8 @@ class Index:
         if found is None:
             try:
                 found = bm25.make(store.postings(), store.term_count())
-            except ValueError as fault:
-                raise Damage(str(fault)) from None
+            except ValueError as error:
+                raise Damage(str(error)) from None
             # Without room or right to write, the one in memory does as well.
             with suppress(OSError):
                 bm25.save(found, folder)
@@ -213,9 +223,9 @@ class Index:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as fault:
-            if kind == fcntl.LOCK_EX or fault.errno not in _UNWRITABLE:
-                raise unusable(self._folder, fault) from None
+        except OSError as error:
+            if kind == fcntl.LOCK_EX or error.errno not in _UNWRITABLE:
+                raise unusable(self._folder, error) from None
             # Where we cannot write, nobody is expected to: who reads needs no lock.
             self._is_readonly = True
             yield
@@ -227,23 +237,23 @@ class Index:
             os.close(handle)
 
     @contextmanager
-    def _faults_told(self) -> Iterator[None]:
-        """Says what is wrong with the store; a damaged one is out of the way next time."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Turns errors of the store into EvalloomError; moves a damaged store out of the way."""
         try:
             yield
-        except FAULTS as fault:
-            if not is_damage(fault):
-                raise unusable(self._path, fault) from None
+        except STORE_ERRORS as error:
+            if not is_damage(error):
+                raise unusable(self._path, error) from None
             self._close_store()
-            message = f"{self._path}: the index is damaged ({told(fault)})"
+            message = f"{self._path}: the index is damaged ({error_text(error)})"
             if self._is_readonly:
                 raise EvalloomError("index_damaged", f"{message}. Copy it here again") from None
             # Another process may have made a new one since, which is no other's to move.
             if self._path.exists() and self._path.stat().st_ino == self._inode:
                 message += f" and was moved to {set_aside(self._path).name}"
             raise EvalloomError("index_damaged", f"{message}. {self._how_to_index()}") from None
-        except OSError as fault:
-            raise unusable(self._folder, fault) from None
+        except OSError as error:
+            raise unusable(self._folder, error) from None
 
     # -- asking ---------------------------------------------------------------------------------------
 
@@ -255,22 +265,22 @@ class Index:
 
     def documents(self) -> dict[str, str]:
         """The path of every document that is indexed, from the root, and a digest of its content."""
-        with self._faults_told():
+        with self._translate_errors():
             return self._ready()[0].digests()
 
     def chunk_count(self) -> int:
         """How many chunks are indexed."""
-        with self._faults_told():
+        with self._translate_errors():
             return len(self._ready()[1].ids)
 
     def unread(self) -> list[Unread]:
         """What could not be read, and why."""
-        with self._faults_told():
+        with self._translate_errors():
             return self._ready()[0].unread()
 
     def search(self, query: str, k: int) -> list[Passage]:
         """The best chunks by BM25, of those that have a word of the query at all."""
-        with self._faults_told():
+        with self._translate_errors():
             return [self._passage(row, score) for row, score in self._by_words(query, k)]
 
     def _by_words(self, query: str, k: int) -> list[tuple[int, float]]:
@@ -289,13 +299,13 @@ class Index:
 
     def passages(self, source: str) -> list[Passage]:
         """All passages of a document in their order, without scores."""
-        with self._faults_told():
+        with self._translate_errors():
             store, _ = self._ready()
             return [_as_passage(*store.chunk(id)) for id in store.chunks_of(source)]
 
     def explain(self, query: str, source: str) -> Explained:
         """Why a source is found, or is not. A folder, or the end of a path, stands for the best source it names."""
-        with self._faults_told():
+        with self._translate_errors():
             _, matrix = self._ready()
             terms = self._terms(query)
             scores = matrix.score([term for _, term in terms if term is not None])
@@ -369,24 +379,24 @@ class Index:
 
     def texts(self) -> list[str]:
         """Every chunk with its headings above it: what words and vectors are made of."""
-        with self._faults_told():
+        with self._translate_errors():
             return [f"{heading}\n{text}" if heading else text for heading, text in self._ready()[0].texts()]
 
     async def search_dense(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
         """The best chunks by the cosine of their vectors and the query's."""
         found = await self._by_vectors(query, k, embedder, model)
-        with self._faults_told():
+        with self._translate_errors():
             return [self._passage(row, score) for row, score in found]
 
     async def search_hybrid(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
         """The best chunks by their places in both rankings; the score is the fused one."""
         many = max(100, 10 * k)
-        with self._faults_told():
+        with self._translate_errors():
             by_words = [row for row, _ in self._by_words(query, many)]
         by_vectors = [row for row, _ in await self._by_vectors(query, many, embedder, model)]
         # Of equal scores the order is that of rows, as everywhere.
         found = sorted(fused([by_words, by_vectors]), key=lambda one: (-one[1], one[0]))
-        with self._faults_told():
+        with self._translate_errors():
             return [self._passage(row, score) for row, score in found[: max(k, 0)]]
 
     async def _by_vectors(self, query: str, k: int, embedder: Embedder, model: str) -> list[tuple[int, float]]:

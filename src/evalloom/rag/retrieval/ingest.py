@@ -73,11 +73,11 @@ def _take(store: Store, base: str, path: str, known: tuple[Stamp, str, str] | No
         with opened(base, path) as stream:
             stamp = stamp_of(os.fstat(stream.fileno()))
             content = stream.read(LARGEST + 1)
-    except Refused as fault:
-        store.put_unread(path, _NO_STAMP, "", str(fault))
+    except Refused as error:
+        store.put_unread(path, _NO_STAMP, "", str(error))
         return
-    except OSError as fault:
-        reason = f"cannot be opened: {(fault.strerror or str(fault)).lower()}"
+    except OSError as error:
+        reason = f"cannot be opened: {(error.strerror or str(error)).lower()}"
         store.put_unread(path, _NO_STAMP, "", reason)
         return
     if max(stamp.mtime_ns, stamp.ctime_ns) >= now - _JUST_NOW_NS:
@@ -92,8 +92,8 @@ def _take(store: Store, base: str, path: str, known: tuple[Stamp, str, str] | No
         return
     try:
         document = read(suffix_of(path), content)
-    except Unreadable as fault:
-        store.put_unread(path, _NO_STAMP if fault.may_change else stamp, digest, str(fault))
+    except Unreadable as error:
+        store.put_unread(path, _NO_STAMP if error.may_change else stamp, digest, str(error))
         return
     cut = chunks(document, options.chunk, options.overlap)
     counted = ((chunk, words(f"{chunk.heading}\n{chunk.text}")) for chunk in cut if chunk.text.strip())

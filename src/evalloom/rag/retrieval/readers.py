@@ -34,9 +34,9 @@ def read(suffix: str, content: bytes) -> Document:
         raise
     except MemoryError:
         raise Unreadable("takes more memory than there is. Split it", may_change=True) from None
-    except Exception as fault:
+    except Exception as error:
         # A user's file in the hands of a library: a broken one raises anything, from KeyError to RecursionError.
-        raise Unreadable(f"cannot be read as {suffix[1:]}: {type(fault).__name__}: {str(fault)[:200]}") from None
+        raise Unreadable(f"cannot be read as {suffix[1:]}: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def _plain(content: bytes) -> Document:

@@ -225,25 +225,25 @@ class Store:
         return self._db.execute("SELECT heading, text FROM chunks ORDER BY path DESC, number")
 
 
-FAULTS = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What a broken file may show as: Python 3.11 cannot read an error of SQLite's that quotes broken text."""
+STORE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a broken file raises: Python 3.11 cannot decode an SQLite error that quotes broken text."""
 
 
-def is_damage(fault: Exception) -> bool:
-    """Whether a fault means that the file is broken, rather than that the disk is full or the file locked."""
-    if isinstance(fault, Damage | UnicodeDecodeError) or str(fault).startswith(_UNDECODED):
+def is_damage(error: Exception) -> bool:
+    """Whether an error means that the file is broken, rather than that the disk is full or the file locked."""
+    if isinstance(error, Damage | UnicodeDecodeError) or str(error).startswith(_UNDECODED):
         return True
-    return getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE
 
 
-def told(fault: Exception) -> str:
-    """A fault in words, without the piece of a document that SQLite may quote."""
-    return str(fault).partition(" with text")[0].lower()
+def error_text(error: Exception) -> str:
+    """The message of an error, without the piece of a document that SQLite may quote."""
+    return str(error).partition(" with text")[0].lower()
 
 
-def unusable(path: Path, fault: Exception) -> EvalloomError:
-    """A store that can be neither read nor made anew."""
-    message = f"{path}: the index cannot be used: {told(fault)}. Check the disk and the folder's permissions"
+def unusable(path: Path, error: Exception) -> EvalloomError:
+    """The error for a store that can be neither read nor rebuilt."""
+    message = f"{path}: the index cannot be used: {error_text(error)}. Check the disk and the folder's permissions"
     return EvalloomError("index_unusable", message)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.model import quote
-from evalloom.rag.retrieval.store import FAULTS, is_damage, set_aside, told, unusable
+from evalloom.rag.retrieval.store import STORE_ERRORS, error_text, is_damage, set_aside, unusable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,11 +39,11 @@ class Vectors:
         self.set_aside: Path | None = None
         """Where damaged vectors were moved, when there were some; those that were in them are made again."""
         self._lengths: dict[str, int] = {}
-        with self._faults_told():
+        with self._translate_errors():
             try:
                 self._db = _opened(path)
-            except FAULTS as fault:
-                if not is_damage(fault):
+            except STORE_ERRORS as error:
+                if not is_damage(error):
                     raise
                 self.set_aside = set_aside(path)
                 self._db = _opened(path)
@@ -52,18 +52,18 @@ class Vectors:
         self._db.close()
 
     @contextmanager
-    def _faults_told(self) -> Iterator[None]:
-        """Says what is wrong with the file; instead of a damaged one there is an empty one next time."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Turns errors of the file into EvalloomError; replaces a damaged file by an empty one."""
         try:
             yield
-        except FAULTS as fault:
-            if not is_damage(fault):
-                raise unusable(self._path, fault) from None
+        except STORE_ERRORS as error:
+            if not is_damage(error):
+                raise unusable(self._path, error) from None
             self._db.close()
             aside = set_aside(self._path)
             self._lengths.clear()
             self._db = _opened(self._path)
-            message = f"{self._path}: the vectors are damaged ({told(fault)}) and were moved to {aside.name}"
+            message = f"{self._path}: the vectors are damaged ({error_text(error)}) and were moved to {aside.name}"
             raise EvalloomError("index_damaged", f"{message}. Run it again to make new ones") from None
 
     def missing(self, model: str, texts: Iterable[str]) -> list[str]:
@@ -74,14 +74,14 @@ class Vectors:
     def _known(self, model: str, columns: str) -> list[tuple[Any, ...]]:
         """What is kept of a model; without vectors that are longer or shorter than the others, so not whole."""
         sought = f"SELECT {columns} FROM vectors WHERE model = ? AND length(vector) = ?"
-        with self._faults_told():
+        with self._translate_errors():
             return self._db.execute(sought, (model, 4 * self._length(model))).fetchall()
 
     def get(self, model: str, text: str) -> Floats | None:
         import numpy as np
 
         sought = (model, key_of(text), 4 * self._length(model))
-        with self._faults_told():
+        with self._translate_errors():
             found = self._db.execute(
                 "SELECT vector FROM vectors WHERE model = ? AND text = ? AND length(vector) = ?", sought
             ).fetchone()
@@ -95,7 +95,7 @@ class Vectors:
             advice = f"If another model has taken its place, delete {self._path}, or give the model another name"
             raise _bad(model, f"vectors of {length} numbers as before, got {vectors.shape[1]}", advice)
         rows = [(model, key_of(text), one.tobytes()) for text, one in zip(texts, vectors, strict=True)]
-        with self._faults_told(), self._db:
+        with self._translate_errors(), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
@@ -103,7 +103,7 @@ class Vectors:
         """How long the vectors of a model are, or most of them; 0 when there are none yet."""
         if not self._lengths.get(model):
             sought = "SELECT length(vector) FROM vectors WHERE model = ? GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
-            with self._faults_told():
+            with self._translate_errors():
                 row = self._db.execute(sought, (model,)).fetchone()
             self._lengths[model] = row[0] // 4 if row and row[0] else 0
         return self._lengths[model]
