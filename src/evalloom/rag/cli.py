@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from evalloom import settings
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, refuse_overwriting
 from evalloom.console.outcome import printing_findings, warn
@@ -34,14 +33,14 @@ from evalloom.rag import cli_text as text
 from evalloom.rag.checks import REQUIRABLE
 from evalloom.rag.dialect import BUCKETS
 from evalloom.rag.explain import explain
-from evalloom.rag.job import Answering, Job, gates_of, open_job, results_of, verdict, write_reports
+from evalloom.rag.job import AnswerOptions, Job, gates_of, open_job, results_of, verdict, write_reports
 from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retrieval.readers import READERS
-from evalloom.rag.retriever import Listener, Searching, open_corpus
+from evalloom.rag.retriever import Listener, SearchOptions, open_corpus
 from evalloom.rag.settings import MODES, SECTION
 from evalloom.rag.suggest import draft, suggest
 from evalloom.reports.lint import printable
-from evalloom.settings import Settings
+from evalloom.settings import Settings, load
 from evalloom.ui.report_marks import is_ours
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -166,11 +165,11 @@ def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
     Exit codes: 0 all pass, or the rate is not below --fail-under; 1 a failure, an error or a gate; 2 wrong usage or
     invalid data; 3 could not finish, or nothing was measured.
     """
-    answers = Answering(flags["prompt"], flags["normalise"], flags["faithfulness"], flags["require"])
+    answers = AnswerOptions(flags["prompt"], flags["normalise"], flags["faithfulness"], flags["require"])
     return _go(cases, answers, flags)
 
 
-def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]) -> int:
+def _go(cases: tuple[str, ...], answers: AnswerOptions | None, given: dict[str, Any]) -> int:
     flags = {"profiles": (), "variants": (), "repeat": None, "watch": False, **given}
     refuse_conflicts(cases, flags)
     asked = Asked(
@@ -186,8 +185,8 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
     # A module of the user's may print when it is imported, and what is printed here is the result.
     with redirect_stdout(sys.stderr):
-        known = _settings(flags["config"])
-        job = open_job(asked, current_catalog(), known, _searching(flags, known), answers, LISTENER)
+        settings = _load_settings(flags["config"])
+        job = open_job(asked, current_catalog(), settings, _search_options(flags, settings), answers, LISTENER)
     if flags["dry_run"]:
         with printing_findings():
             found = look_ahead(job.plan, resume)
@@ -199,18 +198,18 @@ def _go(cases: tuple[str, ...], answers: Answering | None, given: dict[str, Any]
     return _run(job, resume, flags["as_json"])
 
 
-def _settings(config: str = "") -> Settings:
-    return settings.load(Path(config) if config else None, current_catalog().sections)
+def _load_settings(config: str = "") -> Settings:
+    return load(Path(config) if config else None, current_catalog().sections)
 
 
-def _searching(flags: dict[str, Any], known: Settings) -> Searching:
+def _search_options(flags: dict[str, Any], settings: Settings) -> SearchOptions:
     names = ("root", "retriever", "k", "mode", "embeddings", "chunk", "overlap", "is_frozen")
-    given = {name: flags[name] for name in names if flags.get(name) is not None}
-    found = Searching(**{**msgspec.to_builtins(known.section(SECTION)), **given})
-    if flags.get("embeddings") and found.mode == "bm25":
+    overrides = {name: flags[name] for name in names if flags.get(name) is not None}
+    search = SearchOptions(**{**msgspec.to_builtins(settings.section(SECTION)), **overrides})
+    if flags.get("embeddings") and search.mode == "bm25":
         raise usage_error("bad_option", "--embeddings: goes with --mode dense or hybrid")
-    existing_folder(found.root)
-    return found
+    existing_folder(search.root)
+    return search
 
 
 def _run(job: Job, resume: Resume, as_json: bool) -> int:
@@ -219,8 +218,8 @@ def _run(job: Job, resume: Resume, as_json: bool) -> int:
     reports, outputs = _formats(files)
     refuse_overwriting(files, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
     _refuse_documents(files, Path(plan.about.options["searching"]["root"]))
-    made, plan = job.fill()
-    if not as_json and (line := text.index_line(job.opened, made)):
+    vectors, plan = job.fill()
+    if not as_json and (line := text.index_line(job.retriever, vectors)):
         click.echo(line, err=True)
     live = Live()
     # A retriever of the user's may print, and what is printed here is the result.
@@ -233,7 +232,7 @@ def _run(job: Job, resume: Resume, as_json: bool) -> int:
     if as_json:
         click.echo(text.as_json(batch, found, results))
     else:
-        print_lines(text.result_lines(found, results, job.opened, [*map(str, files)]))
+        print_lines(text.result_lines(found, results, job.retriever, [*map(str, files)]))
     for reason in ends.reasons:
         click.echo(f"evalloom: exit code {ends.code}: {reason}", err=True)
     return ends.code
@@ -251,12 +250,12 @@ def _refuse_documents(files: list[Path], root: Path) -> None:
 def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
     """The reports among the files to write, and the others with their reporters."""
     reporters = current_catalog().reporters
-    known = [*(one.suffix for one in RAG_REPORTERS), *(one.suffix for one in reporters)]
+    endings = [*(reporter.suffix for reporter in RAG_REPORTERS), *(reporter.suffix for reporter in reporters)]
     for path in files:
-        if not path.name.lower().endswith(tuple(known)):
-            expected = ", ".join(dict.fromkeys(known))
+        if not path.name.lower().endswith(tuple(endings)):
+            expected = ", ".join(dict.fromkeys(endings))
             raise usage_error("unknown_format", f"-o {path}: expected a file name ending in {expected}")
-    reports = [path for path in files if path.suffix.lower() in {one.suffix for one in RAG_REPORTERS}]
+    reports = [path for path in files if path.suffix.lower() in {reporter.suffix for reporter in RAG_REPORTERS}]
     return reports, reporters_for([str(path) for path in files if path not in reports], reporters)
 
 
@@ -269,7 +268,7 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
     """Show what a RAG batch came to, and write its report; nothing is run. Without BATCH, the newest one."""
     path, facts, found = results_of(batch)
     stopped = "" if facts.finished_at else "unfinished"
-    ends = verdict(found, gates_of(path, _settings(config)), facts.options.get("fail_under"), stopped)
+    ends = verdict(found, gates_of(path, _load_settings(config)), facts.options.get("fail_under"), stopped)
     _refuse_documents([Path(name) for name in output], Path(facts.options["searching"]["root"]))
     write_reports([Path(name) for name in output], facts, found, ends.code)
     if as_json:
@@ -283,13 +282,13 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
 @_with(_ROOT, *_CHUNKS, _JSON)
 def index_command(as_json: bool, **flags: Any) -> int:
     """Bring the stored index of a folder up to date, and say what is in it and what could not be read."""
-    searching = _searching(flags, _settings())
-    _, refreshed = open_corpus(searching, Listener(lambda message: None, LISTENER.progress))
+    search = _search_options(flags, _load_settings())
+    _, refreshed = open_corpus(search, Listener(lambda message: None, LISTENER.progress))
     assert refreshed is not None
     if as_json:
         click.echo(msgspec.json.encode(refreshed))
     else:
-        print_lines(text.refreshed_lines(searching.root, refreshed))
+        print_lines(text.refreshed_lines(search.root, refreshed))
     return 0
 
 
@@ -301,7 +300,7 @@ def index_command(as_json: bool, **flags: Any) -> int:
 def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
     """Say why a case was found or missed: is its source indexed, at which place, which words of the query match."""
     with redirect_stdout(sys.stderr):
-        found = explain(case_id, batch, LISTENER, _settings(config))
+        found = explain(case_id, batch, LISTENER, _load_settings(config))
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -322,7 +321,7 @@ def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, *
     \b
     evalloom rag suggest "How long is the notice period?" --root docs --json >> eval_cases.jsonl
     """
-    index, _ = open_corpus(_searching(flags, _settings()), LISTENER)
+    index, _ = open_corpus(_search_options(flags, _load_settings()), LISTENER)
     found = suggest(query, index, k, bucket, pair)
     if as_json and found.proposals:
         click.echo(json.dumps(found.case, ensure_ascii=False))
@@ -341,7 +340,7 @@ def init_command(output: str, most: int, **flags: Any) -> int:
     Each is an official wording with its source and a text that stands in it. Read them, mend them, and add the oral
     wording of each under the same pair_id. No file is overwritten.
     """
-    searching = _searching(flags, _settings())
-    made = draft(searching, Path(output), most, LISTENER)
-    print_lines(text.drafted_lines(made, searching.root))
+    search = _search_options(flags, _load_settings())
+    made = draft(search, Path(output), most, LISTENER)
+    print_lines(text.drafted_lines(made, search.root))
     return 0

@@ -18,7 +18,7 @@ from evalloom.rag.analysis.measures import CaseRow, Group, RagResults
 from evalloom.rag.explain import Expectation, Explanation
 from evalloom.rag.reports.content import official_only, wording_gap
 from evalloom.rag.retrieval import Explained, Refreshed
-from evalloom.rag.retriever import Opened
+from evalloom.rag.retriever import Retriever
 from evalloom.rag.suggest import Drafted, Suggestion
 from evalloom.reports.lint import printable, tell
 
@@ -36,11 +36,13 @@ _APART = {
 }
 
 
-def index_line(opened: Opened, made: int) -> str:
+def index_line(retriever: Retriever, vectors: int) -> str:
     """What is searched, and what was done to the index."""
-    if opened.index is None:
+    if retriever.index is None:
         return ""
-    return _corpus(opened.refreshed, len(opened.documents)) + (f"; {tell(made, 'vector')} made" if made else "")
+    return _corpus(retriever.refreshed, len(retriever.documents)) + (
+        f"; {tell(vectors, 'vector')} made" if vectors else ""
+    )
 
 
 def _corpus(refreshed: Refreshed | None, documents: int) -> str:
@@ -68,10 +70,12 @@ def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
 # -- results ------------------------------------------------------------------------------------------
 
 
-def result_lines(found: Sequence[RagResults], results: Results, opened: Opened, files: list[str]) -> Iterator[Line]:
+def result_lines(
+    found: Sequence[RagResults], results: Results, retriever: Retriever, files: list[str]
+) -> Iterator[Line]:
     """What came of a run, and what to do next."""
     for one in found:
-        yield from _profile_lines(one, opened, len(found) > 1)
+        yield from _profile_lines(one, retriever, len(found) > 1)
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
@@ -99,13 +103,13 @@ def _files(files: list[str], record: Path) -> Iterator[Line]:
     yield f"The record: {record.as_posix()}", ""
 
 
-def _profile_lines(one: RagResults, opened: Opened | None, is_named: bool) -> Iterator[Line]:
+def _profile_lines(one: RagResults, retriever: Retriever | None, is_named: bool) -> Iterator[Line]:
     if is_named:
         yield f"profile {printable(one.profile)}", "bold"
     yield from _table(one)
     yield from _apart(one)
     yield from _wordings(one)
-    yield from _misses(one, opened)
+    yield from _misses(one, retriever)
 
 
 def _table(one: RagResults) -> Iterator[Line]:
@@ -166,30 +170,35 @@ def _wordings(one: RagResults) -> Iterator[Line]:
         )
 
 
-def _misses(one: RagResults, opened: Opened | None) -> Iterator[Line]:
+def _misses(one: RagResults, retriever: Retriever | None) -> Iterator[Line]:
     missed = [row for row in one.cases if row.status == "failed"]
     for row in missed[:_SHOWN]:
         head = f"{'MISSED' if one.purpose == 'retrieve' else 'FAILED'} {printable(row.id)}   {short(row.query, 60)}"
         yield head, "red"
-        yield f"    {_why(row, one, opened)}", ""
+        yield f"    {_why(row, one, retriever)}", ""
     if len(missed) > _SHOWN:
         yield f"… and {len(missed) - _SHOWN} more", "dim"
 
 
-def _why(row: CaseRow, one: RagResults, opened: Opened | None) -> str:
+def _why(row: CaseRow, one: RagResults, retriever: Retriever | None) -> str:
     if one.purpose == "answer":
         why = f"not in the answer: {', '.join(map(repr, row.missing))}" if row.missing else row.reason
         return short(f"{why}; it says: {row.answer}", 160)
     lacking = [expected.source for expected in row.expected if not expected.rank]
-    told = [f"{source} {_place(source, row, one, opened)}".strip() for source in lacking]
+    told = [f"{source} {_place(source, row, one, retriever)}".strip() for source in lacking]
     return short(f"expected {', '.join(told)}; found {', '.join(row.sources) or 'nothing'}", 200)
 
 
-def _place(source: str, row: CaseRow, one: RagResults, opened: Opened | None) -> str:
+def _place(source: str, row: CaseRow, one: RagResults, retriever: Retriever | None) -> str:
     """Where a missed source stands further down, where the index can tell at once."""
-    if opened is None or opened.index is None or one.config.get("mode") != "bm25" or source not in opened.documents:
+    if (
+        retriever is None
+        or retriever.index is None
+        or one.config.get("mode") != "bm25"
+        or source not in retriever.documents
+    ):
         return ""
-    passages = enumerate(opened.index.search(row.query, _DEEP), 1)
+    passages = enumerate(retriever.index.search(row.query, _DEEP), 1)
     place = next((place for place, passage in passages if passage.source == source), 0)
     return f"(its first passage is at place {place})" if place else "(no word of the query is in it)"
 

@@ -10,7 +10,7 @@ from evalloom.engine.example import PartResult
 from evalloom.engine.prepare import Asked
 from evalloom.engine.system import Catalog
 from evalloom.rag.job import open_job, results_of
-from evalloom.rag.retriever import Listener, Searching
+from evalloom.rag.retriever import Listener, SearchOptions
 from evalloom.reports.lint import tell
 from evalloom.settings import FILE_NAME, load
 
@@ -24,8 +24,8 @@ def retrieve(catalog: Catalog, examples: Path, home: Path) -> PartResult:
     folder = examples / FOLDER
     asked = Asked(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
     listener = Listener(lambda message: None)
-    known = load(folder / FILE_NAME, catalog.sections)
-    job = open_job(asked, catalog, known, Searching(root=folder.as_posix()), None, listener, home)
+    settings = load(folder / FILE_NAME, catalog.sections)
+    job = open_job(asked, catalog, settings, SearchOptions(root=folder.as_posix()), None, listener, home)
     batch = evaluate(job.plan, warn=lambda message: None).path.as_posix()
     _, _, (results,) = results_of(batch)
     found = {bucket.name: (bucket.passed, bucket.cases) for bucket in results.buckets}

@@ -18,7 +18,7 @@ from evalloom.engine.resume import case_of
 from evalloom.rag.checks import KIND
 from evalloom.rag.dialect import DIALECT
 from evalloom.rag.retrieval import Explained, Index
-from evalloom.rag.retriever import Listener, Opened, Searching, open_retriever
+from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
 from evalloom.settings import Settings
 
 _DEEP = 1000
@@ -66,7 +66,7 @@ class Explanation(Struct, frozen=True):
     """The error of the retriever, when it was called again."""
 
 
-def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Explanation:
+def explain(case_id: str, batch: str, listener: Listener, settings: Settings) -> Explanation:
     """Looks at a case of a batch again, with the retriever that it was run with."""
     path = find(batch)
     facts = manifest(path)
@@ -74,14 +74,14 @@ def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Ex
         raise usage_error("no_rag_batch", f"{path.as_posix()}: is no RAG batch. Name one: --batch ID")
     run, status, reason = _run(case_id, path)
     case = case_of(run, Formats((DIALECT,)))
-    searching = msgspec.convert(facts.options["searching"], Searching)
-    opened = open_retriever(searching, known, listener)
+    search = msgspec.convert(facts.options["searching"], SearchOptions)
+    retriever = open_retriever(search, settings, listener)
     query = str(case.inputs.get("query") or "")
-    opened.fill([query])
-    sources, error = run_loop(_sources(opened, query, case, searching.k))
+    retriever.fill([query])
+    sources, error = run_loop(_sources(retriever, query, case, search.k))
     first = {
-        source: [place for place, one in enumerate(sources[: searching.k], 1) if one == source]
-        for source in sources[: searching.k]
+        source: [place for place, one in enumerate(sources[: search.k], 1) if one == source]
+        for source in sources[: search.k]
     }
     names = [name for name in case.raw.get("expected_sources") or () if isinstance(name, str)]
     return Explanation(
@@ -90,15 +90,15 @@ def explain(case_id: str, batch: str, listener: Listener, known: Settings) -> Ex
         query,
         status,
         reason,
-        searching.k,
+        search.k,
         str(facts.config.get("retriever")),
-        [_expectation(name, query, sources, opened) for name in names],
+        [_expectation(name, query, sources, retriever) for name in names],
         len(sources),
         [
-            Found(source, places, opened.index.explain(query, source) if opened.index else None)
+            Found(source, places, retriever.index.explain(query, source) if retriever.index else None)
             for source, places in first.items()
         ],
-        opened.index is not None and opened.named_documents() != facts.documents,
+        retriever.index is not None and retriever.named_documents() != facts.documents,
         error,
     )
 
@@ -114,7 +114,7 @@ def _run(case_id: str, path: Path) -> tuple[Run, Status, str]:
     raise usage_error("no_such_case", f"{path.name} has no case {quote(case_id)}{hint}")
 
 
-async def _sources(opened: Opened, query: str, case: Case, k: int) -> tuple[list[str], str]:
+async def _sources(retriever: Retriever, query: str, case: Case, k: int) -> tuple[list[str], str]:
     """The source of every passage that the retriever gives, in order, or what it met instead.
 
     One that refuses to give so many is asked for as many as the batch did.
@@ -124,24 +124,24 @@ async def _sources(opened: Opened, query: str, case: Case, k: int) -> tuple[list
     try:
         for many in (_DEEP, k):
             try:
-                return [one.source for one in await opened.retrieve(query, many, context)], ""
+                return [one.source for one in await retriever.retrieve(query, many, context)], ""
             except CallError as raised:
                 error = str(raised)
         return [], error
     finally:
-        await opened.closing()
+        await retriever.closing()
 
 
 async def _nobody(request: Request) -> Response:
     raise AssertionError("a retriever asks no llm")
 
 
-def _expectation(name: str, query: str, sources: list[str], opened: Opened) -> Expectation:
+def _expectation(name: str, query: str, sources: list[str], retriever: Retriever) -> Expectation:
     place = next((place for place, source in enumerate(sources, 1) if is_hit(name, source)), 0)
-    if opened.index is None:
+    if retriever.index is None:
         return Expectation(name, [], "", place)
-    index = opened.index
-    documents = [path for path in opened.documents if is_hit(name, path)]
+    index = retriever.index
+    documents = [path for path in retriever.documents if is_hit(name, path)]
     unread = next((one.reason for one in index.unread() if is_hit(name, one.path)), "")
     return Expectation(name, documents, unread, place, _best(query, documents, index))
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.analysis import gates
 from evalloom.analysis.gates import GateResult
 from evalloom.analysis.tally import Tally
@@ -26,11 +25,11 @@ from evalloom.llms import LlmOptions
 from evalloom.rag.analysis.measures import RagResults, analyse_all
 from evalloom.rag.checks import FAITHFULNESS, KIND
 from evalloom.rag.reports import RAG_REPORTERS
-from evalloom.rag.retriever import Listener, Opened, Searching, open_retriever
-from evalloom.rag.target import answering, default_digest, prompt_of, retrieving
+from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
+from evalloom.rag.target import answer_target, default_digest, load_prompt, retrieval_target
 from evalloom.reports import by_suffix
 from evalloom.reports.lint import tell
-from evalloom.settings import Settings
+from evalloom.settings import Settings, environment, llm_of, secrets
 from evalloom.targets import BuiltTarget, TargetOptions
 from evalloom.targets.base import TIMEOUT_S, digest_of, within
 
@@ -38,7 +37,7 @@ NEEDED = frozenset({"query"})
 """What a case cannot do without; a case that lacks more is counted apart."""
 
 
-class Answering(Struct, frozen=True):
+class AnswerOptions(Struct, frozen=True):
     """How answers are asked for, and what is expected of them beside the words that must be in them."""
 
     prompt: str = ""
@@ -51,112 +50,112 @@ class Job(Struct, frozen=True):
     """A RAG run that is ready to go."""
 
     plan: Plan
-    opened: Opened
+    retriever: Retriever
 
     def fill(self) -> tuple[int, Plan]:
         """Makes the vectors that documents and queries lack: how many, and the plan with what is left to spend."""
-        filled = self.opened.fill(str(one.case.inputs.get("query") or "") for one in self.plan.cases())
+        usage = self.retriever.fill(str(planned.case.inputs.get("query") or "") for planned in self.plan.cases())
         options = self.plan.options
-        if filled.made and options.max_cost is not None:
-            options = msgspec.structs.replace(options, max_cost=max(0.0, options.max_cost - filled.cost))
-        if filled.made and options.max_tokens is not None:
-            options = msgspec.structs.replace(options, max_tokens=max(0, options.max_tokens - filled.tokens))
-        return filled.made, msgspec.structs.replace(self.plan, options=options)
+        if usage.vectors and options.max_cost is not None:
+            options = msgspec.structs.replace(options, max_cost=max(0.0, options.max_cost - usage.cost))
+        if usage.vectors and options.max_tokens is not None:
+            options = msgspec.structs.replace(options, max_tokens=max(0, options.max_tokens - usage.tokens))
+        return usage.vectors, msgspec.structs.replace(self.plan, options=options)
 
 
 def open_job(
     asked: Asked,
     catalog: Catalog,
-    known: Settings,
-    searching: Searching,
-    answers: Answering | None,
+    settings: Settings,
+    search: SearchOptions,
+    answers: AnswerOptions | None,
     listener: Listener,
     home: Path = Path(),
 ) -> Job:
     """Brings the index up to date and makes the plan; without `answers` it is only retrieved."""
     if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
         raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
-    if answers and answers.faithfulness and not (asked.judge or known.judge):
+    if answers and answers.faithfulness and not (asked.judge or settings.judge):
         raise usage_error("bad_option", f"--{FAITHFULNESS}: needs a judge: --judge LLM, or 'judge:' in evalloom.yaml")
-    known = msgspec.structs.replace(known, run=msgspec.structs.replace(known.run, **asked.options))
-    run = known.run
+    settings = msgspec.structs.replace(settings, run=msgspec.structs.replace(settings.run, **asked.options))
+    run = settings.run
     options = LlmOptions(run.concurrency, True, asked.record, asked.replay, run.max_cost, run.max_tokens, home)
-    opened = open_retriever(searching, known, listener, options)
-    target, config = _target(opened, searching, answers, known, asked.judge or known.judge)
-    documents = opened.named_documents()
+    retriever = open_retriever(search, settings, listener, options)
+    target, config = _target(retriever, search, answers, settings, asked.judge or settings.judge)
+    documents = retriever.named_documents()
     reading = asked.reading
     unused = "expected_sources" if answers else "must_include"
-    rules = Rules(root=Path(searching.root), required=NEEDED, unused=frozenset({unused}))
+    rules = Rules(root=Path(search.root), required=NEEDED, unused=frozenset({unused}))
     plan = prepare(
         msgspec.structs.replace(
             asked,
             target=target,
             reading=Reading(KIND, reading.mapping, reading.encoding, rules),
-            about=About(config, documents, {"searching": msgspec.to_builtins(searching)}),
+            about=About(config, documents, {"searching": msgspec.to_builtins(search)}),
         ),
         catalog,
     )
-    for told in _not_there(plan, opened):
-        listener.warn(told)
-    return Job(msgspec.structs.replace(plan, home=home), opened)
+    for warning in _unindexed_warnings(plan, retriever):
+        listener.warn(warning)
+    return Job(msgspec.structs.replace(plan, home=home), retriever)
 
 
 def _target(
-    opened: Opened, searching: Searching, answers: Answering | None, known: Settings, judge: str
+    retriever: Retriever, search: SearchOptions, answers: AnswerOptions | None, settings: Settings, judge: str
 ) -> tuple[BuiltTarget, dict[str, object]]:
     """What is run, and the configuration that must be the same for two batches to be compared."""
-    config: dict[str, object] = {"kind": KIND, "purpose": "answer" if answers else "retrieve", "k": searching.k}
-    config |= opened.config
-    limit = known.run.timeout_s
-    watch = opened.watch
+    config: dict[str, object] = {"kind": KIND, "purpose": "answer" if answers else "retrieve", "k": search.k}
+    config |= retriever.config
+    limit = settings.run.timeout_s
+    watch = retriever.watch
     if answers is None:
-        call = within(retrieving(opened.retrieve, searching.k), limit or TIMEOUT_S)
+        call = within(retrieval_target(retriever.retrieve, search.k), limit or TIMEOUT_S)
     else:
-        options = TargetOptions(limit, settings.environment(known.folder), tuple(settings.secrets(known)))
-        own = prompt_of(answers.prompt, options) if answers.prompt else None
+        options = TargetOptions(limit, environment(settings.folder), tuple(secrets(settings)))
+        own = load_prompt(answers.prompt, options) if answers.prompt else None
         watch += own.watch if own else ()
         config["prompt"] = (own.digest if own else default_digest())[:8]
         config |= {"normalise": answers.normalise, "require": sorted(set(answers.require))}
         config[FAITHFULNESS] = answers.faithfulness
         if answers.faithfulness:
-            llm = settings.llm_of(known, judge)
+            llm = llm_of(settings, judge)
             config["judge"] = " ".join(filter(None, (judge, llm.model, llm.base_url)))
-        if known.checks:
-            config["checks"] = digest_of(known.checks)[:8]
-        call = answering(opened.retrieve, searching.k, own, options)
+        if settings.checks:
+            config["checks"] = digest_of(settings.checks)[:8]
+        call = answer_target(retriever.retrieve, search.k, own, options)
         call = within(call, limit) if limit else call
-    mode = f" {opened.config['mode']}" if "mode" in opened.config else ""
+    mode = f" {retriever.config['mode']}" if "mode" in retriever.config else ""
     target = BuiltTarget(
-        name=f"rag {config['purpose']}: {opened.config['retriever']}{mode}, k={searching.k}",
+        name=f"rag {config['purpose']}: {retriever.config['retriever']}{mode}, k={search.k}",
         kind=KIND,
-        digest=digest_of(config, opened.digest),
+        digest=digest_of(config, retriever.digest),
         call=call,
         watch=watch,
-        secrets=opened.secrets,
-        closing=opened.closing,
+        secrets=retriever.secrets,
+        closing=retriever.closing,
         needs_llm=answers is not None,
         may_ask=answers is not None,
     )
     return target, config
 
 
-def _not_there(plan: Plan, opened: Opened) -> list[str]:
+def _unindexed_warnings(plan: Plan, retriever: Retriever) -> list[str]:
     """Says so when expected sources are no documents of the index: those cases can only miss."""
-    if opened.index is None:
+    if retriever.index is None:
         return []
-    documents = _Documents(list(opened.documents))
+    documents = _DocumentLookup(list(retriever.documents))
     expected: dict[str, str] = {}
-    for one in plan.cases():
-        found = one.case.raw.get("expected_sources")
-        for name in found if isinstance(found, list) else ():
+    for planned in plan.cases():
+        sources = planned.case.raw.get("expected_sources")
+        for name in sources if isinstance(sources, list) else ():
             if isinstance(name, str):
-                expected.setdefault(name, one.case.id)
+                expected.setdefault(name, planned.case.id)
     lacking = [name for name in expected if not documents.has(name)]
     if not lacking:
         return []
     first = f"expected_sources: {quote(lacking[0])} of {quote(expected[lacking[0]])} is no document of the index"
     more = f" (and {len(lacking) - 1:,} more of these)" if len(lacking) > 1 else ""
-    hint = _hint(lacking[0], list(opened.documents))
+    hint = _hint(lacking[0], list(retriever.documents))
     return [f"{first}, so a case that expects it can only miss{more}{hint} [expected_not_indexed]"]
 
 
@@ -169,7 +168,7 @@ def _hint(expected: str, documents: list[str]) -> str:
     return did_you_mean(expected, documents)
 
 
-class _Documents:
+class _DocumentLookup:
     """The documents of an index by the last part of their paths, so that many cases find theirs at once."""
 
     def __init__(self, paths: list[str]) -> None:
@@ -220,12 +219,12 @@ def verdict(found: list[RagResults], gates: list[GateResult], fail_under: float 
     return Verdict(int(bool(reasons) or has_missed), reasons)
 
 
-def gates_of(path: Path, known: Settings) -> list[GateResult]:
+def gates_of(path: Path, settings: Settings) -> list[GateResult]:
     """The gates of the settings, held against a batch from its record."""
     tally = Tally()
-    for run, scored in stored_runs(path) if known.gates else ():
+    for run, scored in stored_runs(path) if settings.gates else ():
         tally.add(run, scored)
-    return [gates.parse(text).check(tally) for text in known.gates]
+    return [gates.parse(text).check(tally) for text in settings.gates]
 
 
 def results_of(batch: str) -> tuple[Path, Batch, list[RagResults]]:

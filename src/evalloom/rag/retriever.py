@@ -8,7 +8,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.core.model import UNREAD, Context, Embedder, Record, quote
 from evalloom.core.ranking import Passage
@@ -17,9 +16,9 @@ from evalloom.llms import LlmOptions, Llms
 from evalloom.llms.budget import Budget
 from evalloom.rag.retrieval import Index, IndexOptions, LocalEmbedder, Progress, Refreshed, open_index, quiet
 from evalloom.rag.settings import LOCAL_EMBEDDINGS, RagSettings
-from evalloom.rag.target import Retrieve, build_retriever, of_target
+from evalloom.rag.target import Retrieve, build_retriever, retriever_from_target
 from evalloom.reports.lint import printable, tell
-from evalloom.settings import Settings
+from evalloom.settings import Settings, environment, key_of, llm_of, secrets
 from evalloom.targets import TargetOptions
 from evalloom.targets.base import digest_of
 
@@ -40,27 +39,27 @@ class Listener(Struct, frozen=True):
     progress: Progress = quiet
 
 
-class Searching(RagSettings, frozen=True):
-    """What is searched, and how. `mode`, `chunk` and the like are about the built-in retriever."""
+class SearchOptions(RagSettings, frozen=True):
+    """What to search, and how. `mode`, `chunk` and the like apply to the built-in retriever."""
 
     is_frozen: bool = False
-    """Whether the stored index is taken as it is."""
+    """Whether the stored index is used without bringing it up to date."""
 
 
-async def _nothing() -> None:
+async def _close_nothing() -> None:
     """Closes what holds nothing open."""
 
 
-class Filled(Struct, frozen=True):
-    """How many vectors were made, and what they took."""
+class EmbeddingUsage(Struct, frozen=True):
+    """How many vectors were made, and the tokens and the cost of making them."""
 
-    made: int = 0
+    vectors: int = 0
     tokens: int = 0
     cost: float = 0.0
 
 
-class Opened(Struct, frozen=True):
-    """A retriever ready to be asked, and what a batch must know of it."""
+class Retriever(Struct, frozen=True):
+    """A retriever that is ready for queries, and what a batch records of it."""
 
     retrieve: Retrieve
     config: Record
@@ -69,15 +68,15 @@ class Opened(Struct, frozen=True):
     index: Index | None = None
     refreshed: Refreshed | None = None
     """What the index was brought up to date with; absent where it was taken as it is."""
-    fill: Callable[[Iterable[str]], Filled] = lambda queries: Filled()
+    fill: Callable[[Iterable[str]], EmbeddingUsage] = lambda queries: EmbeddingUsage()
     """Makes the vectors that the index and some queries lack, which may cost money."""
-    closing: Callable[[], Awaitable[None]] = _nothing
+    closing: Callable[[], Awaitable[None]] = _close_nothing
     watch: tuple[Path, ...] = ()
     secrets: tuple[str, ...] = ()
 
     def named_documents(self) -> dict[str, str]:
         """The documents as a batch keeps them."""
-        unread = {one.path: UNREAD for one in self.index.unread()} if self.index else {}
+        unread = {document.path: UNREAD for document in self.index.unread()} if self.index else {}
         if len(self.documents) + len(unread) <= _MOST_NAMED:
             return {**self.documents, **unread}
         digest = blake2b(digest_size=16)
@@ -86,25 +85,27 @@ class Opened(Struct, frozen=True):
         return {"": digest.hexdigest()}
 
 
-def open_retriever(asked: Searching, known: Settings, listener: Listener, options: LlmOptions = LlmOptions()) -> Opened:
+def open_retriever(
+    search: SearchOptions, settings: Settings, listener: Listener, options: LlmOptions = LlmOptions()
+) -> Retriever:
     """The retriever that was asked for, its index brought up to date. Everything that can be wrong is said here.
 
     `options` hold for whoever makes vectors; their `home` also for the index.
     """
-    _check(asked)
-    if asked.retriever == BUILTIN:
-        return _builtin(asked, known, listener, options)
-    if asked.mode != "bm25" or asked.is_frozen:
+    _check(search)
+    if search.retriever == BUILTIN:
+        return _builtin(search, settings, listener, options)
+    if search.mode != "bm25" or search.is_frozen:
         raise usage_error(
-            "bad_option", f"--mode and --frozen-index: go with the built-in retriever, not {quote(asked.retriever)}"
+            "bad_option", f"--mode and --frozen-index: go with the built-in retriever, not {quote(search.retriever)}"
         )
-    for_target = TargetOptions(environ=settings.environment(known.folder), secrets=tuple(settings.secrets(known)))
-    if isinstance(asked.retriever, str) and not asked.retriever.startswith(("python:", "http:", "https:")):
+    for_target = TargetOptions(environ=environment(settings.folder), secrets=tuple(secrets(settings)))
+    if isinstance(search.retriever, str) and not search.retriever.startswith(("python:", "http:", "https:")):
         expected = f"expected {BUILTIN}, python:module:function or http:URL"
-        raise usage_error("bad_option", f"--retriever: {expected}, got {asked.retriever!r}")
-    target = build_retriever(asked.retriever, known.folder, for_target)
-    return Opened(
-        of_target(target),
+        raise usage_error("bad_option", f"--retriever: {expected}, got {search.retriever!r}")
+    target = build_retriever(search.retriever, settings.folder, for_target)
+    return Retriever(
+        retriever_from_target(target),
         {"retriever": target.name},
         target.digest,
         closing=target.close,
@@ -113,29 +114,29 @@ def open_retriever(asked: Searching, known: Settings, listener: Listener, option
     )
 
 
-def _check(asked: Searching) -> None:
-    if not 1 <= asked.k <= _MOST_K:
-        raise usage_error("bad_option", f"-k: expected 1 to {_MOST_K}, got {asked.k}")
-    if not _SHORTEST_CHUNK <= asked.chunk <= _LONGEST_CHUNK:
-        message = f"--chunk: expected {_SHORTEST_CHUNK} to {_LONGEST_CHUNK} characters, got {asked.chunk}"
+def _check(search: SearchOptions) -> None:
+    if not 1 <= search.k <= _MOST_K:
+        raise usage_error("bad_option", f"-k: expected 1 to {_MOST_K}, got {search.k}")
+    if not _SHORTEST_CHUNK <= search.chunk <= _LONGEST_CHUNK:
+        message = f"--chunk: expected {_SHORTEST_CHUNK} to {_LONGEST_CHUNK} characters, got {search.chunk}"
         raise usage_error("bad_option", message)
-    if not 0 <= asked.overlap <= asked.chunk // 2:
-        raise usage_error("bad_option", f"--overlap: expected 0 to half of --chunk, got {asked.overlap}")
+    if not 0 <= search.overlap <= search.chunk // 2:
+        raise usage_error("bad_option", f"--overlap: expected 0 to half of --chunk, got {search.overlap}")
 
 
-def open_corpus(asked: Searching, listener: Listener, home: Path = Path()) -> tuple[Index, Refreshed | None]:
+def open_corpus(search: SearchOptions, listener: Listener, home: Path = Path()) -> tuple[Index, Refreshed | None]:
     """The index of a folder, brought up to date unless it is to be taken as it is."""
-    index = open_index(Path(asked.root), home / FOLDER, IndexOptions(asked.chunk, asked.overlap), asked.is_frozen)
-    refreshed = None if asked.is_frozen else index.refresh(listener.progress)
+    index = open_index(Path(search.root), home / FOLDER, IndexOptions(search.chunk, search.overlap), search.is_frozen)
+    refreshed = None if search.is_frozen else index.refresh(listener.progress)
     if index.set_aside is not None:
         listener.warn(f"the stored index was damaged and is made anew; the old one is {index.set_aside.as_posix()}")
-    for told in unread_lines(index):
-        listener.warn(told)
+    for line in unread_lines(index):
+        listener.warn(line)
     if not index.chunk_count():
         others = (
             f"; {tell(refreshed.passed_over, 'file')} of other kinds" if refreshed and refreshed.passed_over else ""
         )
-        message = f"--root {asked.root}: there is no document to search: .md, .txt, .html, .pdf or .docx{others}"
+        message = f"--root {search.root}: there is no document to search: .md, .txt, .html, .pdf or .docx{others}"
         raise usage_error("empty_corpus", message)
     return index, refreshed
 
@@ -152,70 +153,70 @@ def unread_lines(index: Index) -> list[str]:
     )
 
 
-def _builtin(asked: Searching, known: Settings, listener: Listener, options: LlmOptions) -> Opened:
-    named = asked.embeddings or known.embeddings
-    embedding = None if asked.mode == "bm25" else _Embedding(named, known, listener, options)
-    index, refreshed = open_corpus(asked, listener, options.home)
+def _builtin(search: SearchOptions, settings: Settings, listener: Listener, options: LlmOptions) -> Retriever:
+    named = search.embeddings or settings.embeddings
+    embedding = None if search.mode == "bm25" else _EmbeddingClient(named, settings, listener, options)
+    index, refreshed = open_corpus(search, listener, options.home)
     documents = index.documents()
-    config: Record = {"retriever": BUILTIN, "mode": asked.mode, "chunk": asked.chunk, "overlap": asked.overlap}
+    config: Record = {"retriever": BUILTIN, "mode": search.mode, "chunk": search.chunk, "overlap": search.overlap}
     if embedding:
         config["embeddings"] = embedding.model
 
     async def retrieve(query: str, k: int, context: Context) -> list[Passage]:
         if embedding is None:
             return index.search(query, k)
-        search = index.search_dense if asked.mode == "dense" else index.search_hybrid
-        return await search(query, k, embedding.embedder(), embedding.model)
+        search_by_vector = index.search_dense if search.mode == "dense" else index.search_hybrid
+        return await search_by_vector(query, k, embedding.embedder(), embedding.model)
 
     async def close() -> None:
         if embedding:
             await embedding.close()
 
-    def fill(queries: Iterable[str]) -> Filled:
-        return run_loop(embedding.fill(index, list(queries))) if embedding else Filled()
+    def fill(queries: Iterable[str]) -> EmbeddingUsage:
+        return run_loop(embedding.fill(index, list(queries))) if embedding else EmbeddingUsage()
 
     digest = digest_of(config, sorted(documents.items()))
-    return Opened(retrieve, config, digest, documents, index, refreshed, fill, close)
+    return Retriever(retrieve, config, digest, documents, index, refreshed, fill, close)
 
 
-class _Embedding:
-    """Who turns texts into vectors: this machine, or an llm of the settings. One event loop after the other."""
+class _EmbeddingClient:
+    """Turns texts into vectors, on this machine or by an llm of the settings; for one event loop at a time."""
 
-    def __init__(self, name: str, known: Settings, listener: Listener, options: LlmOptions) -> None:
+    def __init__(self, name: str, settings: Settings, listener: Listener, options: LlmOptions) -> None:
         if not name:
             message = "--mode dense and hybrid need embeddings: --embeddings local, or an llm of evalloom.yaml"
             raise usage_error("no_embeddings", message)
         self._name = name
-        self._known = known
+        self._settings = settings
         self._listener = listener
         self._options = options
         self._llms: Llms | None = None
-        self._made: Embedder | None = None
+        self._embedder: Embedder | None = None
         if name == LOCAL_EMBEDDINGS:
-            self._made = LocalEmbedder()
+            self._embedder = LocalEmbedder()
             self.model = "all-MiniLM-L6-v2"
             return
-        llm = settings.llm_of(known, name)
+        llm = llm_of(settings, name)
         if llm.protocol != "openai":
             message = f"--embeddings {name}: expected an llm with the protocol openai, got {llm.protocol}"
             raise usage_error("no_embeddings", message)
         if not options.replay:
-            settings.key_of(llm)
+            key_of(llm)
         # Two servers may call different models by one name.
         self.model = f"{llm.model or name} at {llm.base_url}" if llm.base_url else llm.model or name
 
     def embedder(self) -> Embedder:
-        if self._made is None:
-            self._llms = Llms(self._known, self._options, self._listener.warn)
-            self._made = self._llms.embedder(self._name)
-        return self._made
+        if self._embedder is None:
+            self._llms = Llms(self._settings, self._options, self._listener.warn)
+            self._embedder = self._llms.embedder(self._name)
+        return self._embedder
 
-    async def fill(self, index: Index, queries: list[str]) -> Filled:
+    async def fill(self, index: Index, queries: list[str]) -> EmbeddingUsage:
         """Makes the vectors that the index and the queries lack."""
         try:
-            made = await index.embed(self.embedder(), self.model, self._listener.progress, queries)
+            vectors = await index.embed(self.embedder(), self.model, self._listener.progress, queries)
             spent = self._llms.budget if self._llms else Budget()
-            return Filled(made, spent.tokens, spent.cost)
+            return EmbeddingUsage(vectors, spent.tokens, spent.cost)
         except CallError as error:
             raise EvalloomError(error.code, self._error_message(error.args[0])) from None
         except BudgetSpent as error:
@@ -229,4 +230,4 @@ class _Embedding:
     async def close(self) -> None:
         if self._llms is not None:
             await self._llms.close()
-            self._llms = self._made = None
+            self._llms = self._embedder = None

@@ -18,7 +18,7 @@ from evalloom.core.ranking import Passage
 from evalloom.files.write import write_text
 from evalloom.rag.retrieval import Index
 from evalloom.rag.retrieval.anchors import anchors
-from evalloom.rag.retriever import Listener, Searching, open_corpus
+from evalloom.rag.retriever import Listener, SearchOptions, open_corpus
 
 _CLOSE = 0.6
 """A source counts beside the first when its score is at least this share of the first one's."""
@@ -90,17 +90,17 @@ class Drafted(Struct, frozen=True):
     more: int
 
 
-def draft(searching: Searching, file: Path, most: int, listener: Listener) -> Drafted:
+def draft(search: SearchOptions, file: Path, most: int, listener: Listener) -> Drafted:
     """Writes starter cases: the headings of documents as official queries, first one of each document."""
     if os.path.lexists(file):
         message = f"{file.as_posix()}: already there and not overwritten. Name another file with -o"
         raise usage_error("file_exists", message)
-    index, _ = open_corpus(searching, listener)
+    index, _ = open_corpus(search, listener)
     names = _names(list(index.documents()))
     made = {source: list(_cases_of(source, names[source], index)) for source in index.documents()}
     in_turn = [case for turn in zip_longest(*made.values()) for case in turn if case is not None]
     if not in_turn:
-        raise usage_error("empty_corpus", f"--root {searching.root}: no document has a heading and a text to ask about")
+        raise usage_error("empty_corpus", f"--root {search.root}: no document has a heading and a text to ask about")
     cases = in_turn[:most]
     write_text(file, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
     without = [source for source, own in made.items() if not own]

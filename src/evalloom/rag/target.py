@@ -72,20 +72,20 @@ _CHINESE = {
 }
 
 
-def retrieving(retrieve: Retrieve, k: int) -> Target:
+def retrieval_target(retrieve: Retrieve, k: int) -> Target:
     """What only retrieves: its output has sources and no value."""
 
     async def call(inputs: Record, context: Context) -> Output:
         passages = await retrieve(_query(inputs), k, context)
-        return Output(sources=[_kept(one, _SHOWN_TEXT) for one in passages])
+        return Output(sources=[_source_record(passage, _SHOWN_TEXT) for passage in passages])
 
     return call
 
 
-def answering(retrieve: Retrieve, k: int, asking: BuiltTarget | None, options: TargetOptions) -> Target:
+def answer_target(retrieve: Retrieve, k: int, own_prompt: BuiltTarget | None, options: TargetOptions) -> Target:
     """What retrieves, and answers from that; without a prompt of the user's, by ours in the language of the query."""
-    own = asking.call if asking else None
-    ours = [prompt.build(own_prompt, Path(), options).call for own_prompt in (_ENGLISH, _CHINESE)]
+    own = own_prompt.call if own_prompt else None
+    ours = [prompt.build(built_in, Path(), options).call for built_in in (_ENGLISH, _CHINESE)]
 
     async def call(inputs: Record, context: Context) -> Output:
         query = _query(inputs)
@@ -93,12 +93,12 @@ def answering(retrieve: Retrieve, k: int, asking: BuiltTarget | None, options: T
         is_chinese = mostly_chinese(query)
         filled = {**inputs, "query": query, "context": _context(passages, is_chinese)}
         answer = await (own or ours[is_chinese])(filled, context)
-        return structs.replace(answer, sources=[_kept(one) for one in passages])
+        return structs.replace(answer, sources=[_source_record(passage) for passage in passages])
 
     return call
 
 
-def prompt_of(file: str, options: TargetOptions) -> BuiltTarget:
+def load_prompt(file: str, options: TargetOptions) -> BuiltTarget:
     """The user's own prompt, which must have a place for the passages and one for the query."""
     built = prompt.build({"prompt": file}, Path(), options)
     lacking = [name for name in ("context", "query") if name not in built.takes]
@@ -127,34 +127,34 @@ def _context(passages: list[Passage], is_chinese: bool) -> str:
     """The passages with their numbers, each between marks that none of them contains: a document may say anything."""
     if not passages:
         return _NOTHING[is_chinese]
-    written = [_written(one) for one in passages]
+    written = [_format_passage(passage) for passage in passages]
     mark = mark_for("\n".join(written))
     return "\n\n".join(f"[{place}] {block('source', mark, text)}" for place, text in enumerate(written, 1))
 
 
-def _written(passage: Passage) -> str:
+def _format_passage(passage: Passage) -> str:
     """A passage below its name and heading, which a document also gives itself."""
     where = f"{passage.source} ({passage.heading})" if passage.heading else passage.source
     return f"{' '.join(where.split())}\n{passage.text.strip()}"
 
 
-def _kept(passage: Passage, longest: int | None = None) -> Record:
+def _source_record(passage: Passage, longest: int | None = None) -> Record:
     text = passage.text
     if longest is not None and len(text) > longest:
         passage = structs.replace(passage, text=text[:longest] + "…")
-    found: Record = to_builtins(passage)
-    return found
+    record: Record = to_builtins(passage)
+    return record
 
 
 # -- a retriever of the user's ------------------------------------------------------------------------
 
 
-def of_target(target: BuiltTarget) -> Retrieve:
+def retriever_from_target(target: BuiltTarget) -> Retrieve:
     """A function or an endpoint of the user's as a retriever: it gets `query` and `k`."""
 
     async def retrieve(query: str, k: int, context: Context) -> list[Passage]:
         output = await target.call({"query": query, "k": k}, context)
-        return in_order(passages_of(output.sources or output.value))[:k]
+        return in_order(parse_passages(output.sources or output.value))[:k]
 
     return retrieve
 
@@ -164,14 +164,14 @@ def build_retriever(spec: str | Record, folder: Path, options: TargetOptions) ->
     if isinstance(spec, str) and spec.startswith("python:"):
         spec = {"python": spec.removeprefix("python:")}
     if isinstance(spec, dict) and "python" in spec:
-        return python.build(spec, folder, options, _adapted, _simple_output)
+        return python.build(spec, folder, options, _adapt, _plain_output)
     return shelf.build(spec, folder, options)
 
 
-def _adapted(found: Any) -> Any:
+def _adapt(retriever: Any) -> Any:
     """A retriever as a function of `query` and `k`: also an object that has a method for it, as LangChain's do."""
-    method = next((name for name in _METHODS if hasattr(found, name)), "")
-    function = getattr(found, method) if method and not callable(found) else found
+    method = next((name for name in _METHODS if hasattr(retriever, name)), "")
+    function = getattr(retriever, method) if method and not callable(retriever) else retriever
     if not callable(function):
         return function
     takes = parameters_of(function)
@@ -186,37 +186,37 @@ def _adapted(found: Any) -> Any:
     return ask
 
 
-def _simple_output(value: Any) -> Output:
-    return as_output(value if isinstance(value, Output) else _simple(value))
+def _plain_output(value: Any) -> Output:
+    return as_output(value if isinstance(value, Output) else _plain(value))
 
 
-def _simple(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """What a retriever of the user's gave, made of dict, list and text where it can be."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, dict):
-        return {name: _simple(found) for name, found in value.items()}
+        return {name: _plain(field) for name, field in value.items()}
     names = (*_SOURCE_FIELDS, *_TEXT_FIELDS, *_SCORE_FIELDS, *_BESIDE)
-    fields = {name: _simple(getattr(value, name, None)) for name in names if not callable(getattr(value, name, None))}
-    told = {name: found for name, found in fields.items() if isinstance(found, str | int | float | dict)}
-    if told:
-        return told
+    fields = {name: _plain(getattr(value, name, None)) for name in names if not callable(getattr(value, name, None))}
+    plain = {name: field for name, field in fields.items() if isinstance(field, str | int | float | dict)}
+    if plain:
+        return plain
     if isinstance(value, Iterable):
-        return [_simple(one) for one in islice(value, _MOST_RESULTS)]
+        return [_plain(item) for item in islice(value, _MOST_RESULTS)]
     return value
 
 
-def passages_of(value: Any) -> list[Passage]:
+def parse_passages(value: Any) -> list[Passage]:
     """The passages that a retriever gave, in whichever of the usual shapes. Raises CallError."""
     if isinstance(value, dict):
-        found = next((value[name] for name in LISTS if isinstance(value.get(name), list)), None)
-        if found is None:
-            raise _rubbish(f"expected a list under one of {', '.join(LISTS)}, got an object with {listed(value)}")
-        value = found
+        items = next((value[name] for name in LISTS if isinstance(value.get(name), list)), None)
+        if items is None:
+            raise _bad_retrieval(f"expected a list under one of {', '.join(LISTS)}, got an object with {listed(value)}")
+        value = items
     if not isinstance(value, list):
-        raise _rubbish(f"expected a list of sources, got {got(value)}")
+        raise _bad_retrieval(f"expected a list of sources, got {got(value)}")
     return [_passage(item, f"[{at}]") for at, item in enumerate(value)]
 
 
@@ -227,16 +227,18 @@ def _passage(item: Any, where: str) -> Passage:
     if _is_name(item):
         return Passage(_checked(str(item), where))
     if not isinstance(item, dict):
-        raise _rubbish(f"{where}: expected a source or an object with one, got {got(item)}")
+        raise _bad_retrieval(f"{where}: expected a source or an object with one, got {got(item)}")
     beside: Record = next((item[name] for name in _BESIDE if isinstance(item.get(name), dict)), {})
     fields = {**beside, **item}
     # The id of a chunk is no name of a source where the document is told beside it.
     if any(_is_name(beside.get(name)) for name in _SOURCE_FIELDS):
         fields = {**item, **beside}
-    named = (fields.get(name) for name in _SOURCE_FIELDS)
-    source = next((str(one) for one in named if _is_name(one) and str(one).strip()), None)
+    names = (fields.get(name) for name in _SOURCE_FIELDS)
+    source = next((str(name) for name in names if _is_name(name) and str(name).strip()), None)
     if source is None:
-        raise _rubbish(f"{where}: expected a source under one of {', '.join(_SOURCE_FIELDS)}, got {listed(fields)}")
+        raise _bad_retrieval(
+            f"{where}: expected a source under one of {', '.join(_SOURCE_FIELDS)}, got {listed(fields)}"
+        )
     return Passage(
         _checked(source, where),
         next((fields[name] for name in _TEXT_FIELDS if isinstance(fields.get(name), str)), ""),
@@ -246,7 +248,7 @@ def _passage(item: Any, where: str) -> Passage:
 
 def _checked(source: str, where: str) -> str:
     if not source.strip() or "\n" in source or len(source) > _LONGEST_SOURCE:
-        raise _rubbish(f"{where}: expected the name of a source, got {quote(source)}")
+        raise _bad_retrieval(f"{where}: expected the name of a source, got {quote(source)}")
     return source
 
 
@@ -258,5 +260,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _rubbish(message: str) -> CallError:
+def _bad_retrieval(message: str) -> CallError:
     return CallError("bad_retrieval", f"the retriever's answer: {message}")
