@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.rag.retrieval.decoding import Unreadable, decoded
+from evalloom.rag.retrieval.decoding import Unreadable, decode
 
 CHINESE = "入职满一年的员工每年享有十个工作日的带薪年假。\n"
 GERMAN = "Straße für Ärzte: § 12, größer als „Café“ – 20 €\n"
@@ -14,15 +14,15 @@ GERMAN = "Straße für Ärzte: § 12, größer als „Café“ – 20 €\n"
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "gb18030", "gbk"])
 def test_chinese(encoding: str) -> None:
-    assert decoded(CHINESE.encode(encoding)) == CHINESE
+    assert decode(CHINESE.encode(encoding)) == CHINESE
     late = "plain text\n" * 20_000 + CHINESE
-    assert decoded(late.encode(encoding)) == late
+    assert decode(late.encode(encoding)) == late
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "cp1252"])
 def test_latin(encoding: str) -> None:
-    assert decoded(GERMAN.encode(encoding)) == GERMAN
-    assert decoded("It’s “quoted”…".encode(encoding)) == "It’s “quoted”…"
+    assert decode(GERMAN.encode(encoding)) == GERMAN
+    assert decode("It’s “quoted”…".encode(encoding)) == "It’s “quoted”…"
 
 
 @pytest.mark.parametrize(
@@ -38,34 +38,34 @@ def test_latin(encoding: str) -> None:
 )
 def test_what_is_in_another_encoding_is_not_read_but_as_a_page_that_says_so(text: str, encoding: str) -> None:
     with pytest.raises(Unreadable, match="in no encoding that is known: line 1 is not UTF-8"):
-        decoded(text.encode(encoding))
+        decode(text.encode(encoding))
     page = f"<html><head><meta charset='{encoding}'></head><p>{text}"
-    assert decoded(page.encode(encoding), is_html=True) == page
+    assert decode(page.encode(encoding), is_html=True) == page
 
 
 @pytest.mark.parametrize("content", [b"a\0b\0c hello\n", bytes(range(256)), b"caf\xc3\xa9 caf\xc3\xa9 \xc3 x"])
 def test_what_is_no_text_or_broken_is_not_read(content: bytes) -> None:
     with pytest.raises(Unreadable, match="in no encoding that is known"):
-        decoded(content)
+        decode(content)
 
 
 def test_a_page_is_utf8_whatever_it_says_and_a_charset_that_is_none_does_not_matter() -> None:
     page = "<meta http-equiv=Content-Type content='text/html; charset=iso-8859-1'>年假"
-    assert decoded(page.encode(), is_html=True) == page
+    assert decode(page.encode(), is_html=True) == page
     page = "<meta charset=punycode><p>Café"
-    assert decoded(page.encode("cp1252"), is_html=True) == page
+    assert decode(page.encode("cp1252"), is_html=True) == page
 
 
 def test_lines_that_end_in_cr_alone_are_lines() -> None:
-    assert decoded(b"# A\rtext\r") == "# A\ntext\n"
-    assert decoded(b"a\r\nb\r\n") == "a\r\nb\r\n"
+    assert decode(b"# A\rtext\r") == "# A\ntext\n"
+    assert decode(b"a\r\nb\r\n") == "a\r\nb\r\n"
 
 
 @given(st.binary(max_size=100))
 def test_no_character_is_ever_lost(content: bytes) -> None:
     try:
         assert (
-            "\ufffd" not in decoded(content) or b"\xef\xbf\xbd" in content or content[:2] in (b"\xff\xfe", b"\xfe\xff")
+            "\ufffd" not in decode(content) or b"\xef\xbf\xbd" in content or content[:2] in (b"\xff\xfe", b"\xfe\xff")
         )
     except Unreadable as error:
         assert "Save it as UTF-8" in str(error)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.rag.retrieval import words
-from evalloom.rag.retrieval.words import asked_words
+from evalloom.rag.retrieval.words import query_words
 
 
 def test_names_are_found_whole_and_in_parts() -> None:
@@ -67,5 +67,5 @@ def test_what_may_be_left_unwritten_makes_no_other_word() -> None:
 def test_a_name_made_of_function_words_is_a_name() -> None:
     assert "at&t" in words("AT&T") and "r&d" in words("R&D")
     assert words("IT support") == ["it", "support"] and words("it is support") == ["support"]
-    assert asked_words("it") == ["it"] and asked_words("is it support") == ["support"]
+    assert query_words("it") == ["it"] and query_words("is it support") == ["support"]
     assert words("COMPANY'S Company's") == ["company", "company"]

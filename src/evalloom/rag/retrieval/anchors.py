@@ -27,9 +27,9 @@ _SHORTEST, _LONGEST = 2, 40
 
 def anchors(query: str, text: str, most: int = 2) -> list[str]:
     """Up to so many texts of the sentences that are nearest to the query: numbers with their units, then terms."""
-    asked = set(words(query))
+    wanted = set(words(query))
     sentences = [found[0] for found in _SENTENCE.finditer(text) if not found[0].lstrip().startswith("#")]
-    nearest = sorted(sentences, key=lambda sentence: -len(asked & set(words(sentence))))
+    nearest = sorted(sentences, key=lambda sentence: -len(wanted & set(words(sentence))))
     for kind in (_quantities, _terms, _longest_words):
         for sentence in nearest[:2]:
             # A long word is worth little beside a number or a term, and another sentence little beside the nearest.
@@ -38,10 +38,10 @@ def anchors(query: str, text: str, most: int = 2) -> list[str]:
     return []
 
 
-def _usable(found: Iterable[str], query: str) -> list[str]:
+def _usable(candidates: Iterable[str], query: str) -> list[str]:
     """Anchors that are neither too short nor too long, that the query does not give away, and none inside another."""
     chosen: list[str] = []
-    for anchor in found:
+    for anchor in candidates:
         is_new = not any(anchor in other or other in anchor for other in chosen)
         if is_new and _SHORTEST <= len(anchor) <= _LONGEST and anchor.casefold() not in query.casefold():
             chosen.append(anchor)

@@ -77,7 +77,7 @@ def best(scores: Floats, k: int, above: float = 0.0) -> list[int]:
     return [int(row) for row in rows[np.argsort(-scores[rows], kind="stable")][:k]]
 
 
-def make(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) -> Matrix:
+def build(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) -> Matrix:
     """The matrix of all chunks, which come as their id, path, words and counts, document by document.
 
     Raises ValueError where these do not fit together.
@@ -133,16 +133,16 @@ def save(matrix: Matrix, folder: Path) -> None:
     """Writes a matrix into a folder that is there with everything in it, or not at all."""
     import numpy as np
 
-    made = Path(tempfile.mkdtemp(prefix="making-", dir=folder.parent))
+    temporary = Path(tempfile.mkdtemp(prefix="making-", dir=folder.parent))
     try:
         for name in Matrix._fields:
-            np.save(made / f"{name}.npy", getattr(matrix, name), allow_pickle=False)
-        (made / "sums").write_text(_sums(made))
+            np.save(temporary / f"{name}.npy", getattr(matrix, name), allow_pickle=False)
+        (temporary / "sums").write_text(_sums(temporary))
         shutil.rmtree(folder, ignore_errors=True)
         folder.unlink(missing_ok=True)
-        os.rename(made, folder)
+        os.rename(temporary, folder)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 

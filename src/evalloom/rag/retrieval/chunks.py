@@ -55,13 +55,13 @@ _JOINERS = "\u200d\ufe0e\ufe0f"
 
 def chunks(document: Document, size: int, overlap: int) -> Iterator[Chunk]:
     """Pieces of up to `size` characters. Each but the first of a section repeats up to `overlap` of the one before."""
-    text, line, seen = document.text, 1, 0
+    text, line, counted_to = document.text, 1, 0
     for start, stop, heading in _sections(document):
         for a, b in _pieces(text, start, stop, size, overlap):
             if document.has_lines:
                 # An overlap goes back.
-                line += text.count("\n", seen, a) if a >= seen else -text.count("\n", a, seen)
-                seen = a
+                line += text.count("\n", counted_to, a) if a >= counted_to else -text.count("\n", a, counted_to)
+                counted_to = a
             page = bisect_right(document.pages, a)
             yield Chunk(text[a:b], a, b, line if document.has_lines else 0, page, heading)
 
@@ -111,8 +111,8 @@ def _cut(text: str, start: int, limit: int) -> int:
     """The best place to end a chunk, in the second half of what may be in it."""
     middle = start + (limit - start) // 2
     for end in _ENDS:
-        if found := list(end.finditer(text, middle, limit)):
-            return found[-1].end()
+        if matches := list(end.finditer(text, middle, limit)):
+            return matches[-1].end()
     cut = limit
     while cut > middle + 1 and _is_inside(text, cut):
         cut -= 1
@@ -123,9 +123,9 @@ def _back(text: str, cut: int, earliest: int) -> int:
     """Where the next chunk begins: at the first sentence or word of the overlap."""
     for end in _ENDS[1:]:
         # From a little before, where the mark stands after which the overlap begins.
-        for found in end.finditer(text, max(earliest - 2, 0), cut):
-            if earliest <= found.end() < cut:
-                return found.end()
+        for match in end.finditer(text, max(earliest - 2, 0), cut):
+            if earliest <= match.end() < cut:
+                return match.end()
     while earliest < cut and _is_inside(text, earliest):
         earliest += 1
     return earliest

@@ -39,38 +39,38 @@ class Unreadable(Exception):
         self.may_change = may_change
 
 
-def decoded(content: bytes, is_html: bool = False) -> str:
+def decode(content: bytes, is_html: bool = False) -> str:
     """The text in the bytes of a file. Raises Unreadable."""
-    text = _decoded(content, is_html)
+    text = _decode_any(content, is_html)
     # Only an old Mac ends lines so, and whoever counts lines by "\n" would see a single one.
     return text if "\n" in text else text.replace("\r", "\n")
 
 
-def _decoded(content: bytes, is_html: bool) -> str:
+def _decode_any(content: bytes, is_html: bool) -> str:
     for mark, encoding in _MARKS:
         if content.startswith(mark):
-            found = _strictly(content, encoding)
+            text = _decode_strictly(content, encoding)
             break
     else:
-        found = _without_mark(content) if b"\0" in content else _of_bytes(content, is_html)
-    if found is None:
+        text = _without_mark(content) if b"\0" in content else _of_bytes(content, is_html)
+    if text is None:
         raise Unreadable(f"is in no encoding that is known{_where(content)}. Save it as UTF-8")
-    return found
+    return text
 
 
 def _of_bytes(content: bytes, is_html: bool) -> str | None:
-    if (text := _strictly(content, "utf-8")) is not None:
+    if (text := _decode_strictly(content, "utf-8")) is not None:
         return text
     if is_html and (text := _as_declared(content)) is not None:
         return text
-    if (text := _strictly(content, "gb18030")) is not None and _is_chinese(text):
+    if (text := _decode_strictly(content, "gb18030")) is not None and _is_chinese(text):
         return text
-    if not _is_broken_utf8(content) and (text := _strictly(content, "cp1252")) is not None and _is_latin(text):
+    if not _is_broken_utf8(content) and (text := _decode_strictly(content, "cp1252")) is not None and _is_latin(text):
         return text
     return None
 
 
-def _strictly(content: bytes, encoding: str) -> str | None:
+def _decode_strictly(content: bytes, encoding: str) -> str | None:
     try:
         return content.decode(encoding)
     except UnicodeError:
@@ -92,20 +92,20 @@ def _where(content: bytes) -> str:
 def _without_mark(content: bytes) -> str | None:
     """UTF-16 that does not say so. Any bytes are some text in it, so only the usual characters count."""
     is_big = content[0::2].count(0) > content[1::2].count(0)
-    text = _strictly(content, "utf-16-be" if is_big else "utf-16-le")
+    text = _decode_strictly(content, "utf-16-be" if is_big else "utf-16-le")
     sample = (text or "")[:_SAMPLE]
     return text if len(_USUAL.findall(sample)) >= 0.95 * len(sample) else None
 
 
 def _as_declared(content: bytes) -> str | None:
     """The text of a page in the encoding that it names."""
-    found = _DECLARED.search(content[:4096])
+    declared = _DECLARED.search(content[:4096])
     try:
-        name = codecs.lookup(found[1].decode("ascii")).name if found else ""
+        name = codecs.lookup(declared[1].decode("ascii")).name if declared else ""
     except (LookupError, UnicodeError):
         return None
     name = _WIDER.get(name, name)
-    return _strictly(content, name) if _MAY_BE_DECLARED.fullmatch(name) else None
+    return _decode_strictly(content, name) if _MAY_BE_DECLARED.fullmatch(name) else None
 
 
 def _is_chinese(text: str) -> bool:

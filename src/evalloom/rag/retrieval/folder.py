@@ -36,7 +36,7 @@ def stamp_of(stat: os.stat_result) -> Stamp:
     return Stamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
-class Found(Struct):
+class FolderScan(Struct):
     """What there is under a folder, by its path from there; `passed_over` counts files of other kinds."""
 
     stamps: dict[str, Stamp] = field(default_factory=dict)
@@ -48,38 +48,40 @@ def suffix_of(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def find(root: Path) -> Found:
+def scan_folder(root: Path) -> FolderScan:
     """Every document under a folder. A linked folder counts when it lies inside and has no place of its own there."""
-    found = Found()
+    scan = FolderScan()
     base = os.path.realpath(root)
-    seen: set[str] = set()
+    visited: set[str] = set()
     folders, links = [""], list[str]()
     while folders or links:
         here = folders.pop() if folders else links.pop()
         real = os.path.realpath(os.path.join(base, here))
-        if reason := _reason_against_place(real, base):
-            found.unread.append(Unread(shown(here) + "/", reason))
+        if reason := _link_skip_reason(real, base):
+            scan.unread.append(Unread(shown(here) + "/", reason))
             continue
-        if real in seen:
+        if real in visited:
             continue
-        seen.add(real)
-        for entry in _entries(base, here, found):
-            _sort_in(entry, _joined(here, entry.name), base, found, folders, links)
+        visited.add(real)
+        for entry in _entries(base, here, scan):
+            _classify(entry, _joined(here, entry.name), base, scan, folders, links)
         if not folders:
             # The order of the disk must not decide which of two links gives a folder its name.
             links.sort(reverse=True)
-    return found
+    return scan
 
 
-def _entries(base: str, here: str, found: Found) -> Iterator[os.DirEntry[str]]:
+def _entries(base: str, here: str, scan: FolderScan) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(os.path.join(base, here)) as entries:
             yield from entries
     except OSError as error:
-        found.unread.append(Unread(shown(here) + "/", f"cannot be opened: {(error.strerror or str(error)).lower()}"))
+        scan.unread.append(Unread(shown(here) + "/", f"cannot be opened: {(error.strerror or str(error)).lower()}"))
 
 
-def _sort_in(entry: os.DirEntry[str], path: str, base: str, found: Found, folders: list[str], links: list[str]) -> None:
+def _classify(
+    entry: os.DirEntry[str], path: str, base: str, scan: FolderScan, folders: list[str], links: list[str]
+) -> None:
     if _is_passed_over(entry.name):
         return
     is_document = suffix_of(entry.name) in READERS
@@ -87,32 +89,32 @@ def _sort_in(entry: os.DirEntry[str], path: str, base: str, found: Found, folder
         stat = entry.stat()
     except OSError as error:
         if is_document:
-            found.unread.append(Unread(shown(path), f"cannot be opened: {(error.strerror or str(error)).lower()}"))
+            scan.unread.append(Unread(shown(path), f"cannot be opened: {(error.strerror or str(error)).lower()}"))
         return
     if S_ISDIR(stat.st_mode):
         (links if entry.is_symlink() else folders).append(path)
     elif S_ISREG(stat.st_mode) and not is_document:
-        found.passed_over += 1
+        scan.passed_over += 1
     elif S_ISREG(stat.st_mode):
-        reason = _reason_against(entry, path, base, stat.st_size)
+        reason = _skip_reason(entry, path, base, stat.st_size)
         if reason:
-            found.unread.append(Unread(shown(path), reason))
+            scan.unread.append(Unread(shown(path), reason))
         else:
-            found.stamps[path] = stamp_of(stat)
+            scan.stamps[path] = stamp_of(stat)
 
 
-def _reason_against(entry: os.DirEntry[str], path: str, base: str, size: int) -> str:
+def _skip_reason(entry: os.DirEntry[str], path: str, base: str, size: int) -> str:
     """Why a document is not to be read; empty for one that is."""
     if shown(path) != path:
         return "has a name that is not UTF-8. Rename it"
-    if entry.is_symlink() and (reason := _reason_against_place(os.path.realpath(entry.path), base)):
+    if entry.is_symlink() and (reason := _link_skip_reason(os.path.realpath(entry.path), base)):
         return reason
     if size > LARGEST:
         return f"is larger than {LARGEST >> 20} MB. Split it"
     return ""
 
 
-def _reason_against_place(real: str, base: str) -> str:
+def _link_skip_reason(real: str, base: str) -> str:
     """Why nothing is read from where a link leads; empty for a place where all is read."""
     if real != base and not real.startswith(base.rstrip("/") + "/"):
         return "is a link that leads out of the folder. Copy what it leads to, or name a folder that holds both"
@@ -130,7 +132,7 @@ class Refused(Exception):
 
 
 @contextmanager
-def opened(base: str, path: str) -> Iterator[BinaryIO]:
+def open_document(base: str, path: str) -> Iterator[BinaryIO]:
     """A document, opened for reading. Raises OSError or Refused.
 
     Between being found and being opened it may have become a pipe, which would keep us waiting, or a link that leads
@@ -140,7 +142,7 @@ def opened(base: str, path: str) -> Iterator[BinaryIO]:
     with open(handle, "rb") as stream:
         if not S_ISREG(os.fstat(handle).st_mode):
             raise Refused("is no file")
-        if reason := _reason_against_place(_real_path(handle, os.path.join(base, path)), base):
+        if reason := _link_skip_reason(_real_path(handle, os.path.join(base, path)), base):
             raise Refused(reason)
         yield stream
 

@@ -15,6 +15,6 @@ def fused(rankings: Sequence[Sequence[T]], constant: int = 60) -> list[tuple[T, 
     """
     scores: dict[T, float] = {}
     for ranking in rankings:
-        for rank, one in enumerate(ranking, 1):
-            scores[one] = scores.get(one, 0.0) + 1 / (constant + rank)
+        for rank, item in enumerate(ranking, 1):
+            scores[item] = scores.get(item, 0.0) + 1 / (constant + rank)
     return sorted(scores.items(), key=lambda item: -item[1])

@@ -21,7 +21,7 @@ from evalloom.core.model import Embedder, quote
 from evalloom.core.ranking import Passage, is_hit
 from evalloom.rag.retrieval import bm25
 from evalloom.rag.retrieval.chunks import Chunk
-from evalloom.rag.retrieval.folder import Unread, find
+from evalloom.rag.retrieval.folder import Unread, scan_folder
 from evalloom.rag.retrieval.fusion import fused
 from evalloom.rag.retrieval.ingest import IndexOptions, Progress, bring_up_to_date, quiet
 from evalloom.rag.retrieval.store import (
@@ -36,7 +36,7 @@ from evalloom.rag.retrieval.store import (
     unusable,
 )
 from evalloom.rag.retrieval.vectors import Vectors
-from evalloom.rag.retrieval.words import asked_words
+from evalloom.rag.retrieval.words import query_words
 
 if TYPE_CHECKING:
     from evalloom.rag.retrieval.vectors import Floats
@@ -100,9 +100,9 @@ class Index:
         self.options = options
         self.set_aside: Path | None = None
         """Where a damaged store was moved, when one was found; what is here now was made anew."""
-        known_by = f"{os.path.realpath(root)}\n{options.chunk}\n{options.overlap}"
+        identity = f"{os.path.realpath(root)}\n{options.chunk}\n{options.overlap}"
         self._common = folder
-        self._folder = folder / blake2b(known_by.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        self._folder = folder / blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
         self._path = self._folder / "index.sqlite"
         self._store: Store | None = None
         self._inode = 0
@@ -138,26 +138,26 @@ class Index:
                 return self._refresh(progress)
 
     def _refresh(self, progress: Progress) -> Refreshed:
-        store = self._opened()
-        store.let_go()
+        store = self._open_store()
+        store.rollback()
         # What was read so far is of what was held, and fits no more if this fails half-way.
         self._matrix = None
         self._stacked.clear()
         before = store.digests()
-        found = find(self.root)
+        scan = scan_folder(self.root)
         try:
-            bring_up_to_date(store, self.root, found, self.options, progress)
+            bring_up_to_date(store, self.root, scan, self.options, progress)
         except BaseException:
-            store.let_go()
+            store.rollback()
             raise
         self._matrix = self._matrix_of(store)
         self._remove_others(store)
         after = store.digests()
         changed = sum(before[path] != digest for path, digest in after.items() if path in before)
         added, removed = len(after.keys() - before.keys()), len(before.keys() - after.keys())
-        return Refreshed(len(after), len(self._matrix.ids), added, changed, removed, store.unread(), found.passed_over)
+        return Refreshed(len(after), len(self._matrix.ids), added, changed, removed, store.unread(), scan.passed_over)
 
-    def _opened(self) -> Store:
+    def _open_store(self) -> Store:
         """The store, made anew when there is none, or one of another format."""
         inode = self._path.stat().st_ino if self._path.exists() else 0
         if self._store is not None and (inode, self._is_readonly) == (self._inode, self._store.is_readonly):
@@ -176,7 +176,7 @@ class Index:
         with self._locked(fcntl.LOCK_SH), self._translate_errors():
             if format_of(self._path, self._is_readonly) != FORMAT:
                 raise self._missing("was indexed by another version of evalloom")
-            store = self._opened()
+            store = self._open_store()
             if not store.is_complete:
                 raise self._missing("is indexed only in part")
             self._matrix = self._matrix_of(store)
@@ -193,19 +193,19 @@ class Index:
 
     def _matrix_of(self, store: Store) -> bm25.Matrix:
         """The matrix of what is stored now, which from here on is what every read sees."""
-        store.hold()
+        store.begin_snapshot()
         folder = self._folder / self._matrix_name(store)
-        found = bm25.load(folder)
-        if found is None:
+        matrix = bm25.load(folder)
+        if matrix is None:
             try:
-                found = bm25.make(store.postings(), store.term_count())
+                matrix = bm25.build(store.postings(), store.term_count())
             except ValueError as error:
                 raise Damage(str(error)) from None
             # Without room or right to write, the one in memory does as well.
             with suppress(OSError):
-                bm25.save(found, folder)
-                found = bm25.load(folder) or found
-        return found
+                bm25.save(matrix, folder)
+                matrix = bm25.load(folder) or matrix
+        return matrix
 
     def _matrix_name(self, store: Store) -> str:
         return f"bm25-{store.birth}-{store.generation}"
@@ -291,7 +291,7 @@ class Index:
     def _terms(self, query: str) -> list[tuple[str, int | None]]:
         """The words of a query, each once, with their numbers; None for those in no document."""
         store, _ = self._ready()
-        return [(word, store.term(word)) for word in dict.fromkeys(asked_words(query))]
+        return [(word, store.term(word)) for word in dict.fromkeys(query_words(query))]
 
     def _passage(self, row: int, score: float) -> Passage:
         store, matrix = self._ready()
@@ -332,7 +332,7 @@ class Index:
         places = [(path, place) for path in named if (place := self._place(path)) is not None]
         if not places:
             return (named[0] if named else source), None
-        return min(places, key=lambda found: _rank(best, found[1]))
+        return min(places, key=lambda named_place: _rank(best, named_place[1]))
 
     def _place(self, path: str) -> int | None:
         store, matrix = self._ready()
@@ -351,14 +351,14 @@ class Index:
         self, embedder: Embedder, model: str, progress: Progress = quiet, queries: Sequence[str] = ()
     ) -> int:
         """Makes the vectors that chunks and queries lack for this model; how many. What was made is kept at once."""
-        lacking = self._kept().missing(model, [*self.texts(), *queries])
+        lacking = self._vector_store().missing(model, [*self.texts(), *queries])
         batches = iter([lacking[at : at + _BATCH] for at in range(0, len(lacking), _BATCH)])
         done = 0
 
         async def work() -> None:
             nonlocal done
             for batch in batches:
-                self._kept().put(model, batch, await embedder(batch))
+                self._vector_store().put(model, batch, await embedder(batch))
                 done += len(batch)
                 progress(done, len(lacking), "")
 
@@ -371,7 +371,7 @@ class Index:
             await asyncio.gather(*workers, return_exceptions=True)
         return done
 
-    def _kept(self) -> Vectors:
+    def _vector_store(self) -> Vectors:
         if self._vectors is None:
             self._common.mkdir(parents=True, exist_ok=True)
             self._vectors = Vectors(self._common / "vectors.sqlite")
@@ -384,9 +384,9 @@ class Index:
 
     async def search_dense(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
         """The best chunks by the cosine of their vectors and the query's."""
-        found = await self._by_vectors(query, k, embedder, model)
+        nearest = await self._by_vectors(query, k, embedder, model)
         with self._translate_errors():
-            return [self._passage(row, score) for row, score in found]
+            return [self._passage(row, score) for row, score in nearest]
 
     async def search_hybrid(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
         """The best chunks by their places in both rankings; the score is the fused one."""
@@ -395,30 +395,30 @@ class Index:
             by_words = [row for row, _ in self._by_words(query, many)]
         by_vectors = [row for row, _ in await self._by_vectors(query, many, embedder, model)]
         # Of equal scores the order is that of rows, as everywhere.
-        found = sorted(fused([by_words, by_vectors]), key=lambda one: (-one[1], one[0]))
+        ranking = sorted(fused([by_words, by_vectors]), key=lambda item: (-item[1], item[0]))
         with self._translate_errors():
-            return [self._passage(row, score) for row, score in found[: max(k, 0)]]
+            return [self._passage(row, score) for row, score in ranking[: max(k, 0)]]
 
     async def _by_vectors(self, query: str, k: int, embedder: Embedder, model: str) -> list[tuple[int, float]]:
         vectors = self._vectors_of(model)
         if k <= 0 or not len(vectors):
             return []
-        sought = self._kept().get(model, query)
-        if sought is None:
-            self._kept().put(model, [query], await embedder([query]))
-            sought = self._kept().get(model, query)
-        assert sought is not None
-        return await asyncio.to_thread(_nearest, vectors, sought, k)
+        query_vector = self._vector_store().get(model, query)
+        if query_vector is None:
+            self._vector_store().put(model, [query], await embedder([query]))
+            query_vector = self._vector_store().get(model, query)
+        assert query_vector is not None
+        return await asyncio.to_thread(_nearest, vectors, query_vector, k)
 
     def _vectors_of(self, model: str) -> Floats:
         """The vectors of all chunks, by row."""
         if model not in self._stacked:
             texts = self.texts()
-            lacking = self._kept().missing(model, texts)
+            lacking = self._vector_store().missing(model, texts)
             if lacking:
                 message = f"{len(lacking)} texts have no vector of {quote(model)}. Call embed before search"
                 raise EvalloomError("vectors_missing", message)
-            self._stacked[model] = self._kept().stacked(model, texts)
+            self._stacked[model] = self._vector_store().stacked(model, texts)
         return self._stacked[model]
 
 
@@ -426,9 +426,9 @@ def _as_passage(path: str, chunk: Chunk, score: float | None = None) -> Passage:
     return Passage(path, chunk.text, score, chunk.line, chunk.page, chunk.heading, chunk.start, chunk.end)
 
 
-def _nearest(vectors: Floats, sought: Floats, k: int) -> list[tuple[int, float]]:
+def _nearest(vectors: Floats, query_vector: Floats, k: int) -> list[tuple[int, float]]:
     # Rounded, because the same text may come out a hair different at another row.
-    scores = (vectors @ sought).round(6)
+    scores = (vectors @ query_vector).round(6)
     return [(row, float(scores[row])) for row in bm25.best(scores, k, above=-2.0)]
 
 

@@ -11,7 +11,7 @@ from time import monotonic, time_ns
 from msgspec import Struct
 
 from evalloom.rag.retrieval.chunks import chunks
-from evalloom.rag.retrieval.folder import Found, Refused, Stamp, opened, stamp_of, suffix_of
+from evalloom.rag.retrieval.folder import FolderScan, Refused, Stamp, open_document, stamp_of, suffix_of
 from evalloom.rag.retrieval.readers import LARGEST, Unreadable, read
 from evalloom.rag.retrieval.store import OWN_REPORT, Store
 from evalloom.rag.retrieval.words import words
@@ -39,13 +39,13 @@ def quiet(done: int, total: int, path: str) -> None:
     """Tells nobody how far it has come."""
 
 
-def bring_up_to_date(store: Store, root: Path, found: Found, options: IndexOptions, progress: Progress) -> None:
+def bring_up_to_date(store: Store, root: Path, scan: FolderScan, options: IndexOptions, progress: Progress) -> None:
     """Takes every document that is new or changed into the store, and takes out what is gone."""
-    known = store.known()
-    refused = {one.path: one.reason for one in found.unread if one.path not in found.stamps}
-    gone = known.keys() - found.stamps.keys() - refused.keys()
-    unread = [path for path, reason in refused.items() if path not in known or known[path][2] != reason]
-    changed = sorted(path for path, stamp in found.stamps.items() if path not in known or known[path][0] != stamp)
+    stored = store.document_states()
+    refused = {document.path: document.reason for document in scan.unread if document.path not in scan.stamps}
+    gone = stored.keys() - scan.stamps.keys() - refused.keys()
+    unread = [path for path, reason in refused.items() if path not in stored or stored[path][2] != reason]
+    changed = sorted(path for path, stamp in scan.stamps.items() if path not in stored or stored[path][0] != stamp)
     if not gone and not unread and not changed and store.is_complete:
         return
     base = os.path.realpath(root)
@@ -57,7 +57,7 @@ def bring_up_to_date(store: Store, root: Path, found: Found, options: IndexOptio
     since = monotonic()
     for done, path in enumerate(changed):
         progress(done, len(changed), path)
-        _take(store, base, path, known.get(path), options)
+        _ingest(store, base, path, stored.get(path), options)
         if monotonic() - since > _STEP_S:
             store.commit()
             store.begin()
@@ -66,11 +66,11 @@ def bring_up_to_date(store: Store, root: Path, found: Found, options: IndexOptio
     store.commit(is_complete=True)
 
 
-def _take(store: Store, base: str, path: str, known: tuple[Stamp, str, str] | None, options: IndexOptions) -> None:
+def _ingest(store: Store, base: str, path: str, stored: tuple[Stamp, str, str] | None, options: IndexOptions) -> None:
     """Reads a file, and stores it when its content is not the one that is known."""
     now = time_ns()
     try:
-        with opened(base, path) as stream:
+        with open_document(base, path) as stream:
             stamp = stamp_of(os.fstat(stream.fileno()))
             content = stream.read(LARGEST + 1)
     except Refused as error:
@@ -83,7 +83,7 @@ def _take(store: Store, base: str, path: str, known: tuple[Stamp, str, str] | No
     if max(stamp.mtime_ns, stamp.ctime_ns) >= now - _JUST_NOW_NS:
         stamp = _NO_STAMP
     digest = blake2b(content, digest_size=16).hexdigest()
-    if known is not None and known[1:] == (digest, ""):
+    if stored is not None and stored[1:] == (digest, ""):
         store.stamp(path, stamp)
         return
     if is_ours(content):
@@ -97,4 +97,4 @@ def _take(store: Store, base: str, path: str, known: tuple[Stamp, str, str] | No
         return
     cut = chunks(document, options.chunk, options.overlap)
     counted = ((chunk, words(f"{chunk.heading}\n{chunk.text}")) for chunk in cut if chunk.text.strip())
-    store.put(path, stamp, digest, [(chunk, found) for chunk, found in counted if found])
+    store.put(path, stamp, digest, [(chunk, terms) for chunk, terms in counted if terms])

@@ -77,19 +77,19 @@ class _MiniLm:
     def embed(self, texts: list[str]) -> list[list[float]]:
         # Texts of like length together, since all of a group are filled up to the longest.
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        found: list[list[float]] = [[]] * len(texts)
+        vectors: list[list[float]] = [[]] * len(texts)
         for start in range(0, len(order), _TOGETHER):
             group = order[start : start + _TOGETHER]
             for at, vector in zip(group, self._forward([texts[at] for at in group]).tolist(), strict=True):
-                found[at] = vector
-        return found
+                vectors[at] = vector
+        return vectors
 
     def _forward(self, texts: list[str]) -> Floats:
         import numpy as np
 
         encoded = self._pieces.encode_batch(texts)
-        ids = np.array([one.ids for one in encoded])
-        mask = np.array([one.attention_mask for one in encoded], np.float32)
+        ids = np.array([encoding.ids for encoding in encoded])
+        mask = np.array([encoding.attention_mask for encoding in encoded], np.float32)
         state = self._begin(ids)
         for layer in range(self._layers):
             name = f"encoder.layer.{layer}"
@@ -124,15 +124,15 @@ class _MiniLm:
         texts, length, width = state.shape
 
         def split(part: str) -> Floats:
-            made = self._linear(state, f"{name}.self.{part}")
-            return made.reshape(texts, length, self._heads, width // self._heads).transpose(0, 2, 1, 3)
+            projected = self._linear(state, f"{name}.self.{part}")
+            return projected.reshape(texts, length, self._heads, width // self._heads).transpose(0, 2, 1, 3)
 
         weights = split("query") @ split("key").transpose(0, 1, 3, 2) / np.float32((width // self._heads) ** 0.5)
         weights += (mask[:, None, None, :] - 1) * np.float32(1e9)
         weights = np.exp(weights - weights.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        seen = (weights @ split("value")).transpose(0, 2, 1, 3).reshape(texts, length, width)
-        return self._linear(seen, f"{name}.output.dense")
+        attended = (weights @ split("value")).transpose(0, 2, 1, 3).reshape(texts, length, width)
+        return self._linear(attended, f"{name}.output.dense")
 
 
 def _gelu(x: Floats) -> Floats:
@@ -157,8 +157,8 @@ def _read_safetensors(path: Path) -> dict[str, Floats]:
     length = int.from_bytes(mapped[:8].tobytes(), "little")
     head = json.loads(mapped[8 : 8 + length].tobytes())
     arrays = {}
-    for name, told in head.items():
-        if told.get("dtype") == "F32":
-            start, stop = (8 + length + offset for offset in told["data_offsets"])
-            arrays[name] = mapped[start:stop].view(np.float32).reshape(told["shape"])
+    for name, entry in head.items():
+        if entry.get("dtype") == "F32":
+            start, stop = (8 + length + offset for offset in entry["data_offsets"])
+            arrays[name] = mapped[start:stop].view(np.float32).reshape(entry["shape"])
     return arrays

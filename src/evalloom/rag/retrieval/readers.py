@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from evalloom.rag.retrieval.chunks import LONGEST_TITLE, Document, Heading
-from evalloom.rag.retrieval.decoding import Unreadable, decoded
+from evalloom.rag.retrieval.decoding import Unreadable, decode
 
 LARGEST = 50 * 1024 * 1024
 LARGEST_UNPACKED = 200 * 1024 * 1024
@@ -40,11 +40,11 @@ def read(suffix: str, content: bytes) -> Document:
 
 
 def _plain(content: bytes) -> Document:
-    return Document(decoded(content), has_lines=True)
+    return Document(decode(content), has_lines=True)
 
 
 def _markdown(content: bytes) -> Document:
-    text = decoded(content)
+    text = decode(content)
     return Document(text, list(_markdown_headings(text)), has_lines=True)
 
 
@@ -62,11 +62,11 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         elif not fence:
-            if found := _SHARP.match(bare):
-                yield Heading(at, len(found[1]), _without_closing(found[2]), at + len(line))
+            if match := _SHARP.match(bare):
+                yield Heading(at, len(match[1]), _without_closing(match[2]), at + len(line))
             # Only a single line between a blank one and the underline: not the end of front matter, nor a rule.
-            elif (found := _UNDERLINE.match(bare)) and before[1].strip() and not before_that.strip():
-                yield Heading(before[0], 1 if found[1][0] == "=" else 2, before[1].strip(), at + len(line))
+            elif (match := _UNDERLINE.match(bare)) and before[1].strip() and not before_that.strip():
+                yield Heading(before[0], 1 if match[1][0] == "=" else 2, before[1].strip(), at + len(line))
         before_that, before = before[1], (at, bare)
         at += len(line)
 
@@ -83,15 +83,15 @@ _RST_RULE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?$")
 
 def _restructured(content: bytes) -> Document:
     """reStructuredText: a title has a line of marks below it, and which mark means which level shows in their order."""
-    text = decoded(content)
+    text = decode(content)
     headings: list[Heading] = []
     levels: dict[str, int] = {}
     at, before = 0, (0, "")
     for line in _LINE.findall(text):
-        found = _RST_RULE.match(line.rstrip("\n"))
+        rule = _RST_RULE.match(line.rstrip("\n"))
         title = before[1].strip()
-        if found and title and not _RST_RULE.match(before[1]) and len(found[0].strip()) >= len(title):
-            level = levels.setdefault(found[1], len(levels) + 1)
+        if rule and title and not _RST_RULE.match(before[1]) and len(rule[0].strip()) >= len(title):
+            level = levels.setdefault(rule[1], len(levels) + 1)
             headings.append(Heading(before[0], level, title, at + len(line)))
         before = (at, line.rstrip("\n"))
         at += len(line)
@@ -123,8 +123,8 @@ class _Writer:
     def check_time(self, *_: object) -> None:
         if monotonic() > self._until:
             # The machine may have been busy, so it is tried again.
-            told = f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text"
-            raise Unreadable(told, may_change=True)
+            message = f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text"
+            raise Unreadable(message, may_change=True)
 
     def write(self, text: str) -> None:
         self.check_time()
@@ -146,12 +146,12 @@ class _Writer:
 
     def _since(self, part: int) -> str:
         """As much of what was written from a part on as a title needs: headings may stand inside of one another."""
-        found = ""
+        text = ""
         for at in range(part, len(self._parts)):
-            found += self._parts[at]
-            if len(found) > 2 * LONGEST_TITLE:
+            text += self._parts[at]
+            if len(text) > 2 * LONGEST_TITLE:
                 break
-        return found
+        return text
 
     def count(self) -> int:
         return len(self._parts)
@@ -175,11 +175,11 @@ def _html(content: bytes) -> Document:
     _need("selectolax", "an .html document", "documents")
     from selectolax.lexbor import LexborHTMLParser  # deferred: an extra
 
-    text = decoded(content, is_html=True)
+    text = decode(content, is_html=True)
     if _work_to_nest(text) > _MOST_WORK:
         raise Unreadable("has too many tags inside of tags. Close them, or save it as text")
     root: Any = LexborHTMLParser(text).root
-    found = _Writer(content)
+    writer = _Writer(content)
     # A stack, because pages nest as deep as they like.
     stack: list[tuple[Any, Callable[[], None] | None]] = [(root, None)] if root is not None else []
     while stack:
@@ -187,10 +187,10 @@ def _html(content: bytes) -> Document:
         if leave is not None:
             leave()
         elif node.tag == "-text":
-            _write_inline(found, node.text_content or "")
+            _write_inline(writer, node.text_content or "")
         elif node.tag not in _UNSEEN:
-            stack += _enter_tag(found, node)
-    return found.document()
+            stack += _enter_tag(writer, node)
+    return writer.document()
 
 
 _TAG = re.compile(r"<(/?)([a-z][a-z0-9-]*)((?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?)")
@@ -234,35 +234,35 @@ def _work_to_nest(text: str) -> int:
     return work
 
 
-def _write_inline(found: _Writer, text: str) -> None:
+def _write_inline(writer: _Writer, text: str) -> None:
     plain = re.sub(r"\s+", " ", text)
-    if plain.strip() or (plain and found.size and not found.last.endswith(("\n", " "))):
-        found.write(plain.lstrip() if not found.size or found.last.endswith("\n") else plain)
+    if plain.strip() or (plain and writer.size and not writer.last.endswith(("\n", " "))):
+        writer.write(plain.lstrip() if not writer.size or writer.last.endswith("\n") else plain)
 
 
-def _enter_tag(found: _Writer, node: Any) -> list[tuple[Any, Callable[[], None] | None]]:
+def _enter_tag(writer: _Writer, node: Any) -> list[tuple[Any, Callable[[], None] | None]]:
     """What to do inside of a tag and behind it, the last first."""
     tag = node.tag
     if tag not in _INLINE:
-        found.end_line()
-    start, part = found.size, found.count()
+        writer.end_line()
+    start, part = writer.size, writer.count()
 
     def leave() -> None:
         if re.fullmatch("h[1-6]", tag):
-            found.end_heading(start, int(tag[1]), part)
-        elif tag in ("p", "ul", "ol", "table", "pre", "blockquote") and found.size > start:
-            found.end_line()
-            found.write("\n")
-        elif tag in ("td", "th") and found.size > start:
-            found.write("\t")
+            writer.end_heading(start, int(tag[1]), part)
+        elif tag in ("p", "ul", "ol", "table", "pre", "blockquote") and writer.size > start:
+            writer.end_line()
+            writer.write("\n")
+        elif tag in ("td", "th") and writer.size > start:
+            writer.write("\t")
         elif tag not in _INLINE:
-            found.end_line()
+            writer.end_line()
 
     children, child = [], node.child
     while child is not None:
         children.append(child)
         child = child.next
-    return [(None, leave), *((one, None) for one in reversed(children))]
+    return [(None, leave), *((child, None) for child in reversed(children))]
 
 
 def _pdf(content: bytes) -> Document:
@@ -271,20 +271,20 @@ def _pdf(content: bytes) -> Document:
 
     # It tells of every oddity of a file on stderr, which is ours.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    found = _Writer(content)
+    writer = _Writer(content)
     reader = PdfReader(io.BytesIO(content))
     if reader.is_encrypted and not reader.decrypt(""):
         raise Unreadable("is locked with a password. Save it without one")
     pages = []
     for page in reader.pages:
-        pages.append(found.size)
+        pages.append(writer.size)
         # A page of a few kilobytes may unfold to work for an hour, so the clock is looked at inside of it too.
-        text = page.extract_text(visitor_operand_before=found.check_time)
+        text = page.extract_text(visitor_operand_before=writer.check_time)
         # Half characters come out of some fonts, and no store takes them.
-        found.write(text.encode("utf-8", "replace").decode())
-        found.end_line()
+        writer.write(text.encode("utf-8", "replace").decode())
+        writer.end_line()
     no_text = "has pages but no text: they are probably pictures. Run text recognition (OCR) on it"
-    return found.document(pages, no_text if pages else "has no pages")
+    return writer.document(pages, no_text if pages else "has no pages")
 
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -301,54 +301,54 @@ def _docx(content: bytes) -> Document:
     import docx  # deferred: an extra
     from docx.oxml import parse_xml
 
-    opened = docx.Document(io.BytesIO(content))
-    levels = {style.style_id: _docx_level(style.name) for style in opened.styles}
-    found = _Writer(content)
-    _write_blocks(found, opened.element.body, levels)
+    document = docx.Document(io.BytesIO(content))
+    levels = {style.style_id: _docx_level(style.name) for style in document.styles}
+    writer = _Writer(content)
+    _write_blocks(writer, document.element.body, levels)
     for kind in ("footnotes", "endnotes"):
-        for relation in opened.part.rels.values():
+        for relation in document.part.rels.values():
             if relation.reltype.endswith(f"/{kind}") and not relation.is_external:
-                found.write("\n")
-                _write_blocks(found, parse_xml(relation.target_part.blob), levels)
-    return found.document()
+                writer.write("\n")
+                _write_blocks(writer, parse_xml(relation.target_part.blob), levels)
+    return writer.document()
 
 
-def _write_blocks(found: _Writer, parent: Any, levels: dict[str, int]) -> None:
+def _write_blocks(writer: _Writer, parent: Any, levels: dict[str, int]) -> None:
     """Paragraphs and tables, also those in a content control, an insertion, or a note."""
     for block in parent:
-        start, part = found.size, found.count()
+        start, part = writer.size, writer.count()
         if block.tag == f"{_W}p":
-            found.write("".join(_docx_text(block)))
+            writer.write("".join(_docx_text(block)))
             level = levels.get(block.style or "", 0)
             if level:
-                found.end_heading(start, level, part)
+                writer.end_heading(start, level, part)
         elif block.tag == f"{_W}tbl":
             for row in _nearest(block, f"{_W}tr"):
                 cells = ("".join(_docx_text(cell)).strip() for cell in _nearest(row, f"{_W}tc"))
-                found.write("\t".join(cells) + "\n")
-            found.write("\n")
+                writer.write("\t".join(cells) + "\n")
+            writer.write("\n")
         elif block.tag not in _DOCX_PASSED_OVER:
-            _write_blocks(found, block, levels)
+            _write_blocks(writer, block, levels)
 
 
 def _nearest(parent: Any, tag: str) -> Iterator[Any]:
     """The elements of a kind below another, each once and not those inside of one: a table may stand in a cell."""
-    for one in parent:
-        if one.tag == tag:
-            yield one
-        elif one.tag not in _DOCX_PASSED_OVER:
-            yield from _nearest(one, tag)
+    for child in parent:
+        if child.tag == tag:
+            yield child
+        elif child.tag not in _DOCX_PASSED_OVER:
+            yield from _nearest(child, tag)
 
 
 def _docx_text(element: Any) -> Iterator[str]:
     """What is written inside of an element; not what was deleted, nor the second form that some drawings have."""
-    for one in element:
-        if one.tag == f"{_W}t":
-            yield one.text or ""
-        elif one.tag in _DOCX_SIGNS:
-            yield _DOCX_SIGNS[one.tag]
-        elif one.tag not in _DOCX_PASSED_OVER and not str(one.tag).endswith("}Fallback"):
-            yield from _docx_text(one)
+    for child in element:
+        if child.tag == f"{_W}t":
+            yield child.text or ""
+        elif child.tag in _DOCX_SIGNS:
+            yield _DOCX_SIGNS[child.tag]
+        elif child.tag not in _DOCX_PASSED_OVER and not str(child.tag).endswith("}Fallback"):
+            yield from _docx_text(child)
     yield _DOCX_ENDS.get(element.tag, "")
 
 
@@ -356,8 +356,8 @@ def _docx_level(style: str | None) -> int:
     """How deep a heading is by its style; 0 for what is none."""
     if style == "Title":
         return 1
-    found = re.fullmatch(r"heading ([1-9])", style or "", re.IGNORECASE)
-    return int(found[1]) if found else 0
+    heading = re.fullmatch(r"heading ([1-9])", style or "", re.IGNORECASE)
+    return int(heading[1]) if heading else 0
 
 
 def _need(module: str, what: str, extra: str) -> None:

@@ -89,18 +89,18 @@ class Store:
     @property
     def generation(self) -> int:
         """Grows with every change of the chunks."""
-        found = self._meta("generation")
-        if not isinstance(found, int):
+        generation = self._meta("generation")
+        if not isinstance(generation, int):
             raise Damage("its generation is no number")
-        return found
+        return generation
 
-    def hold(self) -> None:
+    def begin_snapshot(self) -> None:
         """From here on reads see the store as it is now, whatever others write."""
         if not self._db.in_transaction:
             self._db.execute("BEGIN")
             self._meta("generation")
 
-    def let_go(self) -> None:
+    def rollback(self) -> None:
         """Ends what `hold` or `begin` began; what was not committed is gone, and with it the numbers of its words."""
         self._ids.clear()
         if self._db.in_transaction:
@@ -108,7 +108,7 @@ class Store:
 
     # -- documents ------------------------------------------------------------------------------------
 
-    def known(self) -> dict[str, tuple[Stamp, str, str]]:
+    def document_states(self) -> dict[str, tuple[Stamp, str, str]]:
         """Of every document: its stamp, its digest, and why it is unread (empty when it is not)."""
         rows = self._db.execute("SELECT path, size, mtime_ns, ctime_ns, inode, digest, error FROM documents")
         return {path: (Stamp(*stamp), digest, error) for path, *stamp, digest, error in rows}
@@ -118,8 +118,8 @@ class Store:
 
     def unread(self) -> list[Unread]:
         """What could not be read; a report of our own is passed over like a file of another kind."""
-        sought = "SELECT path, error FROM documents WHERE error NOT IN ('', ?) ORDER BY path"
-        return [Unread(path, error) for path, error in self._db.execute(sought, (OWN_REPORT,))]
+        sql = "SELECT path, error FROM documents WHERE error NOT IN ('', ?) ORDER BY path"
+        return [Unread(path, error) for path, error in self._db.execute(sql, (OWN_REPORT,))]
 
     # -- changes --------------------------------------------------------------------------------------
 

@@ -41,12 +41,12 @@ class Vectors:
         self._lengths: dict[str, int] = {}
         with self._translate_errors():
             try:
-                self._db = _opened(path)
+                self._db = _connect(path)
             except STORE_ERRORS as error:
                 if not is_damage(error):
                     raise
                 self.set_aside = set_aside(path)
-                self._db = _opened(path)
+                self._db = _connect(path)
 
     def close(self) -> None:
         self._db.close()
@@ -62,39 +62,39 @@ class Vectors:
             self._db.close()
             aside = set_aside(self._path)
             self._lengths.clear()
-            self._db = _opened(self._path)
+            self._db = _connect(self._path)
             message = f"{self._path}: the vectors are damaged ({error_text(error)}) and were moved to {aside.name}"
             raise EvalloomError("index_damaged", f"{message}. Run it again to make new ones") from None
 
     def missing(self, model: str, texts: Iterable[str]) -> list[str]:
         """Those of the texts that have no vector of this model, each once."""
-        known = {key for (key,) in self._known(model, "text")}
-        return [text for text in dict.fromkeys(texts) if key_of(text) not in known]
+        stored = {key for (key,) in self._select_rows(model, "text")}
+        return [text for text in dict.fromkeys(texts) if key_of(text) not in stored]
 
-    def _known(self, model: str, columns: str) -> list[tuple[Any, ...]]:
+    def _select_rows(self, model: str, columns: str) -> list[tuple[Any, ...]]:
         """What is kept of a model; without vectors that are longer or shorter than the others, so not whole."""
-        sought = f"SELECT {columns} FROM vectors WHERE model = ? AND length(vector) = ?"
+        sql = f"SELECT {columns} FROM vectors WHERE model = ? AND length(vector) = ?"
         with self._translate_errors():
-            return self._db.execute(sought, (model, 4 * self._length(model))).fetchall()
+            return self._db.execute(sql, (model, 4 * self._length(model))).fetchall()
 
     def get(self, model: str, text: str) -> Floats | None:
         import numpy as np
 
-        sought = (model, key_of(text), 4 * self._length(model))
+        parameters = (model, key_of(text), 4 * self._length(model))
         with self._translate_errors():
-            found = self._db.execute(
-                "SELECT vector FROM vectors WHERE model = ? AND text = ? AND length(vector) = ?", sought
+            row = self._db.execute(
+                "SELECT vector FROM vectors WHERE model = ? AND text = ? AND length(vector) = ?", parameters
             ).fetchone()
-        return None if found is None else np.frombuffer(found[0], "<f4")
+        return None if row is None else np.frombuffer(row[0], "<f4")
 
-    def put(self, model: str, texts: Sequence[str], given: Any) -> None:
+    def put(self, model: str, texts: Sequence[str], embeddings: Any) -> None:
         """Keeps what an embedder gave for texts, of length 1. Raises CallError where that is no vectors."""
-        vectors = _normal(given, len(texts), model)
+        vectors = _normalize(embeddings, len(texts), model)
         length = self._length(model) or vectors.shape[1]
         if vectors.shape[1] != length:
             advice = f"If another model has taken its place, delete {self._path}, or give the model another name"
             raise _bad(model, f"vectors of {length} numbers as before, got {vectors.shape[1]}", advice)
-        rows = [(model, key_of(text), one.tobytes()) for text, one in zip(texts, vectors, strict=True)]
+        rows = [(model, key_of(text), vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)]
         with self._translate_errors(), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
@@ -102,9 +102,9 @@ class Vectors:
     def _length(self, model: str) -> int:
         """How long the vectors of a model are, or most of them; 0 when there are none yet."""
         if not self._lengths.get(model):
-            sought = "SELECT length(vector) FROM vectors WHERE model = ? GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+            sql = "SELECT length(vector) FROM vectors WHERE model = ? GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
             with self._translate_errors():
-                row = self._db.execute(sought, (model,)).fetchone()
+                row = self._db.execute(sql, (model,)).fetchone()
             self._lengths[model] = row[0] // 4 if row and row[0] else 0
         return self._lengths[model]
 
@@ -112,12 +112,12 @@ class Vectors:
         """The vectors of texts, which all have one, as the rows of a matrix."""
         import numpy as np
 
-        known = dict(self._known(model, "text, vector"))
-        found = b"".join(known[key_of(text)] for text in texts)
-        return np.frombuffer(found, "<f4").reshape(-1, self._length(model) or 1)
+        stored = dict(self._select_rows(model, "text, vector"))
+        content = b"".join(stored[key_of(text)] for text in texts)
+        return np.frombuffer(content, "<f4").reshape(-1, self._length(model) or 1)
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA journal_mode = WAL")
@@ -129,12 +129,12 @@ def _opened(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _normal(given: Any, count: int, model: str) -> Floats:
+def _normalize(embeddings: Any, count: int, model: str) -> Floats:
     """Vectors of length 1, so that a product is a cosine."""
     import numpy as np
 
     try:
-        vectors = np.asarray(given)
+        vectors = np.asarray(embeddings)
     except (TypeError, ValueError, OverflowError):
         raise _bad(model, f"{count} lists of numbers, all of one length") from None
     is_table = vectors.ndim == 2 and len(vectors) == count and vectors.shape[1] > 0

@@ -33,27 +33,27 @@ _STOP = frozenset(_FUNCTION_WORDS.split())
 
 def words(text: str) -> list[str]:
     """The words in it that search counts, each as often as it occurs. Chinese ones come last."""
-    return _found(text, _STOP)
+    return _tokenize(text, _STOP)
 
 
-def asked_words(query: str) -> list[str]:
+def query_words(query: str) -> list[str]:
     """The words of a query: as in a text, but when it is nothing but function words, these."""
-    return words(query) or _found(query, frozenset())
+    return words(query) or _tokenize(query, frozenset())
 
 
-def _found(text: str, left_out: frozenset[str]) -> list[str]:
-    found: list[str] = []
+def _tokenize(text: str, left_out: frozenset[str]) -> list[str]:
+    tokens: list[str] = []
     han: list[str] = []
     for run, unspaced, name in _RUN.findall(_UNWRITTEN.sub("", unicodedata.normalize("NFKC", text))):
         if name:
-            found += _words_of_name(name, left_out)
+            tokens += _words_of_name(name, left_out)
         elif run:
             han.append(run)
         else:
-            found += _pairs(unspaced)
+            tokens += _pairs(unspaced)
     if han:
-        found += [word for word in _chinese(han) if word not in left_out]
-    return found
+        tokens += [word for word in _chinese(han) if word not in left_out]
+    return tokens
 
 
 @lru_cache(maxsize=1 << 16)
@@ -65,8 +65,8 @@ def _words_of_name(name: str, left_out: frozenset[str]) -> tuple[str, ...]:
     whole = name.casefold().replace("i\u0307", "i")
     parts = _JOINT.split(whole)
     is_name = [len(part) > 1 and part.isupper() for part in _JOINT.split(name)]
-    found = [_singular(part) for part, is_kept in zip(parts, is_name, strict=True) if is_kept or part not in left_out]
-    return (*found, whole) if len(parts) > 1 else tuple(found)
+    tokens = [_singular(part) for part, is_kept in zip(parts, is_name, strict=True) if is_kept or part not in left_out]
+    return (*tokens, whole) if len(parts) > 1 else tuple(tokens)
 
 
 def _singular(word: str) -> str:
@@ -91,6 +91,6 @@ def _chinese(runs: list[str]) -> list[str]:
     from rjieba import cut_for_search  # deferred: the dictionary takes a tenth of a second to load
 
     # One call for all: the runs stay apart, since a line break is in no word.
-    found = [word for word in cut_for_search("\n".join(runs)) if len(word) > 1]
-    found.extend("".join(runs))
-    return found
+    tokens = [word for word in cut_for_search("\n".join(runs)) if len(word) > 1]
+    tokens.extend("".join(runs))
+    return tokens
