@@ -19,8 +19,8 @@ def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[
 
     `further` checks are about an answer, so what only retrieves has none.
     """
-    found = [check for check in case.checks if check.kind == "source_hit"]
-    sources = [name for check in found for name in check.expected]
+    hits = [check for check in case.checks if check.kind == "source_hit"]
+    sources = [name for check in hits for name in check.expected]
     hit, *others = (
         Check("ranking", sources, "sources", name, {"measure": name, **({"weight": 0} if place else {})})
         for place, name in enumerate(names_at(config["k"]))
@@ -30,8 +30,8 @@ def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[
     anchors = [_anchors(check, config) for check in case.checks if check.kind == "contains_all"]
     if not anchors:
         return ()
-    told = [structs.replace(hit, options={**hit.options, "weight": 0})] if sources else []
-    return (*anchors, *_beside(config), *told, *further)
+    informative = [structs.replace(hit, options={**hit.options, "weight": 0})] if sources else []
+    return (*anchors, *_quality_checks(config), *informative, *further)
 
 
 def _anchors(check: Check, config: Record) -> Check:
@@ -39,7 +39,7 @@ def _anchors(check: Check, config: Record) -> Check:
     return structs.replace(check, name="must_include", options=options)
 
 
-def _beside(config: Record) -> list[Check]:
+def _quality_checks(config: Record) -> list[Check]:
     required = config.get("require") or []
     checks = [Check("citations", name=CITATIONS, options={} if CITATIONS in required else {"weight": 0})]
     if config.get(FAITHFULNESS):

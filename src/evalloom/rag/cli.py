@@ -33,12 +33,12 @@ from evalloom.rag import cli_text as text
 from evalloom.rag.checks import REQUIRABLE
 from evalloom.rag.dialect import BUCKETS
 from evalloom.rag.explain import explain
-from evalloom.rag.job import AnswerOptions, Job, gates_of, open_job, results_of, verdict, write_reports
+from evalloom.rag.job import AnswerOptions, Job, check_gates, exit_status, load_results, open_job, write_reports
 from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retrieval.readers import READERS
 from evalloom.rag.retriever import Listener, SearchOptions, open_corpus
 from evalloom.rag.settings import MODES, SECTION
-from evalloom.rag.suggest import draft, suggest
+from evalloom.rag.suggest import suggest, write_starter_cases
 from evalloom.reports.lint import printable
 from evalloom.settings import Settings, load
 from evalloom.ui.report_marks import is_ours
@@ -139,7 +139,7 @@ def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
     Exit codes: 0 all found, or the rate is not below --fail-under; 1 a miss, an error or a gate; 2 wrong usage or
     invalid data; 3 could not finish, or nothing was measured.
     """
-    return _go(cases, None, flags)
+    return _run_cases(cases, None, flags)
 
 
 @command.command("answer")
@@ -166,13 +166,13 @@ def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
     invalid data; 3 could not finish, or nothing was measured.
     """
     answers = AnswerOptions(flags["prompt"], flags["normalise"], flags["faithfulness"], flags["require"])
-    return _go(cases, answers, flags)
+    return _run_cases(cases, answers, flags)
 
 
-def _go(cases: tuple[str, ...], answers: AnswerOptions | None, given: dict[str, Any]) -> int:
-    flags = {"profiles": (), "variants": (), "repeat": None, "watch": False, **given}
+def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: dict[str, Any]) -> int:
+    flags = {"profiles": (), "variants": (), "repeat": None, "watch": False, **options}
     refuse_conflicts(cases, flags)
-    asked = Asked(
+    request = Asked(
         cases,
         flags["config"],
         judge=flags["judge"],
@@ -186,16 +186,16 @@ def _go(cases: tuple[str, ...], answers: AnswerOptions | None, given: dict[str, 
     # A module of the user's may print when it is imported, and what is printed here is the result.
     with redirect_stdout(sys.stderr):
         settings = _load_settings(flags["config"])
-        job = open_job(asked, current_catalog(), settings, _search_options(flags, settings), answers, LISTENER)
+        job = open_job(request, current_catalog(), settings, _search_options(flags, settings), answers, LISTENER)
     if flags["dry_run"]:
         with printing_findings():
-            found = look_ahead(job.plan, resume)
+            preview = look_ahead(job.plan, resume)
         if flags["as_json"]:
-            click.echo(msgspec.json.encode(found))
+            click.echo(msgspec.json.encode(preview))
         else:
-            print_lines(dry_run_lines(found))
+            print_lines(dry_run_lines(preview))
         return 0
-    return _run(job, resume, flags["as_json"])
+    return _evaluate(job, resume, flags["as_json"])
 
 
 def _load_settings(config: str = "") -> Settings:
@@ -212,7 +212,7 @@ def _search_options(flags: dict[str, Any], settings: Settings) -> SearchOptions:
     return search
 
 
-def _run(job: Job, resume: Resume, as_json: bool) -> int:
+def _evaluate(job: Job, resume: Resume, as_json: bool) -> int:
     plan = job.plan
     files = [Path(name) for name in plan.options.output]
     reports, outputs = _formats(files)
@@ -226,16 +226,16 @@ def _run(job: Job, resume: Resume, as_json: bool) -> int:
     with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr), printing_findings():
         results = evaluate(plan, live, resume, warn)
     write_outputs(results, outputs)
-    _, batch, found = results_of(str(results.path))
-    ends = verdict(found, results.gates, plan.options.fail_under, results.stopped)
-    write_reports(reports, batch, found, ends.code)
+    _, batch, profiles = load_results(str(results.path))
+    status = exit_status(profiles, results.gates, plan.options.fail_under, results.stopped)
+    write_reports(reports, batch, profiles, status.code)
     if as_json:
-        click.echo(text.as_json(batch, found, results))
+        click.echo(text.as_json(batch, profiles, results))
     else:
-        print_lines(text.result_lines(found, results, job.retriever, [*map(str, files)]))
-    for reason in ends.reasons:
-        click.echo(f"evalloom: exit code {ends.code}: {reason}", err=True)
-    return ends.code
+        print_lines(text.result_lines(profiles, results, job.retriever, [*map(str, files)]))
+    for reason in status.reasons:
+        click.echo(f"evalloom: exit code {status.code}: {reason}", err=True)
+    return status.code
 
 
 def _refuse_documents(files: list[Path], root: Path) -> None:
@@ -266,15 +266,17 @@ def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
 @_JSON
 def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bool) -> int:
     """Show what a RAG batch came to, and write its report; nothing is run. Without BATCH, the newest one."""
-    path, facts, found = results_of(batch)
-    stopped = "" if facts.finished_at else "unfinished"
-    ends = verdict(found, gates_of(path, _load_settings(config)), facts.options.get("fail_under"), stopped)
-    _refuse_documents([Path(name) for name in output], Path(facts.options["searching"]["root"]))
-    write_reports([Path(name) for name in output], facts, found, ends.code)
+    path, batch_manifest, profiles = load_results(batch)
+    stopped = "" if batch_manifest.finished_at else "unfinished"
+    status = exit_status(
+        profiles, check_gates(path, _load_settings(config)), batch_manifest.options.get("fail_under"), stopped
+    )
+    _refuse_documents([Path(name) for name in output], Path(batch_manifest.options["searching"]["root"]))
+    write_reports([Path(name) for name in output], batch_manifest, profiles, status.code)
     if as_json:
-        click.echo(text.as_json(facts, found))
+        click.echo(text.as_json(batch_manifest, profiles))
     else:
-        print_lines(text.report_lines(found, path, list(output)))
+        print_lines(text.report_lines(profiles, path, list(output)))
     return 0
 
 
@@ -300,11 +302,11 @@ def index_command(as_json: bool, **flags: Any) -> int:
 def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
     """Say why a case was found or missed: is its source indexed, at which place, which words of the query match."""
     with redirect_stdout(sys.stderr):
-        found = explain(case_id, batch, LISTENER, _load_settings(config))
+        explanation = explain(case_id, batch, LISTENER, _load_settings(config))
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        click.echo(msgspec.json.encode(explanation))
     else:
-        print_lines(text.explanation_lines(found))
+        print_lines(text.explanation_lines(explanation))
     return 0
 
 
@@ -322,12 +324,12 @@ def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, *
     evalloom rag suggest "How long is the notice period?" --root docs --json >> eval_cases.jsonl
     """
     index, _ = open_corpus(_search_options(flags, _load_settings()), LISTENER)
-    found = suggest(query, index, k, bucket, pair)
-    if as_json and found.proposals:
-        click.echo(json.dumps(found.case, ensure_ascii=False))
+    suggestion = suggest(query, index, k, bucket, pair)
+    if as_json and suggestion.proposals:
+        click.echo(json.dumps(suggestion.case, ensure_ascii=False))
     elif not as_json:
-        print_lines(text.suggestion_lines(found))
-    return 0 if found.proposals else 1
+        print_lines(text.suggestion_lines(suggestion))
+    return 0 if suggestion.proposals else 1
 
 
 @command.command("init")
@@ -341,6 +343,6 @@ def init_command(output: str, most: int, **flags: Any) -> int:
     wording of each under the same pair_id. No file is overwritten.
     """
     search = _search_options(flags, _load_settings())
-    made = draft(search, Path(output), most, LISTENER)
-    print_lines(text.drafted_lines(made, search.root))
+    starter = write_starter_cases(search, Path(output), most, LISTENER)
+    print_lines(text.starter_lines(starter, search.root))
     return 0

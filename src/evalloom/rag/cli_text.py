@@ -19,7 +19,7 @@ from evalloom.rag.explain import Expectation, Explanation
 from evalloom.rag.reports.content import official_only, wording_gap
 from evalloom.rag.retrieval import Explained, Refreshed
 from evalloom.rag.retriever import Retriever
-from evalloom.rag.suggest import Drafted, Suggestion
+from evalloom.rag.suggest import StarterCases, Suggestion
 from evalloom.reports.lint import printable, tell
 
 _SHOWN = 10
@@ -49,20 +49,16 @@ def _corpus(refreshed: Refreshed | None, documents: int) -> str:
     if refreshed is None:
         return f"index: {tell(documents, 'document')}, as stored"
     parts = [("new", refreshed.added), ("changed", refreshed.changed), ("gone", refreshed.removed)]
-    told = ", ".join(f"{number:,} {word}" for word, number in parts if number) or "up to date"
-    unread = f", {refreshed_unread(refreshed)}" if refreshed.unread else ""
-    return f"index: {tell(refreshed.documents, 'document')}, {tell(refreshed.chunks, 'passage')} ({told}{unread})"
-
-
-def refreshed_unread(refreshed: Refreshed) -> str:
-    return f"{len(refreshed.unread):,} not read"
+    changes = ", ".join(f"{number:,} {word}" for word, number in parts if number) or "up to date"
+    unread = f", {len(refreshed.unread):,} not read" if refreshed.unread else ""
+    return f"index: {tell(refreshed.documents, 'document')}, {tell(refreshed.chunks, 'passage')} ({changes}{unread})"
 
 
 def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
     """What `evalloom rag index` says."""
     yield f"{printable(root)}: {_corpus(refreshed, refreshed.documents).removeprefix('index: ')}", "bold"
-    for one in refreshed.unread:
-        yield f"  {printable(one.path)}: {printable(one.reason)}", "yellow"
+    for document in refreshed.unread:
+        yield f"  {printable(document.path)}: {printable(document.reason)}", "yellow"
     if refreshed.passed_over:
         yield f"{tell(refreshed.passed_over, 'file')} of other kinds passed over", "dim"
 
@@ -71,11 +67,11 @@ def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
 
 
 def result_lines(
-    found: Sequence[RagResults], results: Results, retriever: Retriever, files: list[str]
+    profiles: Sequence[RagResults], results: Results, retriever: Retriever, files: list[str]
 ) -> Iterator[Line]:
     """What came of a run, and what to do next."""
-    for one in found:
-        yield from _profile_lines(one, retriever, len(found) > 1)
+    for result in profiles:
+        yield from _profile_lines(result, retriever, len(profiles) > 1)
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
@@ -83,17 +79,17 @@ def result_lines(
     if results.stopped:
         yield f"Stopped: {results.stopped}. What was finished is kept. Go on with the same command and --resume", "bold"
         return
-    missed = [row for one in found for row in one.cases if row.status == "failed"]
+    missed = [row for result in profiles for row in result.cases if row.status == "failed"]
     if missed:
-        show = "rag explain" if found[0].purpose == "retrieve" else f"batches show {results.path.name} --case"
+        show = "rag explain" if profiles[0].purpose == "retrieve" else f"batches show {results.path.name} --case"
         yield f"Next: evalloom {show} {shlex.quote(printable(missed[0].id))}", ""
     yield "Next: evalloom baseline save NAME; after a change, evalloom compare latest --baseline NAME", ""
 
 
-def report_lines(found: Sequence[RagResults], path: Path, files: list[str]) -> Iterator[Line]:
+def report_lines(profiles: Sequence[RagResults], path: Path, files: list[str]) -> Iterator[Line]:
     """The same of a batch that was run before."""
-    for one in found:
-        yield from _profile_lines(one, None, len(found) > 1)
+    for result in profiles:
+        yield from _profile_lines(result, None, len(profiles) > 1)
     yield from _files(files, path)
 
 
@@ -103,23 +99,23 @@ def _files(files: list[str], record: Path) -> Iterator[Line]:
     yield f"The record: {record.as_posix()}", ""
 
 
-def _profile_lines(one: RagResults, retriever: Retriever | None, is_named: bool) -> Iterator[Line]:
+def _profile_lines(result: RagResults, retriever: Retriever | None, is_named: bool) -> Iterator[Line]:
     if is_named:
-        yield f"profile {printable(one.profile)}", "bold"
-    yield from _table(one)
-    yield from _apart(one)
-    yield from _wordings(one)
-    yield from _misses(one, retriever)
+        yield f"profile {printable(result.profile)}", "bold"
+    yield from _table(result)
+    yield from _apart(result)
+    yield from _wordings(result)
+    yield from _misses(result, retriever)
 
 
-def _table(one: RagResults) -> Iterator[Line]:
-    names = [measure.name for measure in one.overall.measures]
-    header = ["", "cases", *(part for name in names for part in _heads(name, one.deciding))]
-    groups = [one.overall, *one.buckets]
-    tags = one.tags if len(one.tags) <= _SHOWN else []
-    yield from table_lines(header, [_row(group, one.deciding) for group in [*groups, *tags]])
-    if one.tags and not tags:
-        yield f"({tell(len(one.tags), 'tag')}: the report shows them)", "dim"
+def _table(result: RagResults) -> Iterator[Line]:
+    names = [measure.name for measure in result.overall.measures]
+    header = ["", "cases", *(part for name in names for part in _heads(name, result.deciding))]
+    groups = [result.overall, *result.buckets]
+    tags = result.tags if len(result.tags) <= _SHOWN else []
+    yield from table_lines(header, [_row(group, result.deciding) for group in [*groups, *tags]])
+    if result.tags and not tags:
+        yield f"({tell(len(result.tags), 'tag')}: the report shows them)", "dim"
 
 
 def _heads(name: str, deciding: str) -> list[str]:
@@ -128,36 +124,36 @@ def _heads(name: str, deciding: str) -> list[str]:
 
 def _row(group: Group, deciding: str) -> list[str]:
     cells = [printable(group.name), f"{group.cases:,}"]
-    for one in group.measures:
-        if one.name != deciding:
-            cells.append("-" if one.mean is None else f"{one.mean:.3f}")
-        elif one.mean is None or one.low is None or one.high is None:
+    for measure in group.measures:
+        if measure.name != deciding:
+            cells.append("-" if measure.mean is None else f"{measure.mean:.3f}")
+        elif measure.mean is None or measure.low is None or measure.high is None:
             cells += ["-", "-"]
         else:
-            cells += [f"{one.mean:.1%}", f"{one.low:.1%} – {one.high:.1%}"]
+            cells += [f"{measure.mean:.1%}", f"{measure.low:.1%} – {measure.high:.1%}"]
     return cells
 
 
-def _apart(one: RagResults) -> Iterator[Line]:
-    for name, number in one.apart.items():
+def _apart(result: RagResults) -> Iterator[Line]:
+    for name, number in result.apart.items():
         if number:
             yield f"apart: {tell(number, 'case')} {_APART[name]}", "yellow"
-    errors = Counter(row.error for row in one.cases if row.status == "error")
+    errors = Counter(row.error for row in result.cases if row.status == "error")
     for text, number in errors.most_common(_ERRORS):
         yield f"    {number:,} × {short(text, 300)}", "yellow"
-    for measure, number in one.unjudged.items():
+    for measure, number in result.unjudged.items():
         yield f"{measure}: {tell(number, 'case')} could not be judged: 'evalloom batches show' says why", "yellow"
 
 
-def _wordings(one: RagResults) -> Iterator[Line]:
+def _wordings(result: RagResults) -> Iterator[Line]:
     """Oral against official in a sentence, then the concepts where only the official wording works."""
-    pairs = one.pairs
+    pairs = result.pairs
     if not pairs.gaps:
         if pairs.unpaired:
             yield f"oral against official: no pair; {tell(len(pairs.unpaired), 'case')} without a counterpart", "dim"
         return
-    yield wording_gap(one), "bold"
-    if only := official_only(one):
+    yield wording_gap(result), "bold"
+    if only := official_only(result):
         names = ", ".join(map(printable, only[:_SHOWN]))
         more = f" and {len(only) - _SHOWN} more" if len(only) > _SHOWN else ""
         yield f"only the official wording works for: {names}{more}", ""
@@ -170,31 +166,31 @@ def _wordings(one: RagResults) -> Iterator[Line]:
         )
 
 
-def _misses(one: RagResults, retriever: Retriever | None) -> Iterator[Line]:
-    missed = [row for row in one.cases if row.status == "failed"]
+def _misses(result: RagResults, retriever: Retriever | None) -> Iterator[Line]:
+    missed = [row for row in result.cases if row.status == "failed"]
     for row in missed[:_SHOWN]:
-        head = f"{'MISSED' if one.purpose == 'retrieve' else 'FAILED'} {printable(row.id)}   {short(row.query, 60)}"
+        head = f"{'MISSED' if result.purpose == 'retrieve' else 'FAILED'} {printable(row.id)}   {short(row.query, 60)}"
         yield head, "red"
-        yield f"    {_why(row, one, retriever)}", ""
+        yield f"    {_why(row, result, retriever)}", ""
     if len(missed) > _SHOWN:
         yield f"… and {len(missed) - _SHOWN} more", "dim"
 
 
-def _why(row: CaseRow, one: RagResults, retriever: Retriever | None) -> str:
-    if one.purpose == "answer":
+def _why(row: CaseRow, result: RagResults, retriever: Retriever | None) -> str:
+    if result.purpose == "answer":
         why = f"not in the answer: {', '.join(map(repr, row.missing))}" if row.missing else row.reason
         return short(f"{why}; it says: {row.answer}", 160)
     lacking = [expected.source for expected in row.expected if not expected.rank]
-    told = [f"{source} {_place(source, row, one, retriever)}".strip() for source in lacking]
-    return short(f"expected {', '.join(told)}; found {', '.join(row.sources) or 'nothing'}", 200)
+    missed = [f"{source} {_place(source, row, result, retriever)}".strip() for source in lacking]
+    return short(f"expected {', '.join(missed)}; found {', '.join(row.sources) or 'nothing'}", 200)
 
 
-def _place(source: str, row: CaseRow, one: RagResults, retriever: Retriever | None) -> str:
+def _place(source: str, row: CaseRow, result: RagResults, retriever: Retriever | None) -> str:
     """Where a missed source stands further down, where the index can tell at once."""
     if (
         retriever is None
         or retriever.index is None
-        or one.config.get("mode") != "bm25"
+        or result.config.get("mode") != "bm25"
         or source not in retriever.documents
     ):
         return ""
@@ -203,11 +199,11 @@ def _place(source: str, row: CaseRow, one: RagResults, retriever: Retriever | No
     return f"(its first passage is at place {place})" if place else "(no word of the query is in it)"
 
 
-def as_json(batch: Batch, found: Sequence[RagResults], results: Results | None = None) -> str:
+def as_json(batch: Batch, profiles: Sequence[RagResults], results: Results | None = None) -> str:
     """All figures as one object; the cases stand in the record and in reports."""
     figures: dict[str, Any] = {"batch": batch.id, "config": batch.config, "profiles": []}
-    for one in found:
-        whole = msgspec.to_builtins(one)
+    for result in profiles:
+        whole = msgspec.to_builtins(result)
         figures["profiles"].append({name: value for name, value in whole.items() if name not in ("cases", "config")})
     if results is not None:
         figures |= {"path": results.path.as_posix(), "stopped": results.stopped}
@@ -218,65 +214,71 @@ def as_json(batch: Batch, found: Sequence[RagResults], results: Results | None =
 # -- one case -----------------------------------------------------------------------------------------
 
 
-def explanation_lines(one: Explanation) -> Iterator[Line]:
+def explanation_lines(explanation: Explanation) -> Iterator[Line]:
     """Why a case was found or missed."""
-    yield f"{printable(one.case_id)}: {one.status}   {short(one.query)}", "bold"
-    if one.status == "error":
-        yield f"it ended in an error: {short(one.reason, 400)}", "red"
-    if one.has_changed:
-        yield f"the documents have changed since {one.batch}; this is how they are now", "yellow"
-    if one.error:
-        yield f"the retriever fails for this query: {short(one.error, 400)}", "red"
+    yield f"{printable(explanation.case_id)}: {explanation.status}   {short(explanation.query)}", "bold"
+    if explanation.status == "error":
+        yield f"it ended in an error: {short(explanation.reason, 400)}", "red"
+    if explanation.has_changed:
+        yield f"the documents have changed since {explanation.batch}; this is how they are now", "yellow"
+    if explanation.error:
+        yield f"the retriever fails for this query: {short(explanation.error, 400)}", "red"
         return
-    for expectation in one.expected:
-        yield from _expectation_lines(expectation, one)
-    if not one.expected:
+    for expectation in explanation.expected:
+        yield from _expectation_lines(expectation, explanation)
+    if not explanation.expected:
         yield "no source is expected of it", ""
-    first = f"the first {one.k} of {tell(one.passages, 'passage')}:" if one.passages > one.k else "found:"
-    yield first if one.found else "nothing is found", ""
-    for found in one.found:
-        matched = f"   {_terms(found.explained)[0]}" if found.explained else ""
-        yield f"  {', '.join(map(str, found.places))}  {printable(found.source)}{matched}", ""
+    first = (
+        f"the first {explanation.k} of {tell(explanation.passages, 'passage')}:"
+        if explanation.passages > explanation.k
+        else "found:"
+    )
+    yield first if explanation.retrieved else "nothing is found", ""
+    for retrieved_source in explanation.retrieved:
+        matched = f"   {_terms(retrieved_source.explained)[0]}" if retrieved_source.explained else ""
+        yield f"  {', '.join(map(str, retrieved_source.places))}  {printable(retrieved_source.source)}{matched}", ""
 
 
-def _expectation_lines(one: Expectation, whole: Explanation) -> Iterator[Line]:
-    place = f"its first passage is at place {one.place}, k is {whole.k}" if one.place else "not found"
-    if one.unread and not one.documents:
-        yield (
-            f"expected {printable(one.source)}: could not be read, so it is not indexed: {printable(one.unread)}",
-            "red",
-        )
+def _expectation_lines(expectation: Expectation, whole: Explanation) -> Iterator[Line]:
+    place = f"its first passage is at place {expectation.place}, k is {whole.k}" if expectation.place else "not found"
+    if expectation.unread and not expectation.documents:
+        reason = printable(expectation.unread)
+        yield f"expected {printable(expectation.source)}: could not be read, so it is not indexed: {reason}", "red"
         return
-    if one.explained is None:
+    if expectation.explained is None:
         is_ours = whole.retriever == "builtin"
-        yield f"expected {printable(one.source)}: {'no document of the index' if is_ours else place}", "red"
+        yield f"expected {printable(expectation.source)}: {'no document of the index' if is_ours else place}", "red"
         return
-    is_among = 0 < one.place <= whole.k
-    named = f" ({printable(one.explained.source)})" if one.explained.source != one.source else ""
-    yield f"expected {printable(one.source)}{named}: indexed, {place}", "green" if is_among else "red"
-    passage = one.explained.passage
+    is_among = 0 < expectation.place <= whole.k
+    named = (
+        f" ({printable(expectation.explained.source)})" if expectation.explained.source != expectation.source else ""
+    )
+    yield f"expected {printable(expectation.source)}{named}: indexed, {place}", "green" if is_among else "red"
+    passage = expectation.explained.passage
     if passage is not None:
         where = f", page {passage.page}" if passage.page else f", line {passage.line}" if passage.line else ""
         heading = f" ({printable(passage.heading)})" if passage.heading else ""
         yield f"  its best passage{where}{heading}: {short(passage.text)}", "dim"
-    for told in _terms(one.explained):
-        yield f"  {told}", ""
+    for line in _terms(expectation.explained):
+        yield f"  {line}", ""
 
 
-def _terms(one: Explained) -> list[str]:
+def _terms(explained: Explained) -> list[str]:
     """The words of the query that stand in a passage with what they add, and those that do not."""
-    there = [f"{term.text} {term.score:.2f}" for term in sorted(one.terms, key=lambda term: -term.score) if term.score]
-    lacking = [f"{term.text}{'' if term.chunks else ' (in no document)'}" for term in one.terms if not term.score]
+    there = [
+        f"{term.text} {term.score:.2f}" for term in sorted(explained.terms, key=lambda term: -term.score) if term.score
+    ]
+    lacking = [f"{term.text}{'' if term.chunks else ' (in no document)'}" for term in explained.terms if not term.score]
     lines = [f"matched: {printable(', '.join(there)) or 'no word of the query'}"]
     return [*lines, f"not in it: {printable(', '.join(lacking))}"] if lacking else lines
 
 
-def suggestion_lines(one: Suggestion) -> Iterator[Line]:
+def suggestion_lines(suggestion: Suggestion) -> Iterator[Line]:
     """Sources, anchors and the case made of them."""
-    if not one.proposals:
+    if not suggestion.proposals:
         yield "no document has a word of this query. Try other words, or look at 'evalloom rag index'", "yellow"
         return
-    for place, proposal in enumerate(one.proposals, 1):
+    for place, proposal in enumerate(suggestion.proposals, 1):
         passage = proposal.passage
         where = f":{passage.line}" if passage.line else f" page {passage.page}" if passage.page else ""
         score = f"   {passage.score:.2f}" if passage.score is not None else ""
@@ -285,14 +287,17 @@ def suggestion_lines(one: Suggestion) -> Iterator[Line]:
         yield f"     words: {printable(', '.join(proposal.terms))}", ""
         yield f"     anchors: {printable(', '.join(map(repr, proposal.anchors))) or 'none'}", ""
     yield "A case to start from; --json prints it alone:", ""
-    yield printable(json.dumps(one.case, ensure_ascii=False)), ""
+    yield printable(json.dumps(suggestion.case, ensure_ascii=False)), ""
 
 
-def drafted_lines(one: Drafted, root: str) -> Iterator[Line]:
+def starter_lines(starter: StarterCases, root: str) -> Iterator[Line]:
     """What `evalloom rag init` wrote."""
-    yield f"wrote {one.file.as_posix()}: {tell(len(one.cases), 'case')}", ""
-    if one.more:
-        yield f"{tell(one.more, 'more heading')} could be asked about: --cases {len(one.cases) + one.more}", "dim"
-    if one.without:
-        yield f"no heading to ask about in: {printable(', '.join(one.without[:_SHOWN]))}", "dim"
-    yield f"Next: evalloom rag retrieve {one.file.as_posix()} --root {printable(root)}", ""
+    yield f"wrote {starter.file.as_posix()}: {tell(len(starter.cases), 'case')}", ""
+    if starter.more:
+        yield (
+            f"{tell(starter.more, 'more heading')} could be asked about: --cases {len(starter.cases) + starter.more}",
+            "dim",
+        )
+    if starter.without:
+        yield f"no heading to ask about in: {printable(', '.join(starter.without[:_SHOWN]))}", "dim"
+    yield f"Next: evalloom rag retrieve {starter.file.as_posix()} --root {printable(root)}", ""

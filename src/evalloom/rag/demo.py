@@ -9,7 +9,7 @@ from evalloom.engine.evaluate import evaluate
 from evalloom.engine.example import PartResult
 from evalloom.engine.prepare import Asked
 from evalloom.engine.system import Catalog
-from evalloom.rag.job import open_job, results_of
+from evalloom.rag.job import load_results, open_job
 from evalloom.rag.retriever import Listener, SearchOptions
 from evalloom.reports.lint import tell
 from evalloom.settings import FILE_NAME, load
@@ -22,28 +22,28 @@ _EXPECTED = {"official": (20, 22), "oral": (15, 22), "ambiguous": (10, 12)}
 def retrieve(catalog: Catalog, examples: Path, home: Path) -> PartResult:
     """Ask the built-in retriever the queries of the example; index and batch go under `home`."""
     folder = examples / FOLDER
-    asked = Asked(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
+    request = Asked(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
     listener = Listener(lambda message: None)
     settings = load(folder / FILE_NAME, catalog.sections)
-    job = open_job(asked, catalog, settings, SearchOptions(root=folder.as_posix()), None, listener, home)
+    job = open_job(request, catalog, settings, SearchOptions(root=folder.as_posix()), None, listener, home)
     batch = evaluate(job.plan, warn=lambda message: None).path.as_posix()
-    _, _, (results,) = results_of(batch)
-    found = {bucket.name: (bucket.passed, bucket.cases) for bucket in results.buckets}
+    _, _, (results,) = load_results(batch)
+    by_bucket = {bucket.name: (bucket.passed, bucket.cases) for bucket in results.buckets}
     only_official = [concept.id for concept in results.pairs.concepts if concept.is_official_only]
-    as_expected = found == _EXPECTED
+    as_expected = by_bucket == _EXPECTED
     entry = {
         "record": batch,
-        "found": found,
+        "found": by_bucket,
         "only_official": only_official,
         "example": FOLDER,
         "as_expected": as_expected,
     }
     command = shlex.join(("rag", "report", batch, "-o", "rag.html"))
-    return PartResult(as_expected, _sentence(found, only_official), entry, commands=(command,))
+    return PartResult(as_expected, _sentence(by_bucket, only_official), entry, commands=(command,))
 
 
-def _sentence(found: dict[str, tuple[int, int]], only_official: list[str]) -> str:
-    total = tell(sum(cases for _, cases in found.values()), "case")
-    counts = ", ".join(f"{passed} of {cases} {bucket}" for bucket, (passed, cases) in found.items())
+def _sentence(by_bucket: dict[str, tuple[int, int]], only_official: list[str]) -> str:
+    total = tell(sum(cases for _, cases in by_bucket.values()), "case")
+    counts = ", ".join(f"{passed} of {cases} {bucket}" for bucket, (passed, cases) in by_bucket.items())
     only = f"; only the official wording finds {', '.join(only_official)}" if only_official else ""
     return f"{FOLDER}: {total}, found {counts}{only}"

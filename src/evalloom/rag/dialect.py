@@ -26,20 +26,20 @@ REQUIRED = ("id", "query", "expected_sources", "must_include")
 def sniff(record: Record) -> str:
     if "query" not in record:
         return ""
-    found = [field for field in ("expected_sources", "must_include") if field in record]
-    return f"it has 'query' and {found[0]!r}" if found else ""
+    fields = [field for field in ("expected_sources", "must_include") if field in record]
+    return f"it has 'query' and {fields[0]!r}" if fields else ""
 
 
 def identity(record: Record) -> str | None:
-    found = record.get("id")
-    return found if isinstance(found, str) and found.strip() else None
+    case_id = record.get("id")
+    return case_id if isinstance(case_id, str) and case_id.strip() else None
 
 
 def pair(record: Record) -> tuple[str, str] | None:
-    found = record.get("pair_id")
+    pair_id = record.get("pair_id")
     bucket = "official" if record.get("bucket") is None else record["bucket"]
-    if isinstance(found, str) and found.strip() and bucket in ("official", "oral"):
-        return found.strip(), bucket
+    if isinstance(pair_id, str) and pair_id.strip() and bucket in ("official", "oral"):
+        return pair_id.strip(), bucket
     return None
 
 
@@ -65,7 +65,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
             and min(map(len, texts)) > 1
             and all(map(str.strip, chain.from_iterable(sources)))
             and all(sources)
-            and all(len(set(found)) == len(found) > 0 for found in anchors)
+            and all(len(set(entries)) == len(entries) > 0 for entries in anchors)
             and not any(mark in paths for mark in _UNUSUAL_IN_PATHS)
         )
     except (KeyError, TypeError, ValueError):
@@ -93,12 +93,12 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if "must_include" in record and "must_include" not in rules.unused:
         yield from _anchor_findings(record["must_include"], rules)
         if rules.check_must_include_in_sources:
-            yield from _unfounded_anchors(record, rules.root)
+            yield from _anchors_not_in_sources(record, rules.root)
     yield from _bucket_findings(record, rules)
 
 
 def _missing_field(field: str, rules: Rules) -> Iterator[Remark]:
-    if not _is_spared(field, rules):
+    if not _is_optional(field, rules):
         yield error("missing_field", (), f"{field}: missing; every case needs it")
     elif field == "id":
         yield warning("missing_field", (), "id: missing; the case goes by its number")
@@ -106,7 +106,7 @@ def _missing_field(field: str, rules: Rules) -> Iterator[Remark]:
         yield warning("nothing_to_measure", (), f"{field}: there is none, so the case is run and counted apart")
 
 
-def _is_spared(field: str, rules: Rules) -> bool:
+def _is_optional(field: str, rules: Rules) -> bool:
     """Whether what is asked of the cases can be done without a field that the format requires."""
     return rules.required is not None and field not in rules.required
 
@@ -140,7 +140,7 @@ def _bucket_findings(record: Record, rules: Rules) -> Iterator[Remark]:
 
 
 def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
-    if (sources is None or sources == []) and _is_spared("expected_sources", rules):
+    if (sources is None or sources == []) and _is_optional("expected_sources", rules):
         yield from _missing_field("expected_sources", rules)
         return
     if not isinstance(sources, list) or not sources:
@@ -151,7 +151,7 @@ def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
         if not isinstance(source, str) or not source.strip():
             message = f"expected_sources[{number}]: expected a path, got {_got(source)}"
             yield error("bad_expected_sources", ("expected_sources", number), message)
-        elif _leaves_root(source) or (_are_opened(rules) and _resolves_outside(source, rules.root)):
+        elif _leaves_root(source) or (_reads_sources(rules) and _resolves_outside(source, rules.root)):
             message = f"expected_sources[{number}]: {quote(source)} is outside the root. Name it relative to --root"
             yield error("source_outside_root", ("expected_sources", number), message)
         elif rules.check_sources_exist and (missing := _missing(source, rules.root)):
@@ -159,7 +159,7 @@ def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
             yield error(code, ("expected_sources", number), f"expected_sources[{number}]: {message}")
 
 
-def _are_opened(rules: Rules) -> bool:
+def _reads_sources(rules: Rules) -> bool:
     """Whether this run looks at the sources themselves, and not only at how their paths are written."""
     return rules.check_sources_exist or rules.check_must_include_in_sources
 
@@ -211,13 +211,13 @@ def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
 
 def forget_sources() -> None:
     """Lets the next run look at the sources anew: they may have changed since the last one."""
-    for remembered in (_resolved, _missing, _source_text):
-        remembered.cache_clear()
+    for cached in (_resolved, _missing, _source_text):
+        cached.cache_clear()
 
 
 def _anchor_findings(anchors: Any, rules: Rules) -> Iterator[Remark]:
     path = ("must_include",)
-    if (anchors is None or anchors == []) and _is_spared("must_include", rules):
+    if (anchors is None or anchors == []) and _is_optional("must_include", rules):
         yield from _missing_field("must_include", rules)
         return
     if not isinstance(anchors, list) or not anchors:
@@ -244,7 +244,7 @@ def _anchor_findings(anchors: Any, rules: Rules) -> Iterator[Remark]:
         yield warning("must_include_duplicates", path, f"must_include: {quote(text)} is written more than once")
 
 
-def _unfounded_anchors(record: Record, root: FilePath) -> Iterator[Remark]:
+def _anchors_not_in_sources(record: Record, root: FilePath) -> Iterator[Remark]:
     sources, anchors = record.get("expected_sources"), record["must_include"]
     if not isinstance(sources, list) or not isinstance(anchors, list):
         return
@@ -392,15 +392,15 @@ _ALIASES = {
 def mapping_from(sample: list[Record]) -> str:
     """The mapping that makes RAG eval cases of records; empty when they are that already, or never will be."""
     first, fields = sample[0], shared_fields(sample)
-    known = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
-    there = {name: name in first for name in _ALIASES}
-    if not (there["query"] or known["query"]):
+    aliases = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
+    present = {name: name in first for name in _ALIASES}
+    if not (present["query"] or aliases["query"]):
         return ""
-    if not any(there[name] or known[name] for name in ("expected_sources", "must_include")):
+    if not any(present[name] or aliases[name] for name in ("expected_sources", "must_include")):
         return ""
-    found = [name for name in _ALIASES if known[name] and not there[name]]
-    lists = frozenset((name,) for name in found if name != "query" and isinstance(first[known[name]], str))
-    return str(Mapping({(name,): (known[name],) for name in found}, lists))
+    renamed = [name for name in _ALIASES if aliases[name] and not present[name]]
+    lists = frozenset((name,) for name in renamed if name != "query" and isinstance(first[aliases[name]], str))
+    return str(Mapping({(name,): (aliases[name],) for name in renamed}, lists))
 
 
 DIALECT = Dialect(

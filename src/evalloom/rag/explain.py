@@ -38,7 +38,7 @@ class Expectation(Struct, frozen=True):
     explained: Explained | None = None
 
 
-class Found(Struct, frozen=True):
+class RetrievedSource(Struct, frozen=True):
     """A source that is among the first k passages: at which places, and why, where the index can tell."""
 
     source: str
@@ -59,7 +59,7 @@ class Explanation(Struct, frozen=True):
     expected: list[Expectation]
     passages: int
     """How many passages the retriever gives at all."""
-    found: list[Found]
+    retrieved: list[RetrievedSource] = field(name="found")
     has_changed: bool
     """Whether the documents are others than those of the batch."""
     error: str = field(default="", name="fault")
@@ -69,48 +69,48 @@ class Explanation(Struct, frozen=True):
 def explain(case_id: str, batch: str, listener: Listener, settings: Settings) -> Explanation:
     """Looks at a case of a batch again, with the retriever that it was run with."""
     path = find(batch)
-    facts = manifest(path)
-    if facts.config.get("kind") != KIND:
+    batch_manifest = manifest(path)
+    if batch_manifest.config.get("kind") != KIND:
         raise usage_error("no_rag_batch", f"{path.as_posix()}: is no RAG batch. Name one: --batch ID")
-    run, status, reason = _run(case_id, path)
+    run, status, reason = _find_run(case_id, path)
     case = case_of(run, Formats((DIALECT,)))
-    search = msgspec.convert(facts.options["searching"], SearchOptions)
+    search = msgspec.convert(batch_manifest.options["searching"], SearchOptions)
     retriever = open_retriever(search, settings, listener)
     query = str(case.inputs.get("query") or "")
     retriever.fill([query])
     sources, error = run_loop(_sources(retriever, query, case, search.k))
     first = {
-        source: [place for place, one in enumerate(sources[: search.k], 1) if one == source]
+        source: [place for place, other in enumerate(sources[: search.k], 1) if other == source]
         for source in sources[: search.k]
     }
     names = [name for name in case.raw.get("expected_sources") or () if isinstance(name, str)]
     return Explanation(
-        facts.id,
+        batch_manifest.id,
         run.case_id,
         query,
         status,
         reason,
         search.k,
-        str(facts.config.get("retriever")),
+        str(batch_manifest.config.get("retriever")),
         [_expectation(name, query, sources, retriever) for name in names],
         len(sources),
         [
-            Found(source, places, retriever.index.explain(query, source) if retriever.index else None)
+            RetrievedSource(source, places, retriever.index.explain(query, source) if retriever.index else None)
             for source, places in first.items()
         ],
-        retriever.index is not None and retriever.named_documents() != facts.documents,
+        retriever.index is not None and retriever.named_documents() != batch_manifest.documents,
         error,
     )
 
 
-def _run(case_id: str, path: Path) -> tuple[Run, Status, str]:
-    seen = []
+def _find_run(case_id: str, path: Path) -> tuple[Run, Status, str]:
+    ids = []
     for run, scored in stored_runs(path):
         if run.case_id == case_id:
             reasons = (verdict.reason for verdict in scored.verdicts if verdict.reason)
             return run, scored.status, run.error or next(reasons, "")
-        seen.append(run.case_id)
-    hint = did_you_mean(case_id, seen) or f". 'evalloom batches show {path.name}' lists them"
+        ids.append(run.case_id)
+    hint = did_you_mean(case_id, ids) or f". 'evalloom batches show {path.name}' lists them"
     raise usage_error("no_such_case", f"{path.name} has no case {quote(case_id)}{hint}")
 
 
@@ -119,12 +119,12 @@ async def _sources(retriever: Retriever, query: str, case: Case, k: int) -> tupl
 
     One that refuses to give so many is asked for as many as the batch did.
     """
-    context = Context(case, Profile("default"), _nobody, _nobody, [])
+    context = Context(case, Profile("default"), _no_client, _no_client, [])
     error = ""
     try:
         for many in (_DEEP, k):
             try:
-                return [one.source for one in await retriever.retrieve(query, many, context)], ""
+                return [passage.source for passage in await retriever.retrieve(query, many, context)], ""
             except CallError as raised:
                 error = str(raised)
         return [], error
@@ -132,7 +132,7 @@ async def _sources(retriever: Retriever, query: str, case: Case, k: int) -> tupl
         await retriever.closing()
 
 
-async def _nobody(request: Request) -> Response:
+async def _no_client(request: Request) -> Response:
     raise AssertionError("a retriever asks no llm")
 
 
@@ -142,12 +142,12 @@ def _expectation(name: str, query: str, sources: list[str], retriever: Retriever
         return Expectation(name, [], "", place)
     index = retriever.index
     documents = [path for path in retriever.documents if is_hit(name, path)]
-    unread = next((one.reason for one in index.unread() if is_hit(name, one.path)), "")
+    unread = next((document.reason for document in index.unread() if is_hit(name, document.path)), "")
     return Expectation(name, documents, unread, place, _best(query, documents, index))
 
 
 def _best(query: str, documents: list[str], index: Index) -> Explained | None:
     """How the query meets the one of some documents that it meets best."""
-    found = [index.explain(query, path) for path in documents[:_MOST_BELOW]]
+    explained = [index.explain(query, path) for path in documents[:_MOST_BELOW]]
     # Rank 0 is no match at all, and so the last.
-    return min(found, key=lambda one: (not one.rank, one.rank), default=None)
+    return min(explained, key=lambda item: (not item.rank, item.rank), default=None)

@@ -33,7 +33,7 @@ from evalloom.settings import Settings, environment, llm_of, secrets
 from evalloom.targets import BuiltTarget, TargetOptions
 from evalloom.targets.base import TIMEOUT_S, digest_of, within
 
-NEEDED = frozenset({"query"})
+REQUIRED_FIELDS = frozenset({"query"})
 """What a case cannot do without; a case that lacks more is counted apart."""
 
 
@@ -64,7 +64,7 @@ class Job(Struct, frozen=True):
 
 
 def open_job(
-    asked: Asked,
+    request: Asked,
     catalog: Catalog,
     settings: Settings,
     search: SearchOptions,
@@ -75,20 +75,20 @@ def open_job(
     """Brings the index up to date and makes the plan; without `answers` it is only retrieved."""
     if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
         raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
-    if answers and answers.faithfulness and not (asked.judge or settings.judge):
+    if answers and answers.faithfulness and not (request.judge or settings.judge):
         raise usage_error("bad_option", f"--{FAITHFULNESS}: needs a judge: --judge LLM, or 'judge:' in evalloom.yaml")
-    settings = msgspec.structs.replace(settings, run=msgspec.structs.replace(settings.run, **asked.options))
+    settings = msgspec.structs.replace(settings, run=msgspec.structs.replace(settings.run, **request.options))
     run = settings.run
-    options = LlmOptions(run.concurrency, True, asked.record, asked.replay, run.max_cost, run.max_tokens, home)
+    options = LlmOptions(run.concurrency, True, request.record, request.replay, run.max_cost, run.max_tokens, home)
     retriever = open_retriever(search, settings, listener, options)
-    target, config = _target(retriever, search, answers, settings, asked.judge or settings.judge)
+    target, config = _target(retriever, search, answers, settings, request.judge or settings.judge)
     documents = retriever.named_documents()
-    reading = asked.reading
+    reading = request.reading
     unused = "expected_sources" if answers else "must_include"
-    rules = Rules(root=Path(search.root), required=NEEDED, unused=frozenset({unused}))
+    rules = Rules(root=Path(search.root), required=REQUIRED_FIELDS, unused=frozenset({unused}))
     plan = prepare(
         msgspec.structs.replace(
-            asked,
+            request,
             target=target,
             reading=Reading(KIND, reading.mapping, reading.encoding, rules),
             about=About(config, documents, {"searching": msgspec.to_builtins(search)}),
@@ -184,42 +184,44 @@ class _DocumentLookup:
         return any(is_hit(expected, path) for path in among)
 
 
-class Verdict(NamedTuple):
+class ExitStatus(NamedTuple):
     """The exit code of a RAG batch, and why it is not 0 where misses alone do not say it."""
 
     code: int
     reasons: list[str]
 
 
-def verdict(found: list[RagResults], gates: list[GateResult], fail_under: float | None, stopped: str) -> Verdict:
+def exit_status(
+    profiles: list[RagResults], gates: list[GateResult], fail_under: float | None, stopped: str
+) -> ExitStatus:
     """0 all found, 1 a miss, an error, a gate or too low a rate, 3 unfinished or nothing measured.
 
     An error is in no rate (RAG-7), nor is what nobody could score, so no rate makes up for them: they always show.
     """
     if stopped:
-        return Verdict(3, [])
-    if not all(one.overall.cases for one in found):
-        empty = next(one for one in found if not one.overall.cases)
-        where = f" under {empty.profile}" if len(found) > 1 else ""
-        told = f"nothing was measured{where}: no case has a result that can be held against what it expects"
-        return Verdict(3, [told])
+        return ExitStatus(3, [])
+    if not all(result.overall.cases for result in profiles):
+        empty = next(result for result in profiles if not result.overall.cases)
+        where = f" under {empty.profile}" if len(profiles) > 1 else ""
+        reason = f"nothing was measured{where}: no case has a result that can be held against what it expects"
+        return ExitStatus(3, [reason])
     words = {
         "error": "ended in an error",
         "part_error": "had a repeat that ended in an error",
         "unscored": "could not be scored",
     }
-    counted = [(one.apart[name], told) for one in found for name, told in words.items()]
-    reasons = [f"{tell(number, 'case')} {told}" for number, told in counted if number]
+    counted = [(result.apart[name], reason) for result in profiles for name, reason in words.items()]
+    reasons = [f"{tell(number, 'case')} {reason}" for number, reason in counted if number]
     reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]
-    for one in found:
-        rate = one.overall.measure(one.deciding).mean
+    for result in profiles:
+        rate = result.overall.measure(result.deciding).mean
         if fail_under is not None and (rate is None or rate < fail_under):
-            reasons.append(f"{one.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
-    has_missed = fail_under is None and any(one.overall.passed < one.overall.cases for one in found)
-    return Verdict(int(bool(reasons) or has_missed), reasons)
+            reasons.append(f"{result.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
+    has_missed = fail_under is None and any(result.overall.passed < result.overall.cases for result in profiles)
+    return ExitStatus(int(bool(reasons) or has_missed), reasons)
 
 
-def gates_of(path: Path, settings: Settings) -> list[GateResult]:
+def check_gates(path: Path, settings: Settings) -> list[GateResult]:
     """The gates of the settings, held against a batch from its record."""
     tally = Tally()
     for run, scored in stored_runs(path) if settings.gates else ():
@@ -227,18 +229,18 @@ def gates_of(path: Path, settings: Settings) -> list[GateResult]:
     return [gates.parse(text).check(tally) for text in settings.gates]
 
 
-def results_of(batch: str) -> tuple[Path, Batch, list[RagResults]]:
+def load_results(batch: str) -> tuple[Path, Batch, list[RagResults]]:
     """What a RAG batch came to, from its record; nothing is run."""
     path = find(batch)
-    facts = manifest(path)
-    if facts.config.get("kind") != KIND:
+    batch_manifest = manifest(path)
+    if batch_manifest.config.get("kind") != KIND:
         message = f"{path.as_posix()}: is no RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
         raise usage_error("no_rag_batch", message)
-    return path, facts, analyse_all(facts, stored_runs(path))
+    return path, batch_manifest, analyse_all(batch_manifest, stored_runs(path))
 
 
-def write_reports(files: list[Path], batch: Batch, found: list[RagResults], exit_code: int) -> None:
+def write_reports(files: list[Path], batch: Batch, profiles: list[RagResults], exit_code: int) -> None:
     """Writes reports, each whole or not at all; the format is taken from the extension."""
     root = Path(batch.options["searching"]["root"])
     for path, reporter in [(path, by_suffix(path, RAG_REPORTERS)) for path in files]:
-        write_text(path, reporter.render(found, root, exit_code=exit_code))
+        write_text(path, reporter.render(profiles, root, exit_code=exit_code))

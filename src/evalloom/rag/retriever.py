@@ -145,7 +145,8 @@ def unread_lines(index: Index) -> list[str]:
     """What is to be said about documents that could not be read: the first few, and how many more."""
     unread = index.unread()
     lines = [
-        f"{printable(one.path)}: not indexed: {printable(one.reason)} [document_unread]" for one in unread[:_SHOWN]
+        f"{printable(document.path)}: not indexed: {printable(document.reason)} [document_unread]"
+        for document in unread[:_SHOWN]
     ]
     more = len(unread) - _SHOWN
     return (

@@ -47,13 +47,13 @@ def suggest(query: str, index: Index, k: int, bucket: str, pair_id: str) -> Sugg
     if len(query.strip()) < 2:
         raise usage_error("bad_query", f"expected a query of 2 or more characters, got {query!r}")
     proposals = list(_proposals(query, index, k))
-    chosen = [one for one in proposals if _is_close(one, proposals[0])][:_MOST_SOURCES]
-    found = [anchor for one in chosen[:1] for anchor in one.anchors]
+    chosen = [proposal for proposal in proposals if _is_close(proposal, proposals[0])][:_MOST_SOURCES]
+    anchor_texts = [anchor for proposal in chosen[:1] for anchor in proposal.anchors]
     case: Record = {
         "id": _id(query, bucket),
         "query": query,
-        "expected_sources": [one.passage.source for one in chosen],
-        "must_include": found,
+        "expected_sources": [proposal.passage.source for proposal in chosen],
+        "must_include": anchor_texts,
         "bucket": bucket,
         **({"pair_id": pair_id} if pair_id else {}),
     }
@@ -61,17 +61,17 @@ def suggest(query: str, index: Index, k: int, bucket: str, pair_id: str) -> Sugg
 
 
 def _proposals(query: str, index: Index, k: int) -> Iterator[Proposal]:
-    seen: set[str] = set()
+    sources: set[str] = set()
     for passage in index.search(query, 4 * k):
-        if passage.source in seen or len(seen) == k:
+        if passage.source in sources or len(sources) == k:
             continue
-        seen.add(passage.source)
+        sources.add(passage.source)
         terms = [term.text for term in index.explain(query, passage.source).terms if term.score > 0]
         yield Proposal(passage, anchors(query, passage.text), terms)
 
 
-def _is_close(one: Proposal, best: Proposal) -> bool:
-    return (one.passage.score or 0.0) >= _CLOSE * (best.passage.score or 0.0)
+def _is_close(proposal: Proposal, best: Proposal) -> bool:
+    return (proposal.passage.score or 0.0) >= _CLOSE * (best.passage.score or 0.0)
 
 
 def _id(query: str, bucket: str) -> str:
@@ -81,7 +81,7 @@ def _id(query: str, bucket: str) -> str:
     return f"{name}-{bucket}"
 
 
-class Drafted(Struct, frozen=True):
+class StarterCases(Struct, frozen=True):
     """Starter cases that were written, the documents that none could be made of, and how many more there could be."""
 
     file: Path
@@ -90,21 +90,21 @@ class Drafted(Struct, frozen=True):
     more: int
 
 
-def draft(search: SearchOptions, file: Path, most: int, listener: Listener) -> Drafted:
+def write_starter_cases(search: SearchOptions, file: Path, most: int, listener: Listener) -> StarterCases:
     """Writes starter cases: the headings of documents as official queries, first one of each document."""
     if os.path.lexists(file):
         message = f"{file.as_posix()}: already there and not overwritten. Name another file with -o"
         raise usage_error("file_exists", message)
     index, _ = open_corpus(search, listener)
     names = _names(list(index.documents()))
-    made = {source: list(_cases_of(source, names[source], index)) for source in index.documents()}
-    in_turn = [case for turn in zip_longest(*made.values()) for case in turn if case is not None]
+    by_source = {source: list(_cases_of(source, names[source], index)) for source in index.documents()}
+    in_turn = [case for turn in zip_longest(*by_source.values()) for case in turn if case is not None]
     if not in_turn:
         raise usage_error("empty_corpus", f"--root {search.root}: no document has a heading and a text to ask about")
     cases = in_turn[:most]
     write_text(file, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
-    without = [source for source, own in made.items() if not own]
-    return Drafted(file, cases, without, len(in_turn) - len(cases))
+    without = [source for source, own in by_source.items() if not own]
+    return StarterCases(file, cases, without, len(in_turn) - len(cases))
 
 
 def _names(sources: list[str]) -> dict[str, str]:
@@ -118,20 +118,20 @@ def _names(sources: list[str]) -> dict[str, str]:
 
 
 def _cases_of(source: str, own_name: str, index: Index) -> Iterator[Record]:
-    seen: set[str] = set()
+    queries: set[str] = set()
     for passage in index.passages(source):
         # With what it stands under: a heading such as "Conditions" alone asks nothing.
         query = " ".join(passage.heading.split(" > ")[-2:]).strip()
-        found = anchors(query, passage.text, 1)
-        if len(query) < 2 or not found or query in seen:
+        anchor_texts = anchors(query, passage.text, 1)
+        if len(query) < 2 or not anchor_texts or query in queries:
             continue
-        seen.add(query)
-        name = f"{own_name}-{len(seen)}"
+        queries.add(query)
+        name = f"{own_name}-{len(queries)}"
         yield {
             "id": f"{name}-official",
             "query": query,
             "expected_sources": [source],
-            "must_include": found,
+            "must_include": anchor_texts,
             "bucket": "official",
             "pair_id": name,
             "concept_id": name,

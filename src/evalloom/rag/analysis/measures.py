@@ -45,7 +45,7 @@ class Group(Struct, frozen=True):
 
     def measure(self, name: str) -> Measure:
         """One measure by its name; an empty one where there is none."""
-        return next((one for one in self.measures if one.name == name), Measure(name, None, None, None, 0))
+        return next((measure for measure in self.measures if measure.name == name), Measure(name, None, None, None, 0))
 
 
 class Expected(Struct, frozen=True):
@@ -110,20 +110,22 @@ def analyse(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> RagResults:
 
 def analyse_all(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> list[RagResults]:
     """The figures of each profile, in the order in which they were asked for; of an empty batch one without cases."""
-    found: dict[str, _Cases] = {}
+    by_profile: dict[str, _CaseCollector] = {}
     for run, scored in runs:
-        if run.profile not in found:
-            found[run.profile] = _Cases(batch.config)
-        found[run.profile].add(run, scored)
-    asked = [one.name for one in batch.profiles]
-    names = [name for name in dict.fromkeys([*asked, *found]) if name in found] or [*asked, ""][:1]
-    return [_results(batch, name, found.get(name) or _Cases(batch.config)) for name in names]
+        if run.profile not in by_profile:
+            by_profile[run.profile] = _CaseCollector(batch.config)
+        by_profile[run.profile].add(run, scored)
+    requested = [profile.name for profile in batch.profiles]
+    names = [name for name in dict.fromkeys([*requested, *by_profile]) if name in by_profile] or [*requested, ""][:1]
+    return [_results(batch, name, by_profile.get(name) or _CaseCollector(batch.config)) for name in names]
 
 
-def _results(batch: Batch, profile: str, found: _Cases) -> RagResults:
-    rows = found.rows()
-    deciding = found.names[0]
-    names = [name for name in found.names if name in found.asked or any(name in row.measures for row in rows)]
+def _results(batch: Batch, profile: str, collected: _CaseCollector) -> RagResults:
+    rows = collected.rows()
+    deciding = collected.names[0]
+    names = [
+        name for name in collected.names if name in collected.requested or any(name in row.measures for row in rows)
+    ]
     buckets = dict.fromkeys([*BUCKETS, *(row.bucket for row in rows)])
     by_bucket = {name: [row for row in rows if row.bucket == name] for name in buckets}
     by_tag: dict[str, list[CaseRow]] = {}
@@ -133,8 +135,8 @@ def _results(batch: Batch, profile: str, found: _Cases) -> RagResults:
     return RagResults(
         batch=batch.id,
         created_at=batch.created_at,
-        purpose=found.purpose,
-        k=found.k,
+        purpose=collected.purpose,
+        k=collected.k,
         profile=profile,
         config=batch.config,
         deciding=deciding,
@@ -143,8 +145,8 @@ def _results(batch: Batch, profile: str, found: _Cases) -> RagResults:
         tags=[_group(tag, own, names) for tag, own in sorted(by_tag.items())],
         pairs=compare_wordings(rows, names),
         cases=rows,
-        apart=_apart(rows, found.purpose),
-        unjudged=found.unjudged(),
+        apart=_apart(rows, collected.purpose),
+        unjudged=collected.unjudged(),
         documents=_documents(batch),
     )
 
@@ -158,7 +160,7 @@ def _documents(batch: Batch) -> int | None:
 def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> Group:
     statuses = [row.status for row in rows]
     passed = statuses.count("passed")
-    return Group(name, [_measure(one, rows) for one in names], passed + statuses.count("failed"), passed)
+    return Group(name, [_measure(measure, rows) for measure in names], passed + statuses.count("failed"), passed)
 
 
 def _measure(name: str, rows: Iterable[CaseRow]) -> Measure:
@@ -193,7 +195,7 @@ def _is_rate(name: str) -> bool:
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-class _Cases:
+class _CaseCollector:
     """Takes in runs as they come, in whatever order, and gives a row for each case."""
 
     def __init__(self, config: Record) -> None:
@@ -202,29 +204,29 @@ class _Cases:
         self.is_normalised = bool(config.get("normalise"))
         self.names = names_at(self.k) if self.purpose == "retrieve" else _answer_names(config, self.k)
         # What was asked for is shown also where nothing came of it.
-        self.asked = {self.names[0], *(["faithfulness"] if config.get("faithfulness") else [])}
-        self._found: dict[tuple[int, str], _Repeats] = {}
+        self.requested = {self.names[0], *(["faithfulness"] if config.get("faithfulness") else [])}
+        self._repeats: dict[tuple[int, str], _Repeats] = {}
 
     def add(self, run: Run, scored: Scored) -> None:
         place = (run.number, run.case_id)
-        repeats = self._found.get(place)
+        repeats = self._repeats.get(place)
         if repeats is None:
-            repeats = self._found[place] = _Repeats()
+            repeats = self._repeats[place] = _Repeats()
         if repeats.add(run, scored, self.names):
             repeats.row = self._row(run, scored)
 
     def unjudged(self) -> dict[str, int]:
         """How many cases have a measure that was asked for and could not be told in any of their repeats."""
-        counts = Counter(name for one in self._found.values() for name in one.unjudged - one.sums.keys())
+        counts = Counter(name for repeats in self._repeats.values() for name in repeats.unjudged - repeats.sums.keys())
         return {name: counts[name] for name in self.names if counts[name]}
 
     def rows(self) -> list[CaseRow]:
-        return [self._found[place].whole() for place in sorted(self._found)]
+        return [self._repeats[place].whole() for place in sorted(self._repeats)]
 
     def _row(self, run: Run, scored: Scored) -> CaseRow:
         raw, sources = run.raw, _sources(run.output.sources)
         expected = _texts(raw.get("expected_sources"))
-        found = rank(expected, sources) if expected else None
+        ranking = rank(expected, sources) if expected else None
         bucket = _text(raw.get("bucket")) or next((tag for tag in run.tags if tag in BUCKETS), BUCKETS[0])
         answer = _text(run.output.value) if self.purpose == "answer" else ""
         return CaseRow(
@@ -235,7 +237,7 @@ class _Cases:
             concept_id=_text(raw.get("concept_id")).strip(),
             tags=[tag for tag in dict.fromkeys(run.tags) if tag not in BUCKETS and tag != bucket],
             status=scored.status,
-            expected=[Expected(source, place) for source, place in found.ranks] if found else [],
+            expected=[Expected(source, place) for source, place in ranking.ranks] if ranking else [],
             sources=sources,
             measures={},
             reason=self._reason(run, scored),
@@ -254,17 +256,21 @@ class _Cases:
         wanted = _texts(run.raw.get("must_include" if self.purpose == "answer" else "expected_sources"))
         if scored.status == "unscored" and not wanted:
             return _NOTHING_EXPECTED[self.purpose]
-        said = [one.reason for one in scored.verdicts if one.status == scored.status and one.weight and one.reason]
-        return run.error or run.skipped or run.blocked or "; ".join(said)
+        reasons = [
+            verdict.reason
+            for verdict in scored.verdicts
+            if verdict.status == scored.status and verdict.weight and verdict.reason
+        ]
+        return run.error or run.skipped or run.blocked or "; ".join(reasons)
 
     def _missing(self, run: Run, scored: Scored, answer: str) -> list[str]:
-        if not any(one.name == "must_include" and one.status == "failed" for one in scored.verdicts):
+        if not any(verdict.name == "must_include" and verdict.status == "failed" for verdict in scored.verdicts):
             return []
         wanted = _texts(run.raw.get("must_include"))
         if self.is_normalised:
             plain = normalise(answer)
-            return [one for one in wanted if normalise(one) not in plain]
-        return [one for one in wanted if one not in answer]
+            return [text for text in wanted if normalise(text) not in plain]
+        return [text for text in wanted if text not in answer]
 
 
 def _answer_names(config: Record, k: int) -> tuple[str, ...]:
@@ -300,7 +306,9 @@ class _Repeats:
             total, number = self.sums.get(name, (0.0, 0))
             self.sums[name] = (total + value, number + 1)
         # Without a source there is nothing to cite; that a judge did not answer is another thing.
-        self.unjudged.update(one.name for one in scored.verdicts if one.kind == "judge" and one.status == "unscored")
+        self.unjudged.update(
+            verdict.name for verdict in scored.verdicts if verdict.kind == "judge" and verdict.status == "unscored"
+        )
         place = (_WORST_FIRST.index(scored.status), run.repeat)
         if self.row is not None and place >= self.shown:
             return False
@@ -323,14 +331,14 @@ def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]
             yield verdict.name, float(verdict.status == "passed") if is_plain else float(verdict.score or 0)
 
 
-def _sources(found: Sequence[Any]) -> list[str]:
+def _sources(sources: Sequence[Any]) -> list[str]:
     """The distinct sources of what a retriever gave, in their order."""
-    passages = [one for one in found if isinstance(one, dict) and isinstance(one.get("source"), str)]
-    return sources_in_order([Passage(one["source"], score=one.get("score")) for one in passages])
+    passages = [source for source in sources if isinstance(source, dict) and isinstance(source.get("source"), str)]
+    return sources_in_order([Passage(source["source"], score=source.get("score")) for source in passages])
 
 
 def _texts(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str) and one.strip()] if isinstance(value, list) else []
+    return [text for text in value if isinstance(text, str) and text.strip()] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

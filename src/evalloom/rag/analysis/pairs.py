@@ -65,7 +65,7 @@ class Gap(Struct, frozen=True):
         return not self.low <= 0 <= self.high and (self.p_value is None or self.p_value < 0.05)
 
 
-class Alone(Struct, frozen=True):
+class ExcludedCase(Struct, frozen=True):
     """A case, or a pair of cases, that cannot be compared, and why."""
 
     id: str
@@ -80,11 +80,11 @@ class Pairs(Struct, frozen=True):
     pairs: list[Pair]
     concepts: list[Concept]
     gaps: list[Gap]
-    unpaired: list[Alone]
-    not_comparable: list[Alone]
+    unpaired: list[ExcludedCase]
+    not_comparable: list[ExcludedCase]
 
     def count(self, who: Who) -> int:
-        return sum(one.who == who for one in self.pairs)
+        return sum(pair.who == who for pair in self.pairs)
 
 
 _Sides = dict[str, list["CaseRow"]]
@@ -92,45 +92,47 @@ _Sides = dict[str, list["CaseRow"]]
 
 def compare_wordings(rows: Iterable[CaseRow], names: Sequence[str]) -> Pairs:
     """The pairs among some cases; the first of the measures decides whether a case passed."""
-    sides: dict[str, _Sides] = {}
+    by_pair: dict[str, _Sides] = {}
     unpaired = []
     for row in rows:
         if row.bucket not in (OFFICIAL, ORAL):
             continue
         if row.pair_id:
-            sides.setdefault(row.pair_id, {OFFICIAL: [], ORAL: []})[row.bucket].append(row)
+            by_pair.setdefault(row.pair_id, {OFFICIAL: [], ORAL: []})[row.bucket].append(row)
         else:
-            unpaired.append(Alone(row.id, row.bucket, "", "it has no pair_id"))
-    whole = {pair: found for pair, found in sides.items() if found[OFFICIAL] and found[ORAL]}
-    unpaired += [one for pair, found in sides.items() if pair not in whole for one in _without_other(pair, found)]
-    measured = {pair: found for pair, found in whole.items() if not _unmeasured(found, names[0])}
-    pairs = [_pair(pair, found, names[0]) for pair, found in measured.items()]
+            unpaired.append(ExcludedCase(row.id, row.bucket, "", "it has no pair_id"))
+    whole = {pair: wordings for pair, wordings in by_pair.items() if wordings[OFFICIAL] and wordings[ORAL]}
+    unpaired += [
+        case for pair, wordings in by_pair.items() if pair not in whole for case in _without_other(pair, wordings)
+    ]
+    measured = {pair: wordings for pair, wordings in whole.items() if not _unmeasured(wordings, names[0])}
+    pairs = [_pair(pair, wordings, names[0]) for pair, wordings in measured.items()]
     gaps = [_gap(name, measured.values(), decides=name == names[0]) for name in names]
     return Pairs(
-        sorted(pairs, key=lambda one: (one.gap, one.id)),
+        sorted(pairs, key=lambda pair: (pair.gap, pair.id)),
         _concepts(pairs),
-        [one for one in gaps if one],
+        [gap for gap in gaps if gap],
         unpaired,
-        [_not_comparable(pair, found, names[0]) for pair, found in whole.items() if pair not in measured],
+        [_not_comparable(pair, wordings, names[0]) for pair, wordings in whole.items() if pair not in measured],
     )
 
 
-def _without_other(pair: str, found: _Sides) -> Iterable[Alone]:
-    other = ORAL if found[OFFICIAL] else OFFICIAL
+def _without_other(pair: str, wordings: _Sides) -> Iterable[ExcludedCase]:
+    other = ORAL if wordings[OFFICIAL] else OFFICIAL
     reason = f"no {other} case has its pair_id"
-    return [Alone(row.id, row.bucket, pair, reason) for rows in found.values() for row in rows]
+    return [ExcludedCase(row.id, row.bucket, pair, reason) for rows in wordings.values() for row in rows]
 
 
-def _unmeasured(found: _Sides, name: str) -> list[str]:
+def _unmeasured(wordings: _Sides, name: str) -> list[str]:
     """The sides on which no case has the measure."""
-    return [side for side, rows in found.items() if not any(name in row.measures for row in rows)]
+    return [side for side, rows in wordings.items() if not any(name in row.measures for row in rows)]
 
 
-def _not_comparable(pair: str, found: _Sides, name: str) -> Alone:
-    sides = _unmeasured(found, name)
-    said = [f"{side}: {_why(found[side])}" for side in sides]
-    ids = ", ".join(row.id for side in sides for row in found[side])
-    return Alone(ids, " and ".join(sides), pair, "; ".join(said))
+def _not_comparable(pair: str, wordings: _Sides, name: str) -> ExcludedCase:
+    sides = _unmeasured(wordings, name)
+    reasons = [f"{side}: {_why(wordings[side])}" for side in sides]
+    ids = ", ".join(row.id for side in sides for row in wordings[side])
+    return ExcludedCase(ids, " and ".join(sides), pair, "; ".join(reasons))
 
 
 def _why(rows: Sequence[CaseRow]) -> str:
@@ -143,9 +145,9 @@ def _share(rows: Iterable[CaseRow], name: str) -> float | None:
     return mean(values) if values else None
 
 
-def _pair(pair: str, found: _Sides, name: str) -> Pair:
-    official, oral = _share(found[OFFICIAL], name) or 0.0, _share(found[ORAL], name) or 0.0
-    concepts = (row.concept_id for rows in found.values() for row in rows if row.concept_id)
+def _pair(pair: str, wordings: _Sides, name: str) -> Pair:
+    official, oral = _share(wordings[OFFICIAL], name) or 0.0, _share(wordings[ORAL], name) or 0.0
+    concepts = (row.concept_id for rows in wordings.values() for row in rows if row.concept_id)
     return Pair(
         pair,
         next(concepts, ""),
@@ -153,8 +155,8 @@ def _pair(pair: str, found: _Sides, name: str) -> Pair:
         official,
         oral,
         oral - official,
-        [row.id for row in found[OFFICIAL]],
-        [row.id for row in found[ORAL]],
+        [row.id for row in wordings[OFFICIAL]],
+        [row.id for row in wordings[ORAL]],
     )
 
 
@@ -176,8 +178,8 @@ def _concepts(pairs: Iterable[Pair]) -> list[Concept]:
     for pair in pairs:
         # A pair without a concept stands for itself: together such pairs would mean nothing.
         grouped.setdefault(pair.concept_id or pair.id, []).append(pair)
-    found = [_concept(name, own) for name, own in grouped.items()]
-    return sorted(found, key=lambda one: (not one.is_official_only, one.gap, one.id))
+    concepts = [_concept(name, own) for name, own in grouped.items()]
+    return sorted(concepts, key=lambda concept: (not concept.is_official_only, concept.gap, concept.id))
 
 
 def _concept(name: str, pairs: Sequence[Pair]) -> Concept:
@@ -187,8 +189,8 @@ def _concept(name: str, pairs: Sequence[Pair]) -> Concept:
 
 def _gap(name: str, pairs: Iterable[_Sides], *, decides: bool) -> Gap | None:
     sums = Sums()
-    for found in pairs:
-        official, oral = _share(found[OFFICIAL], name), _share(found[ORAL], name)
+    for wordings in pairs:
+        official, oral = _share(wordings[OFFICIAL], name), _share(wordings[ORAL], name)
         if official is not None and oral is not None:
             sums.add(official, oral)
     if not sums.cases:

@@ -21,10 +21,10 @@ _LONGEST_NAME = 18
 
 def by_group(groups: Sequence[Group], measure: str) -> Markup:
     """A bar for each group from 0 to its rate, and over it the band of its interval."""
-    said = "; ".join(f"{one.name}: {shown.with_bounds(one.measure(measure))}" for one in groups)
+    description = "; ".join(f"{group.name}: {shown.with_bounds(group.measure(measure))}" for group in groups)
     bottom = _ROW * len(groups)
-    rows = [piece for place, one in enumerate(groups) for piece in _row(one, measure, place * _ROW)]
-    return svg(f"{measure} by bucket. {said}", *_scale(bottom), *rows, height=str(bottom + _FOOT))
+    rows = [piece for place, group in enumerate(groups) for piece in _row(group, measure, place * _ROW)]
+    return svg(f"{measure} by bucket. {description}", *_scale(bottom), *rows, height=str(bottom + _FOOT))
 
 
 def _scale(bottom: int) -> Iterator[Markup]:
@@ -35,18 +35,18 @@ def _scale(bottom: int) -> Iterator[Markup]:
 
 
 def _row(group: Group, measure: str, top: int) -> Iterator[Markup]:
-    found = group.measure(measure)
+    rate = group.measure(measure)
     name = group.name if len(group.name) <= _LONGEST_NAME else f"{group.name[: _LONGEST_NAME - 1]}…"
     yield _text(name, 0, top + 19, "ink", "start")
-    if found.mean is None or found.low is None or found.high is None:
+    if rate.mean is None or rate.low is None or rate.high is None:
         yield _text("no case measured", 0, top + 35, "light", "start")
         return
-    yield _text(f"{shown.percent(found.mean)} · n {found.cases:,}", 0, top + 35, "light", "start")
-    start, end = _place(0), _place(found.mean)
-    title = element("title", f"{group.name}: {shown.with_bounds(found)}, {found.cases:,} cases")
+    yield _text(f"{shown.percent(rate.mean)} · n {rate.cases:,}", 0, top + 35, "light", "start")
+    start, end = _place(0), _place(rate.mean)
+    title = element("title", f"{group.name}: {shown.with_bounds(rate)}, {rate.cases:,} cases")
     bar = {"x": percent(start), "width": percent(end - start), "y": str(top + 10), "height": "24", "rx": "3"}
     yield element("rect", title, class_="rate", **bar)
-    low, high = _place(found.low), _place(found.high)
+    low, high = _place(rate.low), _place(rate.high)
     yield element(
         "rect", class_="between", x=percent(low), width=percent(high - low), y=str(top + 17), height="10", rx="5"
     )

@@ -102,7 +102,7 @@ def title(results: RagResults) -> str:
     return "RAG answers" if results.purpose == "answer" else "RAG retrieval"
 
 
-def found_word(results: RagResults) -> str:
+def passed_word(results: RagResults) -> str:
     """What became of a query that passed."""
     return "answered" if results.purpose == "answer" else "found"
 
@@ -114,22 +114,22 @@ def headline(results: RagResults) -> str:
         return "No case could be measured."
     share = f"{percent(decided.mean)} of {tell(decided.cases, 'case')}"
     if results.purpose == "answer":
-        required = [str(one) for one in results.config.get("require") or ()]
+        required = [str(name) for name in results.config.get("require") or ()]
         beside = f", with good {' and '.join(required)}," if required else ""
-        said = f"The answer holds all that it must{beside} in {share}"
+        sentence = f"The answer holds all that it must{beside} in {share}"
     else:
-        said = f"An expected source is among the first {tell(results.k, 'passage')} in {share}"
-    return f"{said} (95 % interval {bounds(decided)})."
+        sentence = f"An expected source is among the first {tell(results.k, 'passage')} in {share}"
+    return f"{sentence} (95 % interval {bounds(decided)})."
 
 
 def apart(results: RagResults) -> str:
     """What is in no rate, in one sentence; nothing where all cases were measured."""
-    said = [
+    counts = [
         f"{tell(number, 'case')} {words[number != 1]}"
         for name, words in _APART_WORDS.items()
         if (number := results.apart.get(name, 0))
     ]
-    whole = f"In no rate: {', '.join(said)}." if said else ""
+    whole = f"In no rate: {', '.join(counts)}." if counts else ""
     part = results.apart.get("part_error", 0)
     some = f"{tell(part, 'case')} with an error in some repeats: measured on the others." if part else ""
     unjudged = [f"{name}: {tell(number, 'case')} could not be judged." for name, number in results.unjudged.items()]
@@ -141,16 +141,16 @@ def wording_gap(results: RagResults) -> str:
     if not results.pairs.gaps:
         return ""
     gap = results.pairs.gaps[0]
-    word = found_word(results)
+    word = passed_word(results)
     size = f"{abs(100 * gap.gap):.1f} points"
     if round(abs(100 * gap.gap), 1) == 0:
-        said = f"Oral wordings are {word} as often as official ones"
+        sentence = f"Oral wordings are {word} as often as official ones"
     else:
-        said = f"Oral wordings are {word} {size} {'less' if gap.gap < 0 else 'more'} often than official ones"
-    said += f": {percent(gap.oral)} against {percent(gap.official)}"
+        sentence = f"Oral wordings are {word} {size} {'less' if gap.gap < 0 else 'more'} often than official ones"
+    sentence += f": {percent(gap.oral)} against {percent(gap.official)}"
     test = f"; exact McNemar {p_value(gap.p_value)}" if gap.p_value is not None else ""
     chance = "" if gap.is_shown else " This may be chance."
-    return f"{said} (95 % interval {gap_bounds(gap)}{test}; {tell(gap.pairs, 'pair')}).{chance}"
+    return f"{sentence} (95 % interval {gap_bounds(gap)}{test}; {tell(gap.pairs, 'pair')}).{chance}"
 
 
 GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % interval")
@@ -170,13 +170,13 @@ def gap_cells(gap: Gap) -> tuple[str, ...]:
 
 def who_counts(results: RagResults) -> str:
     """`official only 2, both 3`: how the pairs fall out."""
-    counts = Counter(one.who for one in results.pairs.pairs)
+    counts = Counter(pair.who for pair in results.pairs.pairs)
     return ", ".join(f"{who} {number:,}" for who, number in counts.items())
 
 
 def official_only(results: RagResults) -> list[str]:
     """The concepts for which only the official wording works."""
-    return [one.id for one in results.pairs.concepts if one.is_official_only]
+    return [concept.id for concept in results.pairs.concepts if concept.is_official_only]
 
 
 def facts(results: RagResults, root: Path) -> Iterator[tuple[str, str]]:
@@ -202,7 +202,7 @@ def settings(results: RagResults) -> Iterator[tuple[str, str]]:
 
 def expected(row: CaseRow) -> str:
     """`a.md at rank 2, b.md not found`."""
-    return ", ".join(f"{one.source} {at_rank(one.rank)}" for one in row.expected) or "–"
+    return ", ".join(f"{expectation.source} {at_rank(expectation.rank)}" for expectation in row.expected) or "–"
 
 
 def at_rank(rank: int) -> str:

@@ -36,7 +36,7 @@ _LISTS: tuple[tuple[str, dict[str, str], tuple[Status, ...]], ...] = (
 
 def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
     """All profiles, one after another; `root` is what was searched. Whether that is good is left to the reader."""
-    body = [_profile(one, place, is_only=len(results) == 1) for place, one in enumerate(results)]
+    body = [_profile(result, place, is_only=len(results) == 1) for place, result in enumerate(results)]
     foot = element("p", "Made by evalloom. This file needs nothing else: keep it, send it, print it.")
     skip = element("a", "Skip to what was missed", class_="skip", href="#missed")
     whole = shown.title(results[0])
@@ -76,7 +76,7 @@ def _head(results: RagResults, root: Path) -> Markup:
 
 
 def _tiles(results: RagResults) -> Markup:
-    tiles = [_tile(one) for one in results.overall.measures]
+    tiles = [_tile(measure) for measure in results.overall.measures]
     if errors := results.apart["error"]:
         tiles.append(_plain_tile("Errors", f"{errors:,}", "in no rate"))
     return element("div", tiles, class_="tiles")
@@ -102,7 +102,7 @@ def _plain_tile(label: str, figure: str, note: str) -> Markup:
 
 
 def _buckets(results: RagResults, mark: str) -> Markup:
-    names = [one.name for one in results.overall.measures]
+    names = [measure.name for measure in results.overall.measures]
     title = f"{names[0]} by bucket"
     note = f"Bars are {names[0]}, the bands over them 95 % intervals; the table has those below each figure."
     return section(
@@ -117,7 +117,7 @@ def _buckets(results: RagResults, mark: str) -> Markup:
 def _tags(results: RagResults, mark: str) -> Markup:
     if not results.tags:
         return Markup("")
-    names = [one.name for one in results.overall.measures]
+    names = [measure.name for measure in results.overall.measures]
     rows = _measures("tag", results.tags[: shown.MOST_ROWS], names)
     return section(f"tags{mark}", "By tag", rows, _rest(shown.more(results.tags, "tag")))
 
@@ -126,11 +126,11 @@ def _measures(kind: str, groups: Sequence[Group], names: Sequence[str]) -> Marku
     rows = [
         element(
             "tr",
-            element("th", said(one.name), scope="row", class_="wrap"),
-            element("td", f"{one.cases:,}", class_="number"),
-            [_measure_cell(one.measure(name)) for name in names],
+            element("th", said(group.name), scope="row", class_="wrap"),
+            element("td", f"{group.cases:,}", class_="number"),
+            [_measure_cell(group.measure(name)) for name in names],
         )
-        for one in groups
+        for group in groups
     ]
     return table((kind, "cases", *names), ("", *("number",) * (len(names) + 1)), rows, "", f"Measures by {kind}")
 
@@ -154,7 +154,7 @@ def _wordings(results: RagResults, mark: str) -> Markup:
     only = shown.official_only(results)
     parts: list[Content] = [element("p", shown.wording_gap(results) or "No pair can be compared.")]
     if only:
-        names = [joined(", " if place else "", said(one)) for place, one in enumerate(only[: shown.MOST_ROWS])]
+        names = [joined(", " if place else "", said(concept)) for place, concept in enumerate(only[: shown.MOST_ROWS])]
         parts.append(element("p", element("b", "Only the official wording works: "), names))
     if results.pairs.pairs:
         parts += [_concepts(results), _pairs(results), _gaps(results)]
@@ -166,14 +166,14 @@ def _concepts(results: RagResults) -> Markup:
     concepts = results.pairs.concepts
     rows = [
         _row(
-            said(one.id) if one.id else "(none)",
-            f"{one.pairs:,}",
-            shown.percent(one.official),
-            shown.percent(one.oral),
-            shown.points(one.gap),
-            is_alarm=one.is_official_only,
+            said(concept.id) if concept.id else "(none)",
+            f"{concept.pairs:,}",
+            shown.percent(concept.official),
+            shown.percent(concept.oral),
+            shown.points(concept.gap),
+            is_alarm=concept.is_official_only,
         )
-        for one in concepts[: shown.MOST_ROWS]
+        for concept in concepts[: shown.MOST_ROWS]
     ]
     heads = ("concept", "pairs", "official", "oral", "gap in points")
     about = "Those for which only the official wording works come first and are set off."
@@ -187,7 +187,7 @@ def _concepts(results: RagResults) -> Markup:
 
 def _pairs(results: RagResults) -> Markup:
     pairs = results.pairs.pairs
-    rows = [_pair(one) for one in pairs[: shown.MOST_ROWS]]
+    rows = [_pair(pair) for pair in pairs[: shown.MOST_ROWS]]
     heads = ("pair", "concept", "works", "gap in points", "official", "oral")
     return joined(
         element("h3", "By pair"),
@@ -197,21 +197,21 @@ def _pairs(results: RagResults) -> Markup:
     )
 
 
-def _pair(one: Pair) -> Markup:
+def _pair(pair: Pair) -> Markup:
     return element(
         "tr",
-        element("th", said(one.id), scope="row", class_="wrap"),
-        element("td", said(one.concept_id), class_="wrap"),
-        element("td", one.who),
-        element("td", shown.points(one.gap), class_="number"),
-        element("td", said(", ".join(one.official_cases)), class_="wrap"),
-        element("td", said(", ".join(one.oral_cases)), class_="wrap"),
-        class_="alarm" if one.who == "official only" else None,
+        element("th", said(pair.id), scope="row", class_="wrap"),
+        element("td", said(pair.concept_id), class_="wrap"),
+        element("td", pair.who),
+        element("td", shown.points(pair.gap), class_="number"),
+        element("td", said(", ".join(pair.official_cases)), class_="wrap"),
+        element("td", said(", ".join(pair.oral_cases)), class_="wrap"),
+        class_="alarm" if pair.who == "official only" else None,
     )
 
 
 def _gaps(results: RagResults) -> Markup:
-    rows = [_row(*shown.gap_cells(one)) for one in results.pairs.gaps]
+    rows = [_row(*shown.gap_cells(gap)) for gap in results.pairs.gaps]
     heads = shown.GAP_HEADS
     return joined(
         element("h3", "By measure"), table(heads, ("", *("number",) * 5), rows, "", "Oral against official by measure")
@@ -219,17 +219,17 @@ def _gaps(results: RagResults) -> Markup:
 
 
 def _not_comparable(results: RagResults) -> Markup:
-    found = results.pairs.not_comparable
-    rows = [_words(one.pair_id, one.id, one.reason) for one in found[: shown.MOST_ROWS]]
-    title = f"Pairs that cannot be compared ({len(found):,})"
-    return _listed(title, ("pair", "case", "why"), rows, shown.more(found, "pair"))
+    excluded = results.pairs.not_comparable
+    rows = [_words(pair.pair_id, pair.id, pair.reason) for pair in excluded[: shown.MOST_ROWS]]
+    title = f"Pairs that cannot be compared ({len(excluded):,})"
+    return _listed(title, ("pair", "case", "why"), rows, shown.more(excluded, "pair"))
 
 
 def _unpaired(results: RagResults) -> Markup:
-    found = results.pairs.unpaired
-    rows = [_words(one.id, one.bucket, one.pair_id or "–", one.reason) for one in found[: shown.MOST_ROWS]]
-    title = f"Cases in no pair ({len(found):,})"
-    return _listed(title, ("case", "bucket", "pair", "why"), rows, shown.more(found, "case"))
+    excluded = results.pairs.unpaired
+    rows = [_words(case.id, case.bucket, case.pair_id or "–", case.reason) for case in excluded[: shown.MOST_ROWS]]
+    title = f"Cases in no pair ({len(excluded):,})"
+    return _listed(title, ("case", "bucket", "pair", "why"), rows, shown.more(excluded, "case"))
 
 
 def _listed(title: str, heads: tuple[str, ...], rows: Sequence[Markup], rest: str) -> Markup:
@@ -241,12 +241,12 @@ def _listed(title: str, heads: tuple[str, ...], rows: Sequence[Markup], rest: st
 
 
 def _words(first: str, *others: str) -> Markup:
-    cells = [element("td", said(cut(one, LONGEST_TEXT)), class_="wrap") for one in others]
+    cells = [element("td", said(cut(cell, LONGEST_TEXT)), class_="wrap") for cell in others]
     return element("tr", element("th", said(first), scope="row", class_="wrap"), cells)
 
 
 def _row(first: str, *figures: str, is_alarm: bool = False) -> Markup:
-    cells = [element("td", one, class_="number") for one in figures]
+    cells = [element("td", cell, class_="number") for cell in figures]
     kind = "alarm" if is_alarm else None
     return element("tr", element("th", first, scope="row", class_="wrap"), cells, class_=kind)
 
@@ -279,7 +279,11 @@ def _case(row: CaseRow) -> Markup:
         element("span", row.id, class_="id"),
         element("span", row.bucket, class_="kind"),
         element("span", said(cut(row.query, LONGEST_TEXT)), class_="what"),
-        element("span", [_rank(one) for one in row.expected[:5]] if _is_searched(row) else [], class_="marks"),
+        element(
+            "span",
+            [_rank(expectation) for expectation in row.expected[:5]] if _is_searched(row) else [],
+            class_="marks",
+        ),
         element("span", element("span", label, class_=kinds.get(label, "flag")), class_="sum"),
     )
     return element("details", summary, element("div", *_inside(row), class_="inside"), class_="case")
@@ -290,10 +294,12 @@ def _is_searched(row: CaseRow) -> bool:
     return bool(row.sources) or row.status in ("passed", "failed")
 
 
-def _rank(one: Expected) -> Markup:
-    words = f"{one.source} {shown.at_rank(one.rank)}"
-    kind = "m3" if one.rank else "m0"
-    return element("span", str(one.rank or "–"), class_=f"mark {kind}", title=words, aria_label=words, role="img")
+def _rank(expectation: Expected) -> Markup:
+    words = f"{expectation.source} {shown.at_rank(expectation.rank)}"
+    kind = "m3" if expectation.rank else "m0"
+    return element(
+        "span", str(expectation.rank or "–"), class_=f"mark {kind}", title=words, aria_label=words, role="img"
+    )
 
 
 def _inside(row: CaseRow) -> Iterator[Markup]:
@@ -307,14 +313,15 @@ def _inside(row: CaseRow) -> Iterator[Markup]:
 
 def _left(row: CaseRow) -> Iterator[Markup]:
     yield element("h4", "Expected")
-    marks = [_rank(one) if _is_searched(row) else element("span") for one in row.expected]
+    marks = [_rank(expectation) if _is_searched(row) else element("span") for expectation in row.expected]
     items = [
-        element("li", mark, element("span", said(one.source))) for mark, one in zip(marks, row.expected, strict=True)
+        element("li", mark, element("span", said(expectation.source)))
+        for mark, expectation in zip(marks, row.expected, strict=True)
     ]
     yield element("ul", items, class_="sources") if items else element("p", "no source", class_="soft")
     if row.missing:
         yield element("h4", "Missing in the answer")
-        yield element("p", [said(one) for one in row.missing], class_="missing")
+        yield element("p", [said(text) for text in row.missing], class_="missing")
     if row.answer:
         yield element("h4", "Answer")
         yield element(
@@ -345,7 +352,7 @@ def _ranked(row: CaseRow) -> Markup:
         return element("p", "Nothing was found.", class_="soft")
     items = []
     for place, source in enumerate(row.sources, 1):
-        hit = any(is_hit(one.source, source) for one in row.expected)
+        hit = any(is_hit(expectation.source, source) for expectation in row.expected)
         mark = element("span", str(place), class_="mark m3" if hit else "mark m0")
         words = [said(source), " ", element("span", "expected", class_="flag good")] if hit else [said(source)]
         items.append(element("li", mark, element("span", words), class_="hit" if hit else None))

@@ -31,7 +31,7 @@ def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), 
     """
     first = results[0]
     tool = f"evalloom rag {first.purpose}"
-    items = [_item(row, one, tool, base) for one in results for row in one.cases]
+    items = [_item(row, result, tool, base) for result in results for row in result.cases]
     # Sorting is stable: cases of one severity stay in their order.
     items.sort(key=lambda item: -item["severity_level"])
     counts = dict.fromkeys(LEVELS, 0)
@@ -56,18 +56,18 @@ def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), 
         "errors": [_entry(item) for item in items if item["severity_level"] >= LEVELS["FAIL"]],
         "warnings": [_entry(item) for item in items if item["status_label"] == "WARN"],
         "counts": {
-            "lines": sum(len(one.cases) for one in results),
-            "cases": sum(len(one.cases) for one in results),
+            "lines": sum(len(result.cases) for result in results),
+            "cases": sum(len(result.cases) for result in results),
             "errors": counts["FAIL"] + counts["ERROR"],
             "warnings": counts["WARN"],
-            "measured": sum(one.overall.cases for one in results),
-            "passed": sum(one.overall.passed for one in results),
-            "apart": {key: sum(one.apart[key] for one in results) for key in first.apart},
+            "measured": sum(result.overall.cases for result in results),
+            "passed": sum(result.overall.passed for result in results),
+            "apart": {key: sum(result.apart[key] for result in results) for key in first.apart},
         },
         "batch": first.batch,
         "config": first.config,
         **_figures(first),
-        "other_profiles": [_figures(one) for one in results[1:]],
+        "other_profiles": [_figures(result) for result in results[1:]],
         "items": items,
     }
 
@@ -83,7 +83,7 @@ def _overall(worst: int, exit_code: int) -> str:
     if exit_code not in (0, 1):
         return "ERROR"
     level = min(worst, LEVELS["WARN"]) if not exit_code else max(worst, LEVELS["FAIL"])
-    return next(label for label, found in LEVELS.items() if found == level)
+    return next(label for label, severity in LEVELS.items() if severity == level)
 
 
 def _entry(item: Record) -> Record:
@@ -118,10 +118,10 @@ def _figures(results: RagResults) -> Record:
 
 
 def _pairs(pairs: Pairs) -> Record:
-    found: Record = _plain(pairs)
-    found["gaps"] = [_plain(one) | {"is_shown": one.is_shown} for one in pairs.gaps]
-    found["concepts"] = [_plain(one) | {"is_official_only": one.is_official_only} for one in pairs.concepts]
-    return found
+    record: Record = _plain(pairs)
+    record["gaps"] = [_plain(item) | {"is_shown": item.is_shown} for item in pairs.gaps]
+    record["concepts"] = [_plain(item) | {"is_official_only": item.is_official_only} for item in pairs.concepts]
+    return record
 
 
 def _item(row: CaseRow, results: RagResults, tool: str, base: Path) -> Record:

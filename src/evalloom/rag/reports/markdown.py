@@ -23,10 +23,10 @@ _BAR = 20
 def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
     """All profiles, one after another; `root` is what was searched. Whether that is good is left to the reader."""
     parts = [f"# {shown.title(results[0])}"]
-    for one in results:
+    for result in results:
         if len(results) > 1:
-            parts.append(f"# Profile {text_of(one.profile)}")
-        parts += _profile(one, root)
+            parts.append(f"# Profile {text_of(result.profile)}")
+        parts += _profile(result, root)
     return "\n\n".join([*parts, MARKDOWN]) + "\n"
 
 
@@ -45,8 +45,11 @@ def _head(results: RagResults, root: Path) -> Iterator[str]:
 
 def _buckets(results: RagResults) -> Iterator[str]:
     yield "## By bucket"
-    names = [one.name for one in results.overall.measures]
-    rows = ((one.name, f"{one.cases:,}", _bar(one, names[0]), *_measured(one, names)) for one in shown.groups(results))
+    names = [measure.name for measure in results.overall.measures]
+    rows = (
+        (group.name, f"{group.cases:,}", _bar(group, names[0]), *_measured(group, names))
+        for group in shown.groups(results)
+    )
     heads = ("bucket", "cases", "", *names)
     yield table_of(heads, "-r-" + "r" * len(names), rows)
     yield f"The bar is {names[0]} from 0 to 100 %. In brackets: 95 % intervals."
@@ -68,9 +71,9 @@ def _tags(results: RagResults) -> Iterator[str]:
     if not results.tags:
         return
     yield "## By tag"
-    names = [one.name for one in results.overall.measures]
+    names = [measure.name for measure in results.overall.measures]
     listed = results.tags[: shown.MOST_ROWS]
-    rows = ((one.name, f"{one.cases:,}", *_measured(one, names)) for one in listed)
+    rows = ((group.name, f"{group.cases:,}", *_measured(group, names)) for group in listed)
     yield table_of(("tag", "cases", *names), "-r" + "r" * len(names), rows)
     if rest := shown.more(results.tags, "tag"):
         yield rest
@@ -88,21 +91,21 @@ def _wordings(results: RagResults) -> Iterator[str]:
         yield from _concepts(results)
         yield from _pairs(results)
         yield from _gaps(results)
-    yield from _alone(results)
+    yield from _excluded(results)
 
 
 def _concepts(results: RagResults) -> Iterator[str]:
     listed = results.pairs.concepts[: shown.MOST_ROWS]
     rows = (
         (
-            one.id or "(none)",
-            f"{one.pairs:,}",
-            shown.percent(one.official),
-            shown.percent(one.oral),
-            shown.points(one.gap),
-            "only the official wording works" if one.is_official_only else "",
+            concept.id or "(none)",
+            f"{concept.pairs:,}",
+            shown.percent(concept.official),
+            shown.percent(concept.oral),
+            shown.points(concept.gap),
+            "only the official wording works" if concept.is_official_only else "",
         )
-        for one in listed
+        for concept in listed
     )
     yield table_of(("concept", "pairs", "official", "oral", "gap (points)", ""), "-rrrr-", rows)
     if rest := shown.more(results.pairs.concepts, "concept"):
@@ -114,14 +117,14 @@ def _pairs(results: RagResults) -> Iterator[str]:
     yield f"Pairs: {shown.who_counts(results)}."
     rows = (
         (
-            one.id,
-            one.concept_id,
-            one.who,
-            shown.points(one.gap),
-            ", ".join(one.official_cases),
-            ", ".join(one.oral_cases),
+            pair.id,
+            pair.concept_id,
+            pair.who,
+            shown.points(pair.gap),
+            ", ".join(pair.official_cases),
+            ", ".join(pair.oral_cases),
         )
-        for one in pairs[: shown.MOST_ROWS]
+        for pair in pairs[: shown.MOST_ROWS]
     )
     yield table_of(("pair", "concept", "works", "gap (points)", "official", "oral"), "---r--", rows)
     if rest := shown.more(pairs, "pair"):
@@ -132,19 +135,21 @@ def _gaps(results: RagResults) -> Iterator[str]:
     yield table_of(shown.GAP_HEADS, "-rrrrr", map(shown.gap_cells, results.pairs.gaps))
 
 
-def _alone(results: RagResults) -> Iterator[str]:
+def _excluded(results: RagResults) -> Iterator[str]:
     pairs = results.pairs
     if pairs.not_comparable:
         yield f"Pairs that cannot be compared ({len(pairs.not_comparable):,}):"
-        rows = ((one.pair_id, one.id, one.reason) for one in pairs.not_comparable[: shown.MOST_ROWS])
+        rows = (
+            (excluded.pair_id, excluded.id, excluded.reason) for excluded in pairs.not_comparable[: shown.MOST_ROWS]
+        )
         yield table_of(("pair", "case", "why"), "---", rows)
     if rest := shown.more(pairs.not_comparable, "pair"):
         yield rest
     if pairs.unpaired:
         yield f"Cases in no pair ({len(pairs.unpaired):,}):"
         reasons: dict[str, list[str]] = {}
-        for alone in pairs.unpaired[: shown.MOST_ROWS]:
-            reasons.setdefault(alone.reason, []).append(text_of(alone.id))
+        for excluded in pairs.unpaired[: shown.MOST_ROWS]:
+            reasons.setdefault(excluded.reason, []).append(text_of(excluded.id))
         yield "\n".join(f"- {text_of(reason)}: {', '.join(ids)}" for reason, ids in reasons.items())
     if rest := shown.more(pairs.unpaired, "case"):
         yield rest
