@@ -47,17 +47,17 @@ _USED = (
 
 
 def sniff(record: Record) -> str:
-    found = _snake(record)
-    if "scenario" in found:
-        beside = next((name for name in ("expected_outcome", "turns", "user_description") if name in found), "")
-        return f"it has 'scenario' and {_written(record, beside)!r}" if beside else ""
-    if "turns" in found and "expected_outcome" in found:
-        return f"it has 'turns' and {_written(record, 'expected_outcome')!r}"
-    if "input" not in found:
+    fields = _snake(record)
+    if "scenario" in fields:
+        beside = next((name for name in ("expected_outcome", "turns", "user_description") if name in fields), "")
+        return f"it has 'scenario' and {_name_in(record, beside)!r}" if beside else ""
+    if "turns" in fields and "expected_outcome" in fields:
+        return f"it has 'turns' and {_name_in(record, 'expected_outcome')!r}"
+    if "input" not in fields:
         return ""
-    marks = _MARKS if "id" in found else (*_MARKS, "expected_output", "actual_output")
-    mark = next((name for name in marks if name in found), "")
-    return f"it has 'input' and {_written(record, mark)!r}" if mark else ""
+    marks = _MARKS if "id" in fields else (*_MARKS, "expected_output", "actual_output")
+    mark = next((name for name in marks if name in fields), "")
+    return f"it has 'input' and {_name_in(record, mark)!r}" if mark else ""
 
 
 def identity(record: Record) -> str | int | None:
@@ -69,7 +69,7 @@ def _snake(record: Record) -> Record:
     return {_CAMEL.get(name, name): value for name, value in record.items() if _CAMEL.get(name) not in record}
 
 
-def _written(record: Record, name: str) -> str:
+def _name_in(record: Record, name: str) -> str:
     """A field's name as this record writes it, for messages and places."""
     camel = _SNAKE.get(name, name)
     return camel if camel in record and name not in record else name
@@ -77,43 +77,43 @@ def _written(record: Record, name: str) -> str:
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """What keeps a golden from being run, from being read as meant, or from ever failing."""
-    found = _snake(record)
-    yield from _input_findings(found)
+    fields = _snake(record)
+    yield from _input_findings(fields)
     for name in _TEXTS:
-        value = found.get(name)
+        value = fields.get(name)
         if value is not None and not isinstance(value, str):
-            field = _written(record, name)
+            field = _name_in(record, name)
             yield error(f"bad_{name}", (field,), f"{field}: expected a string, got {got(value)}")
     for name in (*_PIPED, *_TOOLS):
-        yield from _list_findings(found.get(name), name, _written(record, name))
-    if as_object(found.get("additional_metadata")) is None:
-        field = _written(record, "additional_metadata")
+        yield from _list_findings(fields.get(name), name, _name_in(record, name))
+    if as_object(fields.get("additional_metadata")) is None:
+        field = _name_in(record, "additional_metadata")
         expected = "expected an object or one written as JSON"
-        yield warning("unreadable_cell", (field,), f"{field}: {expected}, got {got(found['additional_metadata'])}")
-    if not _checks(found):
-        names = "expected_outcome" if "scenario" in found or "turns" in found else "expected_output or expected_tools"
+        yield warning("unreadable_cell", (field,), f"{field}: {expected}, got {got(fields['additional_metadata'])}")
+    if not _checks(fields):
+        names = "expected_outcome" if "scenario" in fields or "turns" in fields else "expected_output or expected_tools"
         yield warning("no_checks", (), f"{names}: missing, so nothing is checked and the case cannot fail")
 
 
-def _input_findings(found: Record) -> Iterator[Remark]:
-    turns = as_list(found.get("turns"))
+def _input_findings(fields: Record) -> Iterator[Remark]:
+    turns = as_list(fields.get("turns"))
     if turns is None:
-        message = f"turns: expected a list of turns or one written as JSON, got {got(found['turns'])}"
+        message = f"turns: expected a list of turns or one written as JSON, got {got(fields['turns'])}"
         yield error("bad_turns", ("turns",), message)
         return
-    if "input" in found:
-        value = found["input"]
+    if "input" in fields:
+        value = fields["input"]
         if not isinstance(value, str):
             yield error("bad_input", ("input",), f"input: expected a string, got {got(value)}")
         elif not value.strip():
             yield warning("empty_input", ("input",), "input: is empty; was it forgotten?")
-    elif is_blank(found.get("scenario")) and not turns:
-        wanted = "scenario" if "scenario" in found or "turns" in found else "input"
+    elif is_blank(fields.get("scenario")) and not turns:
+        wanted = "scenario" if "scenario" in fields or "turns" in fields else "input"
         yield error("missing_field", (), f"{wanted}: missing; every golden needs it")
     if turns:
         # Turns in a cell have no places of their own, so the path ends at the cell.
         for remark in chat.findings(turns, ("turns",)):
-            yield remark if isinstance(found["turns"], list) else remark._replace(path=("turns",))
+            yield remark if isinstance(fields["turns"], list) else remark._replace(path=("turns",))
 
 
 def _list_findings(value: Any, name: str, field: str) -> Iterator[Remark]:
@@ -135,46 +135,50 @@ def _list_findings(value: Any, name: str, field: str) -> Iterator[Remark]:
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case whose answer a judge compares with the expected output or outcome."""
-    found = _snake(record)
-    metadata = as_object(found.get("additional_metadata")) or {}
+    fields = _snake(record)
+    metadata = as_object(fields.get("additional_metadata")) or {}
     return Case(
-        id=id_text(own_id(found, "id", "name")),
-        inputs=_inputs(found),
-        checks=_checks(found),
-        tags=tuple(dict.fromkeys([*text_list(found.get("tags")), *text_list(metadata.get("tags"))])),
-        meta={name: _parsed(name, value) for name, value in found.items() if name not in _USED and not is_blank(value)},
+        id=id_text(own_id(fields, "id", "name")),
+        inputs=_inputs(fields),
+        checks=_checks(fields),
+        tags=tuple(dict.fromkeys([*text_list(fields.get("tags")), *text_list(metadata.get("tags"))])),
+        meta={
+            name: _parse_cell(name, value)
+            for name, value in fields.items()
+            if name not in _USED and not is_blank(value)
+        },
         raw=record,
         origin=origin,
     )
 
 
-def _inputs(found: Record) -> Record:
-    if "input" in found:
-        return {"input": found["input"]}
-    if not is_blank(found.get("scenario")):
-        return {name: found[name] for name in ("scenario", "user_description") if not is_blank(found.get(name))}
-    return {"messages": chat.until_last_user(as_list(found.get("turns")) or [])}
+def _inputs(fields: Record) -> Record:
+    if "input" in fields:
+        return {"input": fields["input"]}
+    if not is_blank(fields.get("scenario")):
+        return {name: fields[name] for name in ("scenario", "user_description") if not is_blank(fields.get(name))}
+    return {"messages": chat.until_last_user(as_list(fields.get("turns")) or [])}
 
 
-def _checks(found: Record) -> tuple[Check, ...]:
+def _checks(fields: Record) -> tuple[Check, ...]:
     checks = [
-        Check("judge", found[name], name=name, options={"variant": "reference"})
+        Check("judge", fields[name], name=name, options={"variant": "reference"})
         for name in ("expected_output", "expected_outcome")
-        if not is_blank(found.get(name))
+        if not is_blank(fields.get(name))
     ]
-    if tools := as_list(found.get("expected_tools")):
+    if tools := as_list(fields.get("expected_tools")):
         checks.append(Check("tool_calls", tools, "steps", name="expected_tools"))
     return tuple(checks)
 
 
-def _parsed(name: str, value: Any) -> Any:
+def _parse_cell(name: str, value: Any) -> Any:
     """A field that a table holds as text, as the value it stands for."""
     if name == "additional_metadata":
-        found_object = as_object(value)
-        return value if found_object is None else found_object
+        parsed = as_object(value)
+        return value if parsed is None else parsed
     if name in (*_PIPED, "tools_called", "turns"):
-        found = as_list(value, "|" if name in _PIPED else "")
-        return value if found is None else found
+        items = as_list(value, "|" if name in _PIPED else "")
+        return value if items is None else items
     return value
 
 

@@ -44,10 +44,10 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
             yield warning("unreadable_cell", (field,), f"{field}: {expected}, got {got(record[field])}")
 
 
-def _messages(given: Any) -> Any:
+def _messages(value: Any) -> Any:
     """A chat that stands as JSON in a cell; any other input as it is."""
-    found = as_list(given) if isinstance(given, str) and given.lstrip().startswith("[{") else None
-    return found if chat.is_messages(found) else given
+    messages = as_list(value) if isinstance(value, str) and value.lstrip().startswith("[{") else None
+    return messages if chat.is_messages(messages) else value
 
 
 def _target_findings(record: Record) -> Iterator[Remark]:
@@ -88,15 +88,15 @@ def _text(value: Any) -> str:
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case whose answer must equal the target, or one of the targets."""
-    given = _messages(record.get("input"))
-    inputs: Record = {"messages" if isinstance(given, list) else "input": given}
+    prompt = _messages(record.get("input"))
+    inputs: Record = {"messages" if isinstance(prompt, list) else "input": prompt}
     if choices := as_list(record.get("choices"), ","):
         inputs["choices"] = choices
     metadata = as_object(record.get("metadata"))
     meta = {name: value for name, value in record.items() if name not in _FIELDS}
     for field in ("files", "setup", "sandbox"):
         if not is_blank(record.get(field)):
-            meta[field] = _parsed(record[field])
+            meta[field] = _parse_cell(record[field])
     if not is_blank(record.get("metadata")):
         meta["metadata"] = record["metadata"] if metadata is None else metadata
     return Case(
@@ -110,14 +110,14 @@ def to_case(record: Record, origin: Origin) -> Case:
     )
 
 
-def _parsed(value: Any) -> Any:
+def _parse_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
-        found = as_list(value)
-        return value if found is None else found
-    found_object = as_object(value)
-    return value if found_object is None else found_object
+        items = as_list(value)
+        return value if items is None else items
+    parsed = as_object(value)
+    return value if parsed is None else parsed
 
 
 def _checks(record: Record) -> tuple[Check, ...]:

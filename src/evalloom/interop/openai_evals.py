@@ -42,10 +42,10 @@ def _ideal_findings(ideal: Any) -> Iterator[Remark]:
     if not answers:
         yield error("bad_ideal", ("ideal",), "ideal: expected at least one answer, got an empty list")
     for number, answer in enumerate(answers):
-        is_one = not isinstance(ideal, list)
-        field, path = ("ideal", ("ideal",)) if is_one else (f"ideal[{number}]", ("ideal", number))
+        is_single = not isinstance(ideal, list)
+        field, path = ("ideal", ("ideal",)) if is_single else (f"ideal[{number}]", ("ideal", number))
         if not isinstance(answer, str):
-            expected = "a string or a list of strings" if is_one else "a string"
+            expected = "a string or a list of strings" if is_single else "a string"
             yield error("bad_ideal", path, f"{field}: expected {expected}, got {got(answer)}")
         elif not answer.strip():
             yield warning("empty_expected", path, f"{field}: is empty; was the answer forgotten?")
@@ -53,10 +53,10 @@ def _ideal_findings(ideal: Any) -> Iterator[Remark]:
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case whose answer must equal the ideal, or one of the ideals."""
-    given = record.get("input")
+    prompt = record.get("input")
     return Case(
         id=id_text(identity(record)),
-        inputs={"messages" if isinstance(given, list) else "input": given},
+        inputs={"messages" if isinstance(prompt, list) else "input": prompt},
         checks=_checks(record),
         tags=tuple(text_list(record.get("tags"))),
         meta={name: value for name, value in record.items() if name not in _FIELDS},

@@ -157,23 +157,23 @@ def _evaluator(written: Any) -> _Evaluator | None:
         return _Evaluator(written["name"], _arguments(written["name"], written.get("arguments")))
     if len(written) != 1:
         return None
-    name, given = next(iter(written.items()))
-    return _Evaluator(name, given if _is_keywords(name, given) else {_ARGUMENT.get(name, "value"): given})
+    name, argument = next(iter(written.items()))
+    return _Evaluator(name, argument if _is_keywords(name, argument) else {_ARGUMENT.get(name, "value"): argument})
 
 
-def _is_keywords(name: str, given: Any) -> bool:
+def _is_keywords(name: str, argument: Any) -> bool:
     """Whether an object holds arguments by name; `Equals: {…}` may as well be the one value to equal."""
-    if not isinstance(given, dict):
+    if not isinstance(argument, dict):
         return False
-    return name not in ("Equals", "Contains", "HasMatchingSpan") or _ARGUMENT[name] in given
+    return name not in ("Equals", "Contains", "HasMatchingSpan") or _ARGUMENT[name] in argument
 
 
-def _arguments(name: str, given: Any) -> Record:
-    if given is None:
+def _arguments(name: str, argument: Any) -> Record:
+    if argument is None:
         return {}
-    if isinstance(given, dict):
-        return given
-    first = given[0] if isinstance(given, list) and given else given
+    if isinstance(argument, dict):
+        return argument
+    first = argument[0] if isinstance(argument, list) and argument else argument
     return {_ARGUMENT.get(name, "value"): first}
 
 
@@ -202,7 +202,7 @@ def _checks(record: Record) -> tuple[Check, ...]:
     dataset = record.get("dataset")
     shared = dataset.get("evaluators") if isinstance(dataset, dict) else None
     written = [item for part in (record.get("evaluators"), shared) if isinstance(part, list) for item in part]
-    evaluators = [found for item in written if (found := _evaluator(item)) is not None]
+    evaluators = [evaluator for item in written if (evaluator := _evaluator(item)) is not None]
     if not evaluators and record.get("expected_output") is not None:
         return (Check("equals", record["expected_output"], name="expected_output"),)
     return tuple(_check(evaluator, record) for evaluator in evaluators)

@@ -60,9 +60,9 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if field not in record:
         yield error("missing_field", (), f"{field}: missing; every sample needs it")
     else:
-        given = _conversation(record[field])
-        for remark in chat.input_findings(given, field):
-            yield remark if given is record[field] else remark._replace(path=(field,))
+        prompt = _conversation(record[field])
+        for remark in chat.input_findings(prompt, field):
+            yield remark if prompt is record[field] else remark._replace(path=(field,))
     for name in ("reference", "ground_truth", "response"):
         value = record.get(name)
         if value is not None and not isinstance(value, str):
@@ -81,10 +81,10 @@ def _question(record: Record) -> str:
     return "question" if "question" in record and "user_input" not in record else "user_input"
 
 
-def _conversation(given: Any) -> Any:
+def _conversation(value: Any) -> Any:
     """A conversation that stands as text in a cell; any other input as it is."""
-    found = as_list(given) if isinstance(given, str) and given.lstrip().startswith("[{") else None
-    return found if chat.is_messages(found) else given
+    messages = as_list(value) if isinstance(value, str) and value.lstrip().startswith("[{") else None
+    return messages if chat.is_messages(messages) else value
 
 
 def _list_findings(record: Record, name: str) -> Iterator[Remark]:
@@ -101,19 +101,19 @@ def _list_findings(record: Record, name: str) -> Iterator[Remark]:
 def _items(record: Record, name: str) -> list[Any]:
     """A list field; a text that reads as no list is its one item."""
     value = record.get(name)
-    found = as_list(value)
-    return [value] if found is None else found
+    items = as_list(value)
+    return [value] if items is None else items
 
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case whose answer a judge compares with the reference, and whose sources are held against the contexts."""
     field = _question(record)
-    given = _conversation(record.get(field))
+    prompt = _conversation(record.get(field))
     used = ("id", "tags", field, *_EXPECTED)
     meta = {name: value for name, value in record.items() if name not in used and not is_blank(value)}
     return Case(
         id=id_text(identity(record)),
-        inputs={"messages": chat.until_last_user(given)} if isinstance(given, list) else {field: given},
+        inputs={"messages": chat.until_last_user(prompt)} if isinstance(prompt, list) else {field: prompt},
         checks=_checks(record),
         tags=tuple(text_list(record.get("tags"))),
         meta={**meta, **{name: _items(record, name) for name in _OBSERVED if name in meta}},

@@ -128,23 +128,23 @@ def from_cell(text: str) -> Record:
             return {"type": type_, "value": text.removeprefix(prefix).strip()}
     if file := _CODE_FILE.fullmatch(text):
         return {"type": "python" if file[2] == "py" else "javascript", "value": text}
-    found = _CELL.fullmatch(text)
-    if found is None or not _is_assert(found):
+    match = _CELL.fullmatch(text)
+    if match is None or not _is_assert(match):
         return {"type": "equals", "value": text}
-    negation, type_, threshold, value = found.groups()
-    made: Record = {"type": (negation or "") + type_}
+    negation, type_, threshold, value = match.groups()
+    assertion: Record = {"type": (negation or "") + type_}
     if value is not None:
-        made["value"] = _parts(value) if type_ in _LISTED else value.strip()
+        assertion["value"] = _parts(value) if type_ in _LISTED else value.strip()
     if threshold is not None:
-        made["threshold"] = float(threshold)
+        assertion["threshold"] = float(threshold)
     elif type_ == "similar":
-        made["threshold"] = _TABLE_SIMILARITY
-    return made
+        assertion["threshold"] = _TABLE_SIMILARITY
+    return assertion
 
 
-def _is_assert(found: re.Match[str]) -> bool:
+def _is_assert(match: re.Match[str]) -> bool:
     """Whether a text with the form of an assert is one: a bare word such as `cost` is an answer."""
-    type_, threshold, value = found.group(2, 3, 4)
+    type_, threshold, value = match.group(2, 3, 4)
     return value is not None or threshold is not None or type_ in _STANDS_ALONE
 
 
@@ -191,8 +191,10 @@ def findings(written: Any, at: Path, variables: Record | None) -> Iterator[Remar
         message = f"{field}.$ref: expected a place in this document, got {quote(written['$ref'])}"
         yield error("unresolved_ref", (*at, "$ref"), message)
     elif not isinstance(written.get("type"), str):
-        found = f"expected a type of assert, got {got(written['type'])}" if "type" in written else "missing"
-        yield error("bad_assert", (*at, "type"), f"{field}.type: {found}; known are equals, contains, regex and others")
+        problem = f"expected a type of assert, got {got(written['type'])}" if "type" in written else "missing"
+        yield error(
+            "bad_assert", (*at, "type"), f"{field}.type: {problem}; known are equals, contains, regex and others"
+        )
     elif written["type"] == SET:
         yield from _set_findings(written, at, variables)
     else:
@@ -422,10 +424,12 @@ def render(value: Any, variables: Record) -> Any:
     if not isinstance(value, str) or "{{" not in value:
         return value
 
-    def filled(found: re.Match[str]) -> str:
-        given = variables.get(found[1])
+    def filled(match: re.Match[str]) -> str:
+        variable = variables.get(match[1])
         # The text that a file's name stands for is not known here.
-        return found[0] if given is None or isinstance(given, list | dict) or is_file(given) else _text(given)
+        return (
+            match[0] if variable is None or isinstance(variable, list | dict) or is_file(variable) else _text(variable)
+        )
 
     return _VARIABLE.sub(filled, value)
 

@@ -32,8 +32,8 @@ _MOST_COMBINATIONS = 10_000
 
 def object_in(record: Record, field: str) -> Record:
     """The object in a field, or an empty one where something else stands there."""
-    found = record.get(field)
-    return found if isinstance(found, dict) else {}
+    value = record.get(field)
+    return value if isinstance(value, dict) else {}
 
 
 def default_of(record: Record) -> Record:
@@ -48,14 +48,14 @@ def _keeps_lists(record: Record) -> bool:
 
 def shape_findings(record: Record) -> Iterator[Remark]:
     """The types of a test's own fields."""
-    given = record.get("vars")
-    if asserts.is_file(given):
+    variables = record.get("vars")
+    if asserts.is_file(variables):
         yield warning(
-            "file_not_read", ("vars",), f"vars: expected an object, got the file {quote(given)}, which is not read"
+            "file_not_read", ("vars",), f"vars: expected an object, got the file {quote(variables)}, which is not read"
         )
-    elif given is not None and not isinstance(given, dict):
-        yield error("bad_vars", ("vars",), f"vars: expected an object, got {got(given)}")
-    for name, value in (given if isinstance(given, dict) else {}).items():
+    elif variables is not None and not isinstance(variables, dict):
+        yield error("bad_vars", ("vars",), f"vars: expected an object, got {got(variables)}")
+    for name, value in (variables if isinstance(variables, dict) else {}).items():
         if asserts.is_file(value):
             yield file_variable(("vars", name), value)
         elif isinstance(value, list) and value and isinstance(value[0], str) and not _keeps_lists(record):
@@ -134,14 +134,14 @@ def _default_findings(default: Record, at: Path) -> Iterator[Remark]:
 
 def _tests(document: Record, tests: Any, at: Path, default: Any) -> Iterator[tuple[Path, Record] | Included | Remark]:
     if isinstance(tests, str | dict):
-        yield from _named(tests, at, default)
+        yield from _included_file(tests, at, default)
     elif isinstance(tests, list):
         for number, test in enumerate(tests):
             path = (*at, number)
             if isinstance(test, dict) and not _is_generator(test):
                 yield from _combinations(document, test, path, default)
             else:
-                yield from _named(test, path, default)
+                yield from _included_file(test, path, default)
     elif tests is not None:
         yield error("bad_tests", at, f"{show_path(at)}: expected a list of tests or a file, got {got(tests)}")
 
@@ -150,7 +150,7 @@ def _is_generator(test: Record) -> bool:
     return isinstance(test.get("path"), str) and not {"vars", "assert"} & test.keys()
 
 
-def _named(reference: Any, at: Path, default: Any) -> Iterator[Included | Remark]:
+def _included_file(reference: Any, at: Path, default: Any) -> Iterator[Included | Remark]:
     """The file that a reference names, when it is of a kind that is read."""
     if isinstance(reference, dict) and _is_generator(reference):
         reference = reference["path"]
@@ -202,8 +202,8 @@ def _scenario(
         return
     for number, config in enumerate(scenario["config"]):
         if isinstance(config, dict):
-            told = {"scenario": scenario["description"]} if "description" in scenario else {}
-            base = {**told, **_with_templates(config, document)}
+            label = {"scenario": scenario["description"]} if "description" in scenario else {}
+            base = {**label, **_with_templates(config, document)}
             yield from _default_findings(base, (*at, "config", number))
             # A test without fields of its own is the configuration alone.
             yield from _tests(document, [{}] if tests is None else tests, (*at, "tests"), _layered(default, base))
@@ -230,9 +230,11 @@ def _combinations(document: Record, test: Record, at: Path, default: Any) -> Ite
     record = _with_templates(test, document)
     if default is not None:
         record = {**record, "defaultTest": default}
-    given = object_in(record, "vars")
+    variables = object_in(record, "vars")
     lists = {
-        name: value for name, value in given.items() if isinstance(value, list) and value and isinstance(value[0], str)
+        name: value
+        for name, value in variables.items()
+        if isinstance(value, list) and value and isinstance(value[0], str)
     }
     if not lists or _keeps_lists(record):
         yield at, record
@@ -243,7 +245,7 @@ def _combinations(document: Record, test: Record, at: Path, default: Any) -> Ite
         yield at, record
     else:
         for values in product(*lists.values()):
-            yield at, {**record, "vars": {**given, **dict(zip(lists, values, strict=True))}}
+            yield at, {**record, "vars": {**variables, **dict(zip(lists, values, strict=True))}}
 
 
 def _with_templates(test: Record, document: Record) -> Record:
@@ -251,25 +253,25 @@ def _with_templates(test: Record, document: Record) -> Record:
     written = test.get("assert")
     if not isinstance(written, list):
         return test
-    found = [_resolved(item, document) for item in written]
-    for number, item in enumerate(found):
+    resolved = [_resolve_ref(item, document) for item in written]
+    for number, item in enumerate(resolved):
         if isinstance(item, dict) and item.get("type") == asserts.SET and isinstance(item.get("assert"), list):
-            found[number] = {**item, "assert": [_resolved(member, document) for member in item["assert"]]}
-    return {**test, "assert": found}
+            resolved[number] = {**item, "assert": [_resolve_ref(member, document) for member in item["assert"]]}
+    return {**test, "assert": resolved}
 
 
-def _resolved(item: Any, document: Record) -> Any:
+def _resolve_ref(item: Any, document: Record) -> Any:
     if not isinstance(item, dict) or not isinstance(item.get("$ref"), str) or not item["$ref"].startswith("#/"):
         return item
-    found: Any = document
+    target: Any = document
     for step in item["$ref"][2:].split("/"):
         step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-            found = found[int(step)]
-        elif isinstance(found, dict) and step in found:
-            found = found[step]
+        if isinstance(target, list) and step.isdecimal() and int(step) < len(target):
+            target = target[int(step)]
+        elif isinstance(target, dict) and step in target:
+            target = target[step]
         else:
             return item
     return (
-        {**found, **{key: value for key, value in item.items() if key != "$ref"}} if isinstance(found, dict) else item
+        {**target, **{key: value for key, value in item.items() if key != "$ref"}} if isinstance(target, dict) else item
     )

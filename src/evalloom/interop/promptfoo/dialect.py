@@ -95,9 +95,9 @@ def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
     """Asserts of `defaultTest` with a variable that this test lacks; what else is wrong is said with the default."""
     for number, written in enumerate(_default_asserts(record)):
         at = ("defaultTest", "assert", number)
-        said = {remark.path for remark in asserts.findings(written, at, None)}
+        reported = {remark.path for remark in asserts.findings(written, at, None)}
         for remark in asserts.findings(written, at, variables):
-            if remark.code == "template_not_filled" and remark.path not in said:
+            if remark.code == "template_not_filled" and remark.path not in reported:
                 yield remark._replace(path=())
 
 
@@ -150,11 +150,11 @@ def _test(record: Record) -> _Test:
 
 def _object_test(record: Record) -> _Test:
     default = default_of(record)
-    given = record.get("vars")
+    variables = record.get("vars")
     written = record.get("assert")
     meta = {**_others(default), **_others(record)}
-    if not isinstance(given, dict | None):
-        meta["vars"] = given
+    if not isinstance(variables, dict | None):
+        meta["vars"] = variables
     options = {**object_in(default, "options"), **object_in(record, "options")}
     return _Test(
         vars=asserts.render_variables({**object_in(default, "vars"), **object_in(record, "vars")}),
@@ -213,7 +213,7 @@ def _cell_asserts(row: Record, metric: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _cell_metadata(row: Record) -> Record:
-    found: Record = {}
+    metadata: Record = {}
     for column, cell in row.items():
         name = column.removeprefix(_METADATA)
         if not column.startswith(_METADATA) or is_blank(cell):
@@ -221,10 +221,10 @@ def _cell_metadata(row: Record) -> Record:
         if name.endswith("[]") and isinstance(cell, str):
             # A comma that belongs to an item is written with a backslash before it.
             parts = re.split(r"(?<!\\),", cell)
-            found[name[:-2]] = [part.replace("\\,", ",").strip() for part in parts if part.strip()]
+            metadata[name[:-2]] = [part.replace("\\,", ",").strip() for part in parts if part.strip()]
         else:
-            found[name.removesuffix("[]")] = cell
-    return found
+            metadata[name.removesuffix("[]")] = cell
+    return metadata
 
 
 def _default_asserts(record: Record) -> list[Any]:
