@@ -1,1 +1,1 @@
-"""Files of other tools: each is read as it is, and its vocabulary becomes cases and checks."""
+"""Reads the files of other tools into cases and checks."""

@@ -1,8 +1,8 @@
 """DeepEval goldens and test cases, of one turn or of a conversation.
 
-`input` goes in; a golden with a `scenario` gives the scenario and the user's description instead. What a system once
-did (`actual_output`, `retrieval_context`, `tools_called`, the turns of a scenario) is kept in `meta` and never goes in.
-An expected output or outcome is a reference that a judge compares with, since DeepEval's own metrics do so. Names in
+`input` is the input; for a golden with a `scenario`, the scenario and the user's description are. Recorded behaviour
+(`actual_output`, `retrieval_context`, `tools_called`, the turns of a scenario) is kept in `meta` and is never an input.
+A judge compares the answer with the expected output or outcome, as DeepEval's own metrics do. Names in
 camelCase mean the same, and tables write lists as `a|b` or as JSON.
 """
 
@@ -65,18 +65,18 @@ def identity(record: Record) -> str | int | None:
 
 
 def _snake(record: Record) -> Record:
-    """The record under snake_case names; where both are written, the snake_case one counts."""
+    """The record with snake_case names; when both forms are present, snake_case wins."""
     return {_CAMEL.get(name, name): value for name, value in record.items() if _CAMEL.get(name) not in record}
 
 
 def _name_in(record: Record, name: str) -> str:
-    """A field's name as this record writes it, for messages and places."""
+    """The name of a field as this record spells it, for messages and locations."""
     camel = _SNAKE.get(name, name)
     return camel if camel in record and name not in record else name
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """What keeps a golden from being run, from being read as meant, or from ever failing."""
+    """Problems that keep a golden from running, from being read as intended, or from ever failing."""
     fields = _snake(record)
     yield from _input_findings(fields)
     for name in _TEXTS:
@@ -111,7 +111,7 @@ def _input_findings(fields: Record) -> Iterator[Remark]:
         wanted = "scenario" if "scenario" in fields or "turns" in fields else "input"
         yield error("missing_field", (), f"{wanted}: missing; every golden needs it")
     if turns:
-        # Turns in a cell have no places of their own, so the path ends at the cell.
+        # Turns in a cell have no locations of their own, so the path ends at the cell.
         for remark in chat.findings(turns, ("turns",)):
             yield remark if isinstance(fields["turns"], list) else remark._replace(path=("turns",))
 
@@ -172,7 +172,7 @@ def _checks(fields: Record) -> tuple[Check, ...]:
 
 
 def _parse_cell(name: str, value: Any) -> Any:
-    """A field that a table holds as text, as the value it stands for."""
+    """Parse a field that a table holds as text."""
     if name == "additional_metadata":
         parsed = as_object(value)
         return value if parsed is None else parsed

@@ -1,4 +1,4 @@
-"""What the demo shows of files of other tools."""
+"""Example files of other tools for the demo."""
 
 from __future__ import annotations
 

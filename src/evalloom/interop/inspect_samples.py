@@ -1,7 +1,7 @@
 """Inspect samples: an `input`, the `target` answers, and the choices of a multiple-choice question.
 
-A chat goes in as `messages`, a plain text as `input`; the choices go in beside it. In tables, `choices` is written
-`a,b,c` or as JSON, and `metadata`, `files` and `sandbox` as JSON.
+A chat becomes the input `messages`, a plain text `input`; the choices are a further input. In tables, `choices` is
+written `a,b,c` or as JSON, and `metadata`, `files` and `sandbox` as JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def identity(record: Record) -> str | int | None:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """What keeps a sample from being run, from being read as meant, or from ever failing."""
+    """Problems that keep a sample from running, from being read as intended, or from ever failing."""
     if "input" not in record:
         yield error("missing_field", (), "input: missing; every sample needs it")
     else:
@@ -45,7 +45,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
 
 
 def _messages(value: Any) -> Any:
-    """A chat that stands as JSON in a cell; any other input as it is."""
+    """Parse a chat that is JSON in a cell; return any other input unchanged."""
     messages = as_list(value) if isinstance(value, str) and value.lstrip().startswith("[{") else None
     return messages if chat.is_messages(messages) else value
 
@@ -64,7 +64,7 @@ def _target_findings(record: Record) -> Iterator[Remark]:
 
 
 def _stray_targets(record: Record) -> Iterator[Remark]:
-    """Targets that neither name a choice by its letter nor repeat one."""
+    """Warn about targets that are neither the letter nor the text of a choice."""
     choices = [str(choice) for choice in as_list(record.get("choices"), ",") or []]
     letters = _LETTERS[: len(choices)]
     for target in _targets(record) if choices else []:

@@ -1,7 +1,7 @@
 """OpenAI evals samples: an `input` and the `ideal` answer, or several of which any will do.
 
-A chat goes in as `messages`, a plain text as `input`. What the sample does not say, the eval's class does (match,
-includes, fuzzy match); read by itself, a sample asks for the ideal answer as it stands.
+A chat becomes the input `messages`, a plain text `input`. The class of the eval (match, includes, fuzzy match) is not
+in the sample, so the answer must equal the ideal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def identity(record: Record) -> str | int | None:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """What keeps a sample from being run or from ever failing."""
+    """Problems that keep a sample from running or from ever failing."""
     if "input" not in record:
         yield error("missing_field", (), "input: missing; every sample needs it")
     else:

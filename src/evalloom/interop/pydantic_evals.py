@@ -1,8 +1,7 @@
 """Pydantic Evals datasets: `cases` with inputs, an expected output and evaluators, some shared by all of them.
 
-A case is read with the `dataset` it stands in (its name and its evaluators), which are checked once for all cases. The
-expected output is compared only where an evaluator says so, as Pydantic Evals does; a case without any evaluator asks
-for it as it stands.
+A case is read with its `dataset` (name and evaluators), which is checked once for all cases. As in Pydantic Evals, only
+an evaluator compares the expected output; a case without any evaluator must equal it.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _is_dataset(document: Record) -> bool:
 
 
 def expand(document: Record) -> Expanded | None:
-    """The cases of a dataset, each beside what the dataset says for all of them."""
+    """The cases of a dataset, each with the name and evaluators of the dataset."""
     return _expanded(document) if _is_dataset(document) else None
 
 
@@ -89,7 +88,7 @@ def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Remark]:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """What keeps a case from being run, from being read as meant, or from ever failing."""
+    """Problems that keep a case from running, from being read as intended, or from ever failing."""
     inputs = record.get("inputs")
     if "inputs" not in record:
         yield error("missing_field", (), "inputs: missing; every case needs them")
@@ -148,7 +147,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _evaluator(written: Any) -> _Evaluator | None:
-    """An evaluator as it is written: a name, `{name: argument}`, `{name: {…}}` or `{name, arguments}`."""
+    """Parse an evaluator: a name, `{name: argument}`, `{name: {…}}` or `{name, arguments}`."""
     if isinstance(written, str) and written.strip():
         return _Evaluator(written, {})
     if not isinstance(written, dict):
@@ -162,7 +161,7 @@ def _evaluator(written: Any) -> _Evaluator | None:
 
 
 def _is_keywords(name: str, argument: Any) -> bool:
-    """Whether an object holds arguments by name; `Equals: {…}` may as well be the one value to equal."""
+    """Whether an object holds arguments by name; `Equals: {…}` may be the value itself."""
     if not isinstance(argument, dict):
         return False
     return name not in ("Equals", "Contains", "HasMatchingSpan") or _ARGUMENT[name] in argument
@@ -220,7 +219,7 @@ def _check(evaluator: _Evaluator, record: Record) -> Check:
     if name == "Contains" and options.get("case_sensitive") is False:
         kind = "icontains"
     if name == "MaxDuration":
-        # Latency is held against milliseconds everywhere else.
+        # All other latency checks use milliseconds.
         options["threshold"] = expected * 1000 if isinstance(expected, int | float) else expected
         expected = None
     if name == "LLMJudge" and options.get("include_expected_output"):

@@ -1,8 +1,8 @@
 """RAGAS test sets: `user_input` with its reference, and the older `question` with its ground truth.
 
-The question goes in under its own name, a conversation as `messages` up to the last thing the user says. What a system
-once answered or retrieved (`response`, `retrieved_contexts`, `contexts`) is kept in `meta` and never goes in. A
-reference answer is for a judge to compare with, since the metrics of RAGAS do so.
+The question is an input under its own name, a conversation the input `messages` up to the last user message. Recorded
+answers and contexts (`response`, `retrieved_contexts`, `contexts`) are kept in `meta` and are never inputs. A judge
+compares the answer with the reference, as the metrics of RAGAS do.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def identity(record: Record) -> str | int | None:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """What keeps a sample from being run, from being read as meant, or from ever failing."""
+    """Problems that keep a sample from running, from being read as intended, or from ever failing."""
     field = _question(record)
     if field not in record:
         yield error("missing_field", (), f"{field}: missing; every sample needs it")
@@ -82,7 +82,7 @@ def _question(record: Record) -> str:
 
 
 def _conversation(value: Any) -> Any:
-    """A conversation that stands as text in a cell; any other input as it is."""
+    """Parse a conversation that is text in a cell; return any other input unchanged."""
     messages = as_list(value) if isinstance(value, str) and value.lstrip().startswith("[{") else None
     return messages if chat.is_messages(messages) else value
 
@@ -99,14 +99,14 @@ def _list_findings(record: Record, name: str) -> Iterator[Remark]:
 
 
 def _items(record: Record, name: str) -> list[Any]:
-    """A list field; a text that reads as no list is its one item."""
+    """The items of a list field; a text that is not a list is its only item."""
     value = record.get(name)
     items = as_list(value)
     return [value] if items is None else items
 
 
 def to_case(record: Record, origin: Origin) -> Case:
-    """A case whose answer a judge compares with the reference, and whose sources are held against the contexts."""
+    """A case whose answer a judge compares with the reference, and whose sources are checked against the contexts."""
     field = _question(record)
     prompt = _conversation(record.get(field))
     used = ("id", "tags", field, *_EXPECTED)
@@ -128,7 +128,7 @@ def _checks(record: Record) -> tuple[Check, ...]:
     checks = []
     if answers:
         name = next(name for name in ("reference", *_TRUTHS) if not is_blank(record.get(name)))
-        # Several ground truths are several ways to say the one answer.
+        # Several ground truths are alternative wordings of one answer.
         expected = answers[0] if len(answers) == 1 else answers
         checks.append(Check("judge", expected, name=name, options={"variant": "reference"}))
     if contexts := _items(record, "reference_contexts"):

@@ -1,4 +1,4 @@
-"""Files of other tools: everything that reading them adds to evalloom, in one value."""
+"""The system that reads files of other tools, in one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RAG eval cases: what a retriever finds and a model answers; and the names that their users import."""
+"""RAG eval cases: retrieval and answers, and the names that users import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RAG batches have beyond others: checks by their purpose, measures, buckets, and why a source was not found."""
+"""What RAG batches add to other batches: checks by purpose, measures, buckets, and why a source is missing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from evalloom.engine.batch_kind import BatchKind
 from evalloom.rag.checks import KIND, checks_for
 
 _SOURCES = 3
-"""How many sources a reason names."""
+"""Most sources that a reason names."""
 
 
 def llm_answers(config: Record) -> bool:
-    """Whether the answers of an llm are tested, and not only what is retrieved."""
+    """Whether the batch tests the answers of an llm, and not only retrieval."""
     return config.get("purpose") == "answer"
 
 
 def expected_sources(run: Run) -> list[str]:
-    """The sources that a run should find, each once."""
+    """The distinct sources that a run should retrieve."""
     return _texts(run.raw.get("expected_sources"))
 
 
 def failure_reason(run: Run, scored: Scored) -> str:
-    """What should have been found and was not, with what was found instead; of an answer also what is wrong with it."""
+    """The expected and the retrieved sources of a miss; for an answer also the check that failed."""
     missed = any(verdict.name.startswith("hit@") and verdict.status == "failed" for verdict in scored.verdicts)
     if run.error or not missed:
         return ""
@@ -37,21 +37,21 @@ def failure_reason(run: Run, scored: Scored) -> str:
 
 
 def earlier_rank(measures: Measures) -> str:
-    """A note about the rank of the first expected source before; empty where the measures do not tell it."""
+    """A note with the earlier rank of the first expected source; empty when the measures do not give it."""
     rank = rank_of_first(measures)
     return f"an expected source stood at rank {rank} before" if rank else ""
 
 
 def rank_of_first(measures: Measures) -> int:
-    """The rank of the first expected source, which the reciprocal rank tells; 0 where it does not."""
+    """The rank of the first expected source, from the reciprocal rank; 0 when there is none."""
     reciprocal = dict(measures).get("mrr", 0.0)
     rank = 1 / reciprocal if reciprocal else 0.0
-    # The mean of several repeats is no rank.
+    # The mean over several repeats is not a rank.
     return round(rank) if abs(rank - round(rank)) < 1e-6 else 0
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of a list in a user's record, each once."""
+    """The distinct strings of a list in a user's record."""
     return list(dict.fromkeys(text for text in value if isinstance(text, str))) if isinstance(value, list) else []
 
 

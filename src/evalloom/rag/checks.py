@@ -1,4 +1,4 @@
-"""What a RAG batch expects of a case: to be found, or to be answered; both from the same record of the dataset."""
+"""The checks of a case in a RAG batch, for retrieval or for answers, from the same dataset record."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from evalloom.core.model import Case, Check, Record
 from evalloom.core.ranking import names_at
 
 KIND = "rag"
-"""What the configuration of a RAG batch calls itself."""
+"""The `kind` in the configuration of a RAG batch."""
 CITATIONS, FAITHFULNESS = "citations", "faithfulness"
 REQUIRABLE = (CITATIONS, FAITHFULNESS)
-"""What may be made to decide about an answer, beside the words that must be in it."""
+"""Checks that `--require` can make decisive for an answer, in addition to `must_include`."""
 
 
 def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[Check, ...]:
-    """The checks of a case by the purpose of its batch; those of weight 0 are told and do not decide.
+    """The checks of a case by the purpose of its batch; checks of weight 0 are reported and decide nothing.
 
-    `further` checks are about an answer, so what only retrieves has none.
+    `further` checks apply to answers, so a batch that only retrieves ignores them.
     """
     hits = [check for check in case.checks if check.kind == "source_hit"]
     sources = [name for check in hits for name in check.expected]

@@ -1,4 +1,4 @@
-"""`evalloom rag`: is the right source found, is the answer right, and does the wording matter?"""
+"""`evalloom rag`: measures retrieval and answers, and compares oral with official wordings."""
 
 from __future__ import annotations
 
@@ -55,34 +55,32 @@ _OUTPUT = click.option(
         f"Write a report, .html .md .json, or the runs, {suffixes(catalog).removeprefix('.json ')}"
     ),
 )
-_ROOT = click.option("--root", metavar="DIR", help="The folder of the documents; this one by default.")
+_ROOT = click.option("--root", metavar="DIR", help="Folder of documents to search. Default: the current folder.")
 _CHUNKS = (
-    click.option("--chunk", type=int, metavar="N", help="Characters of a passage; 800 by default."),
-    click.option("--overlap", type=int, metavar="N", help="Of them, shared with the next; 100 by default."),
+    click.option("--chunk", type=int, metavar="N", help="Maximum characters per passage. Default: 800."),
+    click.option("--overlap", type=int, metavar="N", help="Characters shared with the next passage. Default: 100."),
 )
 _SEARCHING = (
     _ROOT,
-    click.option("--retriever", metavar="R", help="builtin (the default), python:module:function or http:URL."),
-    click.option("-k", type=int, metavar="N", help="How many passages are asked for; 5 by default."),
-    click.option("--mode", type=click.Choice(MODES), help="How the built-in one searches; bm25 by default."),
-    click.option("--embeddings", metavar="LLM", help="For dense and hybrid: local, or an llm of evalloom.yaml."),
+    click.option("--retriever", metavar="R", help="builtin, python:module:function or http:URL. Default: builtin."),
+    click.option("-k", type=int, metavar="N", help="Number of passages to retrieve. Default: 5."),
+    click.option("--mode", type=click.Choice(MODES), help="Search mode of the built-in retriever. Default: bm25."),
+    click.option("--embeddings", metavar="LLM", help="For dense and hybrid: local, or an llm from evalloom.yaml."),
     *_CHUNKS,
-    click.option("--frozen-index", "is_frozen", is_flag=True, help="Take the stored index as it is."),
+    click.option("--frozen-index", "is_frozen", is_flag=True, help="Use the stored index without updating it."),
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON object.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 _CASES = (
     click.argument("cases", nargs=-1, metavar="[CASES]…"),
-    click.option(
-        "--map", "mapping", default="", metavar="NEW=OLD,…", help="Names of fields in the file; NEW[]=OLD makes a list."
-    ),
-    click.option("--encoding", default="", help="E.g. gb18030; UTF-8 and UTF-16 need not be named."),
-    click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml."),
-    click.option("-j", "--concurrency", type=int, metavar="N", help="Queries at once; 16 by default."),
+    click.option("--map", "mapping", default="", metavar="NEW=OLD,…", help="Map field names; NEW[]=OLD makes a list."),
+    click.option("--encoding", default="", help="Such as gb18030. UTF-8 and UTF-16 are detected."),
+    click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml."),
+    click.option("-j", "--concurrency", type=int, metavar="N", help="Concurrent queries. Default: 16."),
 )
 
 
 class _Progress:
-    """Says on stderr how far indexing has come, once it takes long; a line every few seconds, with the document."""
+    """Prints the progress of a slow indexing run to stderr, a line every few seconds."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -110,7 +108,7 @@ def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command
 
 @click.group("rag")
 def command() -> None:
-    """Test what a RAG system finds and answers, and whether oral wordings fare worse than official ones.
+    """Test the retrieval and the answers of a RAG system, and compare oral with official wordings.
 
     \b
     evalloom rag init --root docs                       starter cases from your documents
@@ -126,15 +124,15 @@ def command() -> None:
 @_OUTPUT
 @options_without_output
 def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
-    """Ask a retriever every query, and measure how well it finds the expected sources.
+    """Send every query to a retriever, and measure how well it finds the expected sources.
 
-    CASES are RAG eval cases: query, expected_sources, bucket, pair_id; with other names, see --map. Without CASES, the
-    datasets of evalloom.yaml. The built-in retriever searches the .md, .txt, .html, .pdf and .docx files under --root;
-    its index is stored in .evalloom/rag and follows the files.
+    CASES are RAG eval cases: query, expected_sources, bucket, pair_id; for other field names, see --map. Without
+    CASES, the command runs the datasets of evalloom.yaml. The built-in retriever searches the .md, .txt, .html, .pdf
+    and .docx files under --root; its index is stored in .evalloom/rag and is updated when files change.
 
-    A case passes when one of its expected sources is among the k passages. Queries that end in an error, and cases
-    without an expected source, are counted apart. -o writes a report: .html, .md or .json, or the runs: .csv, .jsonl,
-    .xml.
+    A case passes when one of its expected sources is among the k passages. Queries that end in an error and cases
+    without an expected source are counted separately. -o writes a report (.html, .md, .json) or the runs (.csv,
+    .jsonl, .xml).
 
     Exit codes: 0 all found, or the rate is not below --fail-under; 1 a miss, an error or a gate; 2 wrong usage or
     invalid data; 3 could not finish, or nothing was measured.
@@ -144,23 +142,23 @@ def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
 
 @command.command("answer")
 @_with(*_CASES, *_SEARCHING)
-@click.option("--profile", "profiles", multiple=True, metavar="P", help="A profile or llm; may be repeated.")
-@click.option("--repeat", type=int, metavar="N", help="Ask each query N times.")
-@click.option("--prompt", default="", metavar="FILE", help="Your own prompt, with {{context}} and {{query}}.")
+@click.option("--profile", "profiles", multiple=True, metavar="P", help="Profile or llm that answers; repeatable.")
+@click.option("--repeat", type=int, metavar="N", help="Run each query N times.")
+@click.option("--prompt", default="", metavar="FILE", help="Your prompt, with {{context}} and {{query}}.")
 @click.option(
-    "--normalise", is_flag=True, help="Look for must_include in any width, case, spacing and way of writing numbers."
+    "--normalise", is_flag=True, help="Ignore width, case, spacing and number format when looking for must_include."
 )
-@click.option("--faithfulness", is_flag=True, help="Ask the judge whether the sources support every claim.")
+@click.option("--faithfulness", is_flag=True, help="Let the judge check that the sources support every claim.")
 @click.option(
-    "--require", multiple=True, type=click.Choice(REQUIRABLE), help="A case also fails for this; may be repeated."
+    "--require", multiple=True, type=click.Choice(REQUIRABLE), help="Fail a case on this check too; repeatable."
 )
 @_OUTPUT
 @options_without_output
 def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
     """Retrieve, ask a model with the numbered passages, and check its answer.
 
-    A case passes when every text of its must_include stands in the answer. Citations such as [2] are held against the
-    sources and told; so is, with --faithfulness, what the judge says.
+    A case passes when its answer contains every text of must_include. Citations such as [2] are checked against the
+    sources and reported, and so is the verdict of the judge with --faithfulness.
 
     Exit codes: 0 all pass, or the rate is not below --fail-under; 1 a failure, an error or a gate; 2 wrong usage or
     invalid data; 3 could not finish, or nothing was measured.
@@ -183,7 +181,7 @@ def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: d
         reading=Reading(mapping=parse_mapping(flags["mapping"]), encoding=flags["encoding"]),
     )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    # A module of the user's may print when it is imported, and what is printed here is the result.
+    # A user's module may print when it is imported, and stdout is for the result.
     with redirect_stdout(sys.stderr):
         settings = _load_settings(flags["config"])
         job = open_job(request, current_catalog(), settings, _search_options(flags, settings), answers, LISTENER)
@@ -222,7 +220,7 @@ def _evaluate(job: Job, resume: Resume, as_json: bool) -> int:
     if not as_json and (line := text.index_line(job.retriever, vectors)):
         click.echo(line, err=True)
     live = Live()
-    # A retriever of the user's may print, and what is printed here is the result.
+    # A user's retriever may print, and stdout is for the result.
     with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr), printing_findings():
         results = evaluate(plan, live, resume, warn)
     write_outputs(results, outputs)
@@ -239,7 +237,7 @@ def _evaluate(job: Job, resume: Resume, as_json: bool) -> int:
 
 
 def _refuse_documents(files: list[Path], root: Path) -> None:
-    """Refuses to write over a file of what is searched, unless that is a report of ours."""
+    """Raises when a report would overwrite a searched document, unless evalloom wrote that file."""
     for path in files:
         is_inside = os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
         if is_inside and path.is_file() and path.suffix.lower() in READERS and not is_ours(path.read_bytes()):
@@ -248,7 +246,7 @@ def _refuse_documents(files: list[Path], root: Path) -> None:
 
 
 def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
-    """The reports among the files to write, and the others with their reporters."""
+    """The RAG reports among the files to write, and the other files with their reporters."""
     reporters = current_catalog().reporters
     endings = [*(reporter.suffix for reporter in RAG_REPORTERS), *(reporter.suffix for reporter in reporters)]
     for path in files:
@@ -261,11 +259,11 @@ def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
 
 @command.command("report")
 @click.argument("batch", default="latest", metavar="[BATCH]")
-@click.option("-o", "--output", multiple=True, metavar="FILE", help="Write it: .html, .md or .json.")
-@click.option("--config", default="", metavar="FILE", help="Settings, for their gates; by default ./evalloom.yaml.")
+@click.option("-o", "--output", multiple=True, metavar="FILE", help="Write the report: .html, .md or .json.")
+@click.option("--config", default="", metavar="FILE", help="Settings file with gates. Default: ./evalloom.yaml.")
 @_JSON
 def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bool) -> int:
-    """Show what a RAG batch came to, and write its report; nothing is run. Without BATCH, the newest one."""
+    """Summarize a RAG batch and write its report, without running anything. Default: the newest batch."""
     path, batch_manifest, profiles = load_results(batch)
     stopped = "" if batch_manifest.finished_at else "unfinished"
     status = exit_status(
@@ -283,7 +281,7 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
 @command.command("index")
 @_with(_ROOT, *_CHUNKS, _JSON)
 def index_command(as_json: bool, **flags: Any) -> int:
-    """Bring the stored index of a folder up to date, and say what is in it and what could not be read."""
+    """Update the index of a folder, and list what it holds and which documents could not be read."""
     search = _search_options(flags, _load_settings())
     _, refreshed = open_corpus(search, Listener(lambda message: None, LISTENER.progress))
     assert refreshed is not None
@@ -296,11 +294,11 @@ def index_command(as_json: bool, **flags: Any) -> int:
 
 @command.command("explain")
 @click.argument("case_id")
-@click.option("--batch", default="latest", show_default=True, metavar="BATCH", help="The batch that has the case.")
-@click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
+@click.option("--batch", default="latest", show_default=True, metavar="BATCH", help="Batch that contains the case.")
+@click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml.")
 @_JSON
 def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
-    """Say why a case was found or missed: is its source indexed, at which place, which words of the query match."""
+    """Explain why a case was found or missed: whether its source is indexed, its place, and the matching words."""
     with redirect_stdout(sys.stderr):
         explanation = explain(case_id, batch, LISTENER, _load_settings(config))
     if as_json:
@@ -313,12 +311,14 @@ def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int
 @command.command("suggest")
 @click.argument("query")
 @_with(_ROOT, *_CHUNKS)
-@click.option("-k", type=click.IntRange(1, 100), default=5, show_default=True, help="How many sources are shown.")
-@click.option("--bucket", type=click.Choice(BUCKETS), default=BUCKETS[0], show_default=True, help="How it is worded.")
-@click.option("--pair", default="", metavar="PAIR_ID", help="Ties it to the other wording of the same question.")
-@click.option("--json", "as_json", is_flag=True, help="Print the case line alone, ready to be appended to a file.")
+@click.option("-k", type=click.IntRange(1, 100), default=5, show_default=True, help="Number of sources to show.")
+@click.option(
+    "--bucket", type=click.Choice(BUCKETS), default=BUCKETS[0], show_default=True, help="Wording of the query."
+)
+@click.option("--pair", default="", metavar="PAIR_ID", help="Pair with the other wording of the same question.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the case line, to append to a file.")
 def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, **flags: Any) -> int:
-    """Propose sources for a query, texts that really stand in them, and a case made of both.
+    """Propose sources for a query, anchor texts from them, and a case that uses both.
 
     \b
     evalloom rag suggest "How long is the notice period?" --root docs --json >> eval_cases.jsonl
@@ -334,13 +334,15 @@ def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, *
 
 @command.command("init")
 @_with(_ROOT, *_CHUNKS)
-@click.option("-o", "--output", default="eval_cases.jsonl", show_default=True, metavar="FILE", help="Where to.")
-@click.option("--cases", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option("-o", "--output", default="eval_cases.jsonl", show_default=True, metavar="FILE", help="File to write.")
+@click.option(
+    "--cases", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of cases."
+)
 def init_command(output: str, most: int, **flags: Any) -> int:
     """Write starter cases from the headings of your documents, ready to run.
 
-    Each is an official wording with its source and a text that stands in it. Read them, mend them, and add the oral
-    wording of each under the same pair_id. No file is overwritten.
+    Each case is an official wording with its source and a text from that source. Review and correct the cases, and add
+    the oral wording of each under the same pair_id. Existing files are never overwritten.
     """
     search = _search_options(flags, _load_settings())
     starter = write_starter_cases(search, Path(output), most, LISTENER)

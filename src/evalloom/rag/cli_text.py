@@ -1,4 +1,4 @@
-"""What `evalloom rag` prints: the measures, oral against official, the misses and what to type next."""
+"""The output of `evalloom rag`: measures, oral against official, misses, and the next command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evalloom.reports.lint import printable, tell
 _SHOWN = 10
 _ERRORS = 3
 _DEEP = 1000
-"""So many passages are looked through for a source that was missed."""
+"""Passages searched for a source that was missed."""
 _APART = {
     "error": "ended in an error",
     "part_error": "had a repeat that ended in an error; the others count",
@@ -37,7 +37,7 @@ _APART = {
 
 
 def index_line(retriever: Retriever, vectors: int) -> str:
-    """What is searched, and what was done to the index."""
+    """The size of the index, and what the refresh changed."""
     if retriever.index is None:
         return ""
     return _corpus(retriever.refreshed, len(retriever.documents)) + (
@@ -55,7 +55,7 @@ def _corpus(refreshed: Refreshed | None, documents: int) -> str:
 
 
 def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
-    """What `evalloom rag index` says."""
+    """The output of `evalloom rag index`."""
     yield f"{printable(root)}: {_corpus(refreshed, refreshed.documents).removeprefix('index: ')}", "bold"
     for document in refreshed.unread:
         yield f"  {printable(document.path)}: {printable(document.reason)}", "yellow"
@@ -69,7 +69,7 @@ def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
 def result_lines(
     profiles: Sequence[RagResults], results: Results, retriever: Retriever, files: list[str]
 ) -> Iterator[Line]:
-    """What came of a run, and what to do next."""
+    """The results of a run, and the next command."""
     for result in profiles:
         yield from _profile_lines(result, retriever, len(profiles) > 1)
     for gate in results.gates:
@@ -87,7 +87,7 @@ def result_lines(
 
 
 def report_lines(profiles: Sequence[RagResults], path: Path, files: list[str]) -> Iterator[Line]:
-    """The same of a batch that was run before."""
+    """The results of a stored batch."""
     for result in profiles:
         yield from _profile_lines(result, None, len(profiles) > 1)
     yield from _files(files, path)
@@ -186,7 +186,7 @@ def _why(row: CaseRow, result: RagResults, retriever: Retriever | None) -> str:
 
 
 def _place(source: str, row: CaseRow, result: RagResults, retriever: Retriever | None) -> str:
-    """Where a missed source stands further down, where the index can tell at once."""
+    """The place of a missed source further down, when the index can give it without embeddings."""
     if (
         retriever is None
         or retriever.index is None
@@ -200,7 +200,7 @@ def _place(source: str, row: CaseRow, result: RagResults, retriever: Retriever |
 
 
 def as_json(batch: Batch, profiles: Sequence[RagResults], results: Results | None = None) -> str:
-    """All figures as one object; the cases stand in the record and in reports."""
+    """All figures as one JSON object; cases are in the batch log and in reports."""
     figures: dict[str, Any] = {"batch": batch.id, "config": batch.config, "profiles": []}
     for result in profiles:
         whole = msgspec.to_builtins(result)
@@ -264,7 +264,7 @@ def _expectation_lines(expectation: Expectation, whole: Explanation) -> Iterator
 
 
 def _terms(explained: Explained) -> list[str]:
-    """The words of the query that stand in a passage with what they add, and those that do not."""
+    """The query words that match a passage with their scores, and those that do not."""
     there = [
         f"{term.text} {term.score:.2f}" for term in sorted(explained.terms, key=lambda term: -term.score) if term.score
     ]
@@ -274,7 +274,7 @@ def _terms(explained: Explained) -> list[str]:
 
 
 def suggestion_lines(suggestion: Suggestion) -> Iterator[Line]:
-    """Sources, anchors and the case made of them."""
+    """The proposed sources and anchors, and the case built from them."""
     if not suggestion.proposals:
         yield "no document has a word of this query. Try other words, or look at 'evalloom rag index'", "yellow"
         return
@@ -291,7 +291,7 @@ def suggestion_lines(suggestion: Suggestion) -> Iterator[Line]:
 
 
 def starter_lines(starter: StarterCases, root: str) -> Iterator[Line]:
-    """What `evalloom rag init` wrote."""
+    """The output of `evalloom rag init`."""
     yield f"wrote {starter.file.as_posix()}: {tell(len(starter.cases), 'case')}", ""
     if starter.more:
         yield (

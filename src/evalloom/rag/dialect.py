@@ -44,7 +44,7 @@ def pair(record: Record) -> tuple[str, str] | None:
 
 
 def are_clean(records: list[Record], rules: Rules) -> bool:
-    """Whether records are complete and plain, so that `findings` would find nothing; most records are.
+    """Whether records are complete and plain, so that `findings` yields nothing; most records are.
 
     Column by column over many records, because that is several times faster than record by record.
     """
@@ -79,7 +79,7 @@ _UNUSUAL_IN_PATHS = ("..", ":", "\n/", "\\", "~", "\0")
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """Every error of RAG-2 and every warning of RAG-3 that one record can show by itself."""
+    """Every error of RAG-2 and warning of RAG-3 that a single record can have."""
     for field in REQUIRED:
         if field not in record:
             yield from _missing_field(field, rules)
@@ -107,7 +107,7 @@ def _missing_field(field: str, rules: Rules) -> Iterator[Remark]:
 
 
 def _is_optional(field: str, rules: Rules) -> bool:
-    """Whether what is asked of the cases can be done without a field that the format requires."""
+    """Whether this command can run a case without a field that the format requires."""
     return rules.required is not None and field not in rules.required
 
 
@@ -160,7 +160,7 @@ def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
 
 
 def _reads_sources(rules: Rules) -> bool:
-    """Whether this run looks at the sources themselves, and not only at how their paths are written."""
+    """Whether this run opens the sources, and not only checks how their paths are written."""
     return rules.check_sources_exist or rules.check_must_include_in_sources
 
 
@@ -182,7 +182,7 @@ def _leaves_root(source: str) -> bool:
 
 
 def _resolves_outside(source: str, root: FilePath) -> bool:
-    """Whether a link on the way leads out of the root."""
+    """Whether a link in the path leads out of the root."""
     return not _resolved(source, root).is_relative_to(_resolved("", root))
 
 
@@ -194,7 +194,7 @@ def _resolved(source: str, root: FilePath) -> FilePath:
 
 @lru_cache(maxsize=65536)
 def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
-    """The code and the words for a source that is not there; a trailing slash means a folder."""
+    """The code and message for a source that does not exist; a trailing slash means a folder."""
     path, is_folder = root / source, source.endswith(("/", "\\"))
     # os.path answers False where pathlib raises: a name too long, a folder that may not be entered.
     if os.path.isdir(path) if is_folder else os.path.isfile(path):
@@ -210,7 +210,7 @@ def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
 
 
 def forget_sources() -> None:
-    """Lets the next run look at the sources anew: they may have changed since the last one."""
+    """Clears the caches, since sources may change between runs."""
     for cached in (_resolved, _missing, _source_text):
         cached.cache_clear()
 
@@ -260,7 +260,7 @@ def _anchors_not_in_sources(record: Record, root: FilePath) -> Iterator[Remark]:
 
 @cache
 def _source_text(path: FilePath) -> str | None:
-    """The text of a source, read once however many cases name it (RAG-6); None when it is no file of text."""
+    """The text of a source, read once for all cases that name it (RAG-6); None when it is not a text file."""
     for encoding in ("", "gb18030"):
         try:
             chunks = read_chunks(Source(path.as_posix(), path, encoding))
@@ -300,7 +300,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def write(case: Case, number: int) -> Written:
-    """A case as an eval case: its query, sources and anchors; other expectations have no place here."""
+    """A case as a RAG eval case: query, sources and anchors; the format has no other expectations."""
     lost = Lost(case)
     query = case.inputs.get("query")
     if not isinstance(query, str):
@@ -336,7 +336,7 @@ def write(case: Case, number: int) -> Written:
 
 
 def schema() -> Record:
-    """What `findings` calls an error in one record, as far as a schema can say it."""
+    """The errors of `findings` for one record, as far as a schema can express them."""
     text = {"type": "string", "pattern": r"\S"}
     anchors = {"type": "array", "items": {"type": "string"}, "contains": text}
     optional = {"type": ["string", "null"]}
@@ -386,11 +386,11 @@ _ALIASES = {
         "required_terms",
     ),
 }
-"""Names that other people's files have for our fields."""
+"""Common names of these fields in other files."""
 
 
 def mapping_from(sample: list[Record]) -> str:
-    """The mapping that makes RAG eval cases of records; empty when they are that already, or never will be."""
+    """The mapping that turns records into RAG eval cases; empty when they already are, or cannot be."""
     first, fields = sample[0], shared_fields(sample)
     aliases = {name: next((alias for alias in _ALIASES[name] if alias in fields), "") for name in _ALIASES}
     present = {name: name in first for name in _ALIASES}

@@ -1,4 +1,4 @@
-"""What the demo shows of RAG eval cases."""
+"""The RAG example files of the demo."""
 
 from __future__ import annotations
 

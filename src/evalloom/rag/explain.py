@@ -1,4 +1,4 @@
-"""`evalloom rag explain`: why a case was found or missed: is its source indexed, at which place, by which words."""
+"""`evalloom rag explain`: whether the source of a case is indexed, at which place, and which words match."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retr
 from evalloom.settings import Settings
 
 _DEEP = 1000
-"""So many passages are asked for to find the place of a source that is not among the first."""
+"""Passages to request when looking for the place of a source beyond the first k."""
 _MOST_BELOW = 50
-"""Of an expected folder so many documents are looked at."""
+"""Most documents of an expected folder to explain."""
 
 
 class Expectation(Struct, frozen=True):
-    """An expected source: the documents that it may mean, why it is not indexed, and where it stands."""
+    """An expected source: the documents it matches, why it is not indexed, and its place."""
 
     source: str
     documents: list[str]
     unread: str
     place: int
-    """Of its first passage among all that the retriever gives, from 1; 0 where there is none."""
+    """Place of its first passage among all passages, from 1; 0 when there is none."""
     explained: Explained | None = None
 
 
 class RetrievedSource(Struct, frozen=True):
-    """A source that is among the first k passages: at which places, and why, where the index can tell."""
+    """A source among the first k passages: its places, and why it matches when the index knows."""
 
     source: str
     places: list[int]
@@ -47,7 +47,7 @@ class RetrievedSource(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """All there is to say about one case of a RAG batch, with the documents as they are now."""
+    """Why one case of a RAG batch was found or missed, with the documents as they are now."""
 
     batch: str
     case_id: str
@@ -58,16 +58,16 @@ class Explanation(Struct, frozen=True):
     retriever: str
     expected: list[Expectation]
     passages: int
-    """How many passages the retriever gives at all."""
+    """Number of all passages that the retriever returns."""
     retrieved: list[RetrievedSource] = field(name="found")
     has_changed: bool
-    """Whether the documents are others than those of the batch."""
+    """Whether the documents changed since the batch."""
     error: str = field(default="", name="fault")
     """The error of the retriever, when it was called again."""
 
 
 def explain(case_id: str, batch: str, listener: Listener, settings: Settings) -> Explanation:
-    """Looks at a case of a batch again, with the retriever that it was run with."""
+    """Explain a case of a batch by querying the same retriever again."""
     path = find(batch)
     batch_manifest = manifest(path)
     if batch_manifest.config.get("kind") != KIND:
@@ -115,9 +115,9 @@ def _find_run(case_id: str, path: Path) -> tuple[Run, Status, str]:
 
 
 async def _sources(retriever: Retriever, query: str, case: Case, k: int) -> tuple[list[str], str]:
-    """The source of every passage that the retriever gives, in order, or what it met instead.
+    """The source of every passage that the retriever returns, in order, or its error.
 
-    One that refuses to give so many is asked for as many as the batch did.
+    A retriever that refuses the large number is called again with the k of the batch.
     """
     context = Context(case, Profile("default"), _no_client, _no_client, [])
     error = ""
@@ -133,7 +133,7 @@ async def _sources(retriever: Retriever, query: str, case: Case, k: int) -> tupl
 
 
 async def _no_client(request: Request) -> Response:
-    raise AssertionError("a retriever asks no llm")
+    raise AssertionError("a retriever calls no llm")
 
 
 def _expectation(name: str, query: str, sources: list[str], retriever: Retriever) -> Expectation:
@@ -147,7 +147,7 @@ def _expectation(name: str, query: str, sources: list[str], retriever: Retriever
 
 
 def _best(query: str, documents: list[str], index: Index) -> Explained | None:
-    """How the query meets the one of some documents that it meets best."""
+    """The explanation of the best-ranked document."""
     explained = [index.explain(query, path) for path in documents[:_MOST_BELOW]]
-    # Rank 0 is no match at all, and so the last.
+    # Rank 0 means no match, so it sorts last.
     return min(explained, key=lambda item: (not item.rank, item.rank), default=None)

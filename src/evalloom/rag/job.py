@@ -1,4 +1,4 @@
-"""`evalloom rag`: a retriever, or a model that answers from what it finds, over eval cases, on the engine."""
+"""Runs eval cases through a retriever, or through a model that answers from its passages."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from evalloom.targets import BuiltTarget, TargetOptions
 from evalloom.targets.base import TIMEOUT_S, digest_of, within
 
 REQUIRED_FIELDS = frozenset({"query"})
-"""What a case cannot do without; a case that lacks more is counted apart."""
+"""Fields that every case needs; a case that lacks others is counted separately."""
 
 
 class AnswerOptions(Struct, frozen=True):
-    """How answers are asked for, and what is expected of them beside the words that must be in them."""
+    """The prompt for answers, and the checks in addition to `must_include`."""
 
     prompt: str = ""
     normalise: bool = False
@@ -47,13 +47,13 @@ class AnswerOptions(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """A RAG run that is ready to go."""
+    """A RAG run that is ready to start."""
 
     plan: Plan
     retriever: Retriever
 
     def fill(self) -> tuple[int, Plan]:
-        """Makes the vectors that documents and queries lack: how many, and the plan with what is left to spend."""
+        """Embed documents and queries that lack vectors; return their number and the plan with the remaining budget."""
         usage = self.retriever.fill(str(planned.case.inputs.get("query") or "") for planned in self.plan.cases())
         options = self.plan.options
         if usage.vectors and options.max_cost is not None:
@@ -72,7 +72,7 @@ def open_job(
     listener: Listener,
     home: Path = Path(),
 ) -> Job:
-    """Brings the index up to date and makes the plan; without `answers` it is only retrieved."""
+    """Update the index and build the plan; without `answers` the run only retrieves."""
     if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
         raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
     if answers and answers.faithfulness and not (request.judge or settings.judge):
@@ -103,7 +103,7 @@ def open_job(
 def _target(
     retriever: Retriever, search: SearchOptions, answers: AnswerOptions | None, settings: Settings, judge: str
 ) -> tuple[BuiltTarget, dict[str, object]]:
-    """What is run, and the configuration that must be the same for two batches to be compared."""
+    """The target, and the configuration that two batches must share to be compared."""
     config: dict[str, object] = {"kind": KIND, "purpose": "answer" if answers else "retrieve", "k": search.k}
     config |= retriever.config
     limit = settings.run.timeout_s
@@ -140,7 +140,7 @@ def _target(
 
 
 def _unindexed_warnings(plan: Plan, retriever: Retriever) -> list[str]:
-    """Says so when expected sources are no documents of the index: those cases can only miss."""
+    """A warning when expected sources are not in the index, because those cases can only miss."""
     if retriever.index is None:
         return []
     documents = _DocumentLookup(list(retriever.documents))
@@ -160,7 +160,7 @@ def _unindexed_warnings(plan: Plan, retriever: Retriever) -> list[str]:
 
 
 def _hint(expected: str, documents: list[str]) -> str:
-    """What may have been meant by a source that is not there."""
+    """A hint at the document that a missing source may mean."""
     if shorter := next((path for path in documents if is_hit(path, expected)), ""):
         return f". There is {quote(shorter)}: paths are relative to --root, so name a folder further up"
     if any(is_hit(f"{expected}/", path) for path in documents):
@@ -169,7 +169,7 @@ def _hint(expected: str, documents: list[str]) -> str:
 
 
 class _DocumentLookup:
-    """The documents of an index by the last part of their paths, so that many cases find theirs at once."""
+    """The documents of an index by file name, for fast lookups."""
 
     def __init__(self, paths: list[str]) -> None:
         self._paths = paths
@@ -185,7 +185,7 @@ class _DocumentLookup:
 
 
 class ExitStatus(NamedTuple):
-    """The exit code of a RAG batch, and why it is not 0 where misses alone do not say it."""
+    """The exit code of a RAG batch, and the reasons for it other than misses."""
 
     code: int
     reasons: list[str]
@@ -196,7 +196,7 @@ def exit_status(
 ) -> ExitStatus:
     """0 all found, 1 a miss, an error, a gate or too low a rate, 3 unfinished or nothing measured.
 
-    An error is in no rate (RAG-7), nor is what nobody could score, so no rate makes up for them: they always show.
+    Errors and unscored cases are in no rate (RAG-7), so no rate can make up for them: they always give 1.
     """
     if stopped:
         return ExitStatus(3, [])
@@ -222,7 +222,7 @@ def exit_status(
 
 
 def check_gates(path: Path, settings: Settings) -> list[GateResult]:
-    """The gates of the settings, held against a batch from its record."""
+    """Check the gates of the settings against a stored batch."""
     tally = Tally()
     for run, scored in stored_runs(path) if settings.gates else ():
         tally.add(run, scored)
@@ -230,7 +230,7 @@ def check_gates(path: Path, settings: Settings) -> list[GateResult]:
 
 
 def load_results(batch: str) -> tuple[Path, Batch, list[RagResults]]:
-    """What a RAG batch came to, from its record; nothing is run."""
+    """Load the results of a stored RAG batch; nothing is run."""
     path = find(batch)
     batch_manifest = manifest(path)
     if batch_manifest.config.get("kind") != KIND:
@@ -240,7 +240,7 @@ def load_results(batch: str) -> tuple[Path, Batch, list[RagResults]]:
 
 
 def write_reports(files: list[Path], batch: Batch, profiles: list[RagResults], exit_code: int) -> None:
-    """Writes reports, each whole or not at all; the format is taken from the extension."""
+    """Write each report atomically; the extension gives the format."""
     root = Path(batch.options["searching"]["root"])
     for path, reporter in [(path, by_suffix(path, RAG_REPORTERS)) for path in files]:
         write_text(path, reporter.render(profiles, root, exit_code=exit_code))

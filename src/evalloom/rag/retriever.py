@@ -1,4 +1,4 @@
-"""The retriever that a RAG command asks: the built-in index over a folder, or a function or endpoint of the user's."""
+"""Opens the retriever of a RAG command: the built-in index of a folder, or a user's function or endpoint."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from evalloom.targets import TargetOptions
 from evalloom.targets.base import digest_of
 
 FOLDER = Path(".evalloom") / "rag"
-"""Where the indexes are stored."""
+"""Folder of the stored indexes."""
 BUILTIN = "builtin"
 _MOST_K = 1000
 _SHORTEST_CHUNK, _LONGEST_CHUNK = 50, 100_000
 _MOST_NAMED = 2_000
-"""So many documents are kept by name in a batch; of more, one digest."""
+"""A batch records up to this many documents by name, and one digest for more."""
 _SHOWN = 3
 
 
 class Listener(Struct, frozen=True):
-    """Who is told what is worth a look, and how far indexing has come."""
+    """Receives warnings and the progress of indexing."""
 
     warn: Callable[[str], None]
     progress: Progress = quiet
@@ -47,7 +47,7 @@ class SearchOptions(RagSettings, frozen=True):
 
 
 async def _close_nothing() -> None:
-    """Closes what holds nothing open."""
+    """The `closing` of a retriever that holds no resources."""
 
 
 class EmbeddingUsage(Struct, frozen=True):
@@ -67,15 +67,15 @@ class Retriever(Struct, frozen=True):
     documents: Mapping[str, str] = {}
     index: Index | None = None
     refreshed: Refreshed | None = None
-    """What the index was brought up to date with; absent where it was taken as it is."""
+    """The last refresh of the index; None for a frozen index."""
     fill: Callable[[Iterable[str]], EmbeddingUsage] = lambda queries: EmbeddingUsage()
-    """Makes the vectors that the index and some queries lack, which may cost money."""
+    """Embeds chunks and queries that lack vectors, which may cost money."""
     closing: Callable[[], Awaitable[None]] = _close_nothing
     watch: tuple[Path, ...] = ()
     secrets: tuple[str, ...] = ()
 
     def named_documents(self) -> dict[str, str]:
-        """The documents as a batch keeps them."""
+        """The documents as a batch records them."""
         unread = {document.path: UNREAD for document in self.index.unread()} if self.index else {}
         if len(self.documents) + len(unread) <= _MOST_NAMED:
             return {**self.documents, **unread}
@@ -88,9 +88,9 @@ class Retriever(Struct, frozen=True):
 def open_retriever(
     search: SearchOptions, settings: Settings, listener: Listener, options: LlmOptions = LlmOptions()
 ) -> Retriever:
-    """The retriever that was asked for, its index brought up to date. Everything that can be wrong is said here.
+    """Open the retriever and update its index. Raises on every wrong option.
 
-    `options` hold for whoever makes vectors; their `home` also for the index.
+    `options` apply to the embedding client, and their `home` also to the index.
     """
     _check(search)
     if search.retriever == BUILTIN:
@@ -125,11 +125,11 @@ def _check(search: SearchOptions) -> None:
 
 
 def open_corpus(search: SearchOptions, listener: Listener, home: Path = Path()) -> tuple[Index, Refreshed | None]:
-    """The index of a folder, brought up to date unless it is to be taken as it is."""
+    """Open the index of a folder, and update it unless it is frozen."""
     index = open_index(Path(search.root), home / FOLDER, IndexOptions(search.chunk, search.overlap), search.is_frozen)
     refreshed = None if search.is_frozen else index.refresh(listener.progress)
     if index.set_aside is not None:
-        listener.warn(f"the stored index was damaged and is made anew; the old one is {index.set_aside.as_posix()}")
+        listener.warn(f"the stored index was damaged and has been rebuilt; the old one is {index.set_aside.as_posix()}")
     for line in unread_lines(index):
         listener.warn(line)
     if not index.chunk_count():
@@ -142,7 +142,7 @@ def open_corpus(search: SearchOptions, listener: Listener, home: Path = Path()) 
 
 
 def unread_lines(index: Index) -> list[str]:
-    """What is to be said about documents that could not be read: the first few, and how many more."""
+    """Warnings about documents that could not be read: the first few, and the number of others."""
     unread = index.unread()
     lines = [
         f"{printable(document.path)}: not indexed: {printable(document.reason)} [document_unread]"
@@ -213,7 +213,7 @@ class _EmbeddingClient:
         return self._embedder
 
     async def fill(self, index: Index, queries: list[str]) -> EmbeddingUsage:
-        """Makes the vectors that the index and the queries lack."""
+        """Embed chunks and queries that lack vectors."""
         try:
             vectors = await index.embed(self.embedder(), self.model, self._listener.progress, queries)
             spent = self._llms.budget if self._llms else Budget()

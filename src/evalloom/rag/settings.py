@@ -1,4 +1,4 @@
-"""The section `rag` of evalloom.yaml: what `evalloom rag` searches when no flag says otherwise, and how."""
+"""The section `rag` of evalloom.yaml: the defaults of the flags of `evalloom rag`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from evalloom.settings.section import Section
 
 MODES = ("bm25", "dense", "hybrid")
 LOCAL_EMBEDDINGS = "local"
-"""The name of the embeddings that are made on this machine."""
+"""The name of the embedding model on this machine."""
 
 
 class RagSettings(Struct, frozen=True):
-    """What `evalloom rag` searches when no flag says otherwise, and how; named like its flags."""
+    """Defaults of the flags of `evalloom rag`, under the same names."""
 
     root: str = "."
     retriever: str | Record = "builtin"
-    """Also as an object, as `target` may be: `{http: URL, headers: …}`."""
+    """A string, or an object as for `target`: `{http: URL, headers: …}`."""
     k: int = 5
     mode: Literal["bm25", "dense", "hybrid"] = "bm25"
     embeddings: str = ""

@@ -1,4 +1,4 @@
-"""`evalloom rag suggest` and `rag init`: eval cases from the documents that there are (RAG-11)."""
+"""`evalloom rag suggest` and `rag init`: eval cases from existing documents (RAG-11)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from evalloom.rag.retrieval.anchors import anchors
 from evalloom.rag.retriever import Listener, SearchOptions, open_corpus
 
 _CLOSE = 0.6
-"""A source counts beside the first when its score is at least this share of the first one's."""
+"""Minimum score of a further source, as a share of the best score."""
 _MOST_SOURCES = 2
 
 
 class Proposal(Struct, frozen=True):
-    """A source for a query: its best passage, and texts that stand in it."""
+    """A source for a query: its best passage, and anchor texts from it."""
 
     passage: Passage
     anchors: list[str]
     terms: list[str]
-    """The words of the query that stand in the passage."""
+    """The query words that occur in the passage."""
 
 
 class Suggestion(Struct, frozen=True):
-    """What the documents have for a query, and a case made of the best of it."""
+    """The proposed sources for a query, and a case built from the best ones."""
 
     query: str
     proposals: list[Proposal]
@@ -43,7 +43,7 @@ class Suggestion(Struct, frozen=True):
 
 
 def suggest(query: str, index: Index, k: int, bucket: str, pair_id: str) -> Suggestion:
-    """Sources for a query, anchors that really stand in them, and a case line that only needs a look."""
+    """Propose sources and anchors for a query, and a case to review."""
     if len(query.strip()) < 2:
         raise usage_error("bad_query", f"expected a query of 2 or more characters, got {query!r}")
     proposals = list(_proposals(query, index, k))
@@ -82,7 +82,7 @@ def _id(query: str, bucket: str) -> str:
 
 
 class StarterCases(Struct, frozen=True):
-    """Starter cases that were written, the documents that none could be made of, and how many more there could be."""
+    """The written starter cases, the documents without any, and the number of cases left out."""
 
     file: Path
     cases: list[Record]
@@ -91,7 +91,7 @@ class StarterCases(Struct, frozen=True):
 
 
 def write_starter_cases(search: SearchOptions, file: Path, most: int, listener: Listener) -> StarterCases:
-    """Writes starter cases: the headings of documents as official queries, first one of each document."""
+    """Write starter cases from headings as official queries, taking turns between documents."""
     if os.path.lexists(file):
         message = f"{file.as_posix()}: already there and not overwritten. Name another file with -o"
         raise usage_error("file_exists", message)
@@ -108,7 +108,7 @@ def write_starter_cases(search: SearchOptions, file: Path, most: int, listener: 
 
 
 def _names(sources: list[str]) -> dict[str, str]:
-    """A name for each document that is its own: of `zh/leave.md` and `zh/leave.html` the second gets a number."""
+    """A unique name for each document: of `zh/leave.md` and `zh/leave.html` the second gets a number."""
     names: dict[str, str] = {}
     for source in sources:
         plain = Path(source).with_suffix("").as_posix().replace("/", "-")
@@ -120,7 +120,7 @@ def _names(sources: list[str]) -> dict[str, str]:
 def _cases_of(source: str, own_name: str, index: Index) -> Iterator[Record]:
     queries: set[str] = set()
     for passage in index.passages(source):
-        # With what it stands under: a heading such as "Conditions" alone asks nothing.
+        # With its parent heading: "Conditions" alone asks nothing.
         query = " ".join(passage.heading.split(" > ")[-2:]).strip()
         anchor_texts = anchors(query, passage.text, 1)
         if len(query) < 2 or not anchor_texts or query in queries:

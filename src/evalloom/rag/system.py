@@ -1,4 +1,4 @@
-"""RAG eval cases: everything that the system adds to evalloom, in one value."""
+"""The RAG system: everything that it adds to evalloom, in one value."""
 
 from __future__ import annotations
 

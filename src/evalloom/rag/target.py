@@ -1,4 +1,4 @@
-"""A RAG system as a target: a retriever alone, or one whose passages a model answers from (RAG-7, RAG-8)."""
+"""RAG targets: a retriever alone, or a model that answers from its passages (RAG-7, RAG-8)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evalloom.targets import prompt, python
 from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of
 
 Retrieve = Callable[[str, int, Context], Awaitable[list[Passage]]]
-"""Finds up to so many passages for a query, the best first. Raises CallError."""
+"""Returns up to k passages for a query, best first. Raises CallError."""
 
 LISTS = (
     "results",
@@ -37,7 +37,7 @@ LISTS = (
     "context",
     "data",
 )
-"""Where the answer of a retriever that is an object may hold its list."""
+"""Keys under which a retriever's JSON object may hold its list."""
 _SOURCE_FIELDS = (
     *("source", "path", "file", "file_path", "file_name", "filename", "uri", "url", "doc_id", "document_id"),
     *("id", "name", "title"),
@@ -46,12 +46,12 @@ _TEXT_FIELDS = ("text", "content", "page_content", "passage", "chunk", "snippet"
 _SCORE_FIELDS = ("score", "similarity", "relevance_score", "relevance")
 _METHODS = ("invoke", "retrieve", "get_relevant_documents", "similarity_search")
 _COUNTS = ("k", "top_k", "n", "limit", "n_results", "num_results", "count", "size")
-"""What functions of other people call the method that retrieves, and the number of results."""
+"""Usual names of the retrieval method, and of the parameter for the number of results."""
 _MOST_RESULTS = 10_000
 _BESIDE = ("metadata", "meta")
-"""Where the name of a source may stand that is no field of its own."""
+"""Keys of a nested object that may name the source."""
 _SHOWN_TEXT = 200
-"""Characters of a passage that the record of a retrieval keeps; an answer is judged by the whole ones."""
+"""Characters of a passage in the log of a retrieval batch; an answer batch stores whole passages."""
 _LONGEST_SOURCE = 1000
 _NOTHING = ("(No source was found.)", "（没有找到任何资料。）")
 
@@ -73,7 +73,7 @@ _CHINESE = {
 
 
 def retrieval_target(retrieve: Retrieve, k: int) -> Target:
-    """What only retrieves: its output has sources and no value."""
+    """A target that only retrieves: its output has sources and no value."""
 
     async def call(inputs: Record, context: Context) -> Output:
         passages = await retrieve(_query(inputs), k, context)
@@ -83,7 +83,7 @@ def retrieval_target(retrieve: Retrieve, k: int) -> Target:
 
 
 def answer_target(retrieve: Retrieve, k: int, own_prompt: BuiltTarget | None, options: TargetOptions) -> Target:
-    """What retrieves, and answers from that; without a prompt of the user's, by ours in the language of the query."""
+    """A target that retrieves and answers; without a user's prompt it uses the built-in one in the query's language."""
     own = own_prompt.call if own_prompt else None
     ours = [prompt.build(built_in, Path(), options).call for built_in in (_ENGLISH, _CHINESE)]
 
@@ -99,7 +99,7 @@ def answer_target(retrieve: Retrieve, k: int, own_prompt: BuiltTarget | None, op
 
 
 def load_prompt(file: str, options: TargetOptions) -> BuiltTarget:
-    """The user's own prompt, which must have a place for the passages and one for the query."""
+    """Load the user's prompt, which must contain `{{context}}` and `{{query}}`."""
     built = prompt.build({"prompt": file}, Path(), options)
     lacking = [name for name in ("context", "query") if name not in built.takes]
     if lacking:
@@ -112,7 +112,7 @@ def load_prompt(file: str, options: TargetOptions) -> BuiltTarget:
 
 
 def default_digest() -> str:
-    """What stands for the prompts that are sent where the user has none of his own."""
+    """The digest of the built-in prompts."""
     return digest_of(_ENGLISH, _CHINESE)
 
 
@@ -124,7 +124,7 @@ def _query(inputs: Record) -> str:
 
 
 def _context(passages: list[Passage], is_chinese: bool) -> str:
-    """The passages with their numbers, each between marks that none of them contains: a document may say anything."""
+    """The numbered passages, each between delimiters that no passage contains, since documents are untrusted."""
     if not passages:
         return _NOTHING[is_chinese]
     written = [_format_passage(passage) for passage in passages]
@@ -133,7 +133,7 @@ def _context(passages: list[Passage], is_chinese: bool) -> str:
 
 
 def _format_passage(passage: Passage) -> str:
-    """A passage below its name and heading, which a document also gives itself."""
+    """A passage below its source and heading; both come from the document, so both are untrusted."""
     where = f"{passage.source} ({passage.heading})" if passage.heading else passage.source
     return f"{' '.join(where.split())}\n{passage.text.strip()}"
 
@@ -150,7 +150,7 @@ def _source_record(passage: Passage, longest: int | None = None) -> Record:
 
 
 def retriever_from_target(target: BuiltTarget) -> Retrieve:
-    """A function or an endpoint of the user's as a retriever: it gets `query` and `k`."""
+    """A user's function or endpoint as a retriever that takes `query` and `k`."""
 
     async def retrieve(query: str, k: int, context: Context) -> list[Passage]:
         output = await target.call({"query": query, "k": k}, context)
@@ -160,7 +160,7 @@ def retriever_from_target(target: BuiltTarget) -> Retrieve:
 
 
 def build_retriever(spec: str | Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of a retriever; a function of the user's may name its parameters and give its sources as it likes."""
+    """Build the target of a retriever, adapting parameter names and results of a user's function."""
     if isinstance(spec, str) and spec.startswith("python:"):
         spec = {"python": spec.removeprefix("python:")}
     if isinstance(spec, dict) and "python" in spec:
@@ -169,7 +169,7 @@ def build_retriever(spec: str | Record, folder: Path, options: TargetOptions) ->
 
 
 def _adapt(retriever: Any) -> Any:
-    """A retriever as a function of `query` and `k`: also an object that has a method for it, as LangChain's do."""
+    """A retriever as a function of `query` and `k`; accepts objects with a retrieval method, as in LangChain."""
     method = next((name for name in _METHODS if hasattr(retriever, name)), "")
     function = getattr(retriever, method) if method and not callable(retriever) else retriever
     if not callable(function):
@@ -191,7 +191,7 @@ def _plain_output(value: Any) -> Output:
 
 
 def _plain(value: Any) -> Any:
-    """What a retriever of the user's gave, made of dict, list and text where it can be."""
+    """The result of a user's retriever as dicts, lists and scalars where possible."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, os.PathLike):
@@ -209,7 +209,7 @@ def _plain(value: Any) -> Any:
 
 
 def parse_passages(value: Any) -> list[Passage]:
-    """The passages that a retriever gave, in whichever of the usual shapes. Raises CallError."""
+    """Parse the passages in a retriever's result, in any of the usual shapes. Raises CallError."""
     if isinstance(value, dict):
         items = next((value[name] for name in LISTS if isinstance(value.get(name), list)), None)
         if items is None:
@@ -222,7 +222,7 @@ def parse_passages(value: Any) -> list[Passage]:
 
 def _passage(item: Any, where: str) -> Passage:
     if isinstance(item, list) and len(item) == 2 and _is_number(item[1]):
-        # (document, score), as vector stores give it.
+        # (document, score), as vector stores return it.
         return structs.replace(_passage(item[0], where), score=float(item[1]))
     if _is_name(item):
         return Passage(_checked(str(item), where))
@@ -230,7 +230,7 @@ def _passage(item: Any, where: str) -> Passage:
         raise _bad_retrieval(f"{where}: expected a source or an object with one, got {got(item)}")
     beside: Record = next((item[name] for name in _BESIDE if isinstance(item.get(name), dict)), {})
     fields = {**beside, **item}
-    # The id of a chunk is no name of a source where the document is told beside it.
+    # The id of a chunk does not name the source when the metadata names the document.
     if any(_is_name(beside.get(name)) for name in _SOURCE_FIELDS):
         fields = {**item, **beside}
     names = (fields.get(name) for name in _SOURCE_FIELDS)

@@ -1,4 +1,4 @@
-"""The asserts of promptfoo: what each type asks, how a table writes one, and what can be wrong with it."""
+"""The asserts of promptfoo: their types, their form in table cells, and their findings."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _STANDS_ALONE = (
 )
 _DEFAULT_THRESHOLDS = {"similar": 0.75, "levenshtein": 5, "rouge-n": 0.75, "bleu": 0.5, "gleu": 0.5, "meteor": 0.5}
 _TABLE_SIMILARITY = 0.8
-"""In a table, `similar` without a threshold is held to more than in a config."""
+"""Default threshold of `similar` in a table, higher than in a config."""
 _LEGACY = {"javascript:": "javascript", "fn:": "javascript", "eval:": "javascript", "grade:": "llm-rubric"}
 _CELL = re.compile(
     rf"(not-)?({'|'.join(sorted(_TYPES, key=len, reverse=True))})(?:\((\d+(?:\.\d+)?)\))?(?::(.*))?", re.DOTALL
@@ -121,7 +121,7 @@ _JAVASCRIPT_ONLY = re.compile(r"\\[pP]\{|\\u\{|\[\^?\]|\\c[A-Za-z]")
 
 
 def from_cell(text: str) -> Record:
-    """The assert that a cell stands for: `type(threshold): value`; any other text is the answer itself."""
+    """Parse the assert in a cell: `type(threshold): value`; any other text is the expected answer."""
     text = text.strip()
     for prefix, type_ in _LEGACY.items():
         if text.startswith(prefix):
@@ -143,13 +143,13 @@ def from_cell(text: str) -> Record:
 
 
 def _is_assert(match: re.Match[str]) -> bool:
-    """Whether a text with the form of an assert is one: a bare word such as `cost` is an answer."""
+    """Whether a text in the form of an assert is one; a bare word such as `cost` is an answer."""
     type_, threshold, value = match.group(2, 3, 4)
     return value is not None or threshold is not None or type_ in _STANDS_ALONE
 
 
 def _parts(value: str) -> list[str]:
-    """Comma-separated texts; one with a comma in it stands in double quotes."""
+    """Split comma-separated texts; a text with a comma is in double quotes."""
     try:
         rows = list(csv.reader([value.replace("\r", " ").replace("\n", " ")], skipinitialspace=True))
     except csv.Error:
@@ -158,7 +158,7 @@ def _parts(value: str) -> list[str]:
 
 
 def cell_findings(text: str, column: str) -> Iterator[Remark]:
-    """A cell that was meant as an assert and is none, so that its whole text would be the answer."""
+    """Warn about a misspelled assert in a cell, whose whole text would be the expected answer."""
     word, colon, _ = text.strip().partition(":")
     word = word.partition("(")[0]
     if not colon or from_cell(text)["type"] != "equals" or word.removeprefix("not-") in ("equals", "file"):
@@ -169,14 +169,14 @@ def cell_findings(text: str, column: str) -> Iterator[Remark]:
 
 
 def base_type(written: Record) -> tuple[str, bool]:
-    """The type without its `not-`, and whether that stood there."""
+    """The type without `not-`, and whether it had that prefix."""
     type_ = written.get("type")
     type_ = type_ if isinstance(type_, str) else ""
     return (type_[4:], True) if type_.startswith("not-") and type_ not in _TYPES else (type_, False)
 
 
 def findings(written: Any, at: Path, variables: Record | None) -> Iterator[Remark]:
-    """Everything wrong with one assert, or with the asserts of a set.
+    """The findings of one assert, or of the asserts in a set.
 
     `variables` is None for an assert that many tests share, each with variables of its own.
     """
@@ -235,7 +235,7 @@ def _single_findings(written: Record, at: Path, variables: Record | None) -> Ite
 
 
 def transform_findings(written: Record, at: Path, names: Iterable[str] = _TEST_TRANSFORMS) -> Iterator[Remark]:
-    """A warning for each function in an assert, or in the options of a test, that would change what is checked."""
+    """A warning for each transform in an assert or in the options of a test, because transforms are not run."""
     for name in _transforms(written, names):
         path = (*at, name)
         message = f"{show_path(path)}: is not run here, so what it changes stays unscored. Do it in the target"
@@ -243,7 +243,7 @@ def transform_findings(written: Record, at: Path, names: Iterable[str] = _TEST_T
 
 
 def why_unsupported(options: Record) -> str:
-    """Why nothing of a test with these options can be judged as promptfoo would; empty when it can."""
+    """Why a test with these options cannot be scored as in promptfoo; empty when it can."""
     return next((f"options.{name} is not run here" for name in _transforms(options, _TEST_TRANSFORMS)), "")
 
 
@@ -303,13 +303,13 @@ def _regex_error(pattern: str) -> str:
 
 
 def python_regex(pattern: str) -> str:
-    """A JavaScript pattern as Python writes it: only named groups differ in what people use."""
+    """Convert a JavaScript pattern to Python; in practice only named groups differ."""
     pattern = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
     return re.sub(r"\\k<(\w+)>", r"(?P=\1)", pattern)
 
 
 def number(value: Any) -> float | int | None:
-    """A finite number, or the number a cell stands for."""
+    """A finite number, also when written as text in a cell."""
     if isinstance(value, str):
         try:
             value = float(value)
@@ -321,9 +321,9 @@ def number(value: Any) -> float | int | None:
 
 
 def checks(written: Any, variables: Record, index: int = 0, unsupported: str = "") -> Iterator[Check]:
-    """The checks of one assert; a set gives those of its members, each with the set's own numbers.
+    """The checks of one assert; a set yields those of its members, with the threshold and weight of the set.
 
-    `index` tells the sets of a test apart; `unsupported` says why nothing of the test can be judged here.
+    `index` identifies the set within the test; `unsupported` is the reason why the test cannot be scored here.
     """
     if is_file(written):
         yield Check("assert_file", written, options={"unsupported": f"the file {quote(written)} is not read here"})
@@ -364,7 +364,7 @@ def _check(written: Record, variables: Record, shared: Record) -> Check:
 
 
 def _unsupported(written: Record, type_: str, variables: Record) -> str:
-    """Why an assert cannot be judged as promptfoo would; empty when it can."""
+    """Why an assert cannot be scored as in promptfoo; empty when it can."""
     value = written.get("value")
     if changed := _transforms(written, _ASSERT_TRANSFORMS):
         return f"{changed[0]} is not run here"
@@ -380,9 +380,9 @@ def is_file(value: Any) -> bool:
 
 
 def _template_in(value: Any, variables: Record | None) -> str:
-    """The first text of a value that is still a template when its variables are filled in; empty when none is.
+    """The first text of a value that is still a template after its variables are filled in; empty when none is.
 
-    Where the variables are not known yet, every plain name counts as filled in.
+    When `variables` is None, every plain name counts as filled in.
     """
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and ("{{" in text or "{%" in text):
@@ -418,7 +418,7 @@ def _expected(value: Any, type_: str, variables: Record) -> Any:
 
 
 def render(value: Any, variables: Record) -> Any:
-    """A text with its plain `{{variables}}` filled in; what is more than a name stays as it is written."""
+    """Fill in the plain `{{variables}}` of a text; other expressions stay unchanged."""
     if isinstance(value, list):
         return [render(item, variables) for item in value]
     if not isinstance(value, str) or "{{" not in value:
@@ -426,7 +426,7 @@ def render(value: Any, variables: Record) -> Any:
 
     def filled(match: re.Match[str]) -> str:
         variable = variables.get(match[1])
-        # The text that a file's name stands for is not known here.
+        # The content of a file is not known here.
         return (
             match[0] if variable is None or isinstance(variable, list | dict) or is_file(variable) else _text(variable)
         )
@@ -435,7 +435,7 @@ def render(value: Any, variables: Record) -> Any:
 
 
 def render_variables(variables: Record) -> Record:
-    """The variables, those that are texts with the plain names of others in them filled in, once."""
+    """Fill in plain names of other variables in the text variables, once."""
     if not any(isinstance(value, str) and "{{" in value for value in variables.values()):
         return variables
     return {
@@ -445,7 +445,7 @@ def render_variables(variables: Record) -> Record:
 
 
 def _text(value: Any) -> str:
-    """A scalar as promptfoo prints it, since it compares texts."""
+    """A scalar as promptfoo prints it, because it compares texts."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -454,7 +454,7 @@ def _text(value: Any) -> str:
 
 
 def _schema(value: Any) -> Any:
-    """A JSON Schema that is written as JSON or YAML text; any other text as it is."""
+    """Parse a JSON Schema in JSON or YAML text; return any other text unchanged."""
     if not isinstance(value, str) or "{{" in value:
         return value
     # Deferred: yaml takes longer to import than all dialects together.

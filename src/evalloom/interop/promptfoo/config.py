@@ -1,6 +1,6 @@
-"""promptfoo config files: the tests and scenarios in one, each with the defaults that apply to it.
+"""promptfoo config files: expands tests and scenarios with their defaults.
 
-What a test looks like as it is written, in a config or on a line of its own, is held against its types here too.
+Also checks the types of a test's fields, in a config or on a line of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_COMBINATIONS = 10_000
 
 
 def object_in(record: Record, field: str) -> Record:
-    """The object in a field, or an empty one where something else stands there."""
+    """The object in a field, or an empty one when the field holds something else."""
     value = record.get(field)
     return value if isinstance(value, dict) else {}
 
@@ -47,7 +47,7 @@ def _keeps_lists(record: Record) -> bool:
 
 
 def shape_findings(record: Record) -> Iterator[Remark]:
-    """The types of a test's own fields."""
+    """Check the types of a test's own fields."""
     variables = record.get("vars")
     if asserts.is_file(variables):
         yield warning(
@@ -71,7 +71,7 @@ def shape_findings(record: Record) -> Iterator[Remark]:
 
 
 def file_variable(path: Path, value: str) -> Remark:
-    """What to say about a variable that names a file."""
+    """The warning about a variable that names a file."""
     message = f"{show_path(path)}: {quote(value)} names a file; the name goes in, and not the text in it"
     return warning("file_not_read", path, message)
 
@@ -82,7 +82,7 @@ def expand(document: Record) -> Expanded | None:
 
 
 def is_config(document: Record) -> bool:
-    """Whether a document is a config of promptfoo's, by the fields that only one has."""
+    """Whether a document is a promptfoo config, by its characteristic fields."""
     tests = document.get("tests")
     if "tests" not in document and not isinstance(document.get("scenarios"), list):
         return "prompts" in document and ("providers" in document or "targets" in document)
@@ -120,7 +120,7 @@ def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Included | Rem
 
 
 def _default_findings(default: Record, at: Path) -> Iterator[Remark]:
-    """What is wrong with what many tests share, said once and not for every test."""
+    """Findings of the defaults, reported once and not for every test."""
     shape = [*shape_findings(default)]
     written = default.get("assert")
     for number, item in enumerate(written if isinstance(written, list) else []):
@@ -151,7 +151,7 @@ def _is_generator(test: Record) -> bool:
 
 
 def _included_file(reference: Any, at: Path, default: Any) -> Iterator[Included | Remark]:
-    """The file that a reference names, when it is of a kind that is read."""
+    """The file that a reference names, when its format is supported."""
     if isinstance(reference, dict) and _is_generator(reference):
         reference = reference["path"]
     field = show_path(at)
@@ -169,7 +169,7 @@ def _included_file(reference: Any, at: Path, default: Any) -> Iterator[Included 
 
 
 def _unreadable(name: str) -> str:
-    """What a reference is instead of a file that is read; empty when it is one."""
+    """What a reference is instead of a readable file; empty when it is one."""
     if "://" in name:
         return "address"
     if _ends_with(_CODE, name):
@@ -186,7 +186,7 @@ def _ends_with(suffix: re.Pattern[str], name: str) -> bool:
 def _scenario(
     document: Record, scenario: Any, at: Path, default: Any
 ) -> Iterator[tuple[Path, Record] | Included | Remark]:
-    """Every test of a scenario with every one of its configurations."""
+    """Every test of a scenario with each of its configurations."""
     field = show_path(at)
     if isinstance(scenario, str):
         message = f"{field}: expected a scenario, got the file {quote(scenario)}. Its tests are not read"
@@ -213,7 +213,7 @@ def _scenario(
 
 
 def _layered(default: Any, config: Record) -> Record:
-    """The configuration of a scenario over the defaults of the file."""
+    """Merge the configuration of a scenario over the defaults of the file."""
     under = default if isinstance(default, dict) else {}
     layered = {**under, **config}
     for name in ("vars", "options", "metadata"):
@@ -249,7 +249,7 @@ def _combinations(document: Record, test: Record, at: Path, default: Any) -> Ite
 
 
 def _with_templates(test: Record, document: Record) -> Record:
-    """The test with each `$ref` among its asserts replaced by what it names, where that is to be found."""
+    """The test with each resolvable `$ref` among its asserts replaced."""
     written = test.get("assert")
     if not isinstance(written, list):
         return test

@@ -1,7 +1,7 @@
 """promptfoo tests: records with `vars` and `assert`, tables with `__expected` columns, and whole config files.
 
-Every variable goes in, as promptfoo offers them all to the prompt. A test from a config is read with the `defaultTest`
-that applies to it, kept beside it under that name, so that its own fields stay where they are written.
+Every variable is an input, as promptfoo offers them all to the prompt. A test from a config carries its `defaultTest`
+in a field of that name, so that the locations of its own fields stay valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _METADATA = "__metadata:"
 
 
 class _Test(NamedTuple):
-    """One test, whichever way it is written; each assert has the path it stands at."""
+    """One test, from an object or a table row; each assert comes with its path."""
 
     vars: Record
     asserts: list[tuple[Path, Any]]
@@ -65,7 +65,7 @@ def _is_special(column: str) -> bool:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """What keeps a test from being run, from being read as meant, or from ever failing."""
+    """Problems that keep a test from running, from being read as intended, or from ever failing."""
     yield from _row_findings(record) if _is_row(record) else shape_findings(record)
     test = _test(record)
     for path, written in test.asserts:
@@ -81,7 +81,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
 
 
 def _at_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[Remark]:
-    """Remarks about an assert in a cell stand at the cell, and say its column only."""
+    """Point remarks about an assert in a cell to the cell, and name only its column."""
     if not _is_row(record):
         yield from remarks
         return
@@ -92,7 +92,7 @@ def _at_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[
 
 
 def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
-    """Asserts of `defaultTest` with a variable that this test lacks; what else is wrong is said with the default."""
+    """Asserts of `defaultTest` with a variable that this test lacks; the default reports other findings."""
     for number, written in enumerate(_default_asserts(record)):
         at = ("defaultTest", "assert", number)
         reported = {remark.path for remark in asserts.findings(written, at, None)}
@@ -102,7 +102,7 @@ def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
 
 
 def _row_findings(record: Record) -> Iterator[Remark]:
-    """What is odd about the special columns of a table."""
+    """Findings of the special columns of a table."""
     for column, cell in record.items():
         if _EXPECTED.fullmatch(column):
             if isinstance(cell, list | dict):
@@ -132,13 +132,13 @@ def _setting_findings(record: Record, column: str, setting: re.Match[str]) -> It
 
 
 def _setting_target(record: Record, number: str) -> str | None:
-    """The column that a setting is for: `__expected` and `__expected1` both name the first."""
+    """The column that a setting applies to: `__expected` and `__expected1` both name the first."""
     names = ("__expected", "__expected1") if number in ("", "1") else (f"__expected{number}",)
     return next((name for name in names if not is_blank(record.get(name))), None)
 
 
 def _is_row(record: Record) -> bool:
-    """Whether the record is a row of a table, where every column that is not special is a variable."""
+    """Whether the record is a table row, in which every column that is not special is a variable."""
     if any(map(_is_special, record)):
         return True
     return not ("vars" in record or "assert" in record or _TEST_FIELDS.issuperset(record))
@@ -185,13 +185,13 @@ def _row_test(record: Record) -> _Test:
 
 
 def _others(test: Record) -> Record:
-    """The fields of a test that neither go in nor check anything."""
+    """The fields of a test that are neither inputs nor checks."""
     used = ("vars", "assert", "options", "metadata", "threshold", "defaultTest")
     return {name: value for name, value in test.items() if name not in used}
 
 
 def _is_variable(column: str, cell: Any) -> bool:
-    """Special columns are no variables, nor is an empty cell under an unnamed column."""
+    """Whether a cell is a variable; special columns and empty cells of unnamed columns are not."""
     return not _is_special(column) and not (column.startswith("_column") and is_blank(cell))
 
 

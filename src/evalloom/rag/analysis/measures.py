@@ -1,4 +1,4 @@
-"""What a RAG batch comes to: its measures overall, by bucket and by tag, and what became of each case."""
+"""Computes the measures of a RAG batch overall, by bucket and by tag, and one row per case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evalloom.rag.dialect import BUCKETS
 Purpose = Literal["retrieve", "answer"]
 
 APART = ("error", "part_error", "no_expected", "unscored", "skipped", "blocked")
-"""What is counted beside the measures. `part_error` are cases some of whose repeats failed; the rest is measured."""
+"""Cases counted outside the measures; of a `part_error` case only some repeats failed, and the others count."""
 _NOTHING_EXPECTED = {
     "retrieve": "no expected source, so there is nothing to measure",
     "answer": "nothing that must be in the answer, so there is nothing to measure",
@@ -26,7 +26,7 @@ _NOTHING_EXPECTED = {
 
 
 class Measure(Struct, frozen=True):
-    """The mean of a measure over the cases that have it, with its 95 % interval; None where no case has it."""
+    """The mean of a measure over the cases that have it, with its 95 % interval; None when no case has it."""
 
     name: str
     mean: float | None
@@ -36,7 +36,7 @@ class Measure(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """What some cases come to; `cases` are those that passed or did not, all others stand apart."""
+    """The measures of a group of cases; `cases` counts those that passed or failed, and no others."""
 
     name: str
     measures: list[Measure]
@@ -44,19 +44,19 @@ class Group(Struct, frozen=True):
     passed: int
 
     def measure(self, name: str) -> Measure:
-        """One measure by its name; an empty one where there is none."""
+        """The measure of this name; an empty one when there is none."""
         return next((measure for measure in self.measures if measure.name == name), Measure(name, None, None, None, 0))
 
 
 class Expected(Struct, frozen=True):
-    """An expected source and its rank among the sources found; 0 where it is not among them."""
+    """An expected source and its rank among the retrieved sources; 0 when it was not retrieved."""
 
     source: str
     rank: int
 
 
 class CaseRow(Struct, frozen=True, kw_only=True):
-    """One case with all its repeats: a measure is their mean, the rest is that of the first one that went wrong."""
+    """One case with all its repeats: measures are means, other fields come from the first repeat that failed."""
 
     id: str
     query: str
@@ -71,12 +71,12 @@ class CaseRow(Struct, frozen=True, kw_only=True):
     reason: str
     answer: str
     missing: list[str]
-    """What must be in the answer and is not."""
+    """Texts of `must_include` that the answer lacks."""
     origin: Origin
     error: str
-    """What the first repeat that ended in an error said."""
+    """The message of the first repeat that ended in an error."""
     number: int
-    """The place of the case in its dataset."""
+    """The position of the case in its dataset."""
     repeats: int
 
 
@@ -98,18 +98,18 @@ class RagResults(Struct, frozen=True, kw_only=True):
     cases: list[CaseRow]
     apart: dict[str, int]
     unjudged: dict[str, int]
-    """Of how many cases a measure could not be told: no judge answered, or not readably."""
+    """Number of cases by measure that could not be judged: no answer of the judge, or an unreadable one."""
     documents: int | None
-    """How many documents were searched; None where it is not known."""
+    """Number of searched documents; None when unknown."""
 
 
 def analyse(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> RagResults:
-    """The figures of a batch that was run under one profile."""
+    """Analyse a batch of a single profile."""
     return analyse_all(batch, runs)[0]
 
 
 def analyse_all(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> list[RagResults]:
-    """The figures of each profile, in the order in which they were asked for; of an empty batch one without cases."""
+    """Analyse each profile in the order of the batch; an empty batch gives one result without cases."""
     by_profile: dict[str, _CaseCollector] = {}
     for run, scored in runs:
         if run.profile not in by_profile:
@@ -164,7 +164,7 @@ def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> Group:
 
 
 def _measure(name: str, rows: Iterable[CaseRow]) -> Measure:
-    # What stands apart as a whole is in none of its measures either.
+    # A case that is not measured as a whole is in none of its measures either.
     values = [row.measures[name] for row in rows if name in row.measures and row.status in _MEASURED]
     if not values:
         return Measure(name, None, None, None, 0)
@@ -188,7 +188,7 @@ def _apart(rows: Iterable[CaseRow], purpose: Purpose) -> dict[str, int]:
 
 
 def _is_rate(name: str) -> bool:
-    """Whether a measure says of each run only yes or no."""
+    """Whether a measure is yes or no for each run."""
     return name.startswith("hit@") or name in ("passed", "must_include")
 
 
@@ -196,14 +196,14 @@ def _is_rate(name: str) -> bool:
 
 
 class _CaseCollector:
-    """Takes in runs as they come, in whatever order, and gives a row for each case."""
+    """Collects runs in any order, and returns one row per case."""
 
     def __init__(self, config: Record) -> None:
         self.purpose: Purpose = "answer" if config.get("purpose") == "answer" else "retrieve"
         self.k = int(config.get("k", 5))
         self.is_normalised = bool(config.get("normalise"))
         self.names = names_at(self.k) if self.purpose == "retrieve" else _answer_names(config, self.k)
-        # What was asked for is shown also where nothing came of it.
+        # A requested measure is shown even when no case has it.
         self.requested = {self.names[0], *(["faithfulness"] if config.get("faithfulness") else [])}
         self._repeats: dict[tuple[int, str], _Repeats] = {}
 
@@ -216,7 +216,7 @@ class _CaseCollector:
             repeats.row = self._row(run, scored)
 
     def unjudged(self) -> dict[str, int]:
-        """How many cases have a measure that was asked for and could not be told in any of their repeats."""
+        """Number of cases by requested measure that no repeat could judge."""
         counts = Counter(name for repeats in self._repeats.values() for name in repeats.unjudged - repeats.sums.keys())
         return {name: counts[name] for name in self.names if counts[name]}
 
@@ -250,7 +250,7 @@ class _CaseCollector:
         )
 
     def _reason(self, run: Run, scored: Scored) -> str:
-        """Why the case is what it is; nothing where it passed."""
+        """Why the case has its status; empty when it passed."""
         if scored.status == "passed":
             return ""
         wanted = _texts(run.raw.get("must_include" if self.purpose == "answer" else "expected_sources"))
@@ -274,14 +274,14 @@ class _CaseCollector:
 
 
 def _answer_names(config: Record, k: int) -> tuple[str, ...]:
-    """Where more decides than the words of `must_include`, what comes of it is a measure of its own."""
+    """The measures of answers; when more than `must_include` decides, `passed` is a measure of its own."""
     names = ("must_include", "citations", "faithfulness", f"hit@{k}")
     return ("passed", *names) if config.get("require") or config.get("checks") else names
 
 
 _MEASURED: tuple[Status, ...] = ("passed", "failed")
 _WORST_FIRST: tuple[Status, ...] = ("failed", "passed", "unscored", "blocked", "skipped", "error")
-"""Which repeat stands for a case: the first that went wrong, or else any that was measured, or else any at all."""
+"""Which repeat represents a case: the first that failed, else one that was measured, else any."""
 
 
 class _Repeats:
@@ -298,14 +298,14 @@ class _Repeats:
         self.unjudged: set[str] = set()
 
     def add(self, run: Run, scored: Scored, names: Sequence[str]) -> bool:
-        """Counts a run, and says whether it is the one to show."""
+        """Count a run; return whether it now represents the case."""
         self.number += 1
         if run.error and (not self.error or run.repeat < self.first):
             self.error, self.first = run.error, run.repeat
         for name, value in _values(scored, names):
             total, number = self.sums.get(name, (0.0, 0))
             self.sums[name] = (total + value, number + 1)
-        # Without a source there is nothing to cite; that a judge did not answer is another thing.
+        # Only a judge can leave a case unjudged; citations are unscored when there is no source to cite.
         self.unjudged.update(
             verdict.name for verdict in scored.verdicts if verdict.kind == "judge" and verdict.status == "unscored"
         )
@@ -322,7 +322,7 @@ class _Repeats:
 
 
 def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]:
-    """The measures of one run: yes or no as 1 or 0, anything else by its score."""
+    """The measures of one run: yes or no as 1 or 0, others by score."""
     if "passed" in names and scored.status in _MEASURED:
         yield "passed", float(scored.status == "passed")
     for verdict in scored.verdicts:
@@ -332,7 +332,7 @@ def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]
 
 
 def _sources(sources: Sequence[Any]) -> list[str]:
-    """The distinct sources of what a retriever gave, in their order."""
+    """The distinct retrieved sources, in order."""
     passages = [source for source in sources if isinstance(source, dict) and isinstance(source.get("source"), str)]
     return sources_in_order([Passage(source["source"], score=source.get("score")) for source in passages])
 

@@ -1,4 +1,4 @@
-"""Oral against official wordings of the same question: who found it, the gap, and how sure it is (RAG-9)."""
+"""Compares oral with official wordings of the same question: outcomes, gap and confidence (RAG-9)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from evalloom.rag.analysis.measures import CaseRow
 
 Who = Literal["both", "official only", "oral only", "neither", "oral more", "oral less", "alike"]
-"""Which wording works; the last three where a side has several cases or repeats that do not agree."""
+"""Which wording works; the last three when the cases or repeats of a side disagree."""
 
 OFFICIAL, ORAL = "official", "oral"
 
 
 class Pair(Struct, frozen=True):
-    """The two wordings of one question, each with the share of its cases that passed; `gap` is oral less official."""
+    """The two wordings of a question, each with its share of passed cases; `gap` is oral minus official."""
 
     id: str
     concept_id: str
@@ -33,7 +33,7 @@ class Pair(Struct, frozen=True):
 
 
 class Concept(Struct, frozen=True):
-    """The pairs of one concept together; a pair without one stands alone, under its own id."""
+    """The pairs of one concept; a pair without a concept forms its own, under its id."""
 
     id: str
     pairs: int
@@ -48,7 +48,7 @@ class Concept(Struct, frozen=True):
 
 
 class Gap(Struct, frozen=True):
-    """A measure on both sides of the pairs that have it; only the one that decides cases has a p-value."""
+    """A measure on both sides of the pairs; only the deciding measure has a p-value."""
 
     measure: str
     pairs: int
@@ -61,7 +61,7 @@ class Gap(Struct, frozen=True):
 
     @property
     def is_shown(self) -> bool:
-        """Whether the interval, and the exact test where there is one, speak for a difference."""
+        """Whether the interval, and the exact test if any, show a difference."""
         return not self.low <= 0 <= self.high and (self.p_value is None or self.p_value < 0.05)
 
 
@@ -75,7 +75,7 @@ class ExcludedCase(Struct, frozen=True):
 
 
 class Pairs(Struct, frozen=True):
-    """All pairs, the worst gap first; `gaps` begins with the measure that decides, and is empty without pairs."""
+    """All pairs, worst gap first; `gaps` starts with the deciding measure, and is empty without pairs."""
 
     pairs: list[Pair]
     concepts: list[Concept]
@@ -91,7 +91,7 @@ _Sides = dict[str, list["CaseRow"]]
 
 
 def compare_wordings(rows: Iterable[CaseRow], names: Sequence[str]) -> Pairs:
-    """The pairs among some cases; the first of the measures decides whether a case passed."""
+    """Compare the wordings of each pair; the first measure decides whether a case passed."""
     by_pair: dict[str, _Sides] = {}
     unpaired = []
     for row in rows:
@@ -173,10 +173,10 @@ def _who(official: float, oral: float) -> Who:
 
 
 def _concepts(pairs: Iterable[Pair]) -> list[Concept]:
-    """The concepts for which only the official wording works first, then the widest gap."""
+    """Concepts for which only the official wording works, then the others by gap."""
     grouped: dict[str, list[Pair]] = {}
     for pair in pairs:
-        # A pair without a concept stands for itself: together such pairs would mean nothing.
+        # A pair without a concept is its own group: such pairs have nothing in common.
         grouped.setdefault(pair.concept_id or pair.id, []).append(pair)
     concepts = [_concept(name, own) for name, own in grouped.items()]
     return sorted(concepts, key=lambda concept: (not concept.is_official_only, concept.gap, concept.id))

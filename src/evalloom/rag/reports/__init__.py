@@ -1,4 +1,4 @@
-"""The reporters of RAG batches, apart from the others because few commands need them."""
+"""The reporters of RAG batches, separate from the others because few commands need them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class RagReporter(Protocol):
-    """A module that writes what a RAG batch came to, one result for each profile.
+    """A module that renders a RAG batch, with one result per profile.
 
-    `root` is what was searched, `exit_code` what the command ends with.
+    `root` is the searched folder, `exit_code` the exit code of the command.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The picture of a RAG report: a rate by bucket, with its interval as a band, as inline SVG."""
+"""The chart of a RAG report: a rate by bucket with its interval, as inline SVG."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from evalloom.rag.analysis.measures import Group
 
 _ROW, _FOOT = 44, 26
-"""Pixels that a group takes, and those of the scale below."""
+"""Height in pixels of a group, and of the scale below."""
 _LEFT, _RIGHT = 22.0, 96.0
-"""Where 0 and 100 % stand, in percent of the width."""
+"""Positions of 0 and 100 %, in percent of the width."""
 _LONGEST_NAME = 18
 
 
 def by_group(groups: Sequence[Group], measure: str) -> Markup:
-    """A bar for each group from 0 to its rate, and over it the band of its interval."""
+    """A bar per group from 0 to its rate, with its interval as a band."""
     description = "; ".join(f"{group.name}: {shown.with_bounds(group.measure(measure))}" for group in groups)
     bottom = _ROW * len(groups)
     rows = [piece for place, group in enumerate(groups) for piece in _row(group, measure, place * _ROW)]

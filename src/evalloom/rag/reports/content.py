@@ -1,4 +1,4 @@
-"""What the reports of a RAG batch have in common: how its figures, its gap and its cases are said."""
+"""Texts that the reports of a RAG batch share: figures, the wording gap, and cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evalloom.reports.lint import tell
 from evalloom.reports.run_report import cell
 
 if TYPE_CHECKING:
-    # Stages do not import one another; a report only shows the figures that it is given.
+    # Stages do not import one another; a report only shows figures.
     from evalloom.rag.analysis.measures import CaseRow, Group, Measure, RagResults
     from evalloom.rag.analysis.pairs import Gap
 
@@ -25,7 +25,7 @@ STATUS_LABELS: dict[Status, str] = {
     "skipped": "INFO",
 }
 MOST_ROWS = 500
-"""So many cases or pairs of one kind are listed; the JSON report has them all."""
+"""Most cases or pairs in a list; the JSON report has them all."""
 _IN_PERCENT = ("hit@", "recall@", "precision@", "passed", "must_include", "citations", "faithfulness")
 _APART_WORDS = {
     "error": ("ended in an error", "ended in an error"),
@@ -40,7 +40,7 @@ _APART_WORDS = {
 
 
 def percent(share: float) -> str:
-    """`66.7 %`; what is not none or all is never called 0.0 % or 100.0 %."""
+    """`66.7 %`; only exactly 0 and 1 give 0.0 % and 100.0 %."""
     shown = f"{100 * share:.1f} %"
     if share > 0 and shown == "0.0 %":
         return "< 0.1 %"
@@ -48,14 +48,14 @@ def percent(share: float) -> str:
 
 
 def figure(name: str, value: float | None) -> str:
-    """A measure as it is read: shares in percent, the others with three decimals."""
+    """A formatted measure: shares in percent, others with three decimals."""
     if value is None:
         return "–"
     return percent(value) if name.startswith(_IN_PERCENT) else f"{value:.3f}"
 
 
 def bounds(measure: Measure) -> str:
-    """The interval: `43.7–97.0 %` or `0.412–0.903`; nothing where there is none."""
+    """The interval: `43.7–97.0 %` or `0.412–0.903`; empty when there is none."""
     if measure.low is None or measure.high is None:
         return ""
     if measure.name.startswith(_IN_PERCENT):
@@ -91,7 +91,7 @@ def gap_bounds(gap: Gap) -> str:
 
 
 def p_value(value: float) -> str:
-    """`p = 0.031`; a very small one only as that."""
+    """`p = 0.031`, or `p < 0.001`."""
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
@@ -103,12 +103,12 @@ def title(results: RagResults) -> str:
 
 
 def passed_word(results: RagResults) -> str:
-    """What became of a query that passed."""
+    """The word for a query that passed."""
     return "answered" if results.purpose == "answer" else "found"
 
 
 def headline(results: RagResults) -> str:
-    """What was measured, in one sentence."""
+    """The main result in one sentence."""
     decided = results.overall.measure(results.deciding)
     if decided.mean is None:
         return "No case could be measured."
@@ -123,7 +123,7 @@ def headline(results: RagResults) -> str:
 
 
 def apart(results: RagResults) -> str:
-    """What is in no rate, in one sentence; nothing where all cases were measured."""
+    """The cases that are in no rate, in one sentence; empty when all cases were measured."""
     counts = [
         f"{tell(number, 'case')} {words[number != 1]}"
         for name, words in _APART_WORDS.items()
@@ -137,7 +137,7 @@ def apart(results: RagResults) -> str:
 
 
 def wording_gap(results: RagResults) -> str:
-    """Oral against official in one sentence; nothing where there are no pairs."""
+    """Oral against official in one sentence; empty when there are no pairs."""
     if not results.pairs.gaps:
         return ""
     gap = results.pairs.gaps[0]
@@ -157,7 +157,7 @@ GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % interval")
 
 
 def gap_cells(gap: Gap) -> tuple[str, ...]:
-    """The gap of one measure under those heads."""
+    """The cells of one measure, in the order of GAP_HEADS."""
     return (
         gap.measure,
         f"{gap.pairs:,}",
@@ -169,7 +169,7 @@ def gap_cells(gap: Gap) -> tuple[str, ...]:
 
 
 def who_counts(results: RagResults) -> str:
-    """`official only 2, both 3`: how the pairs fall out."""
+    """Number of pairs by outcome: `official only 2, both 3`."""
     counts = Counter(pair.who for pair in results.pairs.pairs)
     return ", ".join(f"{who} {number:,}" for who, number in counts.items())
 
@@ -180,7 +180,7 @@ def official_only(results: RagResults) -> list[str]:
 
 
 def facts(results: RagResults, root: Path) -> Iterator[tuple[str, str]]:
-    """Where the figures come from."""
+    """Batch, profile, time and documents of the results."""
     yield "batch", results.batch
     if results.profile:
         yield "profile", results.profile
@@ -191,7 +191,7 @@ def facts(results: RagResults, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def settings(results: RagResults) -> Iterator[tuple[str, str]]:
-    """The configuration, which must be the same for two batches to be compared."""
+    """The configuration, which two batches must share to be compared."""
     for name, value in results.config.items():
         if value not in ("", None, [], {}):
             yield name, cell(value)
@@ -210,7 +210,7 @@ def at_rank(rank: int) -> str:
 
 
 def explanation(row: CaseRow) -> str:
-    """What became of a case, in one line."""
+    """The outcome of a case in one line."""
     if row.status == "passed":
         return f"expected {expected(row)}" if row.expected else "passed"
     if row.status != "failed":
@@ -223,7 +223,7 @@ def explanation(row: CaseRow) -> str:
 
 
 def instead(row: CaseRow) -> str:
-    """What came in the place of the expected."""
+    """The sources retrieved instead of the expected ones."""
     return f"found {', '.join(row.sources)}" if row.sources else "nothing was found"
 
 
@@ -232,7 +232,7 @@ def of_status(results: RagResults, *statuses: Status) -> list[CaseRow]:
 
 
 def more(rows: Sequence[object], noun: str) -> str:
-    """What is said below a list that was cut; nothing where it is whole."""
+    """The note below a truncated list; empty when the list is complete."""
     rest = len(rows) - MOST_ROWS
     return f"… and {tell(rest, f'more {noun}')}: the JSON report has them all." if rest > 0 else ""
 

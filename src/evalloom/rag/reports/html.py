@@ -1,4 +1,4 @@
-"""The report of a RAG batch as one HTML file that opens from disk and needs nothing else, no script either."""
+"""The report of a RAG batch as one self-contained HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ suffix = ".html"
 
 _STYLE = Path(__file__).with_name("report.css")
 _LONGEST_ANSWER = 4_000
-"""Characters of an answer that are shown."""
+"""Most characters of an answer to show."""
 _LISTS: tuple[tuple[str, dict[str, str], tuple[Status, ...]], ...] = (
     ("missed", {"retrieve": "Missed", "answer": "Failed"}, ("failed",)),
     ("errors", {"retrieve": "Errors", "answer": "Errors"}, ("error",)),
     ("apart", {"retrieve": "Not measured", "answer": "Not measured"}, ("unscored", "skipped", "blocked")),
     ("found", {"retrieve": "Found", "answer": "Passed"}, ("passed",)),
 )
-"""The lists of cases: where each stands on the page, what it is called, and what is in it."""
+"""The lists of cases: anchor, title by purpose, and statuses."""
 
 
 def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
-    """All profiles, one after another; `root` is what was searched. Whether that is good is left to the reader."""
+    """Render all profiles in order; `root` is the searched folder, and `exit_code` is not shown."""
     body = [_profile(result, place, is_only=len(results) == 1) for place, result in enumerate(results)]
     foot = element("p", "Made by evalloom. This file needs nothing else: keep it, send it, print it.")
     skip = element("a", "Skip to what was missed", class_="skip", href="#missed")
@@ -44,7 +44,7 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
 
 
 def _profile(results: RagResults, place: int, *, is_only: bool) -> Markup:
-    # Only the first profile has the plain anchors: a page must not have the same one again.
+    # Only the first profile has plain anchors, because an id must be unique on a page.
     mark = f"-{place + 1}" if place else ""
     parts = [_tiles(results), _buckets(results, mark), _tags(results, mark), _wordings(results, mark)]
     lists = [_cases(results, f"{anchor}{mark}", words[results.purpose], of) for anchor, words, of in _LISTS]
@@ -233,7 +233,7 @@ def _unpaired(results: RagResults) -> Markup:
 
 
 def _listed(title: str, heads: tuple[str, ...], rows: Sequence[Markup], rest: str) -> Markup:
-    """A list that most readers pass over: it opens when asked."""
+    """A collapsed table for details that most readers skip."""
     if not rows:
         return Markup("")
     summary = element("summary", title)
@@ -259,7 +259,7 @@ def _rest(text: str) -> Markup:
 
 
 def _is_listed(results: RagResults, of: tuple[Status, ...]) -> bool:
-    # Also where nothing was missed: that is worth to be said.
+    # Misses are listed even when there are none, since that is worth showing.
     return "failed" in of or bool(shown.of_status(results, *of))
 
 
@@ -290,7 +290,7 @@ def _case(row: CaseRow) -> Markup:
 
 
 def _is_searched(row: CaseRow) -> bool:
-    """Whether there is anything to say about what was found."""
+    """Whether there are retrieval results to show."""
     return bool(row.sources) or row.status in ("passed", "failed")
 
 

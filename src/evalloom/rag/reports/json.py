@@ -1,4 +1,4 @@
-"""The report of a RAG batch as one JSON document in the shape of RAG-4, with its measures beside the cases."""
+"""The report of a RAG batch as one JSON document in the shape of RAG-4, with measures and cases."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 name = "json"
 suffix = ".json"
 _DIGITS = 6
-"""The last digits of a logarithm differ from machine to machine, and would show as differences."""
+"""Decimals to keep: the last digits of a logarithm differ between machines."""
 
 
 def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), exit_code: int | None = None) -> Record:
-    """The report of a batch, one result for each profile; at the top stand the measures of the first.
+    """The report of a batch, one result per profile, with the measures of the first at the top.
 
-    `base` is the folder that the names of case files are relative to. `exit_code` is what the command ends with; left
-    out, it is 1 where any case missed or ended in an error.
+    `base` is the folder that the names of case files are relative to. `exit_code` is the exit code of the command;
+    without it, 1 when any case failed or ended in an error.
     """
     first = results[0]
     tool = f"evalloom rag {first.purpose}"
@@ -79,7 +79,7 @@ def render(results: Sequence[RagResults], root: Path, *, base: Path = Path(), ex
 
 
 def _overall(worst: int, exit_code: int) -> str:
-    """The label of the whole: misses that were allowed for are worth a look, what was not finished is an error."""
+    """The overall label: WARN for misses that are allowed, ERROR for a batch that did not finish."""
     if exit_code not in (0, 1):
         return "ERROR"
     level = min(worst, LEVELS["WARN"]) if not exit_code else max(worst, LEVELS["FAIL"])
@@ -87,7 +87,7 @@ def _overall(worst: int, exit_code: int) -> str:
 
 
 def _entry(item: Record) -> Record:
-    """An item as the lists of errors and warnings have it."""
+    """An item in the form of the `errors` and `warnings` lists."""
     return {
         "code": _CODES[item["status_label"]],
         "message": item["message"],
@@ -153,7 +153,7 @@ def _item(row: CaseRow, results: RagResults, tool: str, base: Path) -> Record:
 
 
 def _place(origin: Origin, base: Path) -> Record:
-    """Where a case stands; a link is left out where there is nothing to lead to, since the shape allows no null."""
+    """The location of a case; the schema allows no null, so `loc_uri` is absent when there is no file."""
     place = {"loc": f"{origin.file or '<unknown>'}:{origin.line or 1}:{origin.column or 1}"}
     if origin.file in ("", "<stdin>"):
         return place

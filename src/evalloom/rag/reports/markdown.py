@@ -17,11 +17,11 @@ name = "markdown"
 suffix = ".md"
 
 _BAR = 20
-"""Blocks of a bar that goes from 0 to 100 %."""
+"""Blocks of a bar from 0 to 100 %."""
 
 
 def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
-    """All profiles, one after another; `root` is what was searched. Whether that is good is left to the reader."""
+    """Render all profiles in order; `root` is the searched folder, and `exit_code` is not shown."""
     parts = [f"# {shown.title(results[0])}"]
     for result in results:
         if len(results) > 1:

@@ -1,4 +1,4 @@
-"""The built-in retriever: documents under a folder, cut, indexed and found by words, by vectors, or by both."""
+"""The built-in retriever: indexes the documents of a folder, and searches by BM25, by vectors, or by both."""
 
 from evalloom.rag.retrieval.folder import Unread
 from evalloom.rag.retrieval.fusion import fused

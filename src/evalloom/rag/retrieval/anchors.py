@@ -1,4 +1,4 @@
-"""Words worth asking for in an answer: what a passage says that tells it from others, as it stands there."""
+"""Picks anchor texts for `must_include`: what is specific to a passage, verbatim."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LATIN_UNIT = re.compile(
 )
 _SET_OFF = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|“([^”]+)”|「([^」]+)」|\"([^\"]+)\"")
 _MEASURE_WORDS = "个名家份件项条台张"
-"""What says nothing without the noun behind it, unlike 天 and 元."""
+"""Units that need the noun after them, unlike 天 and 元."""
 _HAN_UNITS = "天日月年元位次人岁点倍周季度页小时分钟秒公里米斤克吨升折期届级楼层号%"
 _SHORTEST, _LONGEST = 2, 40
 
 
 def anchors(query: str, text: str, most: int = 2) -> list[str]:
-    """Up to so many texts of the sentences that are nearest to the query: numbers with their units, then terms."""
+    """Up to `most` texts from the sentences nearest to the query: quantities first, then terms."""
     wanted = set(words(query))
     sentences = [found[0] for found in _SENTENCE.finditer(text) if not found[0].lstrip().startswith("#")]
     nearest = sorted(sentences, key=lambda sentence: -len(wanted & set(words(sentence))))
@@ -39,7 +39,7 @@ def anchors(query: str, text: str, most: int = 2) -> list[str]:
 
 
 def _usable(candidates: Iterable[str], query: str) -> list[str]:
-    """Anchors that are neither too short nor too long, that the query does not give away, and none inside another."""
+    """Candidates of a usable length that are not in the query and do not overlap."""
     chosen: list[str] = []
     for anchor in candidates:
         is_new = not any(anchor in other or other in anchor for other in chosen)
@@ -49,7 +49,7 @@ def _usable(candidates: Iterable[str], query: str) -> list[str]:
 
 
 def _quantities(sentence: str) -> Iterator[str]:
-    """Numbers with what they count: `10 个工作日`, `14 days`, `3.5 %`."""
+    """Numbers with their units: `10 个工作日`, `14 days`, `3.5 %`."""
     for date in _DATE.finditer(sentence):
         yield date[0]
     plain = _DATE.sub("。", sentence)
@@ -66,7 +66,7 @@ def _quantities(sentence: str) -> Iterator[str]:
 
 
 def _counted(run: str) -> str:
-    """The first word of a Chinese text, and the next where the first is only a measure word."""
+    """The first word of a Chinese text, with the next one when the first is only a measure word."""
     from rjieba import cut  # deferred, as in words
 
     first, *others = cut(run)
@@ -74,16 +74,16 @@ def _counted(run: str) -> str:
 
 
 def _terms(sentence: str) -> Iterator[str]:
-    """What the writer has set off: bold, as code, or in quotes."""
+    """Texts in bold, in code, or in quotes."""
     for match in _SET_OFF.finditer(sentence):
         yield next(part for part in match.groups() if part is not None)
 
 
 def _longest_words(sentence: str) -> Iterator[str]:
-    """The longest words as they stand in the sentence."""
+    """The longest words, as written in the sentence."""
     lowered = sentence.casefold()
     for word in sorted(set(words(sentence)), key=lambda word: (-len(word), word)):
-        # A word may have been folded in a way that changes its length; then it does not stand there.
+        # Folding may change the length of a word, which then does not occur in the sentence.
         place = lowered.find(word) if len(lowered) == len(sentence) else sentence.find(word)
         if place >= 0:
             yield sentence[place : place + len(word)]

@@ -1,7 +1,7 @@
-"""BM25 as Lucene counts it, over a matrix of what each word adds to each chunk; kept in files that are mapped.
+"""BM25 in the variant of Lucene, over a matrix of term scores by chunk that is stored in memory-mapped files.
 
-The scores are those of bm25s (method "lucene"). The matrix is made here because every change of a document makes a new
-one: from the numbers in the store that takes two seconds for 100,000 chunks, from lists of words in bm25s twelve.
+The scores equal those of bm25s (method "lucene"). Every change of a document rebuilds the matrix: from the numbers in
+the store that takes two seconds for 100,000 chunks, from lists of words in bm25s twelve.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ K1, B = 1.5, 0.75
 
 
 class Matrix(NamedTuple):
-    """What each word adds to each chunk. A row is a chunk; the order of rows is the order of equal scores.
+    """The score of each term in each chunk. A row is a chunk; equal scores keep the order of rows.
 
-    Of word t, `rows[bounds[t]:bounds[t + 1]]` are the chunks that have it and `scores` at the same places what it adds.
+    For term t, `rows[bounds[t]:bounds[t + 1]]` are its chunks, and the same slice of `scores` its scores.
     """
 
     scores: Floats
@@ -38,7 +38,7 @@ class Matrix(NamedTuple):
     """The first row of each document, in the order of documents."""
 
     def score(self, terms: Sequence[int]) -> Floats:
-        """The score of every chunk for a query of these words."""
+        """The score of every chunk for a query of these terms."""
         import numpy as np
 
         total = np.zeros(len(self.ids), np.float32)
@@ -51,7 +51,7 @@ class Matrix(NamedTuple):
         return int(self.bounds[term + 1] - self.bounds[term])
 
     def added(self, term: int, row: int) -> float:
-        """What a word adds to one chunk."""
+        """The score of a term in one chunk."""
         import numpy as np
 
         start, stop = self.bounds[term], self.bounds[term + 1]
@@ -59,28 +59,28 @@ class Matrix(NamedTuple):
         return float(self.scores[at]) if at < stop and self.rows[at] == row else 0.0
 
     def best_of_documents(self, scores: Floats) -> Floats:
-        """The best score of each document's chunks."""
+        """The best chunk score of each document."""
         import numpy as np
 
         return np.maximum.reduceat(scores, self.firsts) if len(self.firsts) else scores[:0]
 
 
 def best(scores: Floats, k: int, above: float = 0.0) -> list[int]:
-    """The rows of the k best scores, the best first; of equal ones the first row first."""
+    """The rows of the k best scores, best first; equal scores in the order of rows."""
     import numpy as np
 
     wanted = scores > above
     if len(scores) > k:
-        # Everything that ties with the last place stays in, so that the order of rows decides and not the partition.
+        # Keep all ties with the last place, so that the order of rows decides and not the partition.
         wanted &= scores >= np.partition(scores, len(scores) - k)[len(scores) - k]
     rows = np.flatnonzero(wanted)
     return [int(row) for row in rows[np.argsort(-scores[rows], kind="stable")][:k]]
 
 
 def build(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) -> Matrix:
-    """The matrix of all chunks, which come as their id, path, words and counts, document by document.
+    """Build the matrix from the id, path, terms and counts of all chunks, ordered by document.
 
-    Raises ValueError where these do not fit together.
+    Raises ValueError when they are inconsistent.
     """
     import numpy as np
 
@@ -105,7 +105,7 @@ def build(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) ->
         raise ValueError("a chunk has words that are not known")
     rows = np.repeat(np.arange(len(ids), dtype=np.int32), sizes)
     scores = _scores(terms_at, counts_at, rows, len(ids), term_count)
-    # Stable, so that the rows of a word stay in their order.
+    # Stable, so that the rows of a term keep their order.
     order = np.argsort(terms_at, kind="stable")
     bounds = np.zeros(term_count + 1, np.int64)
     np.cumsum(np.bincount(terms_at, minlength=term_count), out=bounds[1:])
@@ -113,7 +113,7 @@ def build(postings: Iterable[tuple[int, str, bytes, bytes]], term_count: int) ->
 
 
 def _scores(terms: NDArray[np.int32], counts: Floats, rows: NDArray[np.int32], chunks: int, term_count: int) -> Floats:
-    """What each word adds to the chunk it is in: rare words more, repeated ones less each time, in long chunks less."""
+    """The score of each term in its chunk: higher for rare terms, lower for repetitions and in long chunks."""
     import numpy as np
 
     if not chunks:
@@ -130,7 +130,7 @@ def _scores(terms: NDArray[np.int32], counts: Floats, rows: NDArray[np.int32], c
 
 
 def save(matrix: Matrix, folder: Path) -> None:
-    """Writes a matrix into a folder that is there with everything in it, or not at all."""
+    """Write a matrix to a folder, atomically."""
     import numpy as np
 
     temporary = Path(tempfile.mkdtemp(prefix="making-", dir=folder.parent))
@@ -147,7 +147,7 @@ def save(matrix: Matrix, folder: Path) -> None:
 
 
 def load(folder: Path) -> Matrix | None:
-    """The matrix in a folder, mapped rather than read; None when it is not there, not whole, or damaged."""
+    """Map the matrix in a folder; None when it is missing, incomplete or damaged."""
     import numpy as np
 
     try:
@@ -160,7 +160,7 @@ def load(folder: Path) -> Matrix | None:
 
 
 def _sums(folder: Path) -> str:
-    """Of every file its length and the sum of its numbers: what any damage changes, and as fast as memory is read."""
+    """Length and checksum of every file, computed at the speed of memory."""
     import numpy as np
 
     lines = []

@@ -1,4 +1,4 @@
-"""Cuts the text of a document into chunks: under its headings, at ends of paragraphs and sentences, with positions."""
+"""Splits a document into chunks at headings, paragraphs and sentences, and keeps their positions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from msgspec import Struct
 
 
 class Heading(NamedTuple):
-    """A heading: where its line begins, how deep it is (1 is the highest), and its words."""
+    """A heading: the start of its line, its level (1 is the highest), and its title."""
 
     start: int
     level: int
     title: str
     end: int
-    """Where what stands below it begins."""
+    """Start of the text below it."""
 
 
 class Document(Struct, frozen=True):
-    """The text of a document and what is known of its inside. `pages` are the places where they begin."""
+    """The text of a document, its headings, and the offsets of its pages."""
 
     text: str
     headings: Sequence[Heading] = ()
     pages: Sequence[int] = ()
     has_lines: bool = False
-    """Whether its lines are those of the file, so that a line number helps."""
+    """Whether its lines are those of the file, so that line numbers are useful."""
 
 
 class Chunk(NamedTuple):
-    """A piece of a document: `text` is what stands from `start` to `end`."""
+    """A piece of a document: `text` is its text from `start` to `end`."""
 
     text: str
     start: int
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
 
 _ENDS = (
-    # The best place for a cut first: behind a paragraph, a sentence or line, a word.
+    # Best split points first: after a paragraph, a sentence or line, a word.
     re.compile(r"\n[ \t\r]*\n\s*"),
     re.compile(r"[。！？；](?:[”’」』）】》]*)|[.!?][)\"'”’]*\s+|\n"),
     re.compile(r"[\s，、,;]+"),
@@ -54,12 +54,12 @@ _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
 def chunks(document: Document, size: int, overlap: int) -> Iterator[Chunk]:
-    """Pieces of up to `size` characters. Each but the first of a section repeats up to `overlap` of the one before."""
+    """Split into chunks of up to `size` characters, each repeating up to `overlap` of the one before in its section."""
     text, line, counted_to = document.text, 1, 0
     for start, stop, heading in _sections(document):
         for a, b in _pieces(text, start, stop, size, overlap):
             if document.has_lines:
-                # An overlap goes back.
+                # With an overlap, a chunk starts before the last position.
                 line += text.count("\n", counted_to, a) if a >= counted_to else -text.count("\n", a, counted_to)
                 counted_to = a
             page = bisect_right(document.pages, a)
@@ -67,9 +67,9 @@ def chunks(document: Document, size: int, overlap: int) -> Iterator[Chunk]:
 
 
 def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
-    """Where a section begins and ends, and the path of headings above it.
+    """Start and end of each section, and the path of headings above it.
 
-    A heading with nothing below it but the next heading is no section by itself: it would be found and tell nothing.
+    A heading with no text below it is not a section by itself: its passage would match and say nothing.
     """
     text = document.text
     headings = {heading.start: heading for heading in document.headings}
@@ -77,7 +77,7 @@ def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
     start = body = before = 0
     is_blank = True
     for place in sorted({0, *headings, *document.pages, len(text)}):
-        # Only what is new is looked at: a section may begin with thousands of headings.
+        # Only new text is checked, because a section may begin with thousands of headings.
         is_blank = is_blank and not text[before:place].strip()
         has_body = bool(text[max(body, before) : place].strip())
         if place > start and (is_blank or has_body or place == len(text)):
@@ -90,7 +90,7 @@ def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
 
 
 def _enter(heading: Heading, path: dict[int, str]) -> int:
-    """Puts a heading into the path, which no deeper ones survive; where its section's text begins."""
+    """Add a heading to the path and drop deeper ones; return the start of its text."""
     for level in [level for level in path if level >= heading.level]:
         del path[level]
     path[heading.level] = heading.title[:LONGEST_TITLE]
@@ -108,7 +108,7 @@ def _pieces(text: str, start: int, stop: int, size: int, overlap: int) -> Iterat
 
 
 def _cut(text: str, start: int, limit: int) -> int:
-    """The best place to end a chunk, in the second half of what may be in it."""
+    """The best place to end a chunk, in its second half."""
     middle = start + (limit - start) // 2
     for end in _ENDS:
         if matches := list(end.finditer(text, middle, limit)):
@@ -120,9 +120,9 @@ def _cut(text: str, start: int, limit: int) -> int:
 
 
 def _back(text: str, cut: int, earliest: int) -> int:
-    """Where the next chunk begins: at the first sentence or word of the overlap."""
+    """The start of the next chunk: the first sentence or word of the overlap."""
     for end in _ENDS[1:]:
-        # From a little before, where the mark stands after which the overlap begins.
+        # Start a little earlier, to see the punctuation before the overlap.
         for match in end.finditer(text, max(earliest - 2, 0), cut):
             if earliest <= match.end() < cut:
                 return match.end()
@@ -132,7 +132,7 @@ def _back(text: str, cut: int, earliest: int) -> int:
 
 
 def _is_inside(text: str, place: int) -> bool:
-    """Whether a place is inside of what a reader takes for one character."""
+    """Whether a place is inside a grapheme, which readers see as one character."""
     after, before = text[place], text[place - 1]
     is_joined = after in _JOINERS or before == "\u200d"
     return is_joined or unicodedata.combining(after) > 0 or (before == "\r" and after == "\n")

@@ -1,4 +1,4 @@
-"""Which files under a folder are documents: found without leaving the folder, however its links lead."""
+"""Finds the documents under a folder, without following links out of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Unread(Struct, frozen=True):
 
 
 class Stamp(NamedTuple):
-    """What tells that a file was not changed, without reading it."""
+    """File metadata that shows whether a file changed, without reading it."""
 
     size: int
     mtime_ns: int
@@ -37,7 +37,7 @@ def stamp_of(stat: os.stat_result) -> Stamp:
 
 
 class FolderScan(Struct):
-    """What there is under a folder, by its path from there; `passed_over` counts files of other kinds."""
+    """The documents under a folder by relative path; `passed_over` counts files of other kinds."""
 
     stamps: dict[str, Stamp] = field(default_factory=dict)
     unread: list[Unread] = field(default_factory=list)
@@ -49,7 +49,7 @@ def suffix_of(path: str) -> str:
 
 
 def scan_folder(root: Path) -> FolderScan:
-    """Every document under a folder. A linked folder counts when it lies inside and has no place of its own there."""
+    """Find every document under a folder; a linked folder counts when it lies inside and is not visited otherwise."""
     scan = FolderScan()
     base = os.path.realpath(root)
     visited: set[str] = set()
@@ -66,7 +66,7 @@ def scan_folder(root: Path) -> FolderScan:
         for entry in _entries(base, here, scan):
             _classify(entry, _joined(here, entry.name), base, scan, folders, links)
         if not folders:
-            # The order of the disk must not decide which of two links gives a folder its name.
+            # Directory order must not decide which of two links names a folder.
             links.sort(reverse=True)
     return scan
 
@@ -104,7 +104,7 @@ def _classify(
 
 
 def _skip_reason(entry: os.DirEntry[str], path: str, base: str, size: int) -> str:
-    """Why a document is not to be read; empty for one that is."""
+    """Why a document is skipped; empty when it is read."""
     if shown(path) != path:
         return "has a name that is not UTF-8. Rename it"
     if entry.is_symlink() and (reason := _link_skip_reason(os.path.realpath(entry.path), base)):
@@ -115,7 +115,7 @@ def _skip_reason(entry: os.DirEntry[str], path: str, base: str, size: int) -> st
 
 
 def _link_skip_reason(real: str, base: str) -> str:
-    """Why nothing is read from where a link leads; empty for a place where all is read."""
+    """Why the target of a link is skipped; empty when it is read."""
     if real != base and not real.startswith(base.rstrip("/") + "/"):
         return "is a link that leads out of the folder. Copy what it leads to, or name a folder that holds both"
     if any(map(_is_passed_over, real[len(base) :].split("/"))):
@@ -128,20 +128,20 @@ def _is_passed_over(name: str) -> bool:
 
 
 class Refused(Exception):
-    """A file that is not read because of what or where it is."""
+    """A file that is not read because of its kind or its place."""
 
 
 @contextmanager
 def open_document(base: str, path: str) -> Iterator[BinaryIO]:
-    """A document, opened for reading. Raises OSError or Refused.
+    """Open a document for reading. Raises OSError or Refused.
 
-    Between being found and being opened it may have become a pipe, which would keep us waiting, or a link that leads
-    out of the folder: what counts is what was opened.
+    Since the scan it may have become a pipe, which would block, or a link that leads out of the folder, so the checks
+    look at the opened file.
     """
     handle = os.open(os.path.join(base, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as stream:
         if not S_ISREG(os.fstat(handle).st_mode):
-            raise Refused("is no file")
+            raise Refused("is not a regular file")
         if reason := _link_skip_reason(_real_path(handle, os.path.join(base, path)), base):
             raise Refused(reason)
         yield stream
@@ -151,12 +151,12 @@ def _real_path(handle: int, path: str) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
-        # Where there is no /proc, this is what the path leads to now.
+        # Without /proc, resolve the path again.
         return os.path.realpath(path)
 
 
 def shown(path: str) -> str:
-    """A path as text: bytes that are no UTF-8 are written out."""
+    """A path as text, with bytes that are not UTF-8 escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""Makes one ranking of several, by the places that each gives."""
+"""Fuses several rankings into one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T", bound=Hashable)
 def fused(rankings: Sequence[Sequence[T]], constant: int = 60) -> list[tuple[T, float]]:
     """Reciprocal-rank fusion: the sum of 1 / (constant + rank) over the rankings, the best first.
 
-    Of equal sums comes first what the earlier ranking names first.
+    Equal sums keep the order of the earlier ranking.
     """
     scores: dict[T, float] = {}
     for ranking in rankings:

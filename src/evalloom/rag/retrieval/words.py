@@ -1,4 +1,4 @@
-"""The words of a text or query, as search counts them: Latin words, numbers and names, Chinese words, pairs of kana."""
+"""Tokenizes texts and queries for search: Latin words, numbers, names, Chinese words, and pairs of kana."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3041-\u3096\u309d-\u30ff\u3130-\u318f\uac00-\ud7af"
-"""Thai, Lao, Burmese, Hangul, Khmer and kana: written without spaces, or with endings that stick to the word."""
+"""Thai, Lao, Burmese, Hangul, Khmer and kana: scripts without spaces, or with suffixes on the word."""
 _MARKED = "\u0711\u0730-\u074a\u07a6-\u07b0\u0900-\u0963\u0966-\u0dff\u0f3e-\u0f84\u0f86-\u0fbc"
-"""Scripts of India, Tibet and others: their vowel signs are marks, which `\\w` does not count to a word."""
+"""Scripts of India, Tibet and others, whose vowel signs are marks that `\\w` does not match."""
 _LETTER = rf"(?:[^\W_{_HAN}{_UNSPACED}]|[{_MARKED}])"
 _WORD = rf"{_LETTER}(?:{_LETTER}|[\u0300-\u036f])*"
 _RUN = re.compile(rf"([{_HAN}]+)|([{_UNSPACED}]+)|({_WORD}(?:[-._'’:@+&]{_WORD})*)")
@@ -18,7 +18,7 @@ _JOINT = re.compile(r"[-._'’:@+&]")
 _UNWRITTEN = re.compile(
     "[\u00ad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed]"
 )
-"""What the same word is written with or without: places to break or join it, vowels of Arabic and Hebrew."""
+"""Optional characters of a word: soft breaks, joiners, vowels of Arabic and Hebrew."""
 
 _FUNCTION_WORDS = """
 a an and are as at be by can do does for from had has have how i if in is it its me my of on or our should so that the
@@ -28,16 +28,16 @@ their there they this to was we what when where which who will with would you yo
 """
 _OWNERS = ("'s", "’s", "'S", "’S")
 _STOP = frozenset(_FUNCTION_WORDS.split())
-"""They stand in almost any text, so they tell nothing, and are most of the work of a query."""
+"""Stop words: they occur in almost any text, and take most of the time of a query."""
 
 
 def words(text: str) -> list[str]:
-    """The words in it that search counts, each as often as it occurs. Chinese ones come last."""
+    """The words of a text without stop words, with repetitions; Chinese words come last."""
     return _tokenize(text, _STOP)
 
 
 def query_words(query: str) -> list[str]:
-    """The words of a query: as in a text, but when it is nothing but function words, these."""
+    """The words of a query; a query of stop words only keeps them."""
     return words(query) or _tokenize(query, frozenset())
 
 
@@ -61,7 +61,7 @@ def _words_of_name(name: str, left_out: frozenset[str]) -> tuple[str, ...]:
     """A plain word; or a name such as `PRO-2026`, in parts and whole. IT in capitals is no function word."""
     if name.endswith(_OWNERS):
         name = name[:-2]
-    # The dot of a Turkish capital stays behind as a mark.
+    # Casefolding a Turkish capital I leaves its dot as a combining mark.
     whole = name.casefold().replace("i\u0307", "i")
     parts = _JOINT.split(whole)
     is_name = [len(part) > 1 and part.isupper() for part in _JOINT.split(name)]
@@ -70,7 +70,7 @@ def _words_of_name(name: str, left_out: frozenset[str]) -> tuple[str, ...]:
 
 
 def _singular(word: str) -> str:
-    """An English plural without its ending: entries -> entry, devices -> device; not `class`, `status`."""
+    """The singular of an English plural: entries -> entry, devices -> device; not `class`, `status`."""
     if len(word) < 4 or not word.endswith("s") or not word.isascii() or word.endswith(("ss", "us", "is")):
         return word
     if word.endswith("ies"):
@@ -83,14 +83,13 @@ def _pairs(run: str) -> list[str]:
 
 
 def _chinese(runs: list[str]) -> list[str]:
-    """Words of a dictionary, the parts of long ones that are words too, and every character.
+    """Dictionary words, shorter words inside long ones, and every character.
 
-    Which words a sentence falls into depends on its other words (带薪|年|假, but 年假), and people shorten them: the
-    characters find what the words miss.
+    Segmentation depends on context (带薪|年|假, but 年假), and people shorten words: characters match what words miss.
     """
     from rjieba import cut_for_search  # deferred: the dictionary takes a tenth of a second to load
 
-    # One call for all: the runs stay apart, since a line break is in no word.
+    # One call for all runs; a line break keeps them apart.
     tokens = [word for word in cut_for_search("\n".join(runs)) if len(word) > 1]
     tokens.extend("".join(runs))
     return tokens
