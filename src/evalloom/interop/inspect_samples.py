@@ -79,11 +79,7 @@ def _targets(record: Record) -> list[str]:
     target = record.get("target")
     if is_blank(target):
         return []
-    return [_text(answer) for answer in (target if isinstance(target, list) else [target])]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
+    return [str(answer) for answer in (target if isinstance(target, list) else [target])]
 
 
 def to_case(record: Record, origin: Origin) -> Case:

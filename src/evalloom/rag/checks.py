@@ -27,16 +27,16 @@ def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[
     )
     if config["purpose"] == "retrieve":
         return (hit, *others) if sources else ()
-    anchors = [_anchors(check, config) for check in case.checks if check.kind == "contains_all"]
+    options = {"normalise": True} if config.get("normalise") else {}
+    anchors = [
+        structs.replace(check, name="must_include", options=options)
+        for check in case.checks
+        if check.kind == "contains_all"
+    ]
     if not anchors:
         return ()
     informative = [structs.replace(hit, options={**hit.options, "weight": 0})] if sources else []
     return (*anchors, *_quality_checks(config), *informative, *further)
-
-
-def _anchors(check: Check, config: Record) -> Check:
-    options = {"normalise": True} if config.get("normalise") else {}
-    return structs.replace(check, name="must_include", options=options)
 
 
 def _quality_checks(config: Record) -> list[Check]:

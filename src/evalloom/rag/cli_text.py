@@ -110,16 +110,16 @@ def _profile_lines(result: RagResults, retriever: Retriever | None, is_named: bo
 
 def _table(result: RagResults) -> Iterator[Line]:
     names = [measure.name for measure in result.overall.measures]
-    header = ["", "cases", *(part for name in names for part in _heads(name, result.deciding))]
+    header = [
+        "",
+        "cases",
+        *(part for name in names for part in ([name, "95 %"] if name == result.deciding else [name])),
+    ]
     groups = [result.overall, *result.buckets]
     tags = result.tags if len(result.tags) <= _SHOWN else []
     yield from table_lines(header, [_row(group, result.deciding) for group in [*groups, *tags]])
     if result.tags and not tags:
         yield f"({tell(len(result.tags), 'tag')}: the report shows them)", "dim"
-
-
-def _heads(name: str, deciding: str) -> list[str]:
-    return [name, "95 %"] if name == deciding else [name]
 
 
 def _row(group: Group, deciding: str) -> list[str]:

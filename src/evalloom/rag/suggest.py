@@ -47,7 +47,8 @@ def suggest(query: str, index: Index, k: int, bucket: str, pair_id: str) -> Sugg
     if len(query.strip()) < 2:
         raise usage_error("bad_query", f"expected a query of 2 or more characters, got {query!r}")
     proposals = list(_proposals(query, index, k))
-    chosen = [proposal for proposal in proposals if _is_close(proposal, proposals[0])][:_MOST_SOURCES]
+    least = _CLOSE * (proposals[0].passage.score or 0.0) if proposals else 0.0
+    chosen = [proposal for proposal in proposals if (proposal.passage.score or 0.0) >= least][:_MOST_SOURCES]
     anchor_texts = [anchor for proposal in chosen[:1] for anchor in proposal.anchors]
     case: Record = {
         "id": _id(query, bucket),
@@ -68,10 +69,6 @@ def _proposals(query: str, index: Index, k: int) -> Iterator[Proposal]:
         sources.add(passage.source)
         terms = [term.text for term in index.explain(query, passage.source).terms if term.score > 0]
         yield Proposal(passage, anchors(query, passage.text), terms)
-
-
-def _is_close(proposal: Proposal, best: Proposal) -> bool:
-    return (proposal.passage.score or 0.0) >= _CLOSE * (best.passage.score or 0.0)
 
 
 def _id(query: str, bucket: str) -> str:

@@ -64,7 +64,8 @@ def scan_folder(root: Path) -> FolderScan:
             continue
         visited.add(real)
         for entry in _entries(base, here, scan):
-            _classify(entry, _joined(here, entry.name), base, scan, folders, links)
+            path = f"{here}/{entry.name}" if here else entry.name
+            _classify(entry, path, base, scan, folders, links)
         if not folders:
             # Directory order must not decide which of two links names a folder.
             links.sort(reverse=True)
@@ -158,7 +159,3 @@ def _real_path(handle: int, path: str) -> str:
 def shown(path: str) -> str:
     """A path as text, with bytes that are not UTF-8 escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _joined(here: str, name: str) -> str:
-    return f"{here}/{name}" if here else name
