@@ -1,4 +1,4 @@
-"""The desk of the replay service: what is kept, replayed, looked back at and compared."""
+"""ReplayService: projects, datasets, replays, stored runs and comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from evalloom import settings
 from evalloom.replay.recipe.assemble import digest_of
 from evalloom.replay.schemas import Fault
-from evalloom.replay.service import Desk
+from evalloom.replay.service import ReplayService
 from evalloom.replay.settings import ResolverSettings
 from evalloom.settings import Settings
 
@@ -27,75 +27,75 @@ def state_of(content: str = "Ask: {{q}}", variables: tuple[dict[str, Any], ...] 
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
-    yield desk
-    desk.close()
+def service(tmp_path: Path) -> Iterator[ReplayService]:
+    service = ReplayService(tmp_path)
+    yield service
+    service.close()
 
 
-def replay(desk: Desk, dataset: str, project: str, **body: Any) -> list[dict[str, Any]]:
-    _, summaries = asyncio.run(desk.replay(dataset, {"projectId": project, **body}))
+def replay(service: ReplayService, dataset: str, project: str, **body: Any) -> list[dict[str, Any]]:
+    _, summaries = asyncio.run(service.replay(dataset, {"projectId": project, **body}))
     found: list[dict[str, Any]] = json.loads(summaries)
     return found
 
 
-def streamed(desk: Desk, dataset: str, body: Any) -> list[list[dict[str, Any]]]:
+def streamed(service: ReplayService, dataset: str, body: Any) -> list[list[dict[str, Any]]]:
     async def windows() -> list[bytes]:
-        return [window async for window in desk.replay_stream(dataset, body)]
+        return [window async for window in service.replay_stream(dataset, body)]
 
     return [json.loads(window) for window in asyncio.run(windows())]
 
 
-def begin(desk: Desk, rows: int = 3, **state: Any) -> tuple[str, str]:
-    dataset = desk.create_dataset({"name": "rows", "rows": [{"q": f"q{number}"} for number in range(rows)]})
-    return dataset.id, desk.create_project({"name": "recipe", "state": state_of(**state)}).id
+def begin(service: ReplayService, rows: int = 3, **state: Any) -> tuple[str, str]:
+    dataset = service.create_dataset({"name": "rows", "rows": [{"q": f"q{number}"} for number in range(rows)]})
+    return dataset.id, service.create_project({"name": "recipe", "state": state_of(**state)}).id
 
 
 @pytest.mark.req("REPLAY-7", "REPLAY-12")
-def test_replay_keeps_a_record_of_every_row(desk: Desk) -> None:
-    dataset, project = begin(desk)
-    summaries = replay(desk, dataset, project, limit=2, offset=1)
+def test_replay_keeps_a_record_of_every_row(service: ReplayService) -> None:
+    dataset, project = begin(service)
+    summaries = replay(service, dataset, project, limit=2, offset=1)
     assert [one["rowIndex"] for one in summaries] == [1, 2]
     assert list(summaries[0]) == ["runId", "createdAt", "rowIndex", "status", "outputDigest", "missingVariablesCount"]
-    record = desk.run(summaries[0]["runId"])
+    record = service.run(summaries[0]["runId"])
     assert record.trace.text == "--- User ---\nAsk: q1"
     assert (record.project_id, record.dataset_id, record.created_at) == (project, dataset, summaries[0]["createdAt"])
 
 
 @pytest.mark.req("REPLAY-11")
-def test_same_project_and_dataset_give_the_same_digests(desk: Desk, tmp_path: Path) -> None:
-    dataset, project = begin(desk)
-    first = replay(desk, dataset, project)
-    again = Desk(tmp_path)
-    for other in (desk, again):
+def test_same_project_and_dataset_give_the_same_digests(service: ReplayService, tmp_path: Path) -> None:
+    dataset, project = begin(service)
+    first = replay(service, dataset, project)
+    again = ReplayService(tmp_path)
+    for other in (service, again):
         later = replay(other, dataset, project)
         assert [one["outputDigest"] for one in later] == [one["outputDigest"] for one in first]
         assert not {one["runId"] for one in later} & {one["runId"] for one in first}
-        assert desk.run(later[2]["runId"]).trace.text == "--- User ---\nAsk: q2"
+        assert service.run(later[2]["runId"]).trace.text == "--- User ---\nAsk: q2"
     again.close()
 
 
 @pytest.mark.req("REPLAY-7")
-def test_record_needs_neither_project_nor_dataset(desk: Desk) -> None:
-    dataset, project = begin(desk)
-    run_id = replay(desk, dataset, project)[0]["runId"]
-    desk.replace_project(project, {"name": "new", "state": state_of("changed")})
-    desk.delete_project(project)
-    desk.delete_dataset(dataset)
-    assert desk.run(run_id).trace.segments[0].template == "Ask: {{q}}"
+def test_record_needs_neither_project_nor_dataset(service: ReplayService) -> None:
+    dataset, project = begin(service)
+    run_id = replay(service, dataset, project)[0]["runId"]
+    service.replace_project(project, {"name": "new", "state": state_of("changed")})
+    service.delete_project(project)
+    service.delete_dataset(dataset)
+    assert service.run(run_id).trace.segments[0].template == "Ask: {{q}}"
 
 
 @pytest.mark.req("REPLAY-12")
-def test_stream_goes_through_every_row(desk: Desk) -> None:
-    dataset, project = begin(desk, rows=450)
-    windows = streamed(desk, dataset, {"projectId": project})
+def test_stream_goes_through_every_row(service: ReplayService) -> None:
+    dataset, project = begin(service, rows=450)
+    windows = streamed(service, dataset, {"projectId": project})
     assert [len(window) for window in windows] == [200, 200, 50]
     assert len({one["runId"].rpartition("-")[0] for window in windows for one in window}) == 1
-    [kept] = desk.replays(dataset)
+    [kept] = service.replays(dataset)
     assert (kept.row_count, kept.succeeded, kept.failed) == (450, 450, 0)
-    assert [len(window) for window in streamed(desk, dataset, {"projectId": project, "limit": 201, "offset": 100})] == [
-        *(200, 1)
-    ]
+    assert [
+        len(window) for window in streamed(service, dataset, {"projectId": project, "limit": 201, "offset": 100})
+    ] == [*(200, 1)]
 
 
 NO_LIMITS: list[Any] = [0, -1, True, None, "5", 1.0, []]
@@ -115,26 +115,26 @@ NO_TEXTS: list[Any] = ["", "  ", None, 3, [], {}, True]
         *(({"projectId": id}, "project_not_found") for id in ("nope", "../x", "x" * 400, "p\x00")),
     ],
 )
-def test_what_a_replay_refuses(desk: Desk, body: dict[str, Any], code: str) -> None:
-    dataset, project = begin(desk)
+def test_what_a_replay_refuses(service: ReplayService, body: dict[str, Any], code: str) -> None:
+    dataset, project = begin(service)
     with pytest.raises(Fault) as caught:
-        asyncio.run(desk.replay(dataset, {"projectId": project, **body}))
+        asyncio.run(service.replay(dataset, {"projectId": project, **body}))
     assert caught.value.code == code
 
 
 @pytest.mark.req("REPLAY-12")
-def test_other_answers_of_a_replay(desk: Desk) -> None:
-    dataset, project = begin(desk)
-    assert replay(desk, dataset, project, offset=3) == [] == replay(desk, dataset, project, offset=10**40)
-    assert desk.replays(dataset) == []
+def test_other_answers_of_a_replay(service: ReplayService) -> None:
+    dataset, project = begin(service)
+    assert replay(service, dataset, project, offset=3) == [] == replay(service, dataset, project, offset=10**40)
+    assert service.replays(dataset) == []
     for body in NO_TEXTS[2:5]:
         with pytest.raises(Fault, match="expected an object"):
-            asyncio.run(desk.replay(dataset, body))
+            asyncio.run(service.replay(dataset, body))
     with pytest.raises(Fault) as caught:
-        replay(desk, "../rows", project)
+        replay(service, "../rows", project)
     assert caught.value.code == "dataset_not_found"
     with pytest.raises(Fault) as caught:
-        streamed(desk, dataset, {"projectId": project, "limit": 200_001})
+        streamed(service, dataset, {"projectId": project, "limit": 200_001})
     assert caught.value.code == "limit_exceeded"
 
 
@@ -149,46 +149,46 @@ def test_other_answers_of_a_replay(desk: Desk) -> None:
         ({"name": "n", "rows": [{}, {}, 3]}, "row_invalid"),
     ],
 )
-def test_what_a_dataset_refuses(desk: Desk, body: Any, code: str) -> None:
+def test_what_a_dataset_refuses(service: ReplayService, body: Any, code: str) -> None:
     with pytest.raises(Fault) as caught:
-        desk.create_dataset(body)
+        service.create_dataset(body)
     assert caught.value.code == code
     assert caught.value.details.get("index") == (2 if code == "row_invalid" else None)
-    assert desk.datasets() == []
+    assert service.datasets() == []
 
 
 @pytest.mark.req("REPLAY-14")
-def test_rows_come_back_as_they_were(desk: Desk) -> None:
+def test_rows_come_back_as_they_were(service: ReplayService) -> None:
     rows = [{"q": 1.0, "中": None, "big": 10**30}, {"variables": 3}, {}]
-    made = desk.create_dataset({"name": "d", "rows": rows})
-    assert json.loads(desk.dataset(made.id)) == {**msgspec.to_builtins(made), "rows": rows}
-    assert json.loads(desk.dataset(made.id, limit=1, offset=1))["rows"] == rows[1:2]
-    assert [one.row_count for one in desk.datasets()] == [3]
+    made = service.create_dataset({"name": "d", "rows": rows})
+    assert json.loads(service.dataset(made.id)) == {**msgspec.to_builtins(made), "rows": rows}
+    assert json.loads(service.dataset(made.id, limit=1, offset=1))["rows"] == rows[1:2]
+    assert [one.row_count for one in service.datasets()] == [3]
 
 
 @pytest.mark.req("REPLAY-1", "REPLAY-14")
-def test_project_keeps_unknown_fields(desk: Desk) -> None:
+def test_project_keeps_unknown_fields(service: ReplayService) -> None:
     state = {**state_of(), "viewport": {"zoom": 1.5}}
     state["nodes"][0] |= {"position": {"x": 1}, "data": {**state["nodes"][0]["data"], "color": "red"}}
-    made = desk.create_project({"name": "p", "state": state})
-    assert desk.project(made.id).state == state
-    later = desk.replace_project(made.id, {"name": "new", "state": state_of()})
-    assert (desk.project(made.id).name, [one.id for one in desk.projects()]) == ("new", [made.id])
+    made = service.create_project({"name": "p", "state": state})
+    assert service.project(made.id).state == state
+    later = service.replace_project(made.id, {"name": "new", "state": state_of()})
+    assert (service.project(made.id).name, [one.id for one in service.projects()]) == ("new", [made.id])
     assert later.updated_at >= made.updated_at
-    desk.delete_project(made.id)
-    for call in (desk.project, desk.delete_project, lambda id: desk.replace_project(id, {})):
+    service.delete_project(made.id)
+    for call in (service.project, service.delete_project, lambda id: service.replace_project(id, {})):
         with pytest.raises(Fault, match="there is no project"):
             call(made.id)
 
 
 @pytest.mark.req("REPLAY-14")
-def test_project_tells_all_faults_at_once(desk: Desk) -> None:
+def test_project_tells_all_faults_at_once(service: ReplayService) -> None:
     with pytest.raises(Fault) as caught:
-        desk.create_project({"name": "", "state": {"nodes": [{"id": 1}], "edges": 3}})
+        service.create_project({"name": "", "state": {"nodes": [{"id": 1}], "edges": 3}})
     paths = [fault["path"] for fault in caught.value.details["faults"]]
     assert paths == ["name", "state.edges", "state.nodes[0].id", "state.nodes[0].data"]
     with pytest.raises(Fault) as caught:
-        desk.create_project({"name": "p", "state": {"nodes": [{}] * 1_001}})
+        service.create_project({"name": "p", "state": {"nodes": [{}] * 1_001}})
     assert caught.value.code == "limit_exceeded"
 
 
@@ -197,157 +197,159 @@ def dynamic(resolver: str, name: str = "d", value: str = "") -> dict[str, str]:
 
 
 @pytest.mark.req("REPLAY-5", "REPLAY-9")
-def test_failing_row_is_recorded_and_does_not_end_the_replay(desk: Desk) -> None:
-    project = desk.create_project({"name": "p", "state": state_of("{{d}}", (dynamic("file://none.txt"),))})
-    dataset = desk.create_dataset({"name": "d", "rows": [{"d": "own"}, {}, {"variables": []}, {"d": "x"}]})
-    found = replay(desk, dataset.id, project.id)
+def test_failing_row_is_recorded_and_does_not_end_the_replay(service: ReplayService) -> None:
+    project = service.create_project({"name": "p", "state": state_of("{{d}}", (dynamic("file://none.txt"),))})
+    dataset = service.create_dataset({"name": "d", "rows": [{"d": "own"}, {}, {"variables": []}, {"d": "x"}]})
+    found = replay(service, dataset.id, project.id)
     assert [one["status"] for one in found] == ["succeeded", "failed", "failed", "succeeded"]
-    [error] = desk.run(found[1]["runId"]).errors
+    [error] = service.run(found[1]["runId"]).errors
     assert (error.error_code, error.variable_id, error.node_id) == ("not_found", "v_d", "n")
-    assert [one.row_index for one in desk.runs(dataset.id, status="failed")] == [2, 1]
+    assert [one.row_index for one in service.runs(dataset.id, status="failed")] == [2, 1]
 
 
 @pytest.mark.req("REPLAY-5", "REPLAY-11")
-def test_resolvers_read_anew_in_every_replay(desk: Desk, tmp_path: Path) -> None:
+def test_resolvers_read_anew_in_every_replay(service: ReplayService, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("one", encoding="utf-8")
-    project = desk.create_project({"name": "p", "state": state_of("{{d}}", (dynamic("file://note.txt"),))})
-    dataset = desk.create_dataset({"name": "d", "rows": [{}]})
-    first, same = (replay(desk, dataset.id, project.id)[0] for _ in range(2))
+    project = service.create_project({"name": "p", "state": state_of("{{d}}", (dynamic("file://note.txt"),))})
+    dataset = service.create_dataset({"name": "d", "rows": [{}]})
+    first, same = (replay(service, dataset.id, project.id)[0] for _ in range(2))
     (tmp_path / "note.txt").write_text("two", encoding="utf-8")
-    other = replay(desk, dataset.id, project.id)[0]
+    other = replay(service, dataset.id, project.id)[0]
     assert first["outputDigest"] == same["outputDigest"] != other["outputDigest"]
-    assert desk.run(first["runId"]).trace.text == "--- User ---\none"
+    assert service.run(first["runId"]).trace.text == "--- User ---\none"
 
 
 @pytest.mark.req("REPLAY-15")
-def test_store_is_closed_to_resolvers(desk: Desk) -> None:
+def test_store_is_closed_to_resolvers(service: ReplayService) -> None:
     state = state_of(
         "{{d}}{{e}}", (dynamic("file://store/replay.sqlite"), dynamic("sqlite://store/replay.sqlite", "e", "SELECT 1"))
     )
-    project = desk.create_project({"name": "p", "state": state})
-    dataset = desk.create_dataset({"name": "d", "rows": [{}]})
-    record = desk.run(replay(desk, dataset.id, project.id)[0]["runId"])
+    project = service.create_project({"name": "p", "state": state})
+    dataset = service.create_dataset({"name": "d", "rows": [{}]})
+    record = service.run(replay(service, dataset.id, project.id)[0]["runId"])
     assert record.status == "failed" and len(record.errors) == 2
 
 
 @pytest.mark.req("REPLAY-15")
 def test_keys_are_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOP_KEY_X", "a secret of 2026, and quite long")
-    desk = Desk(tmp_path)
+    service = ReplayService(tmp_path)
     text = f"a secret of 2026, and quite long|\n{KEY}|{{{{q}}}}"
-    project = desk.create_project({"name": KEY, "state": state_of(text)})
-    dataset = desk.create_dataset({"name": KEY, "rows": [{"q": f"({KEY})", KEY: "a secret of 2026, and quite long"}]})
-    run = desk.run(replay(desk, dataset.id, project.id)[0]["runId"])
+    project = service.create_project({"name": KEY, "state": state_of(text)})
+    dataset = service.create_dataset(
+        {"name": KEY, "rows": [{"q": f"({KEY})", KEY: "a secret of 2026, and quite long"}]}
+    )
+    run = service.run(replay(service, dataset.id, project.id)[0]["runId"])
     assert run.trace.text == "--- User ---\n[hidden]|\n[hidden]|([hidden])"
-    desk.close()
+    service.close()
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert KEY.encode() not in stored and b"a secret of 2026" not in stored
 
 
 @pytest.mark.req("REPLAY-15")
-def test_key_that_comes_about_when_assembling_is_hidden(desk: Desk) -> None:
-    project = desk.create_project({"name": "p", "state": state_of("{{a}}-abcdefgh{{b}}")})
-    dataset = desk.create_dataset({"name": "d", "rows": [{"a": "sk", "b": "12345678abcdefgh"}]})
-    run = desk.run(replay(desk, dataset.id, project.id)[0]["runId"])
+def test_key_that_comes_about_when_assembling_is_hidden(service: ReplayService) -> None:
+    project = service.create_project({"name": "p", "state": state_of("{{a}}-abcdefgh{{b}}")})
+    dataset = service.create_dataset({"name": "d", "rows": [{"a": "sk", "b": "12345678abcdefgh"}]})
+    run = service.run(replay(service, dataset.id, project.id)[0]["runId"])
     assert run.trace.text == "--- User ---\n[hidden]" and run.trace.segments[0].rendered == "[hidden]"
     assert run.output_digest == digest_of(run.trace.text)
 
 
 @pytest.mark.req("REPLAY-15")
 def test_what_was_made_before_a_secret_was_known_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(tmp_path)
-    project = desk.create_project({"name": "p", "state": state_of("abcd1234{{q}}")})
-    dataset = desk.create_dataset({"name": "d", "rows": [{"q": "efgh5678ijkl"}]})
-    replay(desk, dataset.id, project.id)
-    desk.close()
+    service = ReplayService(tmp_path)
+    project = service.create_project({"name": "p", "state": state_of("abcd1234{{q}}")})
+    dataset = service.create_dataset({"name": "d", "rows": [{"q": "efgh5678ijkl"}]})
+    replay(service, dataset.id, project.id)
+    service.close()
     monkeypatch.setenv("HOP_KEY_X", "abcd1234efgh5678ijkl")
-    desk = Desk(tmp_path)
-    run = desk.run(replay(desk, dataset.id, project.id)[0]["runId"])
+    service = ReplayService(tmp_path)
+    run = service.run(replay(service, dataset.id, project.id)[0]["runId"])
     assert run.trace.text == "--- User ---\n[hidden]"
-    desk.close()
+    service.close()
 
 
 @pytest.mark.req("REPLAY-5")
 def test_equal_resolvers_are_asked_once_and_all_within_a_limit(tmp_path: Path) -> None:
     known = Settings(sections={"resolvers": ResolverSettings(timeout_s=0.02)})
-    desk = Desk(tmp_path, known)
+    service = ReplayService(tmp_path, known)
     (tmp_path / "n.sqlite").touch()
     endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c WHERE x < -{}"
     variables = tuple(dynamic("sqlite://n.sqlite", f"v{at}", endless.format(at)) for at in range(200))
     content = "".join(f"{{{{v{at}}}}}" for at in range(200))
-    trace = asyncio.run(desk.execute({"state": state_of(content, variables)}))
+    trace = asyncio.run(service.execute({"state": state_of(content, variables)}))
     told = [one.message for one in trace.messages if one.code == "timeout"]
     assert len(told) == 200 and any("other variables took the time" in message for message in told)
-    desk.close()
+    service.close()
 
 
 @pytest.mark.req("REPLAY-16")
-def test_changed_node_shows_as_drift(desk: Desk) -> None:
-    dataset, project = begin(desk)
+def test_changed_node_shows_as_drift(service: ReplayService) -> None:
+    dataset, project = begin(service)
     with pytest.raises(Fault, match="two replays"):
-        desk.compare_replays(dataset)
-    a = replay(desk, dataset, project)
-    desk.replace_project(project, {"name": "p", "state": state_of("Ask me: {{q}}")})
-    b = replay(desk, dataset, project, limit=2)
-    compared = desk.compare_replays(dataset)
+        service.compare_replays(dataset)
+    a = replay(service, dataset, project)
+    service.replace_project(project, {"name": "p", "state": state_of("Ask me: {{q}}")})
+    b = replay(service, dataset, project, limit=2)
+    compared = service.compare_replays(dataset)
     assert (compared.stable, compared.drift, compared.new, compared.gone) == (0, 2, 0, 1)
     assert [change.node_id for change in compared.rows[0].segments] == ["n"]
     assert [line for line in compared.rows[0].diff if line[0] in "+-"] == ["-Ask: q0", "+Ask me: q0"]
-    assert [row.row_index for row in desk.compare_replays(dataset, status="gone").rows] == [2]
-    one = desk.compare_runs(a[1]["runId"], b[1]["runId"])
+    assert [row.row_index for row in service.compare_replays(dataset, status="gone").rows] == [2]
+    one = service.compare_runs(a[1]["runId"], b[1]["runId"])
     assert (one.status, one.a.row_index) == ("drift", 1)
 
 
 @pytest.mark.req("REPLAY-16")
-def test_pieces_are_compared_with_the_same_piece(desk: Desk) -> None:
-    dataset, project = begin(desk, rows=4)
-    first = replay(desk, dataset, project, limit=2)
-    replay(desk, dataset, project, limit=2, offset=2)
-    last = replay(desk, dataset, project, limit=2)
-    compared = desk.compare_replays(dataset)
+def test_pieces_are_compared_with_the_same_piece(service: ReplayService) -> None:
+    dataset, project = begin(service, rows=4)
+    first = replay(service, dataset, project, limit=2)
+    replay(service, dataset, project, limit=2, offset=2)
+    last = replay(service, dataset, project, limit=2)
+    compared = service.compare_replays(dataset)
     assert (compared.a, compared.b) == (first[0]["runId"][:-2], last[0]["runId"][:-2])
     assert (compared.stable, compared.new) == (2, 0)
-    swapped = desk.compare_replays(dataset, a=compared.b, b=compared.a)
+    swapped = service.compare_replays(dataset, a=compared.b, b=compared.a)
     assert (swapped.a, swapped.b) == (compared.b, compared.a)
     for wrong in ("nope", "../x"):
         with pytest.raises(Fault, match="there is no replay"):
-            desk.compare_replays(dataset, a=wrong)
+            service.compare_replays(dataset, a=wrong)
 
 
 @pytest.mark.req("REPLAY-13")
 @pytest.mark.parametrize(
     "id", ["", "x", "x-1", "../x-1", "r1-01", "r1--1", "r1-1\n", "r1-१", "r" * 80, "r1-" + "9" * 30]
 )
-def test_what_is_no_run(desk: Desk, id: str) -> None:
+def test_what_is_no_run(service: ReplayService, id: str) -> None:
     with pytest.raises(Fault) as caught:
-        desk.run(id)
+        service.run(id)
     assert caught.value.code == "run_not_found"
 
 
 @pytest.mark.req("REPLAY-13")
-def test_pages_are_checked(desk: Desk) -> None:
-    dataset, _ = begin(desk)
+def test_pages_are_checked(service: ReplayService) -> None:
+    dataset, _ = begin(service)
     for limit, offset, code in (
         (0, 0, "validation_failed"),
         (1, -1, "validation_failed"),
         (10_001, 0, "limit_exceeded"),
     ):
-        for call in (desk.projects, desk.datasets):
+        for call in (service.projects, service.datasets):
             with pytest.raises(Fault) as caught:
                 call(limit, offset)
             assert caught.value.code == code
         with pytest.raises(Fault):
-            desk.runs(dataset, limit=limit, offset=offset)
+            service.runs(dataset, limit=limit, offset=offset)
     with pytest.raises(Fault, match="succeeded or failed"):
-        desk.runs(dataset, status="ok")
-    assert desk.runs(dataset, row_index=10**30) == [] == desk.runs(dataset, offset=10**30)
+        service.runs(dataset, status="ok")
+    assert service.runs(dataset, row_index=10**30) == [] == service.runs(dataset, offset=10**30)
 
 
-def with_model(tmp_path: Path, rules: str) -> Desk:
+def with_model(tmp_path: Path, rules: str) -> ReplayService:
     (tmp_path / "answers.yaml").write_text(rules, encoding="utf-8")
     path = tmp_path / "evalloom.yaml"
     path.write_text("profiles: {told: {run: scripted:answers.yaml}}\n", encoding="utf-8")
-    return Desk(tmp_path / "data", settings.load(path))
+    return ReplayService(tmp_path / "data", settings.load(path))
 
 
 @pytest.mark.req("REPLAY-17")
@@ -356,19 +358,19 @@ def test_model_is_asked_and_its_answer_checked(tmp_path: Path) -> None:
       - {match: {contains: tea}, answer: "Oolong, surely"}
       - {match: {contains: out}, fault: garbage}
       - {answer: no idea}"""
-    desk = with_model(tmp_path, rules)
+    service = with_model(tmp_path, rules)
     rows = [
         {"q": "which tea?", "_expected": {"mustContain": ["Oolong"], "mustNotContain": ["coffee"]}},
         {"q": "what else?", "_expected": {"equals": "nothing", "regex": "^no"}},
         {"q": "out?"},
         {"variables": 3},
     ]
-    dataset = desk.create_dataset({"name": "d", "rows": rows})
-    project = desk.create_project({"name": "p", "state": state_of()})
-    plain = replay(desk, dataset.id, project.id)
-    found = replay(desk, dataset.id, project.id, profile="told")
+    dataset = service.create_dataset({"name": "d", "rows": rows})
+    project = service.create_project({"name": "p", "state": state_of()})
+    plain = replay(service, dataset.id, project.id)
+    found = replay(service, dataset.id, project.id, profile="told")
     assert [one["outputDigest"] for one in found] == [one["outputDigest"] for one in plain]
-    asked = [desk.run(one["runId"]).trace.model for one in found]
+    asked = [service.run(one["runId"]).trace.model for one in found]
     assert asked[0] is not None and asked[1] is not None and asked[2] is not None and asked[3] is None
     assert asked[0].messages == [{"role": "user", "content": "--- User ---\nAsk: which tea?"}]
     assert (asked[0].answer, asked[0].status) == ("Oolong, surely", "passed")
@@ -377,19 +379,19 @@ def test_model_is_asked_and_its_answer_checked(tmp_path: Path) -> None:
     assert asked[1].status == "failed"
     assert "garbage" in asked[2].error and asked[2].status == "error"
     assert [one["status"] for one in found] == ["succeeded", "succeeded", "succeeded", "failed"]
-    assert [one.row_index for one in desk.runs(dataset.id, check="failed")] == [2, 1]
-    assert [one.row_index for one in desk.runs(dataset.id, check="passed", limit=1)] == [0]
-    assert desk.runs(dataset.id, check="failed", offset=2) == []
-    kept = desk.replays(dataset.id)[0]
+    assert [one.row_index for one in service.runs(dataset.id, check="failed")] == [2, 1]
+    assert [one.row_index for one in service.runs(dataset.id, check="passed", limit=1)] == [0]
+    assert service.runs(dataset.id, check="failed", offset=2) == []
+    kept = service.replays(dataset.id)[0]
     assert (kept.profile, kept.checks_passed, kept.checks_failed) == ("told", 1, 2)
-    desk.close()
+    service.close()
 
 
-def test_execute_assembles_once_and_keeps_nothing(desk: Desk) -> None:
-    dataset, project = begin(desk)
+def test_execute_assembles_once_and_keeps_nothing(service: ReplayService) -> None:
+    dataset, project = begin(service)
     for body in ({"projectId": project, "row": {"q": "hi"}}, {"state": state_of(), "row": {"q": "hi"}}):
-        assert asyncio.run(desk.execute(body)).text == "--- User ---\nAsk: hi"
-    assert desk.runs(dataset) == []
+        assert asyncio.run(service.execute(body)).text == "--- User ---\nAsk: hi"
+    assert service.runs(dataset) == []
 
 
 @pytest.mark.parametrize(
@@ -405,17 +407,17 @@ def test_execute_assembles_once_and_keeps_nothing(desk: Desk) -> None:
         ({"state": {"nodes": []}, "profile": "nobody"}, "validation_failed"),
     ],
 )
-def test_what_execute_refuses(desk: Desk, body: Any, code: str) -> None:
+def test_what_execute_refuses(service: ReplayService, body: Any, code: str) -> None:
     with pytest.raises(Fault) as caught:
-        asyncio.run(desk.execute(body))
+        asyncio.run(service.execute(body))
     assert caught.value.code == code
 
 
 @pytest.mark.req("REPLAY-17")
 def test_profile_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
-    desk = with_model(tmp_path, "rules: 3")
-    dataset, project = begin(desk)
+    service = with_model(tmp_path, "rules: 3")
+    dataset, project = begin(service)
     with pytest.raises(Fault, match="profile") as caught:
-        replay(desk, dataset, project, profile="told")
+        replay(service, dataset, project, profile="told")
     assert caught.value.code == "validation_failed"
-    desk.close()
+    service.close()

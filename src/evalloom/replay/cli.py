@@ -39,7 +39,7 @@ from evalloom.replay.compare import (
 )
 from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, load_sides, replay_files
 from evalloom.replay.schemas import Fault
-from evalloom.replay.service import Desk, has_store
+from evalloom.replay.service import ReplayService, has_store
 from evalloom.replay.store.database import FOLDER
 from evalloom.reports.lint import printable
 from evalloom.settings import Settings, load
@@ -114,13 +114,13 @@ def _replay(
         _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER)
     # What a recipe names stands beside it, wherever the command is typed.
     known = load(Path(config) if config else None, current_catalog().sections)
-    with _desk(data_dir, known, Path(project).parent) as desk:
+    with _open_service(data_dir, known, Path(project).parent) as service:
         with _progress() as progress:
-            done = replay_files(Path(project), dataset, desk, limit, offset, profile, progress)
+            done = replay_files(Path(project), dataset, service, limit, offset, profile, progress)
         try:
             _tell(done, project, Path(output) if output else None, as_json, data_dir)
         except KeyboardInterrupt:
-            raise interrupted(done.replay.replay_id, desk) from None
+            raise interrupted(done.replay.replay_id, service) from None
     return int(done.replay.failed > 0 or done.replay.checks_failed > 0)
 
 
@@ -149,30 +149,30 @@ def _check_output(output: Path, inputs: list[Path], store: Path) -> None:
 
 
 @contextmanager
-def _looking_back(data_dir: str) -> Iterator[Callable[[], Desk]]:
-    """Opens the desk when it is asked for; who only looks makes no folder."""
+def _looking_back(data_dir: str) -> Iterator[Callable[[], ReplayService]]:
+    """Open the service on first use, so that a command that only reads creates no folder."""
     with ExitStack() as opened:
 
         @cache
-        def desk() -> Desk:
+        def service() -> ReplayService:
             if not has_store(Path(data_dir)):
                 message = f"there is no replay in {data_dir} yet. 'evalloom replay' makes one"
                 raise usage_error("replay_not_found", message)
-            return opened.enter_context(_desk(data_dir))
+            return opened.enter_context(_open_service(data_dir))
 
-        yield desk
+        yield service
 
 
 @contextmanager
-def _desk(data_dir: str, known: Settings = _NO_SETTINGS, files: Path | None = None) -> Iterator[Desk]:
-    """The desk over a folder; what it cannot do is wrong usage here."""
-    desk = Desk(Path(data_dir), known, files)
+def _open_service(data_dir: str, known: Settings = _NO_SETTINGS, files: Path | None = None) -> Iterator[ReplayService]:
+    """Open the service on a data folder; report its request errors as usage errors."""
+    service = ReplayService(Path(data_dir), known, files)
     try:
-        yield desk
+        yield service
     except Fault as fault:
         raise usage_error(fault.code, fault.message) from None
     finally:
-        desk.close()
+        service.close()
 
 
 @contextmanager
@@ -224,8 +224,8 @@ def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
 
     Exit codes: 0 all rows are stable, 1 some are not, 2 wrong usage or nothing to compare.
     """
-    with _looking_back(data_dir) as desk:
-        sides = load_sides(a, b, desk)
+    with _looking_back(data_dir) as service:
+        sides = load_sides(a, b, service)
         pairs = compare_rows(*(side.summaries() for side in sides))
         rows = {word: [pair for pair in pairs if pair.status == word] for word in ("stable", "drift", "new", "gone")}
         beside = compare_beside(*(side.outcomes() for side in sides))
@@ -260,8 +260,8 @@ def _print_comparison(head: ReplayComparison, rows: Iterable[RowComparison]) -> 
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_command(limit: int, data_dir: str, as_json: bool) -> int:
     """List the replays, newest first."""
-    with _looking_back(data_dir) as desk:
-        replays = desk().replays(limit=limit) if has_store(Path(data_dir)) else []
+    with _looking_back(data_dir) as service:
+        replays = service().replays(limit=limit) if has_store(Path(data_dir)) else []
         if as_json:
             _print_array(replays)
         else:
@@ -278,8 +278,8 @@ def show_command(run: str, data_dir: str, as_json: bool) -> int:
 
     RUN is the id of a run, or a row of a replay: 17 or 'latest-17' of the last one, 'previous-17' of the one before.
     """
-    with _looking_back(data_dir) as desk:
-        record = desk().run(_run_id(run, desk()))
+    with _looking_back(data_dir) as service:
+        record = service().run(_run_id(run, service()))
         if as_json:
             click.echo(msgspec.json.encode(record))
         else:
@@ -287,9 +287,9 @@ def show_command(run: str, data_dir: str, as_json: bool) -> int:
     return 0
 
 
-def _run_id(run: str, desk: Desk) -> str:
+def _run_id(run: str, service: ReplayService) -> str:
     word, _, row = run.rpartition("-")
     if not row.isdecimal():
         message = f"{run!r} is no run. Name its row, such as 17 or latest-17, or its id from 'evalloom replay list'"
         raise usage_error("run_not_found", message)
-    return f"{find_replay(word or 'latest', desk)}-{row}"
+    return f"{find_replay(word or 'latest', service)}-{row}"

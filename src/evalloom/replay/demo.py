@@ -9,7 +9,7 @@ from evalloom import settings
 from evalloom.engine.example import PartResult
 from evalloom.engine.system import Catalog
 from evalloom.replay.files import replay_files
-from evalloom.replay.service import Desk
+from evalloom.replay.service import ReplayService
 from evalloom.settings import FILE_NAME
 
 FOLDER = "replay/context"
@@ -21,9 +21,9 @@ _FAILING_ROW = 17
 def replay(catalog: Catalog, examples: Path, home: Path) -> PartResult:
     """Replay the example twice; the records go under `home`."""
     folder, data_dir = examples / FOLDER, home / ".evalloom"
-    desk = Desk(data_dir, settings.load(folder / FILE_NAME, catalog.sections), folder)
+    service = ReplayService(data_dir, settings.load(folder / FILE_NAME, catalog.sections), folder)
     try:
-        first, second = (replay_files(folder / "project.json", str(folder / "rows.jsonl"), desk) for _ in range(2))
+        first, second = (replay_files(folder / "project.json", str(folder / "rows.jsonl"), service) for _ in range(2))
         before, after = ([run.output_digest for run in replayed.summaries()] for replayed in (first, second))
         failures = [
             f"row {record.row_index}: {error.message} [{error.error_code}]"
@@ -31,7 +31,7 @@ def replay(catalog: Catalog, examples: Path, home: Path) -> PartResult:
             for error in record.errors
         ]
     finally:
-        desk.close()
+        service.close()
     replay_id, succeeded, failed = second.replay.replay_id, second.replay.succeeded, second.replay.failed
     is_stable = before == after
     as_expected = (succeeded, failed, is_stable) == (_SUCCEEDED, _FAILED, True)

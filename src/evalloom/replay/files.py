@@ -29,7 +29,7 @@ from evalloom.replay.recipe.assemble import Assembled
 from evalloom.replay.recipe.document import RecipeFile
 from evalloom.replay.recipe.parse import read_recipe
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
-from evalloom.replay.service import Desk, ReplaySummary, summary_of
+from evalloom.replay.service import ReplayService, ReplaySummary, summary_of
 from evalloom.replay.session import ASKED_WINDOW, Going, new_replay_id, now
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
 
@@ -40,23 +40,23 @@ _MOST_TOLD = 10
 class FileReplay:
     """A replay of files that is over, as it was kept."""
 
-    def __init__(self, replay: ReplaySummary, desk: Desk, doubts: list[Finding]) -> None:
+    def __init__(self, replay: ReplaySummary, service: ReplayService, doubts: list[Finding]) -> None:
         """`doubts` are about the recipe: what may be a slip of the pen."""
         self.replay = replay
         self.doubts = doubts
-        self._desk = desk
+        self._service = service
 
     def summaries(self) -> Iterator[RunSummary]:
-        return self._desk.store.summaries(self.replay.replay_id)
+        return self._service.store.summaries(self.replay.replay_id)
 
     def records(self) -> Iterator[RunRecord]:
-        return self._desk.store.records(self.replay.replay_id)
+        return self._service.store.records(self.replay.replay_id)
 
 
 def replay_files(
     project: Path,
     dataset: str,
-    desk: Desk,
+    service: ReplayService,
     limit: int | None = None,
     offset: int = 0,
     profile: str = "",
@@ -66,35 +66,39 @@ def replay_files(
     file = RecipeFile(project)
     # Read as it is written, so that faults have their lines; used without what is secret in it.
     file.read()
-    state = desk.redactor.value(file.state)
+    state = service.redactor.value(file.state)
     name = _id_of(str(file.body.get("id") or project.stem), "project")
     source = spooled(source_of(dataset))
     _check_rows(source)
     replay = Replay(new_replay_id(), _dataset_id(source), name, now(), profile)
     digest = sha256(msgspec.json.encode(state)).hexdigest()
-    going = Going(desk, replay, digest, read_recipe(state))
+    going = Going(service, replay, digest, read_recipe(state))
     last = None if limit is None else min(offset + limit, sys.maxsize)
-    rows = islice(_rows(source, desk), min(offset, sys.maxsize), last)
+    rows = islice(_rows(source, service), min(offset, sys.maxsize), last)
     try:
-        run_loop(_go(going, rows, offset, desk, progress))
+        run_loop(_go(going, rows, offset, service, progress))
     except KeyboardInterrupt:
-        raise interrupted(replay.id, desk) from None
+        raise interrupted(replay.id, service) from None
     # Past the last row there is nothing to keep.
-    found = desk.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
-    return FileReplay(summary_of(found), desk, [*file.doubts()])
+    found = service.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
+    return FileReplay(summary_of(found), service, [*file.doubts()])
 
 
-def interrupted(replay_id: str, desk: Desk) -> EvalloomError:
+def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
     """What there is to say when somebody stops a replay."""
-    kept = desk.store.replay(replay_id)
+    kept = service.store.replay(replay_id)
     told = f"{kept.counts.rows:,} rows are kept as replay {replay_id}" if kept else "nothing is kept"
     return EvalloomError("stopped", f"interrupted: {told}")
 
 
 async def _go(
-    going: Going, rows: Iterator[tuple[Any, Assembled | None]], first: int, desk: Desk, progress: Callable[[int], None]
+    going: Going,
+    rows: Iterator[tuple[Any, Assembled | None]],
+    first: int,
+    service: ReplayService,
+    progress: Callable[[int], None],
 ) -> None:
-    asker = desk.asker(going.replay.profile) if going.replay.profile else None
+    asker = service.asker(going.replay.profile) if going.replay.profile else None
     done = 0
     size = ASKED_WINDOW if asker is not None else WINDOW
     try:
@@ -134,10 +138,10 @@ def _check_rows(source: Source) -> None:
         raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
 
 
-def _rows(source: Source, desk: Desk) -> Iterator[tuple[Any, Assembled | None]]:
+def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, Assembled | None]]:
     for item in Dataset(source, FORMATS, "replay"):
         if isinstance(item, Row):
-            yield desk.redactor.value(item.value), None
+            yield service.redactor.value(item.value), None
         elif item.code == "row_invalid":
             yield None, recipes.failed_row(f"{source.name}:{item.place.line}: {item.message}")
 
@@ -177,11 +181,11 @@ class Side:
         self.record = record
 
 
-def load_sides(a: str, b: str, desk: Callable[[], Desk]) -> tuple[Side, Side]:
-    """What two names mean: without any, the last two replays. The desk is opened where one of them is no file."""
+def load_sides(a: str, b: str, service: Callable[[], ReplayService]) -> tuple[Side, Side]:
+    """Find both sides of a comparison, by default the last two replays; the service is opened only for replays."""
     if not a:
-        return _last_sides(desk())
-    sides = load_side(a, desk), load_side(b, desk)
+        return _last_sides(service())
+    sides = load_side(a, service), load_side(b, service)
     if sides[0].name == sides[1].name:
         raise usage_error(
             "replay_not_found", f"{a!r} and {b!r} are the same replay. Name another one to compare it with"
@@ -189,41 +193,41 @@ def load_sides(a: str, b: str, desk: Callable[[], Desk]) -> tuple[Side, Side]:
     return sides
 
 
-def _last_sides(desk: Desk) -> tuple[Side, Side]:
-    newest = desk.store.all_replays(1, 0)
+def _last_sides(service: ReplayService) -> tuple[Side, Side]:
+    newest = service.store.all_replays(1, 0)
     if not newest:
         raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
     dataset = newest[0].replay.dataset
-    two = desk.store.last_two(dataset)
+    two = service.store.last_two(dataset)
     if two is None:
         message = f"expected two replays of {dataset!r} to compare, got one. Replay it once more"
         raise usage_error("replay_not_found", message)
-    return _kept_side(two[0], desk), _kept_side(two[1], desk)
+    return _kept_side(two[0], service), _kept_side(two[1], service)
 
 
-def load_side(name: str, desk: Callable[[], Desk]) -> Side:
+def load_side(name: str, service: Callable[[], ReplayService]) -> Side:
     """What a name means: a replay by its id or the beginning of one, `latest`, `previous`, or a file of records."""
     if os.path.isfile(name) or name.endswith((".jsonl", ".ndjson")):
         return _file_side(Path(name))
-    return _kept_side(find_replay(name, desk()), desk())
+    return _kept_side(find_replay(name, service()), service())
 
 
-def _kept_side(id: str, desk: Desk) -> Side:
-    store, found = desk.store, desk.store.replay(id)
+def _kept_side(id: str, service: ReplayService) -> Side:
+    store, found = service.store, service.store.replay(id)
     what = f"{found.replay.project} · {found.replay.dataset}" if found else ""
     return Side(id, what, lambda: store.summaries(id), lambda: store.outcomes(id), lambda row: store.run(id, row))
 
 
-def find_replay(name: str, desk: Desk) -> str:
+def find_replay(name: str, service: ReplayService) -> str:
     """The id of the replay that is meant."""
     if name == "previous":
-        return _last_sides(desk)[0].name
+        return _last_sides(service)[0].name
     if name in ("latest", "last"):
-        newest = desk.store.all_replays(1, 0)
+        newest = service.store.all_replays(1, 0)
         if not newest:
             raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
         return newest[0].replay.id
-    found = desk.store.replays_from(name, 6)
+    found = service.store.replays_from(name, 6)
     if len(found) == 1 or name in found:
         return name if name in found else found[0]
     if found:

@@ -1,6 +1,6 @@
-"""The desk of the replay service: projects, datasets and replays of one data folder.
+"""The replay service: manages the projects, datasets and replays in one data folder.
 
-Everything may be called from any thread. What waits for a model, or is asked for by a server, is async.
+All methods are thread-safe. Methods that call a model, or that the HTTP server awaits, are async.
 """
 
 from __future__ import annotations
@@ -110,15 +110,15 @@ class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Rows whose answer was as `_expected` says, and whose was not; where a model was asked."""
 
 
-class Desk:
-    """Projects, datasets and replays of one data folder."""
+class ReplayService:
+    """Manages the projects, datasets and replays in one data folder."""
 
     def __init__(
         self, data_dir: Path, known: Settings = _NO_SETTINGS, files: Path | None = None, token: str = ""
     ) -> None:
-        """Dynamic variables read files, databases and chats in `files`; that is the data folder where none is named.
+        """Resolve files, databases and chats of dynamic variables inside `files`, by default the data folder.
 
-        `token` is a secret beside those of the settings: nothing that is kept has it.
+        `token` is redacted from everything stored, like the secrets of the settings.
         """
         self.store = ReplayStore(data_dir)
         self.known = known

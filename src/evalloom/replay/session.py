@@ -20,7 +20,7 @@ from evalloom.replay.store.records import WINDOW, Counts, DatasetGone, Pack, Pac
 from evalloom.settings.keys import Redactor
 
 if TYPE_CHECKING:
-    from evalloom.replay.service import Desk
+    from evalloom.replay.service import ReplayService
 
 _FORMAT = "1"
 """Changes when the same recipe and row would come to something else; what was made before is then not used again."""
@@ -63,18 +63,20 @@ class Remembered(Generic[Value]):
 class Going:
     """A replay that is going on, window by window."""
 
-    def __init__(self, desk: Desk, replay: Replay, digest: str, recipe: Recipe, rows: range | None = None) -> None:
+    def __init__(
+        self, service: ReplayService, replay: Replay, digest: str, recipe: Recipe, rows: range | None = None
+    ) -> None:
         """`rows` are those of a dataset that is kept; without them, rows come from elsewhere."""
         self.replay = replay
         self.recipe = recipe
         self._of_service = rows is not None
         size = ASKED_WINDOW if replay.profile else WINDOW
         self.windows = [(first, min(size, rows.stop - first)) for first in rows[::size]] if rows is not None else []
-        self._desk = desk
-        self._store = desk.store
+        self._service = service
+        self._store = service.store
         self._digest = digest
         self._resolved: dict[str, Resolution] = {}
-        self._until = desk.deadline()
+        self._until = service.deadline()
         self._is_first = True
 
     def window(self, first: int, count: int) -> bytes:
@@ -85,7 +87,7 @@ class Going:
                 self._keep_window(Window(first, now(), self._digest, known.counts, known.pack))
                 return self._summaries(known)
             except PackGone:
-                self._desk.packs.forget(key)
+                self._service.packs.forget(key)
         return self.keep(first, self.assembled(first, count)[1], key)
 
     def key(self, first: int, count: int) -> str:
@@ -93,7 +95,7 @@ class Going:
         # What a resolver finds may be another thing next time.
         if self.recipe.dynamic:
             return ""
-        return f"{_FORMAT}/{self._desk.hiding}/{self._digest}/{self.replay.dataset}/{first}/{count}"
+        return f"{_FORMAT}/{self._service.hiding}/{self._digest}/{self.replay.dataset}/{first}/{count}"
 
     async def keep_again(self, first: int, known: Known) -> bytes:
         """Keeps a window whose pack is known; gives the summaries. Raises PackGone where somebody removed it."""
@@ -106,9 +108,9 @@ class Going:
         return self._summaries(known)
 
     def _known(self, key: str, first: int) -> Known | None:
-        known = self._desk.packs.get(key)
+        known = self._service.packs.get(key)
         if known is None and (found := self._store.find_pack(key)):
-            known = self._desk.packs.put(key, _known(*found, first))
+            known = self._service.packs.put(key, _known(*found, first))
         return known
 
     def assembled(self, first: int, count: int) -> tuple[list[Any], Iterator[Assembled]]:
@@ -127,8 +129,8 @@ class Going:
     def assemble(self, rows: Sequence[Any]) -> Iterator[Assembled]:
         """What rows come to; a dynamic variable is resolved once for the whole replay."""
         needed = sorted(self.recipe.needs(rows) - self._resolved.keys())
-        self._resolved |= self._desk.resolve_all(self.recipe, needed, self._until)
-        hide = self._desk.redactor
+        self._resolved |= self._service.resolve_all(self.recipe, needed, self._until)
+        hide = self._service.redactor
         return (hidden(self.recipe.assemble(row, self._resolved), hide) for row in rows)
 
     def keep(self, first: int, made: Iterable[Assembled], key: str = "") -> bytes:
@@ -137,7 +139,7 @@ class Going:
         id = self._keep_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
         known = _known(id, pack.outcomes, first)
         if key:
-            self._desk.packs.put(key, known)
+            self._service.packs.put(key, known)
         return self._summaries(known)
 
     def _keep_window(self, window: Window) -> int:

@@ -23,7 +23,7 @@ from evalloom.replay.server.endpoints import ENDPOINTS, NOUNS, UPLOADS, Answer, 
 from evalloom.replay.server.guard import LOOPBACK, Guard
 from evalloom.replay.server.openapi import document
 from evalloom.replay.server.parse import body_of, charset_of, json_of, media_type_of, query_of
-from evalloom.replay.service import Desk
+from evalloom.replay.service import ReplayService
 
 _THREADS = 8
 _LONG_BODY = 1_000_000
@@ -31,18 +31,18 @@ _LONG_BODY = 1_000_000
 
 
 class App:
-    """The service over a desk. `hosts` are the names it answers to, None for all."""
+    """Serves a ReplayService over HTTP. `hosts` are the accepted Host names, None for any."""
 
     def __init__(
         self,
-        desk: Desk,
+        service: ReplayService,
         token: str = "",
         hosts: frozenset[str] | None = LOOPBACK,
     ) -> None:
-        self._desk = desk
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="evalloom-desk")
+        self._service = service
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="evalloom-service")
         endpoints = (*ENDPOINTS, self._description())
-        self._document = msgspec.json.encode(document(endpoints, profiles_of(desk.known), needs_token=bool(token)))
+        self._document = msgspec.json.encode(document(endpoints, profiles_of(service.known), needs_token=bool(token)))
         by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
@@ -75,7 +75,7 @@ class App:
             ids = {name: checked_id(value, NOUNS[name]) for name, value in request.path_params.items()}
             query = query_of(request.scope["query_string"], endpoint.parameters)
             sent = await self._sent(request, endpoint) if endpoint.body else ()
-            return await self._act(endpoint, Call(self._desk, ids, query, self.explain, *sent))
+            return await self._act(endpoint, Call(self._service, ids, query, self.explain, *sent))
         except ClientDisconnect:
             raise
         except Exception as fault:  # whatever it is, the client gets an answer
@@ -110,7 +110,7 @@ class App:
         return Fault("internal_error", self._hide(str(fault)))
 
     def _hide(self, text: str) -> str:
-        return self._desk.redactor.text(text)
+        return self._service.redactor.text(text)
 
 
 class _Resource:
@@ -142,6 +142,6 @@ async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
     await answers.refusal(Fault("not_found", message))(scope, receive, send)
 
 
-def create_app(desk: Desk, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> App:
-    """The service over a desk, for uvicorn or any other ASGI server."""
-    return App(desk, token, hosts)
+def create_app(service: ReplayService, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> App:
+    """Create the ASGI app for uvicorn or another ASGI server."""
+    return App(service, token, hosts)

@@ -20,7 +20,7 @@ from evalloom.replay.schemas import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, Fault
 from evalloom.replay.server import answers
 from evalloom.replay.server.parse import Parameter, rows_of
 from evalloom.replay.server.schemas import ANY_NUMBER, NAME, Health, ReplayDone, list_of, ref
-from evalloom.replay.service import Desk
+from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings
 
 UPLOADS = {"application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "text/csv": ".csv"}
@@ -28,9 +28,9 @@ UPLOADS = {"application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "tex
 
 
 class Call(Struct, frozen=True):
-    """What an endpoint is given: the desk, and what was asked of it."""
+    """The arguments of an endpoint: the service and the parsed request."""
 
-    desk: Desk
+    service: ReplayService
     ids: dict[str, str]
     query: Record
     tell: Callable[[BaseException], Fault]
@@ -76,24 +76,24 @@ async def _health(call: Call) -> Response:
 
 
 def _create_project(call: Call) -> Response:
-    project = call.desk.create_project(call.body)
+    project = call.service.create_project(call.body)
     return answers.created(project, f"/api/projects/{project.id}")
 
 
 def _list_projects(call: Call) -> Response:
-    return answers.json(call.desk.projects(**call.query))
+    return answers.json(call.service.projects(**call.query))
 
 
 def _get_project(call: Call) -> Response:
-    return answers.json(call.desk.project(call.ids["projectId"]))
+    return answers.json(call.service.project(call.ids["projectId"]))
 
 
 def _replace_project(call: Call) -> Response:
-    return answers.json(call.desk.replace_project(call.ids["projectId"], call.body))
+    return answers.json(call.service.replace_project(call.ids["projectId"], call.body))
 
 
 def _delete_project(call: Call) -> Response:
-    call.desk.delete_project(call.ids["projectId"])
+    call.service.delete_project(call.ids["projectId"])
     return answers.nothing()
 
 
@@ -101,20 +101,20 @@ def _create_dataset(call: Call) -> Response:
     body = call.body
     if call.media_type in UPLOADS:
         body = {"name": call.query["name"], "rows": rows_of(body, UPLOADS[call.media_type], call.charset)}
-    dataset = call.desk.create_dataset(body)
+    dataset = call.service.create_dataset(body)
     return answers.created(dataset, f"/api/datasets/{dataset.id}")
 
 
 def _list_datasets(call: Call) -> Response:
-    return answers.json(call.desk.datasets(**call.query))
+    return answers.json(call.service.datasets(**call.query))
 
 
 def _get_dataset(call: Call) -> Response:
-    return answers.json(call.desk.dataset(call.ids["datasetId"], **call.query))
+    return answers.json(call.service.dataset(call.ids["datasetId"], **call.query))
 
 
 def _delete_dataset(call: Call) -> Response:
-    call.desk.delete_dataset(call.ids["datasetId"], call.query["withRuns"])
+    call.service.delete_dataset(call.ids["datasetId"], call.query["withRuns"])
     return answers.nothing()
 
 
@@ -122,19 +122,19 @@ async def _replay(call: Call) -> Response:
     _refuse_unknown_profile(call)
     if call.query["stream"]:
         return await _streamed(call)
-    replay_id, summaries = await call.desk.replay(call.ids["datasetId"], call.body)
+    replay_id, summaries = await call.service.replay(call.ids["datasetId"], call.body)
     # Past the end of the dataset nothing is replayed, and there is no replay to name.
     return answers.json(summaries, headers={"X-Replay-Id": replay_id} if replay_id else None)
 
 
 def _list_replays(call: Call) -> Response:
-    return answers.json(call.desk.replays(call.ids["datasetId"], **call.query))
+    return answers.json(call.service.replays(call.ids["datasetId"], **call.query))
 
 
 def _list_runs(call: Call) -> Response:
     asked = call.query
     return answers.json(
-        call.desk.runs(
+        call.service.runs(
             call.ids["datasetId"],
             row_index=asked["rowIndex"],
             status=asked["status"] or "",
@@ -147,23 +147,25 @@ def _list_runs(call: Call) -> Response:
 
 
 def _get_run(call: Call) -> Response:
-    return answers.json(call.desk.run(call.ids["runId"]))
+    return answers.json(call.service.run(call.ids["runId"]))
 
 
 def _compare_runs(call: Call) -> Response:
-    return answers.json(call.desk.compare_runs(call.ids["a"], call.ids["b"]))
+    return answers.json(call.service.compare_runs(call.ids["a"], call.ids["b"]))
 
 
 def _compare_replays(call: Call) -> Response:
     asked = call.query
     words = {name: asked[name] or "" for name in ("a", "b", "status")}
-    compared = call.desk.compare_replays(call.ids["datasetId"], **words, limit=asked["limit"], offset=asked["offset"])
+    compared = call.service.compare_replays(
+        call.ids["datasetId"], **words, limit=asked["limit"], offset=asked["offset"]
+    )
     return answers.json(compared)
 
 
 async def _execute(call: Call) -> Response:
     _refuse_unknown_profile(call)
-    return answers.json(await call.desk.execute(call.body))
+    return answers.json(await call.service.execute(call.body))
 
 
 def profiles_of(known: Settings) -> list[str]:
@@ -174,7 +176,7 @@ def profiles_of(known: Settings) -> list[str]:
 def _refuse_unknown_profile(call: Call) -> None:
     # On the command line a profile may also name a file to read or a model to pay for: not for others to choose.
     profile = call.body.get("profile") if isinstance(call.body, dict) else None
-    named = profiles_of(call.desk.known)
+    named = profiles_of(call.service.known)
     if isinstance(profile, str) and profile not in named:
         raise refuse(
             [("profile", f"expected {' or '.join(named)}, got {quote(profile)}{did_you_mean(profile, named)}")]
@@ -195,7 +197,7 @@ _read_runs = msgspec.json.Decoder(list[_Ran]).decode
 
 
 async def _streamed(call: Call) -> Response:
-    windows = call.desk.replay_stream(call.ids["datasetId"], call.body)
+    windows = call.service.replay_stream(call.ids["datasetId"], call.body)
     # Whatever is wrong with the request comes with the first step, when a plain answer can still be given.
     first = await anext(windows, None)
     return answers.Events(_events(call, first, windows))

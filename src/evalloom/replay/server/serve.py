@@ -15,7 +15,7 @@ from evalloom import settings
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.replay.server.app import App, create_app
 from evalloom.replay.server.guard import LOOPBACK, is_loopback, name_of
-from evalloom.replay.service import Desk
+from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings
 
 _LEAST_TOKEN = 16
@@ -39,13 +39,13 @@ def serve(options: ServeOptions, known: Settings) -> None:
     """Serves until SIGINT or SIGTERM; says on stderr where, once it listens."""
     hosts = _hosts(options)
     with _listening(options) as listener:
-        desk = Desk(options.data_dir, known, token=options.token)
-        app = create_app(desk, options.token, hosts)
+        service = ReplayService(options.data_dir, known, token=options.token)
+        app = create_app(service, options.token, hosts)
         try:
             _Server(_configured(app), _told(listener, options)).run([listener])
         finally:
             app.close()
-            desk.close()
+            service.close()
 
 
 def token_of(variable: str, folder: Path = Path()) -> str:
