@@ -30,7 +30,7 @@ from evalloom.replay.recipe.document import RecipeFile
 from evalloom.replay.recipe.parse import read_recipe
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
 from evalloom.replay.service import ReplayService, ReplaySummary, summary_of
-from evalloom.replay.session import ASKED_WINDOW, Going, new_replay_id, now
+from evalloom.replay.session import ASKED_WINDOW, ReplayRun, new_replay_id, now
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -72,11 +72,11 @@ def replay_files(
     _check_rows(source)
     replay = Replay(new_replay_id(), _dataset_id(source), name, now(), profile)
     digest = sha256(msgspec.json.encode(state)).hexdigest()
-    going = Going(service, replay, digest, read_recipe(state))
+    replay_run = ReplayRun(service, replay, digest, read_recipe(state))
     last = None if limit is None else min(offset + limit, sys.maxsize)
     rows = islice(_rows(source, service), min(offset, sys.maxsize), last)
     try:
-        run_loop(_go(going, rows, offset, service, progress))
+        run_loop(_run_rows(replay_run, rows, offset, service, progress))
     except KeyboardInterrupt:
         raise interrupted(replay.id, service) from None
     # Past the last row there is nothing to keep.
@@ -91,14 +91,14 @@ def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
     return EvalloomError("stopped", f"interrupted: {told}")
 
 
-async def _go(
-    going: Going,
+async def _run_rows(
+    replay_run: ReplayRun,
     rows: Iterator[tuple[Any, Assembled | None]],
     first: int,
     service: ReplayService,
     progress: Callable[[int], None],
 ) -> None:
-    asker = service.asker(going.replay.profile) if going.replay.profile else None
+    asker = service.asker(replay_run.replay.profile) if replay_run.replay.profile else None
     done = 0
     size = ASKED_WINDOW if asker is not None else WINDOW
     try:
@@ -106,13 +106,15 @@ async def _go(
             # Where nobody is asked nothing is waited for, and Ctrl-C comes only to those who wait.
             await asyncio.sleep(0)
             given = [row for row, failed in window if failed is None]
-            assembled = going.assemble(given)
+            assembled = replay_run.assemble(given)
             made = (failed or next(assembled) for _, failed in window)
             if asker is None:
-                going.keep(first + done, made)
+                replay_run.store_rows(first + done, made)
             else:
                 rows_of_window = [row for row, _ in window]
-                going.keep(first + done, await asker.ask(going.recipe.parts, rows_of_window, list(made)))
+                replay_run.store_rows(
+                    first + done, await asker.ask(replay_run.recipe.parts, rows_of_window, list(made))
+                )
             done += len(window)
             progress(done)
     finally:

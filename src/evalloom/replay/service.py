@@ -51,7 +51,7 @@ from evalloom.replay.schemas import (
     read_replay,
     refuse,
 )
-from evalloom.replay.session import Going, Known, Remembered, hidden, new_replay_id, now
+from evalloom.replay.session import Known, Remembered, ReplayRun, hidden, new_replay_id, now
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import Chosen, PackGone, Replay, ReplayCounts, StoredDataset, StoredProject
 from evalloom.settings import Settings
@@ -233,11 +233,11 @@ class ReplayService:
         rows, digest = self._look_up(dataset_id, asked.project_id)
         if (recipe := self._recipes.get(digest)) is None:
             return []
-        going = self._going(dataset_id, asked, rows, digest, recipe)
-        for first, count in going.windows:
-            if known := self.packs.get(going.key(first, count)):
+        replay_run = self._new_run(dataset_id, asked, rows, digest, recipe)
+        for first, count in replay_run.windows:
+            if known := self.packs.get(replay_run.pack_key(first, count)):
                 with suppress(PackGone):
-                    return [(going.replay.id, await going.keep_again(first, known))]
+                    return [(replay_run.replay.id, await replay_run.keep_again(first, known))]
         return []
 
     async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:
@@ -248,31 +248,31 @@ class ReplayService:
                 yield summaries
 
     def _replay_at_once(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
-        going = self._begin(dataset_id, asked)
-        return [(going.replay.id, going.window(first, count)) for first, count in going.windows]
+        replay_run = self._start_run(dataset_id, asked)
+        return [(replay_run.replay.id, replay_run.run_window(first, count)) for first, count in replay_run.windows]
 
     async def _replay_all(self, dataset_id: str, asked: ReplayAsked) -> AsyncGenerator[tuple[str, bytes], None]:
-        going = await self._aside(self._begin, dataset_id, asked)
+        replay_run = await self._aside(self._start_run, dataset_id, asked)
         asker = self.asker(asked.profile) if asked.profile else None
         try:
-            for first, count in going.windows:
+            for first, count in replay_run.windows:
                 if asker is None:
-                    summaries = await self._aside(going.window, first, count)
+                    summaries = await self._aside(replay_run.run_window, first, count)
                 else:
-                    rows, made = await self._aside(going.assembled_now, first, count)
-                    answered = await asker.ask(going.recipe.parts, rows, made)
-                    summaries = await self._aside(going.keep, first, answered)
-                yield going.replay.id, summaries
+                    rows, made = await self._aside(replay_run.load_and_assemble, first, count)
+                    answered = await asker.ask(replay_run.recipe.parts, rows, made)
+                    summaries = await self._aside(replay_run.store_rows, first, answered)
+                yield replay_run.replay.id, summaries
         finally:
             if asker is not None:
                 await asker.close()
 
-    def _begin(self, dataset_id: str, asked: ReplayAsked) -> Going:
+    def _start_run(self, dataset_id: str, asked: ReplayAsked) -> ReplayRun:
         rows, digest = self._look_up(dataset_id, asked.project_id)
         recipe = self._recipes.get(digest)
         if recipe is None:
             digest, recipe = self._read_recipe(asked.project_id)
-        return self._going(dataset_id, asked, rows, digest, recipe)
+        return self._new_run(dataset_id, asked, rows, digest, recipe)
 
     def _look_up(self, dataset_id: str, project_id: str) -> tuple[int, str]:
         """How many rows there are, and the digest of the project's state."""
@@ -283,10 +283,10 @@ class ReplayService:
             raise not_found("project", project_id)
         return rows, digest
 
-    def _going(self, dataset_id: str, asked: ReplayAsked, rows: int, digest: str, recipe: Recipe) -> Going:
+    def _new_run(self, dataset_id: str, asked: ReplayAsked, rows: int, digest: str, recipe: Recipe) -> ReplayRun:
         replay = Replay(new_replay_id(), dataset_id, asked.project_id, now(), asked.profile)
         last = rows if asked.limit is None else min(rows, asked.offset + asked.limit)
-        return Going(self, replay, digest, recipe, range(min(asked.offset, last), last))
+        return ReplayRun(self, replay, digest, recipe, range(min(asked.offset, last), last))
 
     def _read_recipe(self, project_id: str) -> tuple[str, Recipe]:
         """The digest of a project's state, and its recipe."""

@@ -1,4 +1,4 @@
-"""A replay that is going on: rows are assembled window by window, and kept before anybody is told of them."""
+"""Executes replays: assembles rows a window at a time and stores each window before reporting it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from evalloom.replay.service import ReplayService
 
 _FORMAT = "1"
-"""Changes when the same recipe and row would come to something else; what was made before is then not used again."""
+"""Incremented when the same recipe and row would give a different pack, so that stored packs are not reused."""
 ASKED_WINDOW = 32
-"""How many rows are kept together where a model is asked: what it said is paid for, and lost until it is kept."""
+"""Rows per window when a model is called: its answers cost money, and a crash loses those not yet stored."""
 
 Value = TypeVar("Value")
 
@@ -60,39 +60,40 @@ class Remembered(Generic[Value]):
         self._values.pop(key, None)
 
 
-class Going:
-    """A replay that is going on, window by window."""
+class ReplayRun:
+    """Executes one replay, a window of rows at a time."""
 
     def __init__(
         self, service: ReplayService, replay: Replay, digest: str, recipe: Recipe, rows: range | None = None
     ) -> None:
-        """`rows` are those of a dataset that is kept; without them, rows come from elsewhere."""
+        """`rows` is the range of a stored dataset to replay; without it, the caller passes the rows in."""
         self.replay = replay
         self.recipe = recipe
-        self._of_service = rows is not None
+        self._is_stored_dataset = rows is not None
         size = ASKED_WINDOW if replay.profile else WINDOW
         self.windows = [(first, min(size, rows.stop - first)) for first in rows[::size]] if rows is not None else []
         self._service = service
         self._store = service.store
         self._digest = digest
         self._resolved: dict[str, Resolution] = {}
-        self._until = service.deadline()
+        self._deadline = service.deadline()
         self._is_first = True
 
-    def window(self, first: int, count: int) -> bytes:
-        """Replays rows and keeps their runs; gives the summaries. What was made before is not made again."""
-        key = self.key(first, count)
-        if key and (known := self._known(key, first)):
+    def run_window(self, first: int, count: int) -> bytes:
+        """Assemble and store `count` rows starting at `first`; return their summaries as JSON."""
+        # A pack depends only on recipe and rows (REPLAY-11), so an unchanged window is stored by reference.
+        pack_key = self.pack_key(first, count)
+        if pack_key and (known := self._known(pack_key, first)):
             try:
-                self._keep_window(Window(first, now(), self._digest, known.counts, known.pack))
+                self._write_window(Window(first, now(), self._digest, known.counts, known.pack))
                 return self._summaries(known)
             except PackGone:
-                self._service.packs.forget(key)
-        return self.keep(first, self.assembled(first, count)[1], key)
+                self._service.packs.forget(pack_key)
+        return self.store_rows(first, self.assemble(self._load(first, count)), pack_key)
 
-    def key(self, first: int, count: int) -> str:
-        """What the pack of a window is found by; empty where it must be made anew."""
-        # What a resolver finds may be another thing next time.
+    def pack_key(self, first: int, count: int) -> str:
+        """Return the cache key of a window's pack, empty if the pack must not be reused."""
+        # A resolver may return a different value next time.
         if self.recipe.dynamic:
             return ""
         return f"{_FORMAT}/{self._service.hiding}/{self._digest}/{self.replay.dataset}/{first}/{count}"
@@ -113,41 +114,41 @@ class Going:
             known = self._service.packs.put(key, _known(*found, first))
         return known
 
-    def assembled(self, first: int, count: int) -> tuple[list[Any], Iterator[Assembled]]:
-        """Rows, and what they come to."""
+    def _load(self, first: int, count: int) -> list[Any]:
+        """Read rows of the stored dataset."""
         rows = [msgspec.json.decode(row) for row in self._store.rows(self.replay.dataset, first, count)]
         if len(rows) < count:
-            # Somebody removed it meanwhile.
+            # Another client deleted the dataset in the meantime.
             raise not_found("dataset", self.replay.dataset)
-        return rows, self.assemble(rows)
+        return rows
 
-    def assembled_now(self, first: int, count: int) -> tuple[list[Any], list[Assembled]]:
-        """The same, and all of it done when this returns."""
-        rows, made = self.assembled(first, count)
-        return rows, list(made)
+    def load_and_assemble(self, first: int, count: int) -> tuple[list[Any], list[Assembled]]:
+        """Return rows of the stored dataset together with their assembled contexts."""
+        rows = self._load(first, count)
+        return rows, list(self.assemble(rows))
 
     def assemble(self, rows: Sequence[Any]) -> Iterator[Assembled]:
-        """What rows come to; a dynamic variable is resolved once for the whole replay."""
+        """Assemble rows lazily; each dynamic variable is resolved once per replay."""
         needed = sorted(self.recipe.needs(rows) - self._resolved.keys())
-        self._resolved |= self._service.resolve_all(self.recipe, needed, self._until)
+        self._resolved |= self._service.resolve_all(self.recipe, needed, self._deadline)
         hide = self._service.redactor
         return (hidden(self.recipe.assemble(row, self._resolved), hide) for row in rows)
 
-    def keep(self, first: int, made: Iterable[Assembled], key: str = "") -> bytes:
-        """Keeps the runs of assembled rows; gives their summaries."""
-        pack = Pack.of(key, made)
-        id = self._keep_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
+    def store_rows(self, first: int, made: Iterable[Assembled], pack_key: str = "") -> bytes:
+        """Store assembled rows as one window; return their summaries as JSON."""
+        pack = Pack.of(pack_key, made)
+        id = self._write_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
         known = _known(id, pack.outcomes, first)
-        if key:
-            self._service.packs.put(key, known)
+        if pack_key:
+            self._service.packs.put(pack_key, known)
         return self._summaries(known)
 
-    def _keep_window(self, window: Window) -> int:
+    def _write_window(self, window: Window) -> int:
         if self._is_first:
-            # It is as new as its first record, however long that took.
+            # A replay is dated by its first record, however long that took.
             self.replay = self.replay._replace(created_at=window.created_at)
         try:
-            id = self._store.add_window(self.replay, window, self.recipe.parts, self._is_first, self._of_service)
+            id = self._store.add_window(self.replay, window, self.recipe.parts, self._is_first, self._is_stored_dataset)
         except DatasetGone:
             raise not_found("dataset", self.replay.dataset) from None
         self._is_first = False
@@ -170,7 +171,7 @@ def _known(pack: int, outcomes: list[Outcome], first: int) -> Known:
 
 
 def hidden(made: Assembled, redactor: Redactor) -> Assembled:
-    """What was assembled without secrets that came about only now, of a template and a value, or of two values."""
+    """Redact secrets that appear only after assembly, joined from a template and a value or from two values."""
     texts = [made.text, *(segment.text for segment in made.segments)] if made.truncated else [made.text]
     if all(map(redactor.is_clean, texts)):
         return made
@@ -180,10 +181,10 @@ def hidden(made: Assembled, redactor: Redactor) -> Assembled:
 
 
 def now() -> str:
-    """The time as records tell it: ISO 8601, UTC, to the millisecond."""
+    """Return the current time as stored in records: ISO 8601, UTC, milliseconds."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 
 
 def new_replay_id() -> str:
-    """An id that sorts by time and that no other process takes."""
+    """Return an id that sorts by time and is unique across processes."""
     return f"r{time_ns() // 1_000_000:011x}{secrets.token_hex(4)}"
