@@ -51,7 +51,7 @@ from evalloom.replay.schemas import (
     read_replay,
     refuse,
 )
-from evalloom.replay.session import Known, Remembered, ReplayRun, hidden, new_replay_id, now
+from evalloom.replay.session import CachedPack, Remembered, ReplayRun, hidden, new_replay_id, now
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import Chosen, PackGone, Replay, ReplayCounts, StoredDataset, StoredProject
 from evalloom.settings import Settings
@@ -128,7 +128,7 @@ class ReplayService:
         self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
         self._home = data_dir
         self._recipes = Remembered[Recipe](_MOST_RECIPES)
-        self.packs = Remembered[Known](_MOST_PACKS)
+        self.packs = Remembered[CachedPack](_MOST_PACKS)
         self._threads = ThreadPoolExecutor(_THREADS, "replay")
 
     def close(self) -> None:
@@ -235,9 +235,9 @@ class ReplayService:
             return []
         replay_run = self._new_run(dataset_id, asked, rows, digest, recipe)
         for first, count in replay_run.windows:
-            if known := self.packs.get(replay_run.pack_key(first, count)):
+            if cached := self.packs.get(replay_run.pack_key(first, count)):
                 with suppress(PackGone):
-                    return [(replay_run.replay.id, await replay_run.keep_again(first, known))]
+                    return [(replay_run.replay.id, await replay_run.keep_again(first, cached))]
         return []
 
     async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:

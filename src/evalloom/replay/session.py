@@ -30,13 +30,13 @@ ASKED_WINDOW = 32
 Value = TypeVar("Value")
 
 
-class Known(NamedTuple):
-    """A pack that is kept already, and the summaries of its runs but for what differs between replays."""
+class CachedPack(NamedTuple):
+    """The id of a stored pack with the summaries of its runs, ready to fill in for another replay."""
 
-    pack: int
+    pack_id: int
     counts: Counts
     pieces: list[bytes]
-    """Of the summaries as JSON: every fourth one waits for the replay's id, and every fourth for the time."""
+    """The summaries as JSON, split where the id of the replay and the time go."""
 
 
 class Remembered(Generic[Value]):
@@ -83,10 +83,10 @@ class ReplayRun:
         """Assemble and store `count` rows starting at `first`; return their summaries as JSON."""
         # A pack depends only on recipe and rows (REPLAY-11), so an unchanged window is stored by reference.
         pack_key = self.pack_key(first, count)
-        if pack_key and (known := self._known(pack_key, first)):
+        if pack_key and (cached := self._cached_pack(pack_key, first)):
             try:
-                self._write_window(Window(first, now(), self._digest, known.counts, known.pack))
-                return self._summaries(known)
+                self._write_window(Window(first, now(), self._digest, cached.counts, cached.pack_id))
+                return self._summaries(cached)
             except PackGone:
                 self._service.packs.forget(pack_key)
         return self.store_rows(first, self.assemble(self._load(first, count)), pack_key)
@@ -98,21 +98,21 @@ class ReplayRun:
             return ""
         return f"{_FORMAT}/{self._service.hiding}/{self._digest}/{self.replay.dataset}/{first}/{count}"
 
-    async def keep_again(self, first: int, known: Known) -> bytes:
+    async def keep_again(self, first: int, cached: CachedPack) -> bytes:
         """Keeps a window whose pack is known; gives the summaries. Raises PackGone where somebody removed it."""
-        window = Window(first, self.replay.created_at, self._digest, known.counts, known.pack)
+        window = Window(first, self.replay.created_at, self._digest, cached.counts, cached.pack_id)
         self._created_at = window.created_at
         try:
             await self._store.add_window_soon(self.replay, window)
         except DatasetGone:
             raise not_found("dataset", self.replay.dataset) from None
-        return self._summaries(known)
+        return self._summaries(cached)
 
-    def _known(self, key: str, first: int) -> Known | None:
-        known = self._service.packs.get(key)
-        if known is None and (found := self._store.find_pack(key)):
-            known = self._service.packs.put(key, _known(*found, first))
-        return known
+    def _cached_pack(self, key: str, first: int) -> CachedPack | None:
+        cached = self._service.packs.get(key)
+        if cached is None and (stored := self._store.find_pack(key)):
+            cached = self._service.packs.put(key, _to_cached_pack(*stored, first))
+        return cached
 
     def _load(self, first: int, count: int) -> list[Any]:
         """Read rows of the stored dataset."""
@@ -137,37 +137,39 @@ class ReplayRun:
     def store_rows(self, first: int, made: Iterable[Assembled], pack_key: str = "") -> bytes:
         """Store assembled rows as one window; return their summaries as JSON."""
         pack = Pack.of(pack_key, made)
-        id = self._write_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
-        known = _known(id, pack.outcomes, first)
+        pack_id = self._write_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
+        cached = _to_cached_pack(pack_id, pack.outcomes, first)
         if pack_key:
-            self._service.packs.put(pack_key, known)
-        return self._summaries(known)
+            self._service.packs.put(pack_key, cached)
+        return self._summaries(cached)
 
     def _write_window(self, window: Window) -> int:
         if self._is_first:
             # A replay is dated by its first record, however long that took.
             self.replay = self.replay._replace(created_at=window.created_at)
         try:
-            id = self._store.add_window(self.replay, window, self.recipe.parts, self._is_first, self._is_stored_dataset)
+            pack_id = self._store.add_window(
+                self.replay, window, self.recipe.parts, self._is_first, self._is_stored_dataset
+            )
         except DatasetGone:
             raise not_found("dataset", self.replay.dataset) from None
         self._is_first = False
         self._created_at = window.created_at
-        return id
+        return pack_id
 
-    def _summaries(self, known: Known) -> bytes:
-        pieces = known.pieces.copy()
-        pieces[1::4] = [self.replay.id.encode()] * known.counts.rows
-        pieces[3::4] = [self._created_at.encode()] * known.counts.rows
+    def _summaries(self, cached: CachedPack) -> bytes:
+        pieces = cached.pieces.copy()
+        pieces[1::4] = [self.replay.id.encode()] * cached.counts.rows
+        pieces[3::4] = [self._created_at.encode()] * cached.counts.rows
         return b"".join(pieces)
 
 
-def _known(pack: int, outcomes: list[Outcome], first: int) -> Known:
+def _to_cached_pack(pack_id: int, outcomes: list[Outcome], first: int) -> CachedPack:
     summaries = [
         RunSummary(f"<replay>-{row}", "<time>", row, outcome.status, outcome.digest, outcome.missing)
         for row, outcome in enumerate(outcomes, first)
     ]
-    return Known(pack, Counts.of(outcomes), re.split(rb"(<replay>|<time>)", msgspec.json.encode(summaries)))
+    return CachedPack(pack_id, Counts.of(outcomes), re.split(rb"(<replay>|<time>)", msgspec.json.encode(summaries)))
 
 
 def hidden(made: Assembled, redactor: Redactor) -> Assembled:
