@@ -51,14 +51,14 @@ from evalloom.replay.schemas import (
     read_replay,
     refuse,
 )
-from evalloom.replay.session import CachedPack, Remembered, ReplayRun, hidden, new_replay_id, now
+from evalloom.replay.session import CachedPack, LruCache, ReplayRun, hidden, new_replay_id, now
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import Chosen, PackGone, Replay, ReplayCounts, StoredDataset, StoredProject
 from evalloom.settings import Settings
 from evalloom.settings.keys import Redactor
 
-_MOST_RECIPES, _MOST_PACKS = 16, 256
-"""How many are remembered; a recipe may have megabytes."""
+_MAX_RECIPES, _MAX_PACKS = 16, 256
+"""Sizes of the caches; a recipe may take megabytes."""
 _THREADS = 8
 _MOST_TIMEOUTS = 6
 """How many time-outs of one resolver all those of a replay may take together."""
@@ -127,8 +127,8 @@ class ReplayService:
         reach = reach_of(known, files or data_dir, (data_dir / FOLDER,))
         self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
         self._home = data_dir
-        self._recipes = Remembered[Recipe](_MOST_RECIPES)
-        self.packs = Remembered[CachedPack](_MOST_PACKS)
+        self._recipes = LruCache[Recipe](_MAX_RECIPES)
+        self.packs = LruCache[CachedPack](_MAX_PACKS)
         self._threads = ThreadPoolExecutor(_THREADS, "replay")
 
     def close(self) -> None:

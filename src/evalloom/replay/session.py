@@ -6,6 +6,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -39,24 +40,28 @@ class CachedPack(NamedTuple):
     """The summaries as JSON, split where the id of the replay and the time go."""
 
 
-class Remembered(Generic[Value]):
-    """The last few values by key, so that what is asked for again need not be made again."""
+class LruCache(Generic[Value]):
+    """Keeps the most recently used values; safe to use from several threads."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._values: OrderedDict[str, Value] = OrderedDict()
 
     def get(self, key: str) -> Value | None:
-        return self._values.get(key)
+        value = self._values.get(key)
+        if value is not None:
+            # Another thread may have evicted it since.
+            with suppress(KeyError):
+                self._values.move_to_end(key)
+        return value
 
     def put(self, key: str, value: Value) -> Value:
         self._values[key] = value
-        if len(self._values) > self._most:
-            # Several threads may do so at once; one that finds nothing left has nothing to do.
+        if len(self._values) > self._size:
             self._values.popitem(last=False)
         return value
 
-    def forget(self, key: str) -> None:
+    def discard(self, key: str) -> None:
         self._values.pop(key, None)
 
 
@@ -88,7 +93,7 @@ class ReplayRun:
                 self._write_window(Window(first, now(), self._digest, cached.counts, cached.pack_id))
                 return self._summaries(cached)
             except PackGone:
-                self._service.packs.forget(pack_key)
+                self._service.packs.discard(pack_key)
         return self.store_rows(first, self.assemble(self._load(first, count)), pack_key)
 
     def pack_key(self, first: int, count: int) -> str:
