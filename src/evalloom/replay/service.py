@@ -218,17 +218,17 @@ class ReplayService:
         """Replays rows and gives the replay's id and the summaries of its runs as a JSON array."""
         asked = read_replay(body)
         if asked.profile:
-            windows = [window async for window in self._replay_all(dataset_id, asked)]
+            windows = [window async for window in self._stream_windows(dataset_id, asked)]
         else:
-            windows = await self._replay_again(dataset_id, asked)
+            windows = await self._replay_from_cache(dataset_id, asked)
             if not windows:
-                windows = await self._aside(self._replay_at_once, dataset_id, asked)
+                windows = await self._run_in_thread(self._replay_windows, dataset_id, asked)
         return windows[0][0] if windows else "", b"[%s]" % b",".join(summaries[1:-1] for _, summaries in windows)
 
-    async def _replay_again(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
-        """A replay that was made before, of the same rows through the same recipe; none where it was not.
+    async def _replay_from_cache(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
+        """Replay rows whose pack is cached; return an empty list if it is not.
 
-        Nothing but one read by key is done here, so no thread need be asked; only the write is waited for.
+        This reads one row by key, so it stays on the event loop and awaits only the write.
         """
         rows, digest = self._look_up(dataset_id, asked.project_id)
         if (recipe := self._recipes.get(digest)) is None:
@@ -237,31 +237,31 @@ class ReplayService:
         for first, count in replay_run.windows:
             if cached := self.packs.get(replay_run.pack_key(first, count)):
                 with suppress(PackGone):
-                    return [(replay_run.replay.id, await replay_run.keep_again(first, cached))]
+                    return [(replay_run.replay.id, await replay_run.reuse_pack(first, cached))]
         return []
 
     async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:
         """Replays any number of rows; each JSON array of summaries comes when its runs are on disk."""
         asked = read_replay(body, is_streamed=True)
-        async with aclosing(self._replay_all(dataset_id, asked)) as windows:
+        async with aclosing(self._stream_windows(dataset_id, asked)) as windows:
             async for _, summaries in windows:
                 yield summaries
 
-    def _replay_at_once(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
+    def _replay_windows(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
         replay_run = self._start_run(dataset_id, asked)
         return [(replay_run.replay.id, replay_run.run_window(first, count)) for first, count in replay_run.windows]
 
-    async def _replay_all(self, dataset_id: str, asked: ReplayAsked) -> AsyncGenerator[tuple[str, bytes], None]:
-        replay_run = await self._aside(self._start_run, dataset_id, asked)
+    async def _stream_windows(self, dataset_id: str, asked: ReplayAsked) -> AsyncGenerator[tuple[str, bytes], None]:
+        replay_run = await self._run_in_thread(self._start_run, dataset_id, asked)
         asker = self.asker(asked.profile) if asked.profile else None
         try:
             for first, count in replay_run.windows:
                 if asker is None:
-                    summaries = await self._aside(replay_run.run_window, first, count)
+                    summaries = await self._run_in_thread(replay_run.run_window, first, count)
                 else:
-                    rows, made = await self._aside(replay_run.load_and_assemble, first, count)
+                    rows, made = await self._run_in_thread(replay_run.load_and_assemble, first, count)
                     answered = await asker.ask(replay_run.recipe.parts, rows, made)
-                    summaries = await self._aside(replay_run.store_rows, first, answered)
+                    summaries = await self._run_in_thread(replay_run.store_rows, first, answered)
                 yield replay_run.replay.id, summaries
         finally:
             if asker is not None:
@@ -302,8 +302,8 @@ class ReplayService:
         except EvalloomError as fault:
             raise refuse([("profile", self.redactor.text(str(fault.args[0])))]) from None
 
-    async def _aside(self, work: Any, *arguments: Any) -> Any:
-        """Runs what blocks in a thread."""
+    async def _run_in_thread(self, work: Any, *arguments: Any) -> Any:
+        """Run a blocking call in the thread pool."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
 
     def deadline(self) -> float:
@@ -415,7 +415,7 @@ class ReplayService:
         """Assembles the context of one row, and keeps nothing."""
         project_id, state, row, profile = read_execution(body)
         row = self.redactor.value(row)
-        recipe, made = await self._aside(self._execute, project_id, self.redactor.value(state), row)
+        recipe, made = await self._run_in_thread(self._execute, project_id, self.redactor.value(state), row)
         asker = self.asker(profile) if profile else None
         if asker is not None:
             try:

@@ -103,12 +103,12 @@ class ReplayRun:
             return ""
         return f"{_FORMAT}/{self._service.hiding}/{self._digest}/{self.replay.dataset}/{first}/{count}"
 
-    async def keep_again(self, first: int, cached: CachedPack) -> bytes:
-        """Keeps a window whose pack is known; gives the summaries. Raises PackGone where somebody removed it."""
+    async def reuse_pack(self, first: int, cached: CachedPack) -> bytes:
+        """Store a window that refers to a cached pack; raise PackGone if the pack was deleted."""
         window = Window(first, self.replay.created_at, self._digest, cached.counts, cached.pack_id)
         self._created_at = window.created_at
         try:
-            await self._store.add_window_soon(self.replay, window)
+            await self._store.add_window_async(self.replay, window)
         except DatasetGone:
             raise not_found("dataset", self.replay.dataset) from None
         return self._summaries(cached)

@@ -86,15 +86,15 @@ class App:
         kind = media_type_of(request, endpoint.body)
         body: Any = await body_of(request)
         if kind not in UPLOADS:
-            body = json_of(body) if len(body) < _LONG_BODY else await self._in_thread(json_of, body)
+            body = json_of(body) if len(body) < _LONG_BODY else await self._run_in_thread(json_of, body)
         return body, kind, charset_of(request)
 
     async def _act(self, endpoint: Endpoint, call: Call) -> Response:
         act: Any = endpoint.act
-        found: Response = await act(call) if iscoroutinefunction(act) else await self._in_thread(act, call)
+        found: Response = await act(call) if iscoroutinefunction(act) else await self._run_in_thread(act, call)
         return found
 
-    async def _in_thread(self, act: Any, *arguments: Any) -> Any:
+    async def _run_in_thread(self, act: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act, *arguments)
 
     def explain(self, fault: BaseException) -> Fault:

@@ -190,8 +190,8 @@ class ReplayStore:
         except sqlite3.IntegrityError:
             raise PackGone(window.recipe) from None
 
-    async def add_window_soon(self, replay: Replay, window: Window) -> None:
-        """The same for the first window of a replay whose pack is kept, from an event loop: always the same one."""
+    async def add_window_async(self, replay: Replay, window: Window) -> None:
+        """Store the first window of a replay, with a pack already stored, from one event loop."""
         if self._loop_writer is None:
             self._loop_writer = LoopWriter(self._connect(timeout_s=0.0), self._writer)
         try:
