@@ -229,7 +229,7 @@ def find_replay(name: str, service: ReplayService) -> str:
         if not newest:
             raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
         return newest[0].replay.id
-    found = service.store.replays_from(name, 6)
+    found = service.store.replays_by_prefix(name, 6)
     if len(found) == 1 or name in found:
         return name if name in found else found[0]
     if found:

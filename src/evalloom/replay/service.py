@@ -53,7 +53,7 @@ from evalloom.replay.schemas import (
 )
 from evalloom.replay.session import CachedPack, LruCache, ReplayRun, hidden, new_replay_id, now
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
-from evalloom.replay.store.records import Chosen, PackGone, Replay, ReplayCounts, StoredDataset, StoredProject
+from evalloom.replay.store.records import PackDeleted, Replay, ReplayCounts, RunFilter, StoredDataset, StoredProject
 from evalloom.settings import Settings
 from evalloom.settings.keys import Redactor
 
@@ -230,13 +230,13 @@ class ReplayService:
 
         This reads one row by key, so it stays on the event loop and awaits only the write.
         """
-        rows, digest = self._look_up(dataset_id, asked.project_id)
+        rows, digest = self._row_count_and_digest(dataset_id, asked.project_id)
         if (recipe := self._recipes.get(digest)) is None:
             return []
         replay_run = self._new_run(dataset_id, asked, rows, digest, recipe)
         for first, count in replay_run.windows:
             if cached := self.packs.get(replay_run.pack_key(first, count)):
-                with suppress(PackGone):
+                with suppress(PackDeleted):
                     return [(replay_run.replay.id, await replay_run.reuse_pack(first, cached))]
         return []
 
@@ -268,15 +268,17 @@ class ReplayService:
                 await asker.close()
 
     def _start_run(self, dataset_id: str, asked: ReplayAsked) -> ReplayRun:
-        rows, digest = self._look_up(dataset_id, asked.project_id)
+        rows, digest = self._row_count_and_digest(dataset_id, asked.project_id)
         recipe = self._recipes.get(digest)
         if recipe is None:
             digest, recipe = self._read_recipe(asked.project_id)
         return self._new_run(dataset_id, asked, rows, digest, recipe)
 
-    def _look_up(self, dataset_id: str, project_id: str) -> tuple[int, str]:
-        """How many rows there are, and the digest of the project's state."""
-        rows, digest = self.store.look_up(checked_id(dataset_id, "dataset"), checked_id(project_id, "project"))
+    def _row_count_and_digest(self, dataset_id: str, project_id: str) -> tuple[int, str]:
+        """Return the row count of the dataset and the digest of the project's state."""
+        rows, digest = self.store.row_count_and_digest(
+            checked_id(dataset_id, "dataset"), checked_id(project_id, "project")
+        )
         if rows is None:
             raise not_found("dataset", dataset_id)
         if digest is None:
@@ -359,7 +361,7 @@ class ReplayService:
         found = self._dataset(dataset_id)
         if row_index is not None and row_index >= found.row_count:
             return []
-        return self.store.runs(Chosen(dataset_id, row_index, status, project_id, check), limit, offset)
+        return self.store.runs(RunFilter(dataset_id, row_index, status, project_id, check), limit, offset)
 
     def run(self, run_id: str) -> RunRecord:
         """The whole record of a run."""

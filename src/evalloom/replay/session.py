@@ -17,7 +17,7 @@ from evalloom.replay.recipe.assemble import Assembled, Recipe, digest_of
 from evalloom.replay.recipe.trace import Outcome, RunSummary
 from evalloom.replay.resolvers import Resolution
 from evalloom.replay.schemas import not_found
-from evalloom.replay.store.records import WINDOW, Counts, DatasetGone, Pack, PackGone, Replay, Window
+from evalloom.replay.store.records import WINDOW, Counts, DatasetDeleted, Pack, PackDeleted, Replay, Window
 from evalloom.settings.keys import Redactor
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ReplayRun:
             try:
                 self._write_window(Window(first, now(), self._digest, cached.counts, cached.pack_id))
                 return self._summaries(cached)
-            except PackGone:
+            except PackDeleted:
                 self._service.packs.discard(pack_key)
         return self.store_rows(first, self.assemble(self._load(first, count)), pack_key)
 
@@ -109,7 +109,7 @@ class ReplayRun:
         self._created_at = window.created_at
         try:
             await self._store.add_window_async(self.replay, window)
-        except DatasetGone:
+        except DatasetDeleted:
             raise not_found("dataset", self.replay.dataset) from None
         return self._summaries(cached)
 
@@ -156,7 +156,7 @@ class ReplayRun:
             pack_id = self._store.add_window(
                 self.replay, window, self.recipe.parts, self._is_first, self._is_stored_dataset
             )
-        except DatasetGone:
+        except DatasetDeleted:
             raise not_found("dataset", self.replay.dataset) from None
         self._is_first = False
         self._created_at = window.created_at

@@ -16,12 +16,12 @@ from evalloom.replay.recipe import assemble as recipe
 from evalloom.replay.recipe.parse import read_recipe
 from evalloom.replay.store.database import ReplayStore
 from evalloom.replay.store.records import (
-    Chosen,
     Counts,
-    DatasetGone,
+    DatasetDeleted,
     Pack,
-    PackGone,
+    PackDeleted,
     Replay,
+    RunFilter,
     StoredDataset,
     StoredProject,
     Window,
@@ -59,14 +59,14 @@ def test_runs_are_found_newest_first(tmp_path: Path) -> None:
     store = ReplayStore(tmp_path)
     for number in range(5):
         keep(store, number, [{"q": "a"}, 3, {"q": "b"}])
-    ids = [run.run_id for run in store.runs(Chosen("d"), 100, 0)]
+    ids = [run.run_id for run in store.runs(RunFilter("d"), 100, 0)]
     assert ids == [f"r{number}-{row}" for number in (4, 3, 2, 1, 0) for row in (2, 1, 0)]
-    assert [run.run_id for run in store.runs(Chosen("d"), 4, 2)] == ids[2:6]
-    assert [run.run_id for run in store.runs(Chosen("d", row_index=1), 2, 1)] == ["r3-1", "r2-1"]
-    assert [run.run_id for run in store.runs(Chosen("d", status="failed"), 2, 1)] == ["r3-1", "r2-1"]
-    assert store.runs(Chosen("d", row_index=1, status="succeeded"), 9, 0) == []
-    assert [run.run_id for run in store.runs(Chosen("d", 0, "succeeded", "p1"), 9, 0)] == ["r3-0", "r1-0"]
-    assert store.runs(Chosen("d"), 9, 15) == [] == store.runs(Chosen("other"), 9, 0)
+    assert [run.run_id for run in store.runs(RunFilter("d"), 4, 2)] == ids[2:6]
+    assert [run.run_id for run in store.runs(RunFilter("d", row_index=1), 2, 1)] == ["r3-1", "r2-1"]
+    assert [run.run_id for run in store.runs(RunFilter("d", status="failed"), 2, 1)] == ["r3-1", "r2-1"]
+    assert store.runs(RunFilter("d", row_index=1, status="succeeded"), 9, 0) == []
+    assert [run.run_id for run in store.runs(RunFilter("d", 0, "succeeded", "p1"), 9, 0)] == ["r3-0", "r1-0"]
+    assert store.runs(RunFilter("d"), 9, 15) == [] == store.runs(RunFilter("other"), 9, 0)
 
 
 def test_equal_packs_are_kept_once(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_runs_may_go_with_their_dataset(tmp_path: Path) -> None:
         pack = keep(store, 1, [{"q": "a"}], "key")
         assert store.delete_dataset("d", with_runs=True)
         assert store.run("r1", 0) is None and store.find_pack("key") is None and store.rows("d", 0, 9) == []
-    with pytest.raises(PackGone):
+    with pytest.raises(PackDeleted):
         window = Window(0, "", "recipe", Counts(1, 1, 0, 0), pack)
         store.add_window(Replay("r2", "d", "p", ""), window, RECIPE.parts, True, False)
     assert store.replay("r2") is None
@@ -103,11 +103,11 @@ def test_large_rows_are_kept_in_blocks(tmp_path: Path) -> None:
 def test_who_removes_runs_hurts_no_reader(tmp_path: Path) -> None:
     store = ReplayStore(tmp_path)
     keep(store, 1, [{"q": "a"}, {"q": "b"}])
-    records, runs = store.records("r1"), store._windows(Chosen("d", 1, "succeeded"))
+    records, runs = store.records("r1"), store._windows(RunFilter("d", 1, "succeeded"))
     next(records), next(runs)
     assert store.delete_dataset("d", with_runs=True) and not store.delete_dataset("d", with_runs=True)
     store._unpacked.clear()
-    assert list(records) == [] and store.runs(Chosen("d", 1, "succeeded"), 9, 0) == []
+    assert list(records) == [] and store.runs(RunFilter("d", 1, "succeeded"), 9, 0) == []
 
 
 def test_window_of_a_replay_that_is_gone_is_refused(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_window_of_a_replay_that_is_gone_is_refused(tmp_path: Path) -> None:
     pack = keep(store, 1, [{"q": "a"}], "key")
     store.delete_dataset("d", with_runs=False)
     window = Window(1, "", "recipe", Counts(1, 1, 0, 0), pack)
-    with pytest.raises(DatasetGone):
+    with pytest.raises(DatasetDeleted):
         store.add_window(Replay("r1", "d", "p", ""), window, RECIPE.parts, False, True)
-    with pytest.raises(DatasetGone):
+    with pytest.raises(DatasetDeleted):
         store.add_window(Replay("r9", "d", "p", ""), window, RECIPE.parts, False, False)
 
 
@@ -173,7 +173,7 @@ def test_threads_and_stores_share_one_file(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(stores[0].runs(Chosen("d"), 1000, 0)) == 120
+    assert len(stores[0].runs(RunFilter("d"), 1000, 0)) == 120
     for store in stores:
         store.close()
 

@@ -1,7 +1,7 @@
-"""Projects, datasets and the runs of replays, in one SQLite file that several threads and processes may share.
+"""Stores projects, datasets and the runs of replays in one SQLite file, shared by threads and processes.
 
-A replay is kept as windows of up to 200 rows. What the rows of a window came to is a *pack*: it depends on recipe and
-rows alone, so replays that come to the same share it, and one of them is a single small write. See docs/decisions/0008.
+A replay is stored as windows of up to 200 rows. The assembled rows of a window are a *pack*. A pack depends only on
+recipe and rows, so replays with equal results share it and cost one small write each. See docs/decisions/0008.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from evalloom.replay.recipe.assemble import Assembled, Part, trace_of
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
 from evalloom.replay.store.records import (
     Block,
-    Chosen,
     Counts,
-    DatasetGone,
-    Kept,
+    DatasetDeleted,
     Pack,
-    PackGone,
+    PackDeleted,
     Replay,
     ReplayCounts,
+    RunFilter,
     StoredDataset,
     StoredProject,
+    StoredWindow,
     Window,
 )
-from evalloom.replay.store.writer import LoopWriter, Work, Writer, Written
+from evalloom.replay.store.writer import LoopWriter, Result, Work, Writer
 
 FOLDER = "store"
 FILE = "replay.sqlite"
 VERSION = 1
 _BUSY_S = 30.0
 _RETRY_S = 0.02
-_MOST_LOOKED_AT = 1_000
+_MAX_CANDIDATES = 1_000
 _PAST_EVERYTHING = 2**62
 _SCHEMA = """
 CREATE TABLE projects (id TEXT PRIMARY KEY, name TEXT, state BLOB, digest TEXT, updated_at TEXT, number INTEGER);
@@ -65,7 +65,7 @@ CREATE TABLE own (salt BLOB);
 
 
 class ReplayStore:
-    """One data folder. Every thread that reads has a connection of its own; one thread writes for all."""
+    """The store of one data folder. Each reading thread has its own connection; a single thread writes."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FOLDER / FILE
@@ -77,8 +77,8 @@ class ReplayStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection()
-        except (OSError, sqlite3.Error) as fault:
-            raise EvalloomError("bad_store", f"{self.path.as_posix()}: cannot be used: {fault}") from None
+        except (OSError, sqlite3.Error) as error:
+            raise EvalloomError("bad_store", f"{self.path.as_posix()}: cannot be used: {error}") from None
         self._writer = Writer(self._connection)
         try:
             self._write(partial(_prepare, path=self.path))
@@ -87,7 +87,7 @@ class ReplayStore:
             raise
 
     def close(self) -> None:
-        """Waits until everything is written, and closes all connections."""
+        """Write all queued changes and close all connections."""
         self._writer.close()
         for connection in self._open:
             connection.close()
@@ -96,14 +96,14 @@ class ReplayStore:
 
     @property
     def salt(self) -> bytes:
-        """Random bytes that only this store has."""
-        found: bytes = self._one("SELECT salt FROM own")[0]
-        return found
+        """Random bytes that are unique to this store."""
+        salt: bytes = self._fetch_one("SELECT salt FROM own")[0]
+        return salt
 
     # -- projects and datasets ------------------------------------------------------------------------
 
     def put_project(self, project: StoredProject) -> None:
-        """Keeps a project, in the place of one with the same id."""
+        """Insert a project, or replace the one with the same id."""
         query = (
             "INSERT INTO projects VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(number), 0) + 1 FROM projects)) "
             "ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, "
@@ -112,21 +112,21 @@ class ReplayStore:
         self._write(lambda connection: connection.execute(query, project))
 
     def project(self, id: str) -> StoredProject | None:
-        row = self._one("SELECT id, name, state, digest, updated_at FROM projects WHERE id = ?", id)
+        row = self._fetch_one("SELECT id, name, state, digest, updated_at FROM projects WHERE id = ?", id)
         return StoredProject(*row) if row else None
 
     def has_project(self, id: str) -> bool:
-        return self._one("SELECT 1 FROM projects WHERE id = ?", id) is not None
+        return self._fetch_one("SELECT 1 FROM projects WHERE id = ?", id) is not None
 
-    def look_up(self, dataset: str, project: str) -> tuple[int | None, str | None]:
-        """How many rows a dataset has, and the digest of a project's state; None for what is not there."""
+    def row_count_and_digest(self, dataset: str, project: str) -> tuple[int | None, str | None]:
+        """Return the row count of a dataset and the digest of a project's state; None for each that does not exist."""
         query = "SELECT (SELECT row_count FROM datasets WHERE id = ?), (SELECT digest FROM projects WHERE id = ?)"
-        found: tuple[int | None, str | None] = self._one(query, dataset, project)
-        return found
+        row: tuple[int | None, str | None] = self._fetch_one(query, dataset, project)
+        return row
 
     def projects(self, limit: int, offset: int) -> list[tuple[str, str, str]]:
-        """Id, name and time of the projects, newest first."""
-        return self._all(
+        """List id, name and time of the projects, newest first."""
+        return self._fetch_all(
             "SELECT id, name, updated_at FROM projects ORDER BY number DESC LIMIT ? OFFSET ?", limit, offset
         )
 
@@ -135,7 +135,7 @@ class ReplayStore:
         return self._write(lambda connection: connection.execute(query, (id,)).rowcount > 0)
 
     def put_dataset(self, dataset: StoredDataset, rows: Sequence[bytes]) -> None:
-        """Keeps a dataset and all its rows, or nothing of it."""
+        """Insert a dataset with all its rows in one transaction."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
@@ -147,90 +147,90 @@ class ReplayStore:
         self._write(work)
 
     def dataset(self, id: str) -> StoredDataset | None:
-        row = self._one("SELECT id, name, row_count, updated_at FROM datasets WHERE id = ?", id)
+        row = self._fetch_one("SELECT id, name, row_count, updated_at FROM datasets WHERE id = ?", id)
         return StoredDataset(*row) if row else None
 
     def datasets(self, limit: int, offset: int) -> list[StoredDataset]:
-        """The datasets, newest first."""
+        """List the datasets, newest first."""
         query = "SELECT id, name, row_count, updated_at FROM datasets ORDER BY number DESC LIMIT ? OFFSET ?"
-        return [StoredDataset(*row) for row in self._all(query, limit, offset)]
+        return [StoredDataset(*row) for row in self._fetch_all(query, limit, offset)]
 
     def rows(self, dataset: str, offset: int, limit: int) -> list[bytes]:
-        """Rows of a dataset as JSON, in their order."""
+        """Return rows of a dataset as JSON, in order."""
         query = "SELECT body FROM dataset_rows WHERE dataset = ? AND number >= ? AND number < ? ORDER BY number"
-        return [body for (body,) in self._all(query, dataset, offset, offset + limit)]
+        return [body for (body,) in self._fetch_all(query, dataset, offset, offset + limit)]
 
     def delete_dataset(self, id: str, with_runs: bool) -> bool:
-        """Removes a dataset; its runs stay unless they are to go as well."""
+        """Delete a dataset, and its runs only if `with_runs` is set."""
 
         def work(connection: sqlite3.Connection) -> bool:
-            is_found = connection.execute("DELETE FROM datasets WHERE id = ?", (id,)).rowcount > 0
+            existed = connection.execute("DELETE FROM datasets WHERE id = ?", (id,)).rowcount > 0
             connection.execute("DELETE FROM dataset_rows WHERE dataset = ?", (id,))
-            # Runs that outlived their dataset can still be removed.
-            return (with_runs and _forget_runs(connection, id)) or is_found
+            # Runs of a dataset deleted earlier can still be deleted.
+            return (with_runs and _delete_runs(connection, id)) or existed
 
         return self._write(work)
 
     # -- replays --------------------------------------------------------------------------------------
 
     def find_pack(self, key: str) -> tuple[int, list[Outcome]] | None:
-        """The pack that was made of this before."""
-        row = self._one("SELECT id, summaries FROM packs WHERE key = ?", key)
+        """Return id and outcomes of the pack stored under a key."""
+        row = self._fetch_one("SELECT id, summaries FROM packs WHERE key = ?", key)
         return (row[0], msgspec.json.decode(row[1], type=list[Outcome])) if row else None
 
     def add_window(
-        self, replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, of_service: bool
+        self, replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, is_stored_dataset: bool
     ) -> int:
-        """Keeps a window of a replay, and the replay itself with its first one; gives the id of its pack.
+        """Store a window of a replay, with the replay itself if it is the first; return the id of its pack.
 
-        The dataset of a service must be there; one of a file is not kept.
+        A stored dataset must still exist; the rows of a file are not stored.
         """
         try:
-            return self._write(_window_work(replay, window, parts, is_first, of_service))
+            return self._write(_insert_window(replay, window, parts, is_first, is_stored_dataset))
         except sqlite3.IntegrityError:
-            raise PackGone(window.recipe) from None
+            raise PackDeleted(window.recipe) from None
 
     async def add_window_async(self, replay: Replay, window: Window) -> None:
         """Store the first window of a replay, with a pack already stored, from one event loop."""
         if self._loop_writer is None:
             self._loop_writer = LoopWriter(self._connect(timeout_s=0.0), self._writer)
         try:
-            await self._loop_writer.submit(_window_work(replay, window, (), is_first=True, of_service=True))
+            await self._loop_writer.submit(_insert_window(replay, window, (), is_first=True, is_stored_dataset=True))
         except sqlite3.IntegrityError:
-            raise PackGone(window.recipe) from None
+            raise PackDeleted(window.recipe) from None
 
     def replays(self, dataset: str, limit: int, offset: int, before: int = _PAST_EVERYTHING) -> list[ReplayCounts]:
-        """The replays of a dataset that were kept before the one of a number, newest first."""
-        return self._counted("r.dataset = ?", dataset, limit, offset, before)
+        """List the replays of a dataset whose number is below `before`, newest first."""
+        return self._select_replays("r.dataset = ?", dataset, limit, offset, before)
 
     def last_two(self, dataset: str, a: str = "", b: str = "") -> tuple[str, str] | None:
-        """Two replays to compare, the earlier first: those that are named, else the newest and the one before it.
+        """Choose two replays to compare, older first: the named ones, else the newest and the one before it.
 
-        Whoever replays a large dataset in pieces wants the same piece of the time before.
+        An older replay of overlapping rows is preferred, for datasets that are replayed in pieces.
         """
         if a and b:
             return a, b
         newer = self.replay(b) if b else next(iter(self.replays(dataset, 1, 0)), None)
         if newer is None or newer.replay.id == a:
             return None
-        before = self.replays(dataset, _MOST_LOOKED_AT, 0, newer.number)
-        same = [one for one in before if one.offset < newer.end and newer.offset < one.end]
-        older = a or next((one.replay.id for one in (*same, *before)), "")
-        return (older, newer.replay.id) if older else None
+        before = self.replays(dataset, _MAX_CANDIDATES, 0, newer.number)
+        overlapping = [older for older in before if older.offset < newer.end and newer.offset < older.end]
+        older_id = a or next((older.replay.id for older in (*overlapping, *before)), "")
+        return (older_id, newer.replay.id) if older_id else None
 
     def all_replays(self, limit: int, offset: int) -> list[ReplayCounts]:
-        """The replays of all datasets, newest first."""
-        return self._counted("r.dataset IS NOT ?", None, limit, offset)
+        """List the replays of all datasets, newest first."""
+        return self._select_replays("r.dataset IS NOT ?", None, limit, offset)
 
-    def replays_from(self, start: str, limit: int) -> list[str]:
-        """The ids that begin like this."""
+    def replays_by_prefix(self, prefix: str, limit: int) -> list[str]:
+        """List the ids of replays that start with a prefix."""
         query = "SELECT id FROM replays WHERE substr(id, 1, ?) = ? ORDER BY number DESC LIMIT ?"
-        return [id for (id,) in self._all(query, len(start), start, limit)]
+        return [id for (id,) in self._fetch_all(query, len(prefix), prefix, limit)]
 
     def replay(self, id: str) -> ReplayCounts | None:
-        return next(iter(self._counted("r.id = ?", id, 1, 0)), None)
+        return next(iter(self._select_replays("r.id = ?", id, 1, 0)), None)
 
-    def _counted(
+    def _select_replays(
         self, where: str, value: str | None, limit: int, offset: int, before: int = _PAST_EVERYTHING
     ) -> list[ReplayCounts]:
         query = (
@@ -240,99 +240,102 @@ class ReplayStore:
         )
         return [
             ReplayCounts(Replay(*row[:5]), row[5], Counts(*row[6:10]), row[10])
-            for row in self._all(query, value, before, limit, offset)
+            for row in self._fetch_all(query, value, before, limit, offset)
         ]
 
-    def runs(self, chosen: Chosen, limit: int, offset: int) -> list[RunSummary]:
-        """The runs of a dataset, newest first: of the last replay the last row."""
-        found: list[RunSummary] = []
-        for window, most in self._windows(chosen):
-            # A window all of whose runs are meant, or none, need not be looked into to be passed over.
-            if most is not None and offset >= most:
-                offset -= most
+    def runs(self, run_filter: RunFilter, limit: int, offset: int) -> list[RunSummary]:
+        """List the matching runs of a dataset, newest first: starting with the last row of the last replay."""
+        runs: list[RunSummary] = []
+        for window, matching_count in self._windows(run_filter):
+            # Skip whole windows by their counts, without reading their packs.
+            if matching_count is not None and offset >= matching_count:
+                offset -= matching_count
                 continue
-            meant = list(self._chosen(window, chosen))
-            found += meant[::-1][offset : offset + limit - len(found)]
-            offset = max(0, offset - len(meant))
-            if len(found) == limit:
+            matching = list(self._matching_runs(window, run_filter))
+            runs += matching[::-1][offset : offset + limit - len(runs)]
+            offset = max(0, offset - len(matching))
+            if len(runs) == limit:
                 break
-        return found
+        return runs
 
-    def _windows(self, chosen: Chosen) -> Iterator[tuple[Kept, int | None]]:
-        """The windows of a dataset, newest first, and how many of their runs are meant where that is plain."""
-        query, values = f"{_KEPT} WHERE r.dataset = ?", [chosen.dataset]
-        if chosen.project:
-            query, values = f"{query} AND r.project = ?", [*values, chosen.project]
-        if chosen.row_index is not None:
-            index = chosen.row_index
+    def _windows(self, run_filter: RunFilter) -> Iterator[tuple[StoredWindow, int | None]]:
+        """Yield the windows of a dataset, newest first, each with its number of matching runs if the counts tell."""
+        query, values = f"{_SELECT_WINDOWS} WHERE r.dataset = ?", [run_filter.dataset]
+        if run_filter.project:
+            query, values = f"{query} AND r.project = ?", [*values, run_filter.project]
+        if run_filter.row_index is not None:
+            index = run_filter.row_index
             query = f"{query} AND w.first_row <= {index:d} AND w.first_row + w.row_count > {index:d}"
-        for row in self._each(f"{query} ORDER BY r.number DESC, w.first_row DESC", *values):
-            yield Kept(*row), _plain_count(Kept(*row), chosen)
+        for row in self._iterate(f"{query} ORDER BY r.number DESC, w.first_row DESC", *values):
+            yield StoredWindow(*row), _matching_count(StoredWindow(*row), run_filter)
 
-    def _chosen(self, window: Kept, chosen: Chosen) -> Iterator[RunSummary]:
-        for row, outcome in enumerate(self._outcomes(window.pack), window.first_row):
-            if chosen.row_index in (None, row) and chosen.means(outcome):
+    def _matching_runs(self, window: StoredWindow, run_filter: RunFilter) -> Iterator[RunSummary]:
+        for row, outcome in enumerate(self._pack_outcomes(window.pack), window.first_row):
+            if run_filter.row_index in (None, row) and run_filter.matches(outcome):
                 yield _summary(window, row, outcome)
 
-    def _outcomes(self, pack: int) -> list[Outcome]:
-        row = self._one("SELECT summaries FROM packs WHERE id = ?", pack)
+    def _pack_outcomes(self, pack: int) -> list[Outcome]:
+        row = self._fetch_one("SELECT summaries FROM packs WHERE id = ?", pack)
         return msgspec.json.decode(row[0], type=list[Outcome]) if row else []
 
     def summaries(self, replay: str) -> Iterator[RunSummary]:
-        """The runs of one replay, by row."""
+        """Yield the summaries of a replay, by row."""
         for window in self._windows_of(replay):
-            for row, outcome in enumerate(self._outcomes(window.pack), window.first_row):
+            for row, outcome in enumerate(self._pack_outcomes(window.pack), window.first_row):
                 yield _summary(window, row, outcome)
 
     def outcomes(self, replay: str) -> dict[int, Outcome]:
-        """What the runs of one replay came to, by row."""
+        """Return the outcomes of a replay, by row."""
         return {
             row: outcome
             for window in self._windows_of(replay)
-            for row, outcome in enumerate(self._outcomes(window.pack), window.first_row)
+            for row, outcome in enumerate(self._pack_outcomes(window.pack), window.first_row)
         }
 
-    def _windows_of(self, replay: str) -> Iterator[Kept]:
-        return (Kept(*row) for row in self._each(f"{_KEPT} WHERE r.id = ? ORDER BY w.first_row", replay))
+    def _windows_of(self, replay: str) -> Iterator[StoredWindow]:
+        return (
+            StoredWindow(*row)
+            for row in self._iterate(f"{_SELECT_WINDOWS} WHERE r.id = ? ORDER BY w.first_row", replay)
+        )
 
     def run(self, replay: str, row_index: int) -> RunRecord | None:
-        """The whole record of one run."""
-        # The last window that begins before it: a replay of a million rows has thousands.
+        """Return the full record of a run."""
+        # Read only the window that contains the row: a replay of a million rows has thousands of windows.
         where = "WHERE r.id = ? AND w.first_row <= ? ORDER BY w.first_row DESC LIMIT 1"
-        row = self._one(f"{_KEPT} {where}", replay, row_index)
-        return next(self._records(Kept(*row), [row_index]), None) if row else None
+        row = self._fetch_one(f"{_SELECT_WINDOWS} {where}", replay, row_index)
+        return next(self._records(StoredWindow(*row), [row_index]), None) if row else None
 
     def records(self, replay: str) -> Iterator[RunRecord]:
-        """The whole records of a replay, by row."""
-        for kept in self._windows_of(replay):
-            yield from self._records(kept, range(kept.first_row, kept.first_row + kept.row_count))
+        """Yield the full records of a replay, by row."""
+        for window in self._windows_of(replay):
+            yield from self._records(window, range(window.first_row, window.first_row + window.row_count))
 
-    def _records(self, kept: Kept, wanted: Iterable[int]) -> Iterator[RunRecord]:
-        """The records of some rows of a window; none where somebody removed them meanwhile."""
-        parts = self._parts_of(kept.recipe)
-        for row_index in wanted:
-            row = self._row(kept.pack, row_index - kept.first_row)
+    def _records(self, window: StoredWindow, row_indexes: Iterable[int]) -> Iterator[RunRecord]:
+        """Yield the records of some rows of a window; none if they were deleted in the meantime."""
+        parts = self._parts_of(window.recipe)
+        for row_index in row_indexes:
+            row = self._row(window.pack, row_index - window.first_row)
             if row is None:
                 return
-            made = msgspec.json.decode(row, type=Assembled)
-            run_id = f"{kept.replay}-{row_index}"
-            trace = trace_of(parts, made, run_id, kept.created_at)
+            assembled = msgspec.json.decode(row, type=Assembled)
+            run_id = f"{window.replay}-{row_index}"
+            trace = trace_of(parts, assembled, run_id, window.created_at)
             yield RunRecord(
-                *(run_id, kept.created_at, kept.project, kept.dataset, row_index),
-                *(made.status, made.digest, made.missing, trace, made.errors),
+                *(run_id, window.created_at, window.project, window.dataset, row_index),
+                *(assembled.status, assembled.digest, assembled.missing, trace, assembled.errors),
             )
 
     def _row(self, pack: int, at: int) -> msgspec.Raw | None:
-        """A row of a pack. The last blocks are remembered: who looks at a run mostly looks at the next one too."""
-        for (known, block), rows in self._unpacked.items():
-            if known == pack and block.first <= at < block.first + block.rows:
+        """Return a row of a pack. The last two blocks are cached, since runs are mostly read in sequence."""
+        for (cached_pack, block), rows in self._unpacked.items():
+            if cached_pack == pack and block.first <= at < block.first + block.rows:
                 return rows[at - block.first]
-        found = self._one("SELECT blocks FROM packs WHERE id = ?", pack)
-        blocks = msgspec.json.decode(found[0], type=list[Block]) if found else []
+        row = self._fetch_one("SELECT blocks FROM packs WHERE id = ?", pack)
+        blocks = msgspec.json.decode(row[0], type=list[Block]) if row else []
         for block in blocks:
             if block.first <= at < block.first + block.rows:
                 query = "SELECT substr(body, ?, ?) FROM packs WHERE id = ?"
-                if (body := self._one(query, block.start + 1, block.size, pack)) is None:
+                if (body := self._fetch_one(query, block.start + 1, block.size, pack)) is None:
                     return None
                 rows = msgspec.json.decode(zstd.decompress(body[0]), type=list[msgspec.Raw])
                 self._unpacked = {**dict(list(self._unpacked.items())[-1:]), (pack, block): rows}
@@ -340,25 +343,25 @@ class ReplayStore:
         return None
 
     def _parts_of(self, recipe: str) -> list[Part]:
-        if (found := self._parts.get(recipe)) is None:
-            row = self._one("SELECT parts FROM recipes WHERE digest = ?", recipe)
+        if (parts := self._parts.get(recipe)) is None:
+            row = self._fetch_one("SELECT parts FROM recipes WHERE digest = ?", recipe)
             if row is None:
-                # It goes with the last run that needs it, and then no row is found either.
+                # A recipe is deleted with its last run, so there are no rows to read either.
                 return []
-            found = msgspec.json.decode(row[0], type=list[Part])
-            self._parts = {**dict(list(self._parts.items())[-1:]), recipe: found}
-        return found
+            parts = msgspec.json.decode(row[0], type=list[Part])
+            self._parts = {**dict(list(self._parts.items())[-1:]), recipe: parts}
+        return parts
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def _one(self, query: str, *values: Any) -> Any:
+    def _fetch_one(self, query: str, *values: Any) -> Any:
         return self._connection().execute(query, values).fetchone()
 
-    def _all(self, query: str, *values: Any) -> list[Any]:
+    def _fetch_all(self, query: str, *values: Any) -> list[Any]:
         return self._connection().execute(query, values).fetchall()
 
-    def _each(self, query: str, *values: Any) -> Iterator[Any]:
-        # A reader that is never done would keep the log of changes from being tidied up.
+    def _iterate(self, query: str, *values: Any) -> Iterator[Any]:
+        # An open cursor would keep SQLite from truncating the write-ahead log.
         cursor = self._connection().execute(query, values)
         try:
             yield from cursor
@@ -366,45 +369,45 @@ class ReplayStore:
             cursor.close()
 
     def _connection(self) -> sqlite3.Connection:
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
-            found = self._local.connection = self._connect(_BUSY_S)
-        return found
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect(_BUSY_S)
+        return connection
 
     def _connect(self, timeout_s: float) -> sqlite3.Connection:
-        made = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
-        self._open.append(made)
-        _switch_to_wal(made)
-        # FULL: what was answered is on disk, also when the power goes.
-        made.executescript("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")
-        return made
+        connection = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
+        self._open.append(connection)
+        _switch_to_wal(connection)
+        # FULL: acknowledged writes survive a power failure.
+        connection.executescript("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")
+        return connection
 
-    def _write(self, work: Work[Written]) -> Written:
-        """Does what changes the store: on disk when this returns, or nothing of it where it raises."""
+    def _write(self, work: Work[Result]) -> Result:
+        """Apply a change: durable when this returns, rolled back when it raises."""
         return self._writer.submit(work).result()
 
 
-_KEPT = (
+_SELECT_WINDOWS = (
     "SELECT r.id, r.dataset, r.project, w.created_at, w.first_row, w.row_count, w.succeeded, w.pack, w.recipe "
     "FROM replays r JOIN windows w ON w.replay = r.number"
 )
 
 
-def _summary(window: Kept, row: int, outcome: Outcome) -> RunSummary:
+def _summary(window: StoredWindow, row: int, outcome: Outcome) -> RunSummary:
     return RunSummary(f"{window.replay}-{row}", window.created_at, row, outcome.status, outcome.digest, outcome.missing)
 
 
-def _plain_count(window: Kept, chosen: Chosen) -> int | None:
-    """How many runs of a window are meant, where its counts tell."""
-    if chosen.row_index is not None or chosen.check:
+def _matching_count(window: StoredWindow, run_filter: RunFilter) -> int | None:
+    """Return how many runs of a window match, or None if the pack has to be read."""
+    if run_filter.row_index is not None or run_filter.check:
         return None
-    if chosen.status:
-        return window.succeeded if chosen.status == "succeeded" else window.row_count - window.succeeded
+    if run_filter.status:
+        return window.succeeded if run_filter.status == "succeeded" else window.row_count - window.succeeded
     return window.row_count
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Turns on the log of changes. SQLite does not wait here by itself where another process does the same."""
+    """Turn on the write-ahead log; SQLite ignores the busy timeout here, so retry while another process does so."""
     until = monotonic() + _BUSY_S
     while True:
         try:
@@ -429,50 +432,53 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _window_work(replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, of_service: bool) -> Work[int]:
-    """What keeps a window, and gives the id of its pack."""
+def _insert_window(
+    replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, is_stored_dataset: bool
+) -> Work[int]:
+    """Return the change that inserts a window and gives the id of its pack."""
 
     def work(connection: sqlite3.Connection) -> int:
         if is_first:
             connection.execute(
                 "INSERT INTO replays (id, dataset, project, created_at, profile) VALUES (?, ?, ?, ?, ?)", replay
             )
-        if of_service and not connection.execute("SELECT 1 FROM datasets WHERE id = ?", (replay.dataset,)).fetchone():
-            raise DatasetGone(replay.dataset)
+        if (
+            is_stored_dataset
+            and not connection.execute("SELECT 1 FROM datasets WHERE id = ?", (replay.dataset,)).fetchone()
+        ):
+            raise DatasetDeleted(replay.dataset)
         pack = window.pack
         if isinstance(pack, Pack):
-            _keep_recipe(connection, window.recipe, parts)
-            pack = _keep_pack(connection, pack)
-        kept = connection.execute(
+            connection.execute(
+                "INSERT OR IGNORE INTO recipes VALUES (?, ?)", (window.recipe, msgspec.json.encode(parts))
+            )
+            pack = _insert_pack(connection, pack)
+        cursor = connection.execute(
             "INSERT INTO windows SELECT number, ?, ?, ?, ?, ?, ?, ?, ? FROM replays WHERE id = ?",
             (window.first_row, *window.counts, window.created_at, window.recipe, pack, replay.id),
         )
-        if kept.rowcount != 1:
-            raise DatasetGone(replay.dataset)
+        if cursor.rowcount != 1:
+            raise DatasetDeleted(replay.dataset)
         return pack
 
     return work
 
 
-def _keep_recipe(connection: sqlite3.Connection, digest: str, parts: Sequence[Part]) -> None:
-    connection.execute("INSERT OR IGNORE INTO recipes VALUES (?, ?)", (digest, msgspec.json.encode(parts)))
-
-
-def _keep_pack(connection: sqlite3.Connection, pack: Pack) -> int:
-    """The id of a pack; another process may have kept the same one meanwhile."""
+def _insert_pack(connection: sqlite3.Connection, pack: Pack) -> int:
+    """Insert a pack unless another process has stored the same one; return its id."""
     summaries = msgspec.json.encode(pack.outcomes)
-    kept = connection.execute(
+    row = connection.execute(
         "INSERT INTO packs (key, summaries, blocks, body) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (key) DO NOTHING RETURNING id",
         (pack.key or None, summaries, msgspec.json.encode(pack.blocks), pack.body),
     ).fetchone()
-    found = kept or connection.execute("SELECT id FROM packs WHERE key = ?", (pack.key,)).fetchone()
-    id: int = found[0]
-    return id
+    row = row or connection.execute("SELECT id FROM packs WHERE key = ?", (pack.key,)).fetchone()
+    pack_id: int = row[0]
+    return pack_id
 
 
-def _forget_runs(connection: sqlite3.Connection, dataset: str) -> bool:
-    """Removes the runs of a dataset, and the packs that no other run needs; says whether there were some."""
+def _delete_runs(connection: sqlite3.Connection, dataset: str) -> bool:
+    """Delete the runs of a dataset and the packs that no other run refers to; return whether there were any."""
     packs = connection.execute(
         "SELECT DISTINCT w.pack FROM replays r JOIN windows w ON w.replay = r.number WHERE r.dataset = ?", (dataset,)
     ).fetchall()

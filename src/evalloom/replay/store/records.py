@@ -1,4 +1,4 @@
-"""What is kept of replays, as the store takes it in and gives it out."""
+"""The values that the replay store reads and writes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from evalloom.replay.recipe.assemble import Assembled
 from evalloom.replay.recipe.trace import Outcome
 
 WINDOW = 200
-"""How many rows a window holds at most."""
+"""Rows per window at most."""
 UNMET = ("failed", "error")
-"""What the checks of an answer come to where it is not as expected, or did not come."""
+"""The check statuses of an answer that does not meet its expectations, or is missing."""
 _BLOCK_BYTES = 256_000
 _encode = msgspec.json.Encoder().encode
 
 
 class StoredProject(NamedTuple):
-    """A project as it is kept: its state is JSON text."""
+    """A stored project; its state is JSON."""
 
     id: str
     name: str
@@ -30,7 +30,7 @@ class StoredProject(NamedTuple):
 
 
 class StoredDataset(NamedTuple):
-    """What is kept of a dataset beside its rows."""
+    """A stored dataset without its rows."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class StoredDataset(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Who was replayed with what."""
+    """Identifies a replay: its dataset, project, time and profile."""
 
     id: str
     dataset: str
@@ -49,22 +49,22 @@ class Replay(NamedTuple):
 
 
 class ReplayCounts(NamedTuple):
-    """A replay, and what came of it so far."""
+    """A replay and the counts of its stored rows."""
 
     replay: Replay
     offset: int
     counts: Counts
     number: int = 0
-    """Grows with every replay that is kept: a larger one is newer."""
+    """Increases with every stored replay: a larger number is newer."""
 
     @property
     def end(self) -> int:
-        """The row behind the last one."""
+        """The index after the last row."""
         return self.offset + self.counts.rows
 
 
 class Counts(NamedTuple):
-    """How many runs there are, how many succeeded, and how many answers were as expected and how many were not."""
+    """The number of runs, of runs that succeeded, and of answers that met or missed their expectations."""
 
     rows: int
     succeeded: int
@@ -75,14 +75,14 @@ class Counts(NamedTuple):
     def of(cls, outcomes: Sequence[Outcome]) -> Counts:
         return cls(
             len(outcomes),
-            sum(one.status == "succeeded" for one in outcomes),
-            sum(one.check == "passed" for one in outcomes),
-            sum(one.check in UNMET for one in outcomes),
+            sum(outcome.status == "succeeded" for outcome in outcomes),
+            sum(outcome.check == "passed" for outcome in outcomes),
+            sum(outcome.check in UNMET for outcome in outcomes),
         )
 
 
 class Block(NamedTuple):
-    """Some rows of a pack, compressed by themselves, so that a run is read without all the others."""
+    """Rows of a pack that are compressed together, so that reading one run does not decompress the whole pack."""
 
     first: int
     rows: int
@@ -91,7 +91,7 @@ class Block(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """What the rows of a window came to. `key` says what it was made of; without one it is not found again."""
+    """The assembled rows of a window. `key` identifies recipe and rows; a pack without a key is not reused."""
 
     key: str
     outcomes: list[Outcome]
@@ -99,8 +99,8 @@ class Pack(NamedTuple):
     body: bytes
 
     @classmethod
-    def of(cls, key: str, made: Iterable[Assembled]) -> Pack:
-        """The pack of assembled rows, which are taken one by one: together they may be large."""
+    def of(cls, key: str, rows: Iterable[Assembled]) -> Pack:
+        """Pack assembled rows, consuming them one at a time because together they may be large."""
         outcomes: list[Outcome] = []
         blocks: list[Block] = []
         packed: list[bytes] = []
@@ -113,9 +113,9 @@ class Pack(NamedTuple):
             packed.append(block)
             raw.clear()
 
-        for one in made:
-            raw.append(_encode(one))
-            outcomes.append(outcome_of(one))
+        for row in rows:
+            raw.append(_encode(row))
+            outcomes.append(outcome_of(row))
             if sum(map(len, raw)) > _BLOCK_BYTES:
                 close_block()
         if raw:
@@ -124,7 +124,7 @@ class Pack(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Some rows of a replay that follow one another; `pack` is one that is kept already, or a new one."""
+    """Consecutive rows of a replay; `pack` is the id of a stored pack, or a new pack."""
 
     first_row: int
     created_at: str
@@ -133,8 +133,8 @@ class Window(NamedTuple):
     pack: int | Pack
 
 
-class Kept(NamedTuple):
-    """A window as it is kept."""
+class StoredWindow(NamedTuple):
+    """A window as read from the store, with the replay it belongs to."""
 
     replay: str
     dataset: str
@@ -147,31 +147,31 @@ class Kept(NamedTuple):
     recipe: str
 
 
-class Chosen(NamedTuple):
-    """Which runs of a dataset are asked for."""
+class RunFilter(NamedTuple):
+    """Selects runs of a dataset."""
 
     dataset: str
     row_index: int | None = None
     status: str = ""
     project: str = ""
     check: str = ""
-    """`passed` or `failed`: those whose answer was as expected, or was not."""
+    """`passed` or `failed`: runs whose answer met or missed its expectations."""
 
-    def means(self, outcome: Outcome) -> bool:
+    def matches(self, outcome: Outcome) -> bool:
         is_checked = outcome.check == "passed" if self.check == "passed" else outcome.check in UNMET
         return self.status in ("", outcome.status) and (not self.check or is_checked)
 
 
-class DatasetGone(Exception):
-    """A dataset was removed while it was replayed, and its runs with it."""
+class DatasetDeleted(Exception):
+    """A dataset and its runs were deleted while it was replayed."""
 
 
-class PackGone(Exception):
-    """A pack was removed by somebody else: what it held has to be made again."""
+class PackDeleted(Exception):
+    """A pack was deleted in the meantime; its rows have to be assembled again."""
 
 
-def outcome_of(made: Assembled) -> Outcome:
-    """What an assembled row came to, in short."""
-    model = made.model
-    asked = (model.status, model.answer_digest) if model else ("", "")
-    return Outcome(made.status, made.digest, made.missing, made.truncated, *asked)
+def outcome_of(row: Assembled) -> Outcome:
+    """Summarize an assembled row."""
+    model = row.model
+    answer = (model.status, model.answer_digest) if model else ("", "")
+    return Outcome(row.status, row.digest, row.missing, row.truncated, *answer)

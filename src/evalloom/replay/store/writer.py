@@ -1,4 +1,4 @@
-"""How changes get to disk: many at a time, because that takes as long as one."""
+"""Writes changes to disk in batches, because one commit takes as long as many."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any, TypeVar
 
 from evalloom.core.errors import EvalloomError
 
-Written = TypeVar("Written")
-Work = Callable[[sqlite3.Connection], Written]
-"""What changes the store within a transaction; it may be done again when another one of the same transaction fails."""
+Result = TypeVar("Result")
+Work = Callable[[sqlite3.Connection], Result]
+"""A change to the store inside a transaction; it is retried if another change of the same transaction fails."""
 
 
-class InUse(Exception):
-    """Somebody else changes the store, and has done so for longer than the connection waits."""
+class StoreBusy(Exception):
+    """Another process holds the write lock for longer than the busy timeout of the connection."""
 
 
 def transact(connection: sqlite3.Connection, works: list[Work[Any]]) -> list[Any]:
-    """Does all of it in one transaction: on disk when this returns, or nothing of it where it raises."""
+    """Apply all changes in one transaction: durable when this returns, rolled back when it raises."""
     try:
         connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as fault:
-        raise InUse(str(fault)) from None
+    except sqlite3.OperationalError as error:
+        raise StoreBusy(str(error)) from None
     try:
         results = [work(connection) for work in works]
         connection.execute("COMMIT")
     except BaseException:
-        # A full disk may have rolled it back already.
+        # SQLite may have rolled back already, for example when the disk is full.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
@@ -39,7 +39,7 @@ def transact(connection: sqlite3.Connection, works: list[Work[Any]]) -> list[Any
 
 
 class Writer:
-    """A thread that changes the store; what waits for it goes to disk together."""
+    """A thread that writes to the store; queued changes are committed together."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
@@ -47,14 +47,14 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="replay-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work[Written]) -> Future[Written]:
-        """Has some work done, after all that was submitted before."""
+    def submit(self, work: Work[Result]) -> Future[Result]:
+        """Queue a change; changes are applied in the order of submission."""
         job = _Job(work)
         self._waiting.put(job)
         return job.done
 
     def close(self) -> None:
-        """Waits until everything is written."""
+        """Write all queued changes, then stop the thread."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -67,35 +67,35 @@ class Writer:
             jobs = [job for job in taken if job is not None]
             is_open = len(jobs) == len(taken)
             if jobs and not self._write(jobs):
-                # One of them fails: each for itself, so that it takes no other along.
+                # One change fails: apply each alone, so that the others succeed.
                 for job in jobs:
                     self._write([job])
 
     def _write(self, jobs: list[_Job]) -> bool:
-        """Does jobs, and tells those who wait. False when several were tried in vain, and nobody was told."""
+        """Apply jobs and resolve their futures; return False if a batch failed and no future was resolved."""
         try:
             results = transact(self._connect(), [job.work for job in jobs])
-        except InUse as fault:
-            # None of them can be done: to wait for each of them would take that many times as long.
+        except StoreBusy as error:
+            # Retrying each job alone would wait for the lock once per job.
             for job in jobs:
-                job.done.set_exception(_cannot_write(fault))
+                job.done.set_exception(_write_error(error))
             return True
-        except Exception as fault:  # it belongs to whoever waits for the job
+        except Exception as error:  # raised again where the future is awaited
             if len(jobs) > 1:
                 return False
-            jobs[0].done.set_exception(_cannot_write(fault) if isinstance(fault, sqlite3.OperationalError) else fault)
+            jobs[0].done.set_exception(_write_error(error) if isinstance(error, sqlite3.OperationalError) else error)
             return True
         for job, result in zip(jobs, results, strict=True):
             job.done.set_result(result)
         return True
 
 
-def _cannot_write(fault: Exception) -> EvalloomError:
-    return EvalloomError("cannot_write", f"the store cannot be written: {fault}")
+def _write_error(error: Exception) -> EvalloomError:
+    return EvalloomError("cannot_write", f"the store cannot be written: {error}")
 
 
 class _Job:
-    """Work that waits to be done, and what will come of it."""
+    """A queued change and the future of its result."""
 
     def __init__(self, work: Work[Any]) -> None:
         self.work = work
@@ -103,21 +103,21 @@ class _Job:
 
 
 class LoopWriter:
-    """Small changes from an event loop: those of one turn of it go to disk together, without another thread.
+    """Writes small changes from an event loop: commits all changes of one loop iteration together, without a thread.
 
-    Handing work to a thread and back costs more than such a change. Where the store is in use, a thread waits instead.
+    Handing a change to a thread and back costs more than the change. If the store is locked, the writer thread waits.
     """
 
     def __init__(self, connection: sqlite3.Connection, writer: Writer) -> None:
-        """The connection must give up at once where the store is in use, and belong to the loop's thread."""
+        """`connection` must have no busy timeout and be used only by the thread of the loop."""
         self._connection = connection
         self._writer = writer
         self._waiting: list[tuple[Work[Any], asyncio.Future[Any]]] = []
 
-    def submit(self, work: Work[Written]) -> asyncio.Future[Written]:
-        """Has some work done at the end of this turn of the loop."""
+    def submit(self, work: Work[Result]) -> asyncio.Future[Result]:
+        """Queue a change for the end of this loop iteration."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Written] = loop.create_future()
+        done: asyncio.Future[Result] = loop.create_future()
         if not self._waiting:
             loop.call_soon(self._write)
         self._waiting.append((work, done))
@@ -127,21 +127,21 @@ class LoopWriter:
         waiting, self._waiting = self._waiting, []
         try:
             results = transact(self._connection, [work for work, _ in waiting])
-        except Exception:  # the thread tells whoever it belongs to
+        except Exception:  # the writer thread retries and reports it
             for work, done in waiting:
-                self._leave_to_thread(work, done)
+                self._hand_to_thread(work, done)
             return
         for (_, done), result in zip(waiting, results, strict=True):
             if not done.cancelled():
                 done.set_result(result)
 
-    def _leave_to_thread(self, work: Work[Any], done: asyncio.Future[Any]) -> None:
-        def tell(written: asyncio.Future[Any]) -> None:
+    def _hand_to_thread(self, work: Work[Any], done: asyncio.Future[Any]) -> None:
+        def copy_result(written: asyncio.Future[Any]) -> None:
             if done.cancelled():
                 return
-            if (fault := written.exception()) is not None:
-                done.set_exception(fault)
+            if (error := written.exception()) is not None:
+                done.set_exception(error)
             else:
                 done.set_result(written.result())
 
-        asyncio.wrap_future(self._writer.submit(work)).add_done_callback(tell)
+        asyncio.wrap_future(self._writer.submit(work)).add_done_callback(copy_result)
