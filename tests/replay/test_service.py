@@ -13,7 +13,7 @@ import pytest
 
 from evalloom import settings
 from evalloom.replay.recipe.assemble import digest_of
-from evalloom.replay.schemas import Fault
+from evalloom.replay.schemas import RequestError
 from evalloom.replay.service import ReplayService
 from evalloom.replay.settings import ResolverSettings
 from evalloom.settings import Settings
@@ -117,7 +117,7 @@ NO_TEXTS: list[Any] = ["", "  ", None, 3, [], {}, True]
 )
 def test_what_a_replay_refuses(service: ReplayService, body: dict[str, Any], code: str) -> None:
     dataset, project = begin(service)
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         asyncio.run(service.replay(dataset, {"projectId": project, **body}))
     assert caught.value.code == code
 
@@ -128,12 +128,12 @@ def test_other_answers_of_a_replay(service: ReplayService) -> None:
     assert replay(service, dataset, project, offset=3) == [] == replay(service, dataset, project, offset=10**40)
     assert service.replays(dataset) == []
     for body in NO_TEXTS[2:5]:
-        with pytest.raises(Fault, match="expected an object"):
+        with pytest.raises(RequestError, match="expected an object"):
             asyncio.run(service.replay(dataset, body))
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         replay(service, "../rows", project)
     assert caught.value.code == "dataset_not_found"
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         streamed(service, dataset, {"projectId": project, "limit": 200_001})
     assert caught.value.code == "limit_exceeded"
 
@@ -150,7 +150,7 @@ def test_other_answers_of_a_replay(service: ReplayService) -> None:
     ],
 )
 def test_what_a_dataset_refuses(service: ReplayService, body: Any, code: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         service.create_dataset(body)
     assert caught.value.code == code
     assert caught.value.details.get("index") == (2 if code == "row_invalid" else None)
@@ -177,17 +177,17 @@ def test_project_keeps_unknown_fields(service: ReplayService) -> None:
     assert later.updated_at >= made.updated_at
     service.delete_project(made.id)
     for call in (service.project, service.delete_project, lambda id: service.replace_project(id, {})):
-        with pytest.raises(Fault, match="there is no project"):
+        with pytest.raises(RequestError, match="there is no project"):
             call(made.id)
 
 
 @pytest.mark.req("REPLAY-14")
 def test_project_tells_all_faults_at_once(service: ReplayService) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         service.create_project({"name": "", "state": {"nodes": [{"id": 1}], "edges": 3}})
-    paths = [fault["path"] for fault in caught.value.details["faults"]]
+    paths = [error["path"] for error in caught.value.details["faults"]]
     assert paths == ["name", "state.edges", "state.nodes[0].id", "state.nodes[0].data"]
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         service.create_project({"name": "p", "state": {"nodes": [{}] * 1_001}})
     assert caught.value.code == "limit_exceeded"
 
@@ -286,7 +286,7 @@ def test_equal_resolvers_are_asked_once_and_all_within_a_limit(tmp_path: Path) -
 @pytest.mark.req("REPLAY-16")
 def test_changed_node_shows_as_drift(service: ReplayService) -> None:
     dataset, project = begin(service)
-    with pytest.raises(Fault, match="two replays"):
+    with pytest.raises(RequestError, match="two replays"):
         service.compare_replays(dataset)
     a = replay(service, dataset, project)
     service.replace_project(project, {"name": "p", "state": state_of("Ask me: {{q}}")})
@@ -312,7 +312,7 @@ def test_pieces_are_compared_with_the_same_piece(service: ReplayService) -> None
     swapped = service.compare_replays(dataset, a=compared.b, b=compared.a)
     assert (swapped.a, swapped.b) == (compared.b, compared.a)
     for wrong in ("nope", "../x"):
-        with pytest.raises(Fault, match="there is no replay"):
+        with pytest.raises(RequestError, match="there is no replay"):
             service.compare_replays(dataset, a=wrong)
 
 
@@ -321,7 +321,7 @@ def test_pieces_are_compared_with_the_same_piece(service: ReplayService) -> None
     "id", ["", "x", "x-1", "../x-1", "r1-01", "r1--1", "r1-1\n", "r1-१", "r" * 80, "r1-" + "9" * 30]
 )
 def test_what_is_no_run(service: ReplayService, id: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         service.run(id)
     assert caught.value.code == "run_not_found"
 
@@ -335,12 +335,12 @@ def test_pages_are_checked(service: ReplayService) -> None:
         (10_001, 0, "limit_exceeded"),
     ):
         for call in (service.projects, service.datasets):
-            with pytest.raises(Fault) as caught:
+            with pytest.raises(RequestError) as caught:
                 call(limit, offset)
             assert caught.value.code == code
-        with pytest.raises(Fault):
+        with pytest.raises(RequestError):
             service.runs(dataset, limit=limit, offset=offset)
-    with pytest.raises(Fault, match="succeeded or failed"):
+    with pytest.raises(RequestError, match="succeeded or failed"):
         service.runs(dataset, status="ok")
     assert service.runs(dataset, row_index=10**30) == [] == service.runs(dataset, offset=10**30)
 
@@ -408,7 +408,7 @@ def test_execute_assembles_once_and_keeps_nothing(service: ReplayService) -> Non
     ],
 )
 def test_what_execute_refuses(service: ReplayService, body: Any, code: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(RequestError) as caught:
         asyncio.run(service.execute(body))
     assert caught.value.code == code
 
@@ -417,7 +417,7 @@ def test_what_execute_refuses(service: ReplayService, body: Any, code: str) -> N
 def test_profile_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
     service = with_model(tmp_path, "rules: 3")
     dataset, project = begin(service)
-    with pytest.raises(Fault, match="profile") as caught:
+    with pytest.raises(RequestError, match="profile") as caught:
         replay(service, dataset, project, profile="told")
     assert caught.value.code == "validation_failed"
     service.close()

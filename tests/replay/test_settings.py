@@ -62,10 +62,10 @@ def test_nothing_is_allowed_unless_it_is_written(text: str, tmp_path: Path) -> N
     ],
 )  # fmt: skip
 def test_every_fault_is_told_at_its_place(written: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(EvalloomError) as fault:
+    with pytest.raises(EvalloomError) as error:
         load(f"resolvers: {written}\n", tmp_path)
-    assert fault.value.code == "bad_settings" and told in str(fault.value)
-    assert "hush" not in str(fault.value) and ":1:" in str(fault.value)
+    assert error.value.code == "bad_settings" and told in str(error.value)
+    assert "hush" not in str(error.value) and ":1:" in str(error.value)
 
 
 def test_the_schema_knows_the_section() -> None:

@@ -38,7 +38,7 @@ from evalloom.replay.compare import (
     joined,
 )
 from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, load_sides, replay_files
-from evalloom.replay.schemas import Fault
+from evalloom.replay.schemas import RequestError
 from evalloom.replay.service import ReplayService, has_store
 from evalloom.replay.store.database import FOLDER
 from evalloom.reports.lint import printable
@@ -169,8 +169,8 @@ def _open_service(data_dir: str, known: Settings = _NO_SETTINGS, files: Path | N
     service = ReplayService(Path(data_dir), known, files)
     try:
         yield service
-    except Fault as fault:
-        raise usage_error(fault.code, fault.message) from None
+    except RequestError as error:
+        raise usage_error(error.code, error.message) from None
     finally:
         service.close()
 

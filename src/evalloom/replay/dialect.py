@@ -75,8 +75,10 @@ def _expected_findings(key: str, value: Any) -> Iterator[Remark]:
     elif key == "regex":
         try:
             re.compile(value)
-        except (re.error, TypeError, RecursionError, OverflowError) as fault:
-            yield error("bad_regex", path, f"_expected.regex: expected a regular expression, got {got(value)}: {fault}")
+        except (re.error, TypeError, RecursionError, OverflowError) as reason:
+            yield error(
+                "bad_regex", path, f"_expected.regex: expected a regular expression, got {got(value)}: {reason}"
+            )
     elif key == "jsonSchema":
         if not isinstance(value, dict):
             yield error("bad_expected", path, f"_expected.jsonSchema: expected an object, got {got(value)}")

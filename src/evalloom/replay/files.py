@@ -34,7 +34,7 @@ from evalloom.replay.session import ASKED_WINDOW, ReplayRun, new_replay_id, now
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
-_MOST_TOLD = 10
+_MAX_SHOWN = 10
 
 
 class FileReplay:
@@ -64,7 +64,7 @@ def replay_files(
 ) -> FileReplay:
     """Replays the rows of a file through the recipe in another, and keeps a record of each."""
     file = RecipeFile(project)
-    # Read as it is written, so that faults have their lines; used without what is secret in it.
+    # Parsed unredacted, so that errors point to the right lines; the replay uses the redacted state.
     file.read()
     state = service.redactor.value(file.state)
     name = _id_of(str(file.body.get("id") or project.stem), "project")
@@ -125,17 +125,17 @@ async def _run_rows(
 def _check_rows(source: Source) -> None:
     """Raises where a file has no rows, or cannot be read; a row that is no object is a failed row, and no more."""
     has_rows = False
-    faults: list[str] = []
+    errors: list[str] = []
     for item in Dataset(source, FORMATS, "replay"):
         if isinstance(item, Row) or item.code == "row_invalid":
             has_rows = True
         elif item.severity == "error":
             where = f"{item.file or source.name}:{item.place.line}" if item.place.line else item.file or source.name
             # What a flag of other commands could help with has to be mended in the file here.
-            faults.append(f"{where}: {item.message.replace(', or name its --encoding', '')}")
-    if faults:
-        more = [f"… and {len(faults) - _MOST_TOLD} more"] if len(faults) > _MOST_TOLD else []
-        raise usage_error("bad_dataset", "\n".join(faults[:_MOST_TOLD] + more))
+            errors.append(f"{where}: {item.message.replace(', or name its --encoding', '')}")
+    if errors:
+        more = [f"… and {len(errors) - _MAX_SHOWN} more"] if len(errors) > _MAX_SHOWN else []
+        raise usage_error("bad_dataset", "\n".join(errors[:_MAX_SHOWN] + more))
     if not has_rows:
         raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
 

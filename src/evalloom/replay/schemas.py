@@ -1,4 +1,4 @@
-"""What those who ask for projects, datasets and replays must say, and the words for what is wrong with it."""
+"""Validates requests for projects, datasets and replays, and defines the errors they raise."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from msgspec import Struct
 
 from evalloom.core.model import Record, quote, type_name
 from evalloom.replay.recipe.assemble import Recipe
-from evalloom.replay.recipe.parse import RecipeFault, read_recipe
+from evalloom.replay.recipe.parse import RecipeError, read_recipe
 
 DEFAULT_LIMIT = 20
 MOST_AT_ONCE = 200
-"""How many rows one answer replays; a stream goes through as many as there are."""
+"""Rows per response; a stream has no such limit."""
 MOST_ROWS = 200_000
 MOST_IN_LIST = 10_000
 LONGEST_NAME = 500
 _PAST_EVERYTHING = 10**15
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_MOST_FAULTS = 50
+_MAX_ERRORS = 50
 
 
-class Fault(Exception):
-    """What was asked for cannot be done: a code, what to do about it, and where it is."""
+class RequestError(Exception):
+    """A request that cannot be fulfilled: a code, a message and details such as the place of the error."""
 
     def __init__(self, code: str, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -42,136 +42,135 @@ class ReplayAsked(Struct, frozen=True):
 
 
 def checked_id(id: str, kind: str) -> str:
-    """An id that may be looked up. What cannot be one is as unknown as any other."""
+    """Return a well-formed id; raise a not-found error for any other."""
     if not _ID.fullmatch(id):
         raise not_found(kind, id)
     return id
 
 
-def not_found(kind: str, id: str) -> Fault:
-    return Fault(f"{kind}_not_found", f"there is no {kind} {quote(id)}")
+def not_found(kind: str, id: str) -> RequestError:
+    return RequestError(f"{kind}_not_found", f"there is no {kind} {quote(id)}")
 
 
 def read_project(body: Any) -> tuple[str, Record, Recipe]:
-    """Name, state and recipe of `{name, state}`."""
-    faults = _Faults(body, "a project with name and state")
-    name = faults.name("name")
-    state = faults.given("state")
+    """Parse `{name, state}` into name, state and recipe."""
+    reader = _BodyReader(body, "a project with name and state")
+    name = reader.name("name")
+    state: Any = reader.body.get("state")
     try:
-        found = read_recipe(state)
-    except RecipeFault as fault:
-        if fault.code != "validation_failed":
-            raise Fault(fault.code, f"{fault}") from None
-        is_there = "state" in faults.body
-        faults.found += fault.faults if is_there else [("state", "expected an object, got none")]
-    faults.refuse()
-    return name, state, found
+        recipe = read_recipe(state)
+    except RecipeError as error:
+        if error.code != "validation_failed":
+            raise RequestError(error.code, f"{error}") from None
+        has_state = "state" in reader.body
+        reader.errors += error.errors if has_state else [("state", "expected an object, got none")]
+    reader.raise_errors()
+    return name, state, recipe
 
 
 def read_dataset(body: Any) -> tuple[str, list[Record]]:
-    """Name and rows of `{name, rows}`; a row that is no object is refused with its index (REPLAY-14)."""
-    faults = _Faults(body, "a dataset with name and rows")
-    name = faults.name("name")
-    rows = faults.given("rows")
+    """Parse `{name, rows}`; a row that is not an object is rejected with its index (REPLAY-14)."""
+    reader = _BodyReader(body, "a dataset with name and rows")
+    name = reader.name("name")
+    rows: Any = reader.body.get("rows")
     if not isinstance(rows, list):
-        faults.expect("rows", "a list of objects", rows)
-    faults.refuse()
+        reader.expect("rows", "a list of objects", rows)
+    reader.raise_errors()
     if len(rows) > MOST_ROWS:
-        raise Fault("limit_exceeded", f"rows: expected at most {MOST_ROWS:,}, got {len(rows):,}", limit=MOST_ROWS)
+        raise RequestError(
+            "limit_exceeded", f"rows: expected at most {MOST_ROWS:,}, got {len(rows):,}", limit=MOST_ROWS
+        )
     for index, row in enumerate(rows):
         if type(row) is not dict:
-            raise Fault("row_invalid", f"rows[{index}]: expected an object, got {_got(row)}", index=index)
+            raise RequestError("row_invalid", f"rows[{index}]: expected an object, got {_got(row)}", index=index)
     return name, rows
 
 
 def read_replay(body: Any, is_streamed: bool = False) -> ReplayAsked:
-    """What `{projectId, limit?, offset?, profile?}` asks for (REPLAY-12)."""
-    faults = _Faults(body, "an object with projectId")
-    project_id = faults.name("projectId")
-    limit = faults.whole("limit", 1) if "limit" in faults.body else None if is_streamed else DEFAULT_LIMIT
-    offset = faults.whole("offset", 0) if "offset" in faults.body else 0
-    profile = faults.name("profile") if "profile" in faults.body else ""
-    faults.refuse()
+    """Parse `{projectId, limit?, offset?, profile?}` (REPLAY-12)."""
+    reader = _BodyReader(body, "an object with projectId")
+    project_id = reader.name("projectId")
+    limit = reader.integer("limit", 1) if "limit" in reader.body else None if is_streamed else DEFAULT_LIMIT
+    offset = reader.integer("offset", 0) if "offset" in reader.body else 0
+    profile = reader.name("profile") if "profile" in reader.body else ""
+    reader.raise_errors()
     most = MOST_ROWS if is_streamed else MOST_AT_ONCE
     if limit is not None and limit > most:
         more = "" if is_streamed else ". Use offset, or ?stream=true"
-        raise Fault("limit_exceeded", f"limit: expected at most {most:,}, got {limit:,}{more}", limit=most)
+        raise RequestError("limit_exceeded", f"limit: expected at most {most:,}, got {limit:,}{more}", limit=most)
     return ReplayAsked(project_id, limit, offset, profile)
 
 
 def read_execution(body: Any) -> tuple[str, Any, Any, str]:
-    """Project id, state, row and profile of `{projectId | state, row?, profile?}`."""
-    faults = _Faults(body, "an object with projectId or state")
-    if ("projectId" in faults.body) == ("state" in faults.body):
-        faults.found.append(("projectId", "expected either projectId or state"))
-    project_id = faults.name("projectId") if "projectId" in faults.body else ""
-    profile = faults.name("profile") if "profile" in faults.body else ""
-    faults.refuse()
-    return project_id, faults.body.get("state"), faults.body.get("row", {}), profile
+    """Parse `{projectId | state, row?, profile?}` into project id, state, row and profile."""
+    reader = _BodyReader(body, "an object with projectId or state")
+    if ("projectId" in reader.body) == ("state" in reader.body):
+        reader.errors.append(("projectId", "expected either projectId or state"))
+    project_id = reader.name("projectId") if "projectId" in reader.body else ""
+    profile = reader.name("profile") if "profile" in reader.body else ""
+    reader.raise_errors()
+    return project_id, reader.body.get("state"), reader.body.get("row", {}), profile
 
 
 def page(limit: int, offset: int) -> tuple[int, int]:
-    """A page that can be asked for. One that is none, or larger than anybody reads, is refused."""
+    """Validate the limit and offset of a page."""
     if limit < 1 or offset < 0:
-        raise Fault(
+        raise RequestError(
             "validation_failed", f"expected a limit of 1 or more and an offset of 0 or more, got {limit}, {offset}"
         )
     if limit > MOST_IN_LIST:
         message = f"limit: expected at most {MOST_IN_LIST:,}, got {limit:,}"
-        raise Fault("limit_exceeded", message, limit=MOST_IN_LIST)
-    # Past the end is past the end, and SQLite counts to 2**63.
+        raise RequestError("limit_exceeded", message, limit=MOST_IN_LIST)
+    # SQLite integers end at 2**63; any offset past the end gives an empty page.
     return limit, min(offset, _PAST_EVERYTHING)
 
 
-def refuse(found: list[tuple[str, str]]) -> Fault:
-    """The fault for everything that is wrong with a body."""
-    shown = [{"path": path, "message": message} for path, message in found[:_MOST_FAULTS]]
-    path, message = found[0]
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return Fault("validation_failed", f"{path}: {message}{more}" if path else message, faults=shown)
+def validation_error(errors: list[tuple[str, str]]) -> RequestError:
+    """Combine all errors of a request, as pairs of path and message, into one."""
+    shown = [{"path": path, "message": message} for path, message in errors[:_MAX_ERRORS]]
+    path, message = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return RequestError("validation_failed", f"{path}: {message}{more}" if path else message, faults=shown)
 
 
-class _Faults:
-    """A body, and all that is wrong with it."""
+class _BodyReader:
+    """Reads the fields of a JSON body and collects their errors."""
 
     def __init__(self, body: Any, expected: str) -> None:
-        self.found: list[tuple[str, str]] = []
+        self.errors: list[tuple[str, str]] = []
         if not isinstance(body, dict):
-            raise refuse([("", f"expected {expected}, got {_got(body)}")])
+            raise validation_error([("", f"expected {expected}, got {_got(body)}")])
         self.body: Record = body
 
-    def given(self, name: str) -> Any:
-        return self.body.get(name)
-
     def name(self, name: str) -> str:
-        """A text that is not blank."""
+        """Return a string that is not blank."""
         value = self.body.get(name)
         if isinstance(value, str) and value.strip() and len(value) <= LONGEST_NAME:
             return value
         if isinstance(value, str) and value.strip():
-            self.found.append((name, f"expected at most {LONGEST_NAME} characters, got {len(value):,}"))
+            self.errors.append((name, f"expected at most {LONGEST_NAME} characters, got {len(value):,}"))
         else:
             self.expect(name, "a text that is not blank", value)
         return ""
 
-    def whole(self, name: str, least: int) -> int:
-        """A whole number; true is none."""
+    def integer(self, name: str, minimum: int) -> int:
+        """Return an integer; a boolean is not accepted."""
         value = self.body.get(name)
-        if type(value) is int and value >= least:
+        if type(value) is int and value >= minimum:
             return value
-        self.expect(name, f"a whole number from {least} up", value)
-        return least
+        self.expect(name, f"a whole number from {minimum} up", value)
+        return minimum
 
     def expect(self, name: str, expected: str, value: Any) -> None:
         got = _got(value) if name in self.body else "none"
-        self.found.append((name, f"expected {expected}, got {got}"))
+        self.errors.append((name, f"expected {expected}, got {got}"))
 
-    def refuse(self) -> None:
-        if self.found:
-            raise refuse(self.found)
+    def raise_errors(self) -> None:
+        if self.errors:
+            raise validation_error(self.errors)
 
 
 def _got(value: object) -> str:
-    # A bool is a number to Python, and a number of a million digits is no help to anybody.
+    # bool is a subclass of int, and a number of a million digits would not help the reader.
     is_short = isinstance(value, str | float) or (type(value) is int and abs(value) < 10**18)
     return quote(value) if is_short else type_name(value)

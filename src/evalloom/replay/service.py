@@ -36,12 +36,12 @@ from evalloom.replay.compare import (
 )
 from evalloom.replay.model_answers import Asker
 from evalloom.replay.recipe.assemble import Assembled, Recipe, trace_of
-from evalloom.replay.recipe.parse import RecipeFault, read_recipe
+from evalloom.replay.recipe.parse import RecipeError, read_recipe
 from evalloom.replay.recipe.trace import RunRecord, RunSummary, Trace
 from evalloom.replay.resolvers import Resolution, reach_of, resolve
 from evalloom.replay.schemas import (
-    Fault,
     ReplayAsked,
+    RequestError,
     checked_id,
     not_found,
     page,
@@ -49,7 +49,7 @@ from evalloom.replay.schemas import (
     read_execution,
     read_project,
     read_replay,
-    refuse,
+    validation_error,
 )
 from evalloom.replay.session import CachedPack, LruCache, ReplayRun, hidden, new_replay_id, now
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
@@ -301,8 +301,8 @@ class ReplayService:
         options = LlmOptions(self.known.run.concurrency, self.known.run.cache, home=self._home)
         try:
             return Asker(profile, self.known, options, self.redactor.text)
-        except EvalloomError as fault:
-            raise refuse([("profile", self.redactor.text(str(fault.args[0])))]) from None
+        except EvalloomError as error:
+            raise validation_error([("profile", self.redactor.text(str(error.args[0])))]) from None
 
     async def _run_in_thread(self, work: Any, *arguments: Any) -> Any:
         """Run a blocking call in the thread pool."""
@@ -353,11 +353,11 @@ class ReplayService:
         """The runs of a dataset, newest first."""
         limit, offset = page(limit, offset)
         if status not in ("", "succeeded", "failed"):
-            raise refuse([("status", f"expected succeeded or failed, got {status!r}")])
+            raise validation_error([("status", f"expected succeeded or failed, got {status!r}")])
         if check not in ("", "passed", "failed"):
-            raise refuse([("check", f"expected passed or failed, got {check!r}")])
+            raise validation_error([("check", f"expected passed or failed, got {check!r}")])
         if row_index is not None and row_index < 0:
-            raise refuse([("rowIndex", f"expected 0 or more, got {row_index}")])
+            raise validation_error([("rowIndex", f"expected 0 or more, got {row_index}")])
         found = self._dataset(dataset_id)
         if row_index is not None and row_index >= found.row_count:
             return []
@@ -383,7 +383,7 @@ class ReplayService:
         """What differs between two replays of a dataset, row by row; by default between the last two."""
         limit, offset = page(limit, offset)
         if status not in ("", "stable", "drift", "new", "gone"):
-            raise refuse([("status", f"expected stable, drift, new or gone, got {status!r}")])
+            raise validation_error([("status", f"expected stable, drift, new or gone, got {status!r}")])
         self._dataset(dataset_id)
         older, newer = self._two_replays(dataset_id, a, b)
         found = compare_rows(self.store.summaries(older), self.store.summaries(newer))
@@ -397,9 +397,9 @@ class ReplayService:
             return compare_row(pair)
         try:
             return compare_row(pair, self.run(pair.a.run_id), self.run(pair.b.run_id))
-        except Fault as fault:
+        except RequestError as error:
             # Somebody removed it meanwhile.
-            raise Fault("replay_not_found", fault.message) from None
+            raise RequestError("replay_not_found", error.message) from None
 
     def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
         for id in filter(None, (a, b)):
@@ -408,7 +408,9 @@ class ReplayService:
                 raise not_found("replay", id)
         two = self.store.last_two(dataset_id, a, b)
         if two is None:
-            raise Fault("replay_not_found", "expected two replays of the dataset to compare. Replay it once more")
+            raise RequestError(
+                "replay_not_found", "expected two replays of the dataset to compare. Replay it once more"
+            )
         return two
 
     # -- one context ----------------------------------------------------------------------------------
@@ -433,8 +435,8 @@ class ReplayService:
         )
         # Nothing could be assembled: a client has to mend that first.
         if made.status == "failed" and not made.segments:
-            fault = made.errors[0]
-            raise Fault(fault.error_code, fault.message, **({"nodeIds": recipe.cycle} if recipe.cycle else {}))
+            error = made.errors[0]
+            raise RequestError(error.error_code, error.message, **({"nodeIds": recipe.cycle} if recipe.cycle else {}))
         return recipe, made
 
 
@@ -446,8 +448,12 @@ def has_store(data_dir: Path) -> bool:
 def _read_state(state: Any) -> Recipe:
     try:
         return read_recipe(state)
-    except RecipeFault as fault:
-        raise refuse(fault.faults) if fault.code == "validation_failed" else Fault(fault.code, str(fault)) from None
+    except RecipeError as error:
+        raise (
+            validation_error(error.errors)
+            if error.code == "validation_failed"
+            else RequestError(error.code, str(error))
+        ) from None
 
 
 def summary_of(found: ReplayCounts) -> ReplaySummary:

@@ -50,7 +50,7 @@ def _load(written: Record, folder: Path) -> ResolverSettings:
     return msgspec.convert({**written, "sources": sources}, ResolverSettings)
 
 
-def _faults(written: Record, folder: Path) -> Iterator[tuple[Steps, str]]:
+def _errors(written: Record, folder: Path) -> Iterator[tuple[Steps, str]]:
     inside = written.get("folder")
     if isinstance(inside, str) and inside and not (exists(folder, inside) and (folder / inside).is_dir()):
         yield ("folder",), f"there is no folder {quote((folder / inside).as_posix())}"
@@ -84,5 +84,5 @@ SECTION = Section(
         },
     },
     load=_load,
-    faults=_faults,
+    faults=_errors,
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evalloom.replay.recipe import assemble as recipe
 from evalloom.replay.recipe.assemble import Assembled, messages_of, trace_of
-from evalloom.replay.recipe.parse import RecipeFault, read_recipe
+from evalloom.replay.recipe.parse import RecipeError, read_recipe
 from evalloom.replay.resolvers import MOST_BYTES, Resolution
 
 HELLO = [("a", "System", "Hello {{name}}"), ("b", "User", "Ask: {{q}}")]
@@ -292,8 +292,8 @@ def test_values_are_never_looked_into(value: str, around: str) -> None:
 def test_reading_never_raises_anything_else(state: Any) -> None:
     try:
         assert isinstance(read_recipe(state).assemble({}, {}), Assembled)
-    except RecipeFault as fault:
-        assert fault.faults
+    except RecipeError as error:
+        assert error.errors
     except KeyError:
         assert read_recipe(state).dynamic
 
@@ -319,9 +319,9 @@ def test_reading_never_raises_anything_else(state: Any) -> None:
     ],
 )
 def test_faults_say_where(change: dict[str, Any], path: str) -> None:
-    with pytest.raises(RecipeFault) as caught:
+    with pytest.raises(RecipeError) as caught:
         read_recipe({"nodes": [], **change})
-    assert [at for at, _ in caught.value.faults] == [path]
+    assert [at for at, _ in caught.value.errors] == [path]
 
 
 @pytest.mark.req("REPLAY-17")
@@ -381,7 +381,7 @@ def test_warnings_are_not_left_out_for_variables() -> None:
 
 def test_too_many_placeholders_are_refused() -> None:
     many = "".join(f"{{{{a{at}}}}}" for at in range(100_001))
-    with pytest.raises(RecipeFault, match="100,001") as caught:
+    with pytest.raises(RecipeError, match="100,001") as caught:
         read_recipe(state_of([("n", "N", many)]))
     assert caught.value.code == "limit_exceeded"
 

@@ -80,7 +80,7 @@ def test_every_line_that_cannot_be_read_is_told(service: Any) -> None:
     body = b'{"a":1}\n{"a":\n{"a":2}\nnonsense\n'
     refused = service.post("/api/datasets", body, **{"Content-Type": "application/x-ndjson"})
     assert refused.error == (400, "validation_failed")
-    assert [fault["path"] for fault in refused.value["faults"]] == ["line 2", "line 4"]
+    assert [error["path"] for error in refused.value["faults"]] == ["line 2", "line 4"]
 
 
 def test_a_line_that_is_no_object_is_told_with_its_index(service: Any) -> None:

@@ -43,7 +43,7 @@ def test_what_is_no_project_is_refused(service: Any, body: Any) -> None:
 def test_all_that_is_wrong_is_told_with_its_path(service: Any) -> None:
     nodes = [{"id": "a", "data": {"content": 1}}, {"id": "a", "data": {}}]
     refused = service.post("/api/projects", {"name": "x", "state": {"nodes": nodes}})
-    paths = [fault["path"] for fault in refused.value["faults"]]
+    paths = [error["path"] for error in refused.value["faults"]]
     assert paths == ["state.nodes[0].data.content", "state.nodes[1].id"]
 
 

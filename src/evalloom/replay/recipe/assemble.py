@@ -172,8 +172,8 @@ class Recipe:
             return _failed("dependency_cycle", cycle_message(self.cycle), self.cycle)
         try:
             given = variables_of(row)
-        except RowInvalid as fault:
-            return failed_row(str(fault))
+        except RowInvalid as error:
+            return failed_row(str(error))
         values, messages, errors = self._fill(given, resolved)
         segments, bodies, missing = self._render(values, errors)
         left = 0

@@ -1,4 +1,4 @@
-"""Recipes in files: read, with the line of everything that is wrong or doubtful in them."""
+"""Reads recipe files and reports errors and warnings with their lines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.replay.recipe.assemble import Recipe, cycle_message
-from evalloom.replay.recipe.parse import RecipeFault, doubts_about, read_recipe
+from evalloom.replay.recipe.parse import RecipeError, doubts_about, read_recipe
 
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-_MOST_TOLD = 10
+_MAX_SHOWN = 10
 
 
 class RecipeFile:
-    """A file that holds a project, or the state of one alone. Raises EvalloomError where it holds something else."""
+    """A file with a project or only its state. Raises EvalloomError if the file holds anything else."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,34 +30,36 @@ class RecipeFile:
         self.state = self.body if self._is_bare else self.body.get("state")
 
     def read(self) -> Recipe:
-        """The recipe. Raises EvalloomError with the line of every fault."""
+        """Parse the recipe; raise EvalloomError with the line of every error."""
         try:
             return read_recipe(self.state)
-        except RecipeFault as fault:
-            found = [str(one) for one in self._findings("bad_recipe", "error", fault.faults)]
-            more = [f"… and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
-            raise usage_error("bad_recipe", "\n".join(_without_code(found[:_MOST_TOLD]) + more)) from None
+        except RecipeError as error:
+            lines = [str(finding) for finding in self._findings("bad_recipe", "error", error.errors)]
+            # usage_error appends the code once.
+            shown = [line.removesuffix(" [bad_recipe]") for line in lines[:_MAX_SHOWN]]
+            more = [f"… and {len(lines) - _MAX_SHOWN} more"] if len(lines) > _MAX_SHOWN else []
+            raise usage_error("bad_recipe", "\n".join(shown + more)) from None
 
     def findings(self) -> Iterator[Finding]:
-        """All that is wrong with the recipe, and what is worth a look."""
+        """Yield the errors and warnings of the recipe."""
         try:
-            found = read_recipe(self.state)
-        except RecipeFault as fault:
-            yield from self._findings("bad_recipe", "error", fault.faults)
+            recipe = read_recipe(self.state)
+        except RecipeError as error:
+            yield from self._findings("bad_recipe", "error", error.errors)
             return
-        if found.cycle:
-            yield from self._findings("dependency_cycle", "error", [("state.edges", cycle_message(found.cycle))])
+        if recipe.cycle:
+            yield from self._findings("dependency_cycle", "error", [("state.edges", cycle_message(recipe.cycle))])
         yield from self.doubts()
 
     def doubts(self) -> Iterator[Finding]:
         """What may be a slip of the pen."""
         yield from self._findings("recipe_doubt", "warning", doubts_about(self.state))
 
-    def _findings(self, code: str, severity: Severity, found: Iterable[tuple[str, str]]) -> Iterator[Finding]:
-        for at, message in found:
-            steps = tuple(int(number) if number else name for number, name in _STEP.findall(at))
+    def _findings(self, code: str, severity: Severity, messages: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+        for path, message in messages:
+            steps = tuple(int(number) if number else name for number, name in _STEP.findall(path))
             place = self._row.place_of(steps[1:] if self._is_bare else steps)
-            yield Finding(code, severity, f"{at}: {message}", Origin(self.path.as_posix(), *place))
+            yield Finding(code, severity, f"{path}: {message}", Origin(self.path.as_posix(), *place))
 
 
 def _only_row(path: Path) -> Row:
@@ -71,8 +73,3 @@ def _only_row(path: Path) -> Row:
         got = type_name(rows[0].value) if len(rows) == 1 else "several values" if rows else "nothing"
         raise usage_error("bad_recipe", f"{path.as_posix()}: expected one object with name and state, got {got}")
     return rows[0]
-
-
-def _without_code(lines: list[str]) -> list[str]:
-    """Lines without the code that all of them have, and the error says once."""
-    return [line.removesuffix(" [bad_recipe]") for line in lines]

@@ -28,115 +28,115 @@ MOST_PLACEHOLDERS = 100_000
 """How many names the templates of a recipe may have, each counted once for every node."""
 
 
-class RecipeFault(Exception):
+class RecipeError(Exception):
     """A state that is no recipe: all that is wrong with it, each with its path. `code` is what all of it comes to."""
 
-    def __init__(self, faults: list[tuple[str, str]], code: str = "validation_failed") -> None:
-        super().__init__("; ".join(f"{path}: {message}" for path, message in faults[:3]))
+    def __init__(self, errors: list[tuple[str, str]], code: str = "validation_failed") -> None:
+        super().__init__("; ".join(f"{path}: {message}" for path, message in errors[:3]))
         self.code = code
-        self.faults = faults
+        self.errors = errors
 
 
 def read_recipe(state: Any) -> Recipe:
     """The recipe of a project's state. Raises RecipeFault with all that is wrong with it."""
-    faults: list[tuple[str, str]] = []
+    errors: list[tuple[str, str]] = []
     if not isinstance(state, dict):
-        raise RecipeFault([("state", f"expected an object, got {got(state)}")])
-    lists = {name: _list(state, name, faults) for name in MOST}
+        raise RecipeError([("state", f"expected an object, got {got(state)}")])
+    lists = {name: _list(state, name, errors) for name in MOST}
     for name, most in MOST.items():
         if len(lists[name]) > most:
             message = f"expected at most {most:,}, got {len(lists[name]):,}"
-            raise RecipeFault([(f"state.{name}", message)], "limit_exceeded")
-    nodes = [_read_node(one, f"state.nodes[{at}]", faults) for at, one in enumerate(lists["nodes"])]
-    edges = [_read_edge(one, f"state.edges[{at}]", faults) for at, one in enumerate(lists["edges"])]
-    variables = [_read_variable(one, f"state.variables[{at}]", faults) for at, one in enumerate(lists["variables"])]
-    _refuse_twice([node.node_id for node in nodes], "state.nodes", "id", faults)
-    _refuse_twice([variable.id for variable in variables], "state.variables", "id", faults)
-    _refuse_twice([variable.name for variable in variables], "state.variables", "name", faults)
-    if faults:
-        raise RecipeFault(faults)
+            raise RecipeError([(f"state.{name}", message)], "limit_exceeded")
+    nodes = [_read_node(one, f"state.nodes[{at}]", errors) for at, one in enumerate(lists["nodes"])]
+    edges = [_read_edge(one, f"state.edges[{at}]", errors) for at, one in enumerate(lists["edges"])]
+    variables = [_read_variable(one, f"state.variables[{at}]", errors) for at, one in enumerate(lists["variables"])]
+    _refuse_twice([node.node_id for node in nodes], "state.nodes", "id", errors)
+    _refuse_twice([variable.id for variable in variables], "state.variables", "id", errors)
+    _refuse_twice([variable.name for variable in variables], "state.variables", "name", errors)
+    if errors:
+        raise RecipeError(errors)
     ordered, cycle = _order(nodes, edges)
     made = Recipe(ordered, variables, cycle)
     if made.placeholders > MOST_PLACEHOLDERS:
         message = f"expected templates with at most {MOST_PLACEHOLDERS:,} names, got {made.placeholders:,}"
-        raise RecipeFault([("state.nodes", message)], "limit_exceeded")
+        raise RecipeError([("state.nodes", message)], "limit_exceeded")
     return made
 
 
-def _list(state: Record, name: str, faults: list[tuple[str, str]]) -> list[Any]:
+def _list(state: Record, name: str, errors: list[tuple[str, str]]) -> list[Any]:
     # A recipe may well have no edges and no variables; one without nodes is a slip of the pen.
     found = state.get(name, [] if name != "nodes" else None)
     if isinstance(found, list):
         return found
     shown = got(found) if name in state else "none"
-    faults.append((f"state.{name}", f"expected a list, got {shown}"))
+    errors.append((f"state.{name}", f"expected a list, got {shown}"))
     return []
 
 
-def _read_node(node: Any, where: str, faults: list[tuple[str, str]]) -> Part:
+def _read_node(node: Any, where: str, errors: list[tuple[str, str]]) -> Part:
     if not isinstance(node, dict):
-        faults.append((where, f"expected an object with id and data, got {got(node)}"))
+        errors.append((where, f"expected an object with id and data, got {got(node)}"))
         return Part("", "", "", "")
-    id = _text(node, "id", where, faults, is_needed=True)
+    id = _text(node, "id", where, errors, is_needed=True)
     data = node.get("data")
     if not isinstance(data, dict):
         shown = got(data) if "data" in node else "none"
-        faults.append((f"{where}.data", f"expected an object with label, type and content, got {shown}"))
+        errors.append((f"{where}.data", f"expected an object with label, type and content, got {shown}"))
         return Part(id, "", "", "")
     if not isinstance(data.get("variables", []), list):
-        faults.append((f"{where}.data.variables", f"expected a list, got {got(data['variables'])}"))
-    label = _text(data, "label", f"{where}.data", faults, id)
-    kind = KINDS.get(_text(data, "type", f"{where}.data", faults), "text")
-    return Part(id, label, kind, _text(data, "content", f"{where}.data", faults))
+        errors.append((f"{where}.data.variables", f"expected a list, got {got(data['variables'])}"))
+    label = _text(data, "label", f"{where}.data", errors, id)
+    kind = KINDS.get(_text(data, "type", f"{where}.data", errors), "text")
+    return Part(id, label, kind, _text(data, "content", f"{where}.data", errors))
 
 
-def _read_edge(edge: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, str]:
+def _read_edge(edge: Any, where: str, errors: list[tuple[str, str]]) -> tuple[str, str]:
     if not isinstance(edge, dict):
-        faults.append((where, f"expected an object with source and target, got {got(edge)}"))
+        errors.append((where, f"expected an object with source and target, got {got(edge)}"))
         return "", ""
-    return _text(edge, "source", where, faults, is_needed=True), _text(edge, "target", where, faults, is_needed=True)
+    return _text(edge, "source", where, errors, is_needed=True), _text(edge, "target", where, errors, is_needed=True)
 
 
-def _read_variable(variable: Any, where: str, faults: list[tuple[str, str]]) -> Variable:
+def _read_variable(variable: Any, where: str, errors: list[tuple[str, str]]) -> Variable:
     if not isinstance(variable, dict):
-        faults.append((where, f"expected an object with id, name, type and value, got {got(variable)}"))
+        errors.append((where, f"expected an object with id, name, type and value, got {got(variable)}"))
         return Variable("", "", "", "", "")
-    id = _text(variable, "id", where, faults, is_needed=True)
-    name = _text(variable, "name", where, faults, is_needed=True)
-    type = _text(variable, "type", where, faults, "static")
+    id = _text(variable, "id", where, errors, is_needed=True)
+    name = _text(variable, "name", where, errors, is_needed=True)
+    type = _text(variable, "type", where, errors, "static")
     if type not in VARIABLE_TYPES:
         hint = did_you_mean(type, VARIABLE_TYPES)
-        faults.append((f"{where}.type", f"expected static or dynamic, got {quote(type)}{hint}"))
+        errors.append((f"{where}.type", f"expected static or dynamic, got {quote(type)}{hint}"))
     resolver = variable.get("resolver")
     if resolver is not None and not isinstance(resolver, str):
-        faults.append((f"{where}.resolver", f"expected a string, got {got(resolver)}"))
+        errors.append((f"{where}.resolver", f"expected a string, got {got(resolver)}"))
     value = variable.get("value", "")
     try:
         # A query or an argument is text; a value may be any JSON, written as a row's would be.
         return Variable(id, name.strip(), type, variables_of({"value": value})["value"], resolver or "")
     except RowInvalid:
-        faults.append((f"{where}.value", "expected a value of at most a few hundred levels, got more"))
+        errors.append((f"{where}.value", "expected a value of at most a few hundred levels, got more"))
         return Variable(id, name, type, "", "")
 
 
 def _text(
-    found: Record, name: str, where: str, faults: list[tuple[str, str]], default: str = "", is_needed: bool = False
+    found: Record, name: str, where: str, errors: list[tuple[str, str]], default: str = "", is_needed: bool = False
 ) -> str:
     """The text under a name; null is no text, and what is needed may not be blank."""
     value = found.get(name, None if is_needed else default)
     if isinstance(value, str) and (value.strip() or not is_needed):
         return value
     shown = got(value) if name in found else "none"
-    faults.append((f"{where}.{name}", f"expected a {'name' if is_needed else 'string'}, got {shown}"))
+    errors.append((f"{where}.{name}", f"expected a {'name' if is_needed else 'string'}, got {shown}"))
     return ""
 
 
-def _refuse_twice(found: list[str], where: str, name: str, faults: list[tuple[str, str]]) -> None:
+def _refuse_twice(found: list[str], where: str, name: str, errors: list[tuple[str, str]]) -> None:
     first: dict[str, int] = {}
     for at, value in enumerate(found):
         if value and first.setdefault(value, at) != at:
             message = f"expected one of its own, got {quote(value)}, which {where}[{first[value]}] has"
-            faults.append((f"{where}[{at}].{name}", message))
+            errors.append((f"{where}[{at}].{name}", message))
 
 
 def doubts_about(state: Any) -> Iterator[tuple[str, str]]:

@@ -46,9 +46,9 @@ def resolve(resolver: str, value: str, reach: Reach) -> Resolution:
         # Hidden before it is cut, since half a secret would no longer be known as one.
         text, is_cut = clamp(reach.hide(_encodable(text)))
         return Resolution(text, duration_ms=_passed_ms(started), truncated=is_cut)
-    except CallError as fault:
-        message = reach.hide(_printable(f"{_shown(call)}{fault.message}"))[:_LONGEST_MESSAGE]
-        return Resolution(error_code=fault.code, message=message, duration_ms=_passed_ms(started))
+    except CallError as error:
+        message = reach.hide(_printable(f"{_shown(call)}{error.message}"))[:_LONGEST_MESSAGE]
+        return Resolution(error_code=error.code, message=message, duration_ms=_passed_ms(started))
 
 
 def _resolver(scheme: str, is_url: bool) -> Resolver:

@@ -34,8 +34,8 @@ def query_duckdb(path: Path, call: Call) -> str:
 
     try:
         connection = duckdb.connect(str(path), read_only=True, config=_CONFIG)
-    except duckdb.Error as fault:
-        told = _first_line(fault).replace(str(path), path.name)
+    except duckdb.Error as error:
+        told = _first_line(error).replace(str(path), path.name)
         raise CallError("connect_failed", f"cannot be opened for reading: {told}") from None
     with connection, _deadline(connection, call):
         try:
@@ -45,8 +45,8 @@ def query_duckdb(path: Path, call: Call) -> str:
             return first_cell(connection.execute(statements[0]).fetchone())
         except duckdb.InterruptException:
             raise call.too_slow() from None
-        except duckdb.Error as fault:
-            raise _explained(fault) from None
+        except duckdb.Error as error:
+            raise _explained(error) from None
 
 
 @contextmanager
@@ -61,16 +61,16 @@ def _deadline(connection: DuckDBPyConnection, call: Call) -> Iterator[None]:
         timer.cancel()
 
 
-def _explained(fault: Exception) -> CallError:
+def _explained(error: Exception) -> CallError:
     """What DuckDB says, under the code that tells where it went wrong."""
-    told = str(fault)
+    told = str(error)
     if "attached in read-only mode" in told:
         return read_only()
     # Python's own times know no zones by name, so the driver asks for a package that we do without.
     if told.startswith("Invalid Input Error: Required module 'pytz'"):
         return CallError("query_failed", "the first cell is a time with a time zone. Write CAST(… AS VARCHAR)")
-    return CallError("query_failed", _first_line(fault))
+    return CallError("query_failed", _first_line(error))
 
 
-def _first_line(fault: Exception) -> str:
-    return str(fault).partition("\n")[0]
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -56,8 +56,8 @@ def _bytes_of(name: str, call: Call, most: int) -> bytes:
         # Neither waits for a pipe nor follows a link, should one of them have taken the file's place by now.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             return file.read(most)
-    except OSError as fault:
-        raise CallError("not_found", f"cannot be read: {fault.strerror}") from None
+    except OSError as error:
+        raise CallError("not_found", f"cannot be read: {error.strerror}") from None
 
 
 def _said(line: bytes, where: str) -> str:

@@ -28,8 +28,8 @@ def read_sqlite(call: Call) -> str:
     check_statement(call.value)
     try:
         path = find(call.reach, call.target)
-    except CallError as fault:
-        raise CallError("connect_failed", fault.message) if fault.code == "not_found" else fault from None
+    except CallError as error:
+        raise CallError("connect_failed", error.message) if error.code == "not_found" else error from None
     return query_sqlite(path, call)
 
 
@@ -44,8 +44,8 @@ def query_sqlite(path: Path, call: Call) -> str:
         connection = sqlite3.connect(address, call.time_left(), isolation_level=None, uri=True)
         _restrict(connection, call.deadline)
         return first_cell(connection.execute(call.value).fetchone())
-    except sqlite3.Error as fault:
-        raise _explained(fault, call) from None
+    except sqlite3.Error as error:
+        raise _explained(error, call) from None
     finally:
         if connection is not None:
             connection.close()
@@ -81,13 +81,13 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
     return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
 
 
-def _explained(fault: Exception, call: Call) -> CallError:
+def _explained(error: Exception, call: Call) -> CallError:
     """What SQLite says, under the code that tells where it went wrong."""
     import sqlite3
 
-    told = str(fault)
+    told = str(error)
     # The upper bits say more about the same; messages of the Python module itself have no code.
-    code = getattr(fault, "sqlite_errorcode", 0)
+    code = getattr(error, "sqlite_errorcode", 0)
     unfinished = (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY, sqlite3.SQLITE_READONLY_CANTLOCK)
     if code & 0xFF == sqlite3.SQLITE_INTERRUPT:
         return call.too_slow()

@@ -53,8 +53,8 @@ def read_url(call: Call) -> str:
             return _ask(connected, place, call)
     except TimeoutError:
         raise call.too_slow() from None
-    except (OSError, http.client.HTTPException) as fault:
-        raise CallError("query_failed", f"the connection broke, or the answer is no HTTP: {_reason(fault)}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise CallError("query_failed", f"the connection broke, or the answer is no HTTP: {_reason(error)}") from None
 
 
 # -- where to -----------------------------------------------------------------------------------------
@@ -105,8 +105,8 @@ def _look_up(place: _Place, call: Call) -> list[_Address]:
         try:
             answers.put(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
         # The name of a host is too long for the system, or not known to it.
-        except (OSError, ValueError) as fault:
-            answers.put(fault)
+        except (OSError, ValueError) as error:
+            answers.put(error)
 
     Thread(target=ask, daemon=True).start()
     try:
@@ -179,9 +179,9 @@ def _connect(addresses: list[_Address], place: _Place, call: Call) -> socket.soc
             connected.settimeout(patience)
             connected.connect(address)
             return _secured(connected, place.host) if call.scheme == "https" else connected
-        except OSError as fault:
+        except OSError as error:
             connected.close()
-            reason = _reason(fault)
+            reason = _reason(error)
     call.time_left()
     raise CallError("connect_failed", f"{place.host} at port {place.port} cannot be reached: {reason}")
 
@@ -229,5 +229,5 @@ def _decoded(body: bytes, charset: str) -> str:
         return body.decode(errors="replace")
 
 
-def _reason(fault: Exception) -> str:
-    return getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

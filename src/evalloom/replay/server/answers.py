@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from evalloom.core.model import Record
-from evalloom.replay.schemas import Fault
+from evalloom.replay.schemas import RequestError
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -52,14 +52,14 @@ def nothing() -> Response:
     return Response(status_code=204)
 
 
-def told(fault: Fault) -> Record:
+def told(error: RequestError) -> Record:
     """A fault as it is sent, in an answer or an event."""
-    return {"error": fault.code, "message": fault.message, **fault.details}
+    return {"error": error.code, "message": error.message, **error.details}
 
 
-def refusal(fault: Fault, headers: Mapping[str, str] | None = None) -> Response:
+def refusal(error: RequestError, headers: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that cannot be done."""
-    return json(told(fault), status_of(fault.code), headers)
+    return json(told(error), status_of(error.code), headers)
 
 
 def event(name: str, payload: bytes) -> bytes:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import quote
-from evalloom.replay.schemas import Fault, checked_id
+from evalloom.replay.schemas import RequestError, checked_id
 from evalloom.replay.server import answers
 from evalloom.replay.server.endpoints import ENDPOINTS, NOUNS, UPLOADS, Answer, Call, Endpoint, profiles_of
 from evalloom.replay.server.guard import LOOPBACK, Guard
@@ -78,8 +78,8 @@ class App:
             return await self._act(endpoint, Call(self._service, ids, query, self.explain, *sent))
         except ClientDisconnect:
             raise
-        except Exception as fault:  # whatever it is, the client gets an answer
-            return answers.refusal(self.explain(fault))
+        except Exception as error:  # whatever it is, the client gets an answer
+            return answers.refusal(self.explain(error))
 
     async def _sent(self, request: Request, endpoint: Endpoint) -> tuple[Any, str, str]:
         """The body, its media type and its charset."""
@@ -97,17 +97,19 @@ class App:
     async def _run_in_thread(self, act: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act, *arguments)
 
-    def explain(self, fault: BaseException) -> Fault:
-        """What a client is told of what went wrong; what is no fault of the client is told on stderr too."""
-        if isinstance(fault, Fault):
-            return fault
-        if isinstance(fault, RecursionError):
-            return Fault("validation_failed", "body: expected at most a few hundred levels, got more")
-        is_ours = not isinstance(fault, EvalloomError)
-        print(self._hide("".join(format_exception(fault)) if is_ours else str(fault)), file=sys.stderr, flush=True)
+    def explain(self, error: BaseException) -> RequestError:
+        """Turn any exception into the error sent to the client; log those the client did not cause to stderr."""
+        if isinstance(error, RequestError):
+            return error
+        if isinstance(error, RecursionError):
+            return RequestError("validation_failed", "body: expected at most a few hundred levels, got more")
+        is_ours = not isinstance(error, EvalloomError)
+        print(self._hide("".join(format_exception(error)) if is_ours else str(error)), file=sys.stderr, flush=True)
         if is_ours:
-            return Fault("internal_error", "this is a bug in evalloom; the service tells on its stderr which one")
-        return Fault("internal_error", self._hide(str(fault)))
+            return RequestError(
+                "internal_error", "this is a bug in evalloom; the traceback is on the stderr of the service"
+            )
+        return RequestError("internal_error", self._hide(str(error)))
 
     def _hide(self, text: str) -> str:
         return self._service.redactor.text(text)
@@ -133,13 +135,13 @@ class _Resource:
 
     def _wrong_method(self, method: str) -> Response:
         allowed = ", ".join(self._methods)
-        fault = Fault("method_not_allowed", f"expected {allowed} here, got {quote(method)}")
-        return answers.refusal(fault, {"Allow": allowed})
+        error = RequestError("method_not_allowed", f"expected {allowed} here, got {quote(method)}")
+        return answers.refusal(error, {"Allow": allowed})
 
 
 async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
     message = f"there is nothing at {quote(scope['path'])}. /openapi.json lists what there is"
-    await answers.refusal(Fault("not_found", message))(scope, receive, send)
+    await answers.refusal(RequestError("not_found", message))(scope, receive, send)
 
 
 def create_app(service: ReplayService, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> App:

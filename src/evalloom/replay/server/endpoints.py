@@ -16,7 +16,7 @@ from starlette.responses import Response
 from evalloom import __version__
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Record, quote
-from evalloom.replay.schemas import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, Fault, refuse
+from evalloom.replay.schemas import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, RequestError, validation_error
 from evalloom.replay.server import answers
 from evalloom.replay.server.parse import Parameter, rows_of
 from evalloom.replay.server.schemas import ANY_NUMBER, NAME, Health, ReplayDone, list_of, ref
@@ -33,7 +33,7 @@ class Call(Struct, frozen=True):
     service: ReplayService
     ids: dict[str, str]
     query: Record
-    tell: Callable[[BaseException], Fault]
+    tell: Callable[[BaseException], RequestError]
     """Says what a client is told of something that broke after the answer had begun."""
     body: Any = None
     """The value where JSON was sent, the bytes where a file was."""
@@ -178,7 +178,7 @@ def _refuse_unknown_profile(call: Call) -> None:
     profile = call.body.get("profile") if isinstance(call.body, dict) else None
     named = profiles_of(call.service.known)
     if isinstance(profile, str) and profile not in named:
-        raise refuse(
+        raise validation_error(
             [("profile", f"expected {' or '.join(named)}, got {quote(profile)}{did_you_mean(profile, named)}")]
         )
 
@@ -213,8 +213,8 @@ async def _events(call: Call, first: bytes | None, windows: AsyncIterator[bytes]
                 done = _counted(done, window)
                 yield answers.event("runs", window)
                 window = await anext(windows, None)
-        except Exception as fault:  # too late for an answer with a status, whatever it is
-            yield answers.event("error", msgspec.json.encode(answers.told(call.tell(fault))))
+        except Exception as error:  # too late for an answer with a status, whatever it is
+            yield answers.event("error", msgspec.json.encode(answers.told(call.tell(error))))
             return
     yield answers.event("done", msgspec.json.encode(done))
 

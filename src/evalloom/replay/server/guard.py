@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evalloom.core.model import quote
-from evalloom.replay.schemas import Fault
+from evalloom.replay.schemas import RequestError
 from evalloom.replay.server import answers
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -56,24 +56,24 @@ class Guard:
                 message["headers"] = [*message["headers"], *HEADERS]
             await send(message)
 
-        fault = self._fault(scope)
-        if fault is None:
+        error = self._rejection(scope)
+        if error is None:
             await self._app(scope, receive, send_guarded)
             return
-        headers = {"WWW-Authenticate": "Bearer"} if fault.code == "unauthorized" else None
-        await answers.refusal(fault, headers)(scope, receive, send_guarded)
+        headers = {"WWW-Authenticate": "Bearer"} if error.code == "unauthorized" else None
+        await answers.refusal(error, headers)(scope, receive, send_guarded)
 
-    def _fault(self, scope: Scope) -> Fault | None:
+    def _rejection(self, scope: Scope) -> RequestError | None:
         """Why this request is not let through."""
         sent: dict[bytes, bytes] = {name: value for name, value in scope["headers"] if name in _WATCHED}
         host = sent.get(b"host", b"").decode("latin-1").lower()
         if self._hosts is not None and name_of(host) not in self._hosts:
             known = ", ".join(sorted(self._hosts))
-            return Fault("unknown_host", f"Host: expected one of {known}, got {quote(host)}")
-        if fault := _foreign(sent, host):
-            return fault
+            return RequestError("unknown_host", f"Host: expected one of {known}, got {quote(host)}")
+        if error := _foreign(sent, host):
+            return error
         if self._token and scope["path"] not in OPEN_PATHS and not self._is_authorized(sent):
-            return Fault("unauthorized", "expected the token of this service in 'Authorization: Bearer …'")
+            return RequestError("unauthorized", "expected the token of this service in 'Authorization: Bearer …'")
         return None
 
     def _is_authorized(self, sent: dict[bytes, bytes]) -> bool:
@@ -88,13 +88,13 @@ def name_of(host: str) -> str:
     return host.partition(":")[0]
 
 
-def _foreign(sent: dict[bytes, bytes], host: str) -> Fault | None:
+def _foreign(sent: dict[bytes, bytes], host: str) -> RequestError | None:
     """Why this is a request that a page of another site makes."""
     if sent.get(b"sec-fetch-site") == b"cross-site":
-        return Fault("foreign_origin", "a page of another site may not ask this service")
+        return RequestError("foreign_origin", "a page of another site may not ask this service")
     origin = sent.get(b"origin")
     # Either scheme: behind a proxy that ends TLS, the page's own origin is https while we are asked by http.
     if origin is None or origin.decode("latin-1").lower() in (f"http://{host}", f"https://{host}"):
         return None
     message = f"Origin: expected the address of this service, got {quote(origin.decode('latin-1'))}"
-    return Fault("foreign_origin", message)
+    return RequestError("foreign_origin", message)

@@ -16,11 +16,11 @@ from evalloom.data.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import Source
 from evalloom.replay.dialect import FORMATS
-from evalloom.replay.schemas import MOST_ROWS, Fault, refuse
+from evalloom.replay.schemas import MOST_ROWS, RequestError, validation_error
 
 MOST_BYTES = 64_000_000
 """How long a body may be."""
-_MOST_FAULTS = 1_000
+_MAX_ERRORS = 1_000
 """So many lines that cannot be read are enough to know that the file is another."""
 _MOST_FIELDS = 100
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
@@ -52,11 +52,13 @@ def query_of(sent: bytes, known: Iterable[Parameter]) -> Record:
     try:
         fields = parse_qsl(sent.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
-        raise Fault("validation_failed", f"query: expected at most {_MOST_FIELDS} parameters, got more") from None
+        raise RequestError(
+            "validation_failed", f"query: expected at most {_MOST_FIELDS} parameters, got more"
+        ) from None
     texts: dict[str, str] = {}
     for name, text in fields:
         if name in texts and name in values:
-            raise Fault("validation_failed", f"{name}: expected it once, got it twice")
+            raise RequestError("validation_failed", f"{name}: expected it once, got it twice")
         texts[name] = text
     for parameter in known:
         if parameter.name in texts:
@@ -90,7 +92,7 @@ def _number(parameter: Parameter, text: str) -> int:
 
 def _expect(is_met: bool, parameter: Parameter, wanted: str, text: str, code: str = "validation_failed") -> None:
     if not is_met:
-        raise Fault(code, f"{parameter.name}: expected {wanted}, got {quote(text)}")
+        raise RequestError(code, f"{parameter.name}: expected {wanted}, got {quote(text)}")
 
 
 # -- body ---------------------------------------------------------------------------------------------
@@ -110,8 +112,8 @@ async def body_of(request: Request) -> bytes:
     return b"".join(pieces)
 
 
-def _too_large() -> Fault:
-    return Fault("body_too_large", f"body: expected at most {MOST_BYTES:,} bytes, got more")
+def _too_large() -> RequestError:
+    return RequestError("body_too_large", f"body: expected at most {MOST_BYTES:,} bytes, got more")
 
 
 def media_type_of(request: Request, known: Iterable[str]) -> str:
@@ -123,10 +125,10 @@ def media_type_of(request: Request, known: Iterable[str]) -> str:
     if found == _FORM and not any(name in request.headers for name in _OF_BROWSERS):
         found = kinds[0]
     if found not in kinds:
-        raise Fault("unsupported_media_type", f"Content-Type: expected {' or '.join(kinds)}, got {quote(sent)}")
+        raise RequestError("unsupported_media_type", f"Content-Type: expected {' or '.join(kinds)}, got {quote(sent)}")
     packing = request.headers.get("content-encoding", "identity").lower()
     if packing != "identity":
-        raise Fault("unsupported_media_type", f"Content-Encoding: expected none, got {quote(packing)}")
+        raise RequestError("unsupported_media_type", f"Content-Encoding: expected none, got {quote(packing)}")
     return found
 
 
@@ -140,36 +142,36 @@ def json_of(body: bytes) -> Any:
     """The JSON value that a body is."""
     try:
         return _decode(body)
-    except msgspec.DecodeError as fault:
-        message = str(fault) if body.strip() else "it is empty"
+    except msgspec.DecodeError as error:
+        message = str(error) if body.strip() else "it is empty"
     except UnicodeDecodeError:
         message = "it is not UTF-8"
     except RecursionError:
         message = "it is nested too deeply"
     hint = ". For rows, name the Content-Type: application/x-ndjson or text/csv" if b"\n" in body.strip() else ""
-    raise Fault("validation_failed", f"body: expected JSON, got something else: {message}{hint}")
+    raise RequestError("validation_failed", f"body: expected JSON, got something else: {message}{hint}")
 
 
 def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
     """The rows of an uploaded file; every line that cannot be read is told."""
     if body.startswith(_PACKED):
         # A few packed bytes can be gigabytes, and the limit is on what arrives.
-        raise Fault("validation_failed", "body: expected text, got a packed file. Unpack it first")
+        raise RequestError("validation_failed", "body: expected text, got a packed file. Unpack it first")
     rows: list[Any] = []
-    faults: list[tuple[str, str]] = []
+    errors: list[tuple[str, str]] = []
     # As the command line reads it, so that the same file gives the same rows.
     for item in Dataset(Source(f"upload{suffix}", None, charset, body), FORMATS, "replay"):
         if isinstance(item, Row):
             rows.append(item.value)
         elif item.code == "row_invalid":
             message = f"line {item.place.line}: {item.message}"
-            raise Fault("row_invalid", message, index=len(rows) + len(faults))
+            raise RequestError("row_invalid", message, index=len(rows) + len(errors))
         elif item.severity == "error":
             # What is a flag on the command line is a parameter of the Content-Type here.
             message = item.message.replace("--encoding", "charset")
-            faults.append((f"line {item.place.line}" if item.place.line else "body", message))
-        if len(rows) > MOST_ROWS or len(faults) >= _MOST_FAULTS:
+            errors.append((f"line {item.place.line}" if item.place.line else "body", message))
+        if len(rows) > MOST_ROWS or len(errors) >= _MAX_ERRORS:
             break
-    if faults:
-        raise refuse(faults)
+    if errors:
+        raise validation_error(errors)
     return rows

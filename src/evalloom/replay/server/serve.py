@@ -75,8 +75,8 @@ def _listening(options: ServeOptions) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, options.port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=2048)
-    except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
         hint = "Choose another --port, or 0 for a free one"
         raise EvalloomError("cannot_listen", f"{host}:{options.port}: cannot listen: {reason}. {hint}") from None
 
