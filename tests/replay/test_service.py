@@ -271,8 +271,8 @@ def test_what_was_made_before_a_secret_was_known_is_made_again(tmp_path: Path, m
 
 @pytest.mark.req("REPLAY-5")
 def test_equal_resolvers_are_asked_once_and_all_within_a_limit(tmp_path: Path) -> None:
-    known = Settings(sections={"resolvers": ResolverSettings(timeout_s=0.02)})
-    service = ReplayService(tmp_path, known)
+    settings = Settings(sections={"resolvers": ResolverSettings(timeout_s=0.02)})
+    service = ReplayService(tmp_path, settings)
     (tmp_path / "n.sqlite").touch()
     endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c WHERE x < -{}"
     variables = tuple(dynamic("sqlite://n.sqlite", f"v{at}", endless.format(at)) for at in range(200))

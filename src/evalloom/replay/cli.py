@@ -113,8 +113,8 @@ def _replay(
     if output:
         _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER)
     # What a recipe names stands beside it, wherever the command is typed.
-    known = load(Path(config) if config else None, current_catalog().sections)
-    with _open_service(data_dir, known, Path(project).parent) as service:
+    settings = load(Path(config) if config else None, current_catalog().sections)
+    with _open_service(data_dir, settings, Path(project).parent) as service:
         with _progress() as progress:
             done = replay_files(Path(project), dataset, service, limit, offset, profile, progress)
         try:
@@ -164,9 +164,11 @@ def _looking_back(data_dir: str) -> Iterator[Callable[[], ReplayService]]:
 
 
 @contextmanager
-def _open_service(data_dir: str, known: Settings = _NO_SETTINGS, files: Path | None = None) -> Iterator[ReplayService]:
+def _open_service(
+    data_dir: str, settings: Settings = _NO_SETTINGS, files: Path | None = None
+) -> Iterator[ReplayService]:
     """Open the service on a data folder; report its request errors as usage errors."""
-    service = ReplayService(Path(data_dir), known, files)
+    service = ReplayService(Path(data_dir), settings, files)
     try:
         yield service
     except RequestError as error:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from evalloom import settings
 from evalloom.core.model import Case, Context, Output, Record, Request, Run, Scored
 from evalloom.data.dialect import Rules
 from evalloom.engine.run import Job, Runner, Voices
@@ -20,7 +19,8 @@ from evalloom.replay import dialect
 from evalloom.replay.recipe.assemble import Assembled, Part, digest_of, messages_of
 from evalloom.replay.recipe.trace import Answered, CheckResult
 from evalloom.replay.resolvers import clamp
-from evalloom.settings import Settings
+from evalloom.settings import Settings, key_of, llm_of
+from evalloom.settings import profile as find_profile
 
 _RULES = Rules()
 _NOBODY = Services()
@@ -29,13 +29,13 @@ _NOBODY = Services()
 class Asker:
     """A model under one profile, asked with assembled contexts. It serves one event loop."""
 
-    def __init__(self, profile: str, known: Settings, options: LlmOptions, hide: Callable[[str], str]) -> None:
+    def __init__(self, profile: str, settings: Settings, options: LlmOptions, hide: Callable[[str], str]) -> None:
         """Raises EvalloomError where the profile is unknown, or its key missing."""
-        self._profile = settings.profile(known, profile)
-        settings.key_of(settings.llm_of(known, self._profile.run))
+        self._profile = find_profile(settings, profile)
+        key_of(llm_of(settings, self._profile.run))
         self._hide = hide
         self._at_once = asyncio.Semaphore(options.concurrency)
-        self._llms = Llms(known, options, redact=hide)
+        self._llms = Llms(settings, options, redact=hide)
         voice = self._llms.get(self._profile.run)
         self._runner = Runner(_send, {self._profile.name: Voices(voice, voice)})
 

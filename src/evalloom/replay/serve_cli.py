@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from evalloom import settings
 from evalloom.console.catalog import current_catalog
 from evalloom.replay.server.serve import ServeOptions, serve, token_of
+from evalloom.settings import load
 
 
 @click.command("serve")
@@ -24,7 +24,7 @@ def command(host: str, port: int, data_dir: str, token_env: str, allow_host: tup
     GET /openapi.json describes what can be asked. Only this machine reaches it; another --host or --allow-host needs
     a token, which clients send as 'Authorization: Bearer …'.
     """
-    known = settings.load(Path(config) if config else None, current_catalog().sections)
-    token = token_of(token_env, known.folder) if token_env else ""
-    serve(ServeOptions(host, port, Path(data_dir), token, allow_host), known)
+    settings = load(Path(config) if config else None, current_catalog().sections)
+    token = token_of(token_env, settings.folder) if token_env else ""
+    serve(ServeOptions(host, port, Path(data_dir), token, allow_host), settings)
     return 0

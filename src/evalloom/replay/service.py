@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.llms import LlmOptions
@@ -55,6 +54,7 @@ from evalloom.replay.session import CachedPack, LruCache, ReplayRun, hidden, new
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import PackDeleted, Replay, ReplayCounts, RunFilter, StoredDataset, StoredProject
 from evalloom.settings import Settings
+from evalloom.settings import secrets as secrets_of
 from evalloom.settings.keys import Redactor
 
 _MAX_RECIPES, _MAX_PACKS = 16, 256
@@ -114,17 +114,17 @@ class ReplayService:
     """Manages the projects, datasets and replays in one data folder."""
 
     def __init__(
-        self, data_dir: Path, known: Settings = _NO_SETTINGS, files: Path | None = None, token: str = ""
+        self, data_dir: Path, settings: Settings = _NO_SETTINGS, files: Path | None = None, token: str = ""
     ) -> None:
         """Resolve files, databases and chats of dynamic variables inside `files`, by default the data folder.
 
         `token` is redacted from everything stored, like the secrets of the settings.
         """
         self.store = ReplayStore(data_dir)
-        self.known = known
-        self.redactor = Redactor([*settings.secrets(known), *([token] if token else [])])
+        self.settings = settings
+        self.redactor = Redactor([*secrets_of(settings), *([token] if token else [])])
         self.hiding = self.redactor.fingerprint(self.store.salt)
-        reach = reach_of(known, files or data_dir, (data_dir / FOLDER,))
+        reach = reach_of(settings, files or data_dir, (data_dir / FOLDER,))
         self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
         self._home = data_dir
         self._recipes = LruCache[Recipe](_MAX_RECIPES)
@@ -298,9 +298,9 @@ class ReplayService:
 
     def asker(self, profile: str) -> Asker:
         """A model that is asked under a profile; whoever asks closes it."""
-        options = LlmOptions(self.known.run.concurrency, self.known.run.cache, home=self._home)
+        options = LlmOptions(self.settings.run.concurrency, self.settings.run.cache, home=self._home)
         try:
-            return Asker(profile, self.known, options, self.redactor.text)
+            return Asker(profile, self.settings, options, self.redactor.text)
         except EvalloomError as error:
             raise validation_error([("profile", self.redactor.text(str(error.args[0])))]) from None
 

@@ -53,12 +53,12 @@ def test_secrets_of_the_settings_are_in_no_value_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KIMI", KEY)
-    known = Settings(
+    settings = Settings(
         folder=tmp_path,
         llms={"kimi": LlmSettings("kimi", key_env="KIMI")},
         sections={"resolvers": ResolverSettings(env=["KIMI"])},
     )
-    reach = reach_of(known, tmp_path)
+    reach = reach_of(settings, tmp_path)
     (tmp_path / "a.txt").write_text("x" * (MOST_BYTES - 10) + KEY)
     found = resolve("file://a.txt", "", reach)
     assert "sk-" not in found.value and found.value.endswith("[hidden]") and not found.truncated

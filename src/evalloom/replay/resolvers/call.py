@@ -62,19 +62,19 @@ Resolver = Callable[[Call], str]
 """Gives the value that a call asks for. Raises CallError when there is none."""
 
 
-def reach_of(known: Settings, folder: Path, closed: tuple[Path, ...] = ()) -> Reach:
+def reach_of(settings: Settings, folder: Path, closed: tuple[Path, ...] = ()) -> Reach:
     """What the settings allow to read, in their own folder of data or else in the one given here."""
-    allowed = known.section(SECTION)
+    allowed = settings.section(SECTION)
     return Reach(
-        folder=known.folder / allowed.folder if allowed.folder else folder,
+        folder=settings.folder / allowed.folder if allowed.folder else folder,
         closed=closed,
         env=frozenset(allowed.env),
         http=frozenset(host.lower() for host in allowed.http),
         private_addresses=allowed.private_addresses,
         timeout_s=allowed.timeout_s,
-        sources={name: _source(own, known.folder) for name, own in allowed.sources.items()},
-        environ=environment(known.folder),
-        hide=keys.Redactor(secrets(known)).text,
+        sources={name: _source(own, settings.folder) for name, own in allowed.sources.items()},
+        environ=environment(settings.folder),
+        hide=keys.Redactor(secrets(settings)).text,
     )
 
 

@@ -42,7 +42,9 @@ class App:
         self._service = service
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="evalloom-service")
         endpoints = (*ENDPOINTS, self._description())
-        self._document = msgspec.json.encode(document(endpoints, profiles_of(service.known), needs_token=bool(token)))
+        self._document = msgspec.json.encode(
+            document(endpoints, profiles_of(service.settings), needs_token=bool(token))
+        )
         by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint

@@ -168,15 +168,15 @@ async def _execute(call: Call) -> Response:
     return answers.json(await call.service.execute(call.body))
 
 
-def profiles_of(known: Settings) -> list[str]:
+def profiles_of(settings: Settings) -> list[str]:
     """The profiles that may be asked for: those of the settings, and the one that only echoes."""
-    return sorted({*known.profiles, *known.llms, "echo"})
+    return sorted({*settings.profiles, *settings.llms, "echo"})
 
 
 def _refuse_unknown_profile(call: Call) -> None:
     # On the command line a profile may also name a file to read or a model to pay for: not for others to choose.
     profile = call.body.get("profile") if isinstance(call.body, dict) else None
-    named = profiles_of(call.service.known)
+    named = profiles_of(call.service.settings)
     if isinstance(profile, str) and profile not in named:
         raise validation_error(
             [("profile", f"expected {' or '.join(named)}, got {quote(profile)}{did_you_mean(profile, named)}")]

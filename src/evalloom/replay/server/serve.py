@@ -11,12 +11,11 @@ from types import FrameType
 import uvicorn
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.replay.server.app import App, create_app
 from evalloom.replay.server.guard import LOOPBACK, is_loopback, name_of
 from evalloom.replay.service import ReplayService
-from evalloom.settings import Settings
+from evalloom.settings import Settings, environment
 
 _LEAST_TOKEN = 16
 _STOP_S = 10
@@ -35,11 +34,11 @@ class ServeOptions(Struct, frozen=True):
     """Names beside those of this machine, as a proxy in front of the service passes them on."""
 
 
-def serve(options: ServeOptions, known: Settings) -> None:
+def serve(options: ServeOptions, settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM; says on stderr where, once it listens."""
     hosts = _hosts(options)
     with _listening(options) as listener:
-        service = ReplayService(options.data_dir, known, token=options.token)
+        service = ReplayService(options.data_dir, settings, token=options.token)
         app = create_app(service, options.token, hosts)
         try:
             _Server(_configured(app), _told(listener, options)).run([listener])
@@ -50,7 +49,7 @@ def serve(options: ServeOptions, known: Settings) -> None:
 
 def token_of(variable: str, folder: Path = Path()) -> str:
     """The token that an environment variable holds."""
-    token = settings.environment(folder).get(variable, "").strip()
+    token = environment(folder).get(variable, "").strip()
     if len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         got = f"one of {len(token)}" if token else "none: it is not set"
         message = f"--token-env {variable}: expected a token of at least {_LEAST_TOKEN} plain characters, got {got}"
