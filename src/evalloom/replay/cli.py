@@ -47,7 +47,7 @@ from evalloom.settings import Settings, load
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DATA_DIR = ".evalloom"
-_DOUBTS_SHOWN = 10
+_WARNINGS_SHOWN = 10
 _AT_ONCE = 1000
 _NO_SETTINGS = Settings()
 """Enough to look back: what was kept has no secrets in it."""
@@ -126,10 +126,10 @@ def _replay(
 
 def _tell(done: FileReplay, project: str, output: Path | None, as_json: bool, data_dir: str) -> None:
     """Says what came of a replay, on the terminal and in files."""
-    for doubt in done.doubts[:_DOUBTS_SHOWN]:
-        click.echo(printable(str(doubt)), err=True)
-    if len(done.doubts) > _DOUBTS_SHOWN:
-        more = f"… and {len(done.doubts) - _DOUBTS_SHOWN:,} more doubts"
+    for warning in done.warnings[:_WARNINGS_SHOWN]:
+        click.echo(printable(str(warning)), err=True)
+    if len(done.warnings) > _WARNINGS_SHOWN:
+        more = f"… and {len(done.warnings) - _WARNINGS_SHOWN:,} more doubts"
         click.echo(f"{more}; 'evalloom validate {printable(project)}' shows all", err=True)
     if output:
         _write_records(output, done)

@@ -25,12 +25,12 @@ from evalloom.files.source import Source, source_of
 from evalloom.replay.compare import summary_of as summary_of_record
 from evalloom.replay.dialect import FORMATS
 from evalloom.replay.recipe import assemble as recipes
-from evalloom.replay.recipe.assemble import Assembled
+from evalloom.replay.recipe.assemble import AssembledRow
 from evalloom.replay.recipe.document import RecipeFile
 from evalloom.replay.recipe.parse import read_recipe
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
 from evalloom.replay.service import ReplayService, ReplaySummary, summary_of
-from evalloom.replay.session import ASKED_WINDOW, ReplayRun, new_replay_id, now
+from evalloom.replay.session import MODEL_WINDOW, ReplayRun, new_replay_id, now
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -40,10 +40,10 @@ _MAX_SHOWN = 10
 class FileReplay:
     """A replay of files that is over, as it was kept."""
 
-    def __init__(self, replay: ReplaySummary, service: ReplayService, doubts: list[Finding]) -> None:
+    def __init__(self, replay: ReplaySummary, service: ReplayService, warnings: list[Finding]) -> None:
         """`doubts` are about the recipe: what may be a slip of the pen."""
         self.replay = replay
-        self.doubts = doubts
+        self.warnings = warnings
         self._service = service
 
     def summaries(self) -> Iterator[RunSummary]:
@@ -81,7 +81,7 @@ def replay_files(
         raise interrupted(replay.id, service) from None
     # Past the last row there is nothing to keep.
     found = service.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
-    return FileReplay(summary_of(found), service, [*file.doubts()])
+    return FileReplay(summary_of(found), service, [*file.warnings()])
 
 
 def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
@@ -93,14 +93,14 @@ def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
 
 async def _run_rows(
     replay_run: ReplayRun,
-    rows: Iterator[tuple[Any, Assembled | None]],
+    rows: Iterator[tuple[Any, AssembledRow | None]],
     first: int,
     service: ReplayService,
     progress: Callable[[int], None],
 ) -> None:
-    asker = service.asker(replay_run.replay.profile) if replay_run.replay.profile else None
+    model_runner = service.model_runner(replay_run.replay.profile) if replay_run.replay.profile else None
     done = 0
-    size = ASKED_WINDOW if asker is not None else WINDOW
+    size = MODEL_WINDOW if model_runner is not None else WINDOW
     try:
         while window := list(islice(rows, size)):
             # Where nobody is asked nothing is waited for, and Ctrl-C comes only to those who wait.
@@ -108,18 +108,18 @@ async def _run_rows(
             given = [row for row, failed in window if failed is None]
             assembled = replay_run.assemble(given)
             made = (failed or next(assembled) for _, failed in window)
-            if asker is None:
+            if model_runner is None:
                 replay_run.store_rows(first + done, made)
             else:
                 rows_of_window = [row for row, _ in window]
                 replay_run.store_rows(
-                    first + done, await asker.ask(replay_run.recipe.parts, rows_of_window, list(made))
+                    first + done, await model_runner.answer_rows(replay_run.recipe.parts, rows_of_window, list(made))
                 )
             done += len(window)
             progress(done)
     finally:
-        if asker is not None:
-            await asker.close()
+        if model_runner is not None:
+            await model_runner.close()
 
 
 def _check_rows(source: Source) -> None:
@@ -140,7 +140,7 @@ def _check_rows(source: Source) -> None:
         raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
 
 
-def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, Assembled | None]]:
+def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, AssembledRow | None]]:
     for item in Dataset(source, FORMATS, "replay"):
         if isinstance(item, Row):
             yield service.redactor.value(item.value), None

@@ -32,7 +32,7 @@ class RequestError(Exception):
         self.details: Record = details
 
 
-class ReplayAsked(Struct, frozen=True):
+class ReplayRequest(Struct, frozen=True):
     """A replay as it was asked for; without a limit it goes to the end."""
 
     project_id: str
@@ -86,7 +86,7 @@ def read_dataset(body: Any) -> tuple[str, list[Record]]:
     return name, rows
 
 
-def read_replay(body: Any, is_streamed: bool = False) -> ReplayAsked:
+def read_replay(body: Any, is_streamed: bool = False) -> ReplayRequest:
     """Parse `{projectId, limit?, offset?, profile?}` (REPLAY-12)."""
     reader = _BodyReader(body, "an object with projectId")
     project_id = reader.name("projectId")
@@ -98,7 +98,7 @@ def read_replay(body: Any, is_streamed: bool = False) -> ReplayAsked:
     if limit is not None and limit > most:
         more = "" if is_streamed else ". Use offset, or ?stream=true"
         raise RequestError("limit_exceeded", f"limit: expected at most {most:,}, got {limit:,}{more}", limit=most)
-    return ReplayAsked(project_id, limit, offset, profile)
+    return ReplayRequest(project_id, limit, offset, profile)
 
 
 def read_execution(body: Any) -> tuple[str, Any, Any, str]:

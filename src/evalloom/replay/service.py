@@ -33,13 +33,13 @@ from evalloom.replay.compare import (
     compare_runs,
     joined,
 )
-from evalloom.replay.model_answers import Asker
-from evalloom.replay.recipe.assemble import Assembled, Recipe, trace_of
+from evalloom.replay.model_answers import ModelRunner
+from evalloom.replay.recipe.assemble import AssembledRow, Recipe, trace_of
 from evalloom.replay.recipe.parse import RecipeError, read_recipe
 from evalloom.replay.recipe.trace import RunRecord, RunSummary, Trace
 from evalloom.replay.resolvers import Resolution, reach_of, resolve
 from evalloom.replay.schemas import (
-    ReplayAsked,
+    ReplayRequest,
     RequestError,
     checked_id,
     not_found,
@@ -50,7 +50,7 @@ from evalloom.replay.schemas import (
     read_replay,
     validation_error,
 )
-from evalloom.replay.session import CachedPack, LruCache, ReplayRun, hidden, new_replay_id, now
+from evalloom.replay.session import CachedPack, LruCache, ReplayRun, new_replay_id, now, redact
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import PackDeleted, Replay, ReplayCounts, RunFilter, StoredDataset, StoredProject
 from evalloom.settings import Settings
@@ -123,7 +123,7 @@ class ReplayService:
         self.store = ReplayStore(data_dir)
         self.settings = settings
         self.redactor = Redactor([*secrets_of(settings), *([token] if token else [])])
-        self.hiding = self.redactor.fingerprint(self.store.salt)
+        self.redaction_fingerprint = self.redactor.fingerprint(self.store.salt)
         reach = reach_of(settings, files or data_dir, (data_dir / FOLDER,))
         self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
         self._home = data_dir
@@ -216,24 +216,24 @@ class ReplayService:
 
     async def replay(self, dataset_id: str, body: Any) -> tuple[str, bytes]:
         """Replays rows and gives the replay's id and the summaries of its runs as a JSON array."""
-        asked = read_replay(body)
-        if asked.profile:
-            windows = [window async for window in self._stream_windows(dataset_id, asked)]
+        request = read_replay(body)
+        if request.profile:
+            windows = [window async for window in self._stream_windows(dataset_id, request)]
         else:
-            windows = await self._replay_from_cache(dataset_id, asked)
+            windows = await self._replay_from_cache(dataset_id, request)
             if not windows:
-                windows = await self._run_in_thread(self._replay_windows, dataset_id, asked)
+                windows = await self._run_in_thread(self._replay_windows, dataset_id, request)
         return windows[0][0] if windows else "", b"[%s]" % b",".join(summaries[1:-1] for _, summaries in windows)
 
-    async def _replay_from_cache(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
+    async def _replay_from_cache(self, dataset_id: str, request: ReplayRequest) -> list[tuple[str, bytes]]:
         """Replay rows whose pack is cached; return an empty list if it is not.
 
         This reads one row by key, so it stays on the event loop and awaits only the write.
         """
-        rows, digest = self._row_count_and_digest(dataset_id, asked.project_id)
+        rows, digest = self._row_count_and_digest(dataset_id, request.project_id)
         if (recipe := self._recipes.get(digest)) is None:
             return []
-        replay_run = self._new_run(dataset_id, asked, rows, digest, recipe)
+        replay_run = self._new_run(dataset_id, request, rows, digest, recipe)
         for first, count in replay_run.windows:
             if cached := self.packs.get(replay_run.pack_key(first, count)):
                 with suppress(PackDeleted):
@@ -242,37 +242,37 @@ class ReplayService:
 
     async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:
         """Replays any number of rows; each JSON array of summaries comes when its runs are on disk."""
-        asked = read_replay(body, is_streamed=True)
-        async with aclosing(self._stream_windows(dataset_id, asked)) as windows:
+        request = read_replay(body, is_streamed=True)
+        async with aclosing(self._stream_windows(dataset_id, request)) as windows:
             async for _, summaries in windows:
                 yield summaries
 
-    def _replay_windows(self, dataset_id: str, asked: ReplayAsked) -> list[tuple[str, bytes]]:
-        replay_run = self._start_run(dataset_id, asked)
+    def _replay_windows(self, dataset_id: str, request: ReplayRequest) -> list[tuple[str, bytes]]:
+        replay_run = self._start_run(dataset_id, request)
         return [(replay_run.replay.id, replay_run.run_window(first, count)) for first, count in replay_run.windows]
 
-    async def _stream_windows(self, dataset_id: str, asked: ReplayAsked) -> AsyncGenerator[tuple[str, bytes], None]:
-        replay_run = await self._run_in_thread(self._start_run, dataset_id, asked)
-        asker = self.asker(asked.profile) if asked.profile else None
+    async def _stream_windows(self, dataset_id: str, request: ReplayRequest) -> AsyncGenerator[tuple[str, bytes], None]:
+        replay_run = await self._run_in_thread(self._start_run, dataset_id, request)
+        model_runner = self.model_runner(request.profile) if request.profile else None
         try:
             for first, count in replay_run.windows:
-                if asker is None:
+                if model_runner is None:
                     summaries = await self._run_in_thread(replay_run.run_window, first, count)
                 else:
-                    rows, made = await self._run_in_thread(replay_run.load_and_assemble, first, count)
-                    answered = await asker.ask(replay_run.recipe.parts, rows, made)
+                    rows, assembled = await self._run_in_thread(replay_run.load_and_assemble, first, count)
+                    answered = await model_runner.answer_rows(replay_run.recipe.parts, rows, assembled)
                     summaries = await self._run_in_thread(replay_run.store_rows, first, answered)
                 yield replay_run.replay.id, summaries
         finally:
-            if asker is not None:
-                await asker.close()
+            if model_runner is not None:
+                await model_runner.close()
 
-    def _start_run(self, dataset_id: str, asked: ReplayAsked) -> ReplayRun:
-        rows, digest = self._row_count_and_digest(dataset_id, asked.project_id)
+    def _start_run(self, dataset_id: str, request: ReplayRequest) -> ReplayRun:
+        rows, digest = self._row_count_and_digest(dataset_id, request.project_id)
         recipe = self._recipes.get(digest)
         if recipe is None:
-            digest, recipe = self._read_recipe(asked.project_id)
-        return self._new_run(dataset_id, asked, rows, digest, recipe)
+            digest, recipe = self._read_recipe(request.project_id)
+        return self._new_run(dataset_id, request, rows, digest, recipe)
 
     def _row_count_and_digest(self, dataset_id: str, project_id: str) -> tuple[int, str]:
         """Return the row count of the dataset and the digest of the project's state."""
@@ -285,10 +285,10 @@ class ReplayService:
             raise not_found("project", project_id)
         return rows, digest
 
-    def _new_run(self, dataset_id: str, asked: ReplayAsked, rows: int, digest: str, recipe: Recipe) -> ReplayRun:
-        replay = Replay(new_replay_id(), dataset_id, asked.project_id, now(), asked.profile)
-        last = rows if asked.limit is None else min(rows, asked.offset + asked.limit)
-        return ReplayRun(self, replay, digest, recipe, range(min(asked.offset, last), last))
+    def _new_run(self, dataset_id: str, request: ReplayRequest, rows: int, digest: str, recipe: Recipe) -> ReplayRun:
+        replay = Replay(new_replay_id(), dataset_id, request.project_id, now(), request.profile)
+        last = rows if request.limit is None else min(rows, request.offset + request.limit)
+        return ReplayRun(self, replay, digest, recipe, range(min(request.offset, last), last))
 
     def _read_recipe(self, project_id: str) -> tuple[str, Recipe]:
         """The digest of a project's state, and its recipe."""
@@ -296,11 +296,11 @@ class ReplayService:
         recipe = self._recipes.get(found.digest)
         return found.digest, recipe or self._recipes.put(found.digest, read_recipe(msgspec.json.decode(found.state)))
 
-    def asker(self, profile: str) -> Asker:
+    def model_runner(self, profile: str) -> ModelRunner:
         """A model that is asked under a profile; whoever asks closes it."""
         options = LlmOptions(self.settings.run.concurrency, self.settings.run.cache, home=self._home)
         try:
-            return Asker(profile, self.settings, options, self.redactor.text)
+            return ModelRunner(profile, self.settings, options, self.redactor.text)
         except EvalloomError as error:
             raise validation_error([("profile", self.redactor.text(str(error.args[0])))]) from None
 
@@ -419,25 +419,25 @@ class ReplayService:
         """Assembles the context of one row, and keeps nothing."""
         project_id, state, row, profile = read_execution(body)
         row = self.redactor.value(row)
-        recipe, made = await self._run_in_thread(self._execute, project_id, self.redactor.value(state), row)
-        asker = self.asker(profile) if profile else None
-        if asker is not None:
+        recipe, assembled = await self._run_in_thread(self._execute, project_id, self.redactor.value(state), row)
+        model_runner = self.model_runner(profile) if profile else None
+        if model_runner is not None:
             try:
-                [made] = await asker.ask(recipe.parts, [row], [made])
+                [assembled] = await model_runner.answer_rows(recipe.parts, [row], [assembled])
             finally:
-                await asker.close()
-        return trace_of(recipe.parts, made, f"{new_replay_id()}-0", now())
+                await model_runner.close()
+        return trace_of(recipe.parts, assembled, f"{new_replay_id()}-0", now())
 
-    def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, Assembled]:
+    def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, AssembledRow]:
         recipe = self._read_recipe(project_id)[1] if project_id else _read_state(state)
-        made = hidden(
+        assembled = redact(
             recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row])), self.deadline())), self.redactor
         )
         # Nothing could be assembled: a client has to mend that first.
-        if made.status == "failed" and not made.segments:
-            error = made.errors[0]
+        if assembled.status == "failed" and not assembled.segments:
+            error = assembled.errors[0]
             raise RequestError(error.error_code, error.message, **({"nodeIds": recipe.cycle} if recipe.cycle else {}))
-        return recipe, made
+        return recipe, assembled
 
 
 def has_store(data_dir: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from evalloom.replay.recipe.assemble import Assembled, Recipe, digest_of
+from evalloom.replay.recipe.assemble import AssembledRow, Recipe, digest_of
 from evalloom.replay.recipe.trace import Outcome, RunSummary
 from evalloom.replay.resolvers import Resolution
 from evalloom.replay.schemas import not_found
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "1"
 """Incremented when the same recipe and row would give a different pack, so that stored packs are not reused."""
-ASKED_WINDOW = 32
+MODEL_WINDOW = 32
 """Rows per window when a model is called: its answers cost money, and a crash loses those not yet stored."""
 
 Value = TypeVar("Value")
@@ -75,7 +75,7 @@ class ReplayRun:
         self.replay = replay
         self.recipe = recipe
         self._is_stored_dataset = rows is not None
-        size = ASKED_WINDOW if replay.profile else WINDOW
+        size = MODEL_WINDOW if replay.profile else WINDOW
         self.windows = [(first, min(size, rows.stop - first)) for first in rows[::size]] if rows is not None else []
         self._service = service
         self._store = service.store
@@ -101,7 +101,7 @@ class ReplayRun:
         # A resolver may return a different value next time.
         if self.recipe.dynamic:
             return ""
-        return f"{_FORMAT}/{self._service.hiding}/{self._digest}/{self.replay.dataset}/{first}/{count}"
+        return f"{_FORMAT}/{self._service.redaction_fingerprint}/{self._digest}/{self.replay.dataset}/{first}/{count}"
 
     async def reuse_pack(self, first: int, cached: CachedPack) -> bytes:
         """Store a window that refers to a cached pack; raise PackGone if the pack was deleted."""
@@ -127,21 +127,21 @@ class ReplayRun:
             raise not_found("dataset", self.replay.dataset)
         return rows
 
-    def load_and_assemble(self, first: int, count: int) -> tuple[list[Any], list[Assembled]]:
+    def load_and_assemble(self, first: int, count: int) -> tuple[list[Any], list[AssembledRow]]:
         """Return rows of the stored dataset together with their assembled contexts."""
         rows = self._load(first, count)
         return rows, list(self.assemble(rows))
 
-    def assemble(self, rows: Sequence[Any]) -> Iterator[Assembled]:
+    def assemble(self, rows: Sequence[Any]) -> Iterator[AssembledRow]:
         """Assemble rows lazily; each dynamic variable is resolved once per replay."""
         needed = sorted(self.recipe.needs(rows) - self._resolved.keys())
         self._resolved |= self._service.resolve_all(self.recipe, needed, self._deadline)
         hide = self._service.redactor
-        return (hidden(self.recipe.assemble(row, self._resolved), hide) for row in rows)
+        return (redact(self.recipe.assemble(row, self._resolved), hide) for row in rows)
 
-    def store_rows(self, first: int, made: Iterable[Assembled], pack_key: str = "") -> bytes:
+    def store_rows(self, first: int, assembled: Iterable[AssembledRow], pack_key: str = "") -> bytes:
         """Store assembled rows as one window; return their summaries as JSON."""
-        pack = Pack.of(pack_key, made)
+        pack = Pack.of(pack_key, assembled)
         pack_id = self._write_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
         cached = _to_cached_pack(pack_id, pack.outcomes, first)
         if pack_key:
@@ -177,14 +177,16 @@ def _to_cached_pack(pack_id: int, outcomes: list[Outcome], first: int) -> Cached
     return CachedPack(pack_id, Counts.of(outcomes), re.split(rb"(<replay>|<time>)", msgspec.json.encode(summaries)))
 
 
-def hidden(made: Assembled, redactor: Redactor) -> Assembled:
+def redact(assembled: AssembledRow, redactor: Redactor) -> AssembledRow:
     """Redact secrets that appear only after assembly, joined from a template and a value or from two values."""
-    texts = [made.text, *(segment.text for segment in made.segments)] if made.truncated else [made.text]
+    texts = (
+        [assembled.text, *(segment.text for segment in assembled.segments)] if assembled.truncated else [assembled.text]
+    )
     if all(map(redactor.is_clean, texts)):
-        return made
-    text = redactor.text(made.text)
-    segments = [msgspec.structs.replace(one, text=redactor.text(one.text)) for one in made.segments]
-    return msgspec.structs.replace(made, text=text, segments=segments, digest=digest_of(text))
+        return assembled
+    text = redactor.text(assembled.text)
+    segments = [msgspec.structs.replace(segment, text=redactor.text(segment.text)) for segment in assembled.segments]
+    return msgspec.structs.replace(assembled, text=text, segments=segments, digest=digest_of(text))
 
 
 def now() -> str:

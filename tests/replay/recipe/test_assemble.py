@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.replay.recipe import assemble as recipe
-from evalloom.replay.recipe.assemble import Assembled, messages_of, trace_of
+from evalloom.replay.recipe.assemble import AssembledRow, messages_of, trace_of
 from evalloom.replay.recipe.parse import RecipeError, read_recipe
 from evalloom.replay.resolvers import MOST_BYTES, Resolution
 
@@ -291,7 +291,7 @@ def test_values_are_never_looked_into(value: str, around: str) -> None:
 )
 def test_reading_never_raises_anything_else(state: Any) -> None:
     try:
-        assert isinstance(read_recipe(state).assemble({}, {}), Assembled)
+        assert isinstance(read_recipe(state).assemble({}, {}), AssembledRow)
     except RecipeError as error:
         assert error.errors
     except KeyError:

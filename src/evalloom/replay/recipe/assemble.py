@@ -1,7 +1,7 @@
 """A context recipe: nodes with templates, edges that order them, variables that fill them.
 
-`Recipe.assemble` is a pure function of a row, and on the path of every row of a replay, so whatever does not depend on
-the row is made beforehand. recipe_reading.py makes a recipe of a project's state.
+`Recipe.assemble` is a pure function of a row and runs for every row of a replay, so whatever does not depend on
+the row is computed once in advance. recipe/parse.py builds a recipe from the state of a project.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from evalloom.replay.resolvers import MOST_BYTES, Resolution, clamp
 from evalloom.replay.variables import RowInvalid, variables_of
 
 _ROLES = ("system", "user", "assistant")
-_FEW_PIECES = 64
-_MOST_MESSAGES = 1_000
-"""How many variables a trace tells of one by one; ten thousand in each of many rows would be gigabytes."""
-# Everything up to the next brace: one pass, whatever stands between.
-_HOLE = re.compile(r"\{\{([^{}]*)\}\}")
-_SURELY_SHORT = MOST_BYTES // 4
-"""So many characters are never more than MOST_BYTES."""
-_NONE: list[Any] = []
+_MAX_PIECES = 64
+_MAX_MESSAGES = 1_000
+"""Messages per trace at most; ten thousand variables in each of many rows would take gigabytes."""
+# Matches up to the next brace, so splitting takes linear time.
+_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")
+_SHORT_ENOUGH = MOST_BYTES // 4
+"""A text of this many characters never exceeds MOST_BYTES."""
+_EMPTY: list[Any] = []
 
 
 class Variable(NamedTuple):
@@ -42,7 +42,7 @@ class Variable(NamedTuple):
 
 
 class Part(Struct, frozen=True, gc=False):
-    """What every trace of a recipe tells of a node."""
+    """A node as it appears in every trace of the recipe."""
 
     node_id: str
     label: str
@@ -50,8 +50,8 @@ class Part(Struct, frozen=True, gc=False):
     template: str
 
 
-class Rendered(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """What a row made of a node."""
+class RenderedNode(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """A node filled with the variables of a row."""
 
     text: str
     missing: list[str] = []
@@ -59,14 +59,14 @@ class Rendered(Struct, frozen=True, array_like=True, omit_defaults=True, gc=Fals
     truncated: bool = False
 
 
-class Assembled(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """What a row made of a recipe: the part of its record that depends on nothing but the two."""
+class AssembledRow(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """The context of a row: the part of its record that depends only on recipe and row."""
 
     status: RunStatus
     digest: str
     missing: int
     text: str
-    segments: list[Rendered]
+    segments: list[RenderedNode]
     messages: list[Message]
     errors: list[RunError] = []
     truncated: bool = False
@@ -74,12 +74,12 @@ class Assembled(Struct, frozen=True, array_like=True, omit_defaults=True, gc=Fal
 
 
 def digest_of(text: str) -> str:
-    """REPLAY-8: base64 of the SHA-256 of a text."""
+    """Return the base64 of the SHA-256 of a text (REPLAY-8)."""
     return b2a_base64(sha256(text.encode()).digest(), newline=False).decode()
 
 
-def trace_of(parts: Sequence[Part], made: Assembled, run_id: str, created_at: str) -> Trace:
-    """The whole trace of a run, from what every run of the recipe has and what this one made of it."""
+def trace_of(parts: Sequence[Part], assembled: AssembledRow, run_id: str, created_at: str) -> Trace:
+    """Build the full trace of a run from the nodes of the recipe and the assembled row."""
     segments = [
         Segment(
             part.node_id,
@@ -92,60 +92,69 @@ def trace_of(parts: Sequence[Part], made: Assembled, run_id: str, created_at: st
             rendered.truncated,
         )
         # A row that could not be assembled has no segments.
-        for part, rendered in zip(parts, made.segments, strict=False)
+        for part, rendered in zip(parts, assembled.segments, strict=False)
     ]
-    return Trace(run_id, created_at, OUTPUT_STYLE, made.text, segments, made.messages, made.truncated, made.model)
+    return Trace(
+        run_id,
+        created_at,
+        OUTPUT_STYLE,
+        assembled.text,
+        segments,
+        assembled.messages,
+        assembled.truncated,
+        assembled.model,
+    )
 
 
-def messages_of(parts: Sequence[Part], made: Assembled) -> list[Record]:
-    """The context as messages for a model: each segment below its label, neighbours of one role in one message."""
+def messages_of(parts: Sequence[Part], assembled: AssembledRow) -> list[Record]:
+    """Convert the context to chat messages: each segment below its label, adjacent ones of a role joined."""
     messages: list[Record] = []
-    for part, rendered in zip(parts, made.segments, strict=True):
+    for part, rendered in zip(parts, assembled.segments, strict=True):
         role = part.kind if part.kind in _ROLES else "system"
         content = f"--- {part.label} ---\n{rendered.text}"
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += f"\n\n{content}"
         else:
             messages.append({"role": role, "content": content})
-    # A model answers to somebody: where nobody asks, the whole context is the question.
-    is_asked = any(message["role"] == "user" for message in messages)
-    return messages if is_asked else [{"role": "user", "content": made.text}]
+    # A model needs a user message: without one, the whole context is sent as the user.
+    has_user_message = any(message["role"] == "user" for message in messages)
+    return messages if has_user_message else [{"role": "user", "content": assembled.text}]
 
 
 class _Node:
-    """A node, its template cut at the holes."""
+    """A node with its template split at the placeholders."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
         self.header = f"--- {part.label} ---\n"
-        cut = _HOLE.split(part.template)
+        cut = _PLACEHOLDER.split(part.template)
         self.pieces = cut
-        self.holes: list[tuple[int, str]] = []
+        self.placeholders: list[tuple[int, str]] = []
         for at in range(1, len(cut), 2):
             name = cut[at].strip()
             cut[at] = f"{{{{{cut[at]}}}}}"
             if name:
-                self.holes.append((at, name))
-        self.names = sorted({name for _, name in self.holes})
+                self.placeholders.append((at, name))
+        self.names = sorted({name for _, name in self.placeholders})
 
     def render(self, values: Mapping[str, str]) -> tuple[str, bool]:
-        """The template with the values in it, and whether one was missing; no value is looked into again."""
+        """Fill the template in one pass; return the text and whether a value is missing."""
         pieces, is_missing = self.pieces.copy(), False
-        for at, name in self.holes:
+        for at, name in self.placeholders:
             value = values.get(name)
             if value is None:
                 is_missing = True
             else:
                 pieces[at] = value
-        if len(pieces) > _FEW_PIECES:
-            # The rest would be cut off anyway, and a hundred thousand full values are gigabytes.
+        if len(pieces) > _MAX_PIECES:
+            # The rest would be truncated anyway, and a hundred thousand long values take gigabytes.
             lengths = accumulate(map(len, pieces))
             pieces = pieces[: next((at for at, length in enumerate(lengths, 1) if length > MOST_BYTES), None)]
         return "".join(pieces), is_missing
 
 
 class Recipe:
-    """A recipe ready to be filled. `parts` are its nodes in order; `cycle` are nodes that wait for each other."""
+    """A parsed recipe. `parts` are its nodes in order; `cycle` lists nodes that depend on each other."""
 
     def __init__(self, nodes: list[Part], variables: list[Variable], cycle: list[str]) -> None:
         self.parts = nodes
@@ -156,34 +165,38 @@ class Recipe:
         for node in self._nodes:
             for name in node.names:
                 self._users.setdefault(name, []).append(node.part.node_id)
-        self._by_name = {one.name: one for one in variables}
+        self._by_name = {variable.name: variable for variable in variables}
         self.names = frozenset(self._users)
         self.placeholders = sum(len(node.names) for node in self._nodes)
         self.declared = frozenset(self._by_name)
-        self.dynamic = {one.name: one for one in variables if one.type == "dynamic" and one.name in self._users}
-        """The dynamic variables that a template uses: the others need not be resolved."""
-        self._fixed = {one.name: clamp(one.value) for one in variables if one.type == "static"}
+        self.dynamic = {
+            variable.name: variable
+            for variable in variables
+            if variable.type == "dynamic" and variable.name in self._users
+        }
+        """The dynamic variables that a template uses; others are not resolved."""
+        self._fixed = {variable.name: clamp(variable.value) for variable in variables if variable.type == "static"}
         self._values = {name: value for name, (value, _) in self._fixed.items()}
-        self._told = [self._tell_fixed(one) for one in variables]
+        self._fixed_messages = [self._fixed_message(variable) for variable in variables]
 
-    def assemble(self, row: Any, resolved: Mapping[str, Resolution] = {}) -> Assembled:
-        """What becomes of a row. `resolved` holds each of `dynamic` that the row does not give itself."""
+    def assemble(self, row: Any, resolved: Mapping[str, Resolution] = {}) -> AssembledRow:
+        """Assemble the context of a row. `resolved` has every variable of `needs([row])`."""
         if self.cycle:
             return _failed("dependency_cycle", cycle_message(self.cycle), self.cycle)
         try:
-            given = variables_of(row)
+            row_variables = variables_of(row)
         except RowInvalid as error:
             return failed_row(str(error))
-        values, messages, errors = self._fill(given, resolved)
+        values, messages, errors = self._fill(row_variables, resolved)
         segments, bodies, missing = self._render(values, errors)
         left = 0
         if missing:
-            told = [_missing(name, self._users[name]) for name in sorted(missing)[:_MOST_MESSAGES]]
-            messages, left = messages + told, len(missing) - len(told)
-        if len(messages) > _MOST_MESSAGES or left:
+            missing_messages = [_missing_message(name, self._users[name]) for name in sorted(missing)[:_MAX_MESSAGES]]
+            messages, left = messages + missing_messages, len(missing) - len(missing_messages)
+        if len(messages) > _MAX_MESSAGES or left:
             messages = self._shortened(messages, left)
         text, is_cut = _text_of(bodies)
-        return Assembled(
+        return AssembledRow(
             "failed" if errors else "succeeded",
             digest_of(text),
             len(missing),
@@ -195,110 +208,113 @@ class Recipe:
         )
 
     def needs(self, rows: Iterable[Any]) -> set[str]:
-        """The dynamic variables that some of these rows do not give themselves."""
+        """Return the dynamic variables that at least one of these rows does not define itself."""
         needed: set[str] = set()
         for row in rows if self.dynamic and not self.cycle else ():
-            given = row.get("variables", row) if isinstance(row, dict) else None
-            if isinstance(given, dict):
-                needed.update(name for name in self.dynamic if name not in given or name.startswith("_"))
+            row_variables = row.get("variables", row) if isinstance(row, dict) else None
+            if isinstance(row_variables, dict):
+                needed.update(name for name in self.dynamic if name not in row_variables or name.startswith("_"))
             if len(needed) == len(self.dynamic):
                 break
         return needed
 
     def _fill(
-        self, given: dict[str, str], resolved: Mapping[str, Resolution]
+        self, row_variables: dict[str, str], resolved: Mapping[str, Resolution]
     ) -> tuple[dict[str, str], list[Message], list[RunError]]:
-        """The value of every variable, what there is to tell of each, and why some have none."""
-        values, messages, errors = self._values.copy(), self._told, _NONE
-        if self.dynamic or any(name in self._by_name for name in given):
-            messages, errors = self._tell(given, resolved, values)
+        """Return the values of all variables, a message for each, and the errors of those without a value."""
+        values, messages, errors = self._values.copy(), self._fixed_messages, _EMPTY
+        if self.dynamic or any(name in self._by_name for name in row_variables):
+            messages, errors = self._variable_messages(row_variables, resolved, values)
         own: list[Message] = []
-        for name, value in given.items():
+        for name, value in row_variables.items():
             is_cut = False
-            if len(value) > _SURELY_SHORT:
+            if len(value) > _SHORT_ENOUGH:
                 value, is_cut = clamp(value)
             values[name] = value
             if name not in self._by_name:
-                own.append(_told(name, name, "static", "row", value, is_cut))
+                own.append(_value_message(name, name, "static", "row", value, is_cut))
         return values, messages + own, errors
 
-    def _tell(
-        self, given: dict[str, str], resolved: Mapping[str, Resolution], values: dict[str, str]
+    def _variable_messages(
+        self, row_variables: dict[str, str], resolved: Mapping[str, Resolution], values: dict[str, str]
     ) -> tuple[list[Message], list[RunError]]:
-        """A message for every declared variable; what was resolved goes into `values`."""
+        """Return a message for every declared variable; add resolved values to `values`."""
         messages: list[Message] = []
         errors: list[RunError] = []
-        for variable, fixed in zip(self.variables, self._told, strict=True):
+        for variable, fixed in zip(self.variables, self._fixed_messages, strict=True):
             name = variable.name
-            if name in given:
-                value, is_cut = clamp(given[name])
-                messages.append(_told(variable.id, name, variable.type, "row", value, is_cut))
+            if name in row_variables:
+                value, is_cut = clamp(row_variables[name])
+                messages.append(_value_message(variable.id, name, variable.type, "row", value, is_cut))
             elif name not in self.dynamic:
                 messages.append(fixed)
-            elif (found := resolved[name]).error_code:
+            elif (resolution := resolved[name]).error_code:
                 nodes = self._users[name]
-                messages.append(_unresolved(variable, found, nodes))
-                message = f"{name}: {found.message}"
-                # One for every node, but no more than anybody reads.
-                places = nodes[: _MOST_MESSAGES - len(errors)]
-                errors += [RunError(message, found.error_code, variable.id, node) for node in places]
+                messages.append(_unresolved_message(variable, resolution, nodes))
+                message = f"{name}: {resolution.message}"
+                # One error per node, up to the limit.
+                places = nodes[: _MAX_MESSAGES - len(errors)]
+                errors += [RunError(message, resolution.error_code, variable.id, node) for node in places]
             else:
-                values[name] = found.value
-                told = (found.value, found.truncated, found.duration_ms)
-                messages.append(_told(variable.id, name, "dynamic", "resolver", *told))
+                values[name] = resolution.value
+                details = (resolution.value, resolution.truncated, resolution.duration_ms)
+                messages.append(_value_message(variable.id, name, "dynamic", "resolver", *details))
         return messages, errors
 
-    def _render(self, values: dict[str, str], errors: list[RunError]) -> tuple[list[Rendered], list[str], set[str]]:
-        """Each segment, its part of the text, and the names that nothing has a value for."""
+    def _render(self, values: dict[str, str], errors: list[RunError]) -> tuple[list[RenderedNode], list[str], set[str]]:
+        """Return the segments, their texts, and the names without a value."""
         segments, bodies = [], []
         missing: set[str] = set()
         broken: dict[str, list[RunError]] = {}
         for error in errors:
             broken.setdefault(error.node_id, []).append(error)
         for node in self._nodes:
-            text, has_gaps = node.render(values)
+            text, is_missing = node.render(values)
             is_cut = False
-            if len(text) > _SURELY_SHORT:
+            if len(text) > _SHORT_ENOUGH:
                 text, is_cut = clamp(text)
-            if not has_gaps:
-                segments.append(Rendered(text, _NONE, _NONE, is_cut) if is_cut else Rendered(text))
+            if not is_missing:
+                segments.append(RenderedNode(text, _EMPTY, _EMPTY, is_cut) if is_cut else RenderedNode(text))
             else:
-                names, messages = self._gaps(node, values, broken.get(node.part.node_id, _NONE))
+                names, messages = self._missing_variables(node, values, broken.get(node.part.node_id, _EMPTY))
                 missing.update(names)
-                segments.append(Rendered(text, names, messages, is_cut))
+                segments.append(RenderedNode(text, names, messages, is_cut))
             bodies.append(node.header + text)
         return segments, bodies, missing
 
-    def _gaps(self, node: _Node, values: dict[str, str], broken: list[RunError]) -> tuple[list[str], list[Message]]:
-        """The missing variables of a node, and what there is to tell of them and of those that are broken."""
+    def _missing_variables(
+        self, node: _Node, values: dict[str, str], broken: list[RunError]
+    ) -> tuple[list[str], list[Message]]:
+        """Return the missing variables of a node, and messages for them and for the unresolved ones."""
         node_id = node.part.node_id
         messages = [
             Message("error", error.error_code, error.message, {"variableId": error.variable_id, "nodeId": node_id})
             for error in broken
         ]
-        # A dynamic variable without a value is broken, and not missing.
+        # A dynamic variable without a value is an error, not a missing variable.
         names = [name for name in node.names if name not in values and name not in self.dynamic]
-        return names, messages + [_missing(name, [node_id]) for name in names[:_MOST_MESSAGES]]
+        return names, messages + [_missing_message(name, [node_id]) for name in names[:_MAX_MESSAGES]]
 
     def _shortened(self, messages: list[Message], left: int) -> list[Message]:
-        """As many messages as anybody reads: errors, warnings, variables that a template uses, then the others.
+        """Limit the messages, preferring errors, then warnings, then variables that a template uses.
 
-        `left` is how many have been left out already.
+        `left` is the number of messages already left out.
         """
         ranks = {"error": 0, "warn": 1}
         order = [
-            ranks.get(one.severity, 2 if one.details.get("variableName") in self._users else 3) for one in messages
+            ranks.get(message.severity, 2 if message.details.get("variableName") in self._users else 3)
+            for message in messages
         ]
-        kept = sorted(range(len(messages)), key=order.__getitem__)[: _MOST_MESSAGES - 1]
-        left += len(messages) - len(kept)
+        shown = sorted(range(len(messages)), key=order.__getitem__)[: _MAX_MESSAGES - 1]
+        left += len(messages) - len(shown)
         last = Message("info", "messages_left_out", f"{left:,} more messages are left out")
-        return [*(messages[at] for at in sorted(kept)), last]
+        return [*(messages[at] for at in sorted(shown)), last]
 
-    def _tell_fixed(self, variable: Variable) -> Message:
-        """What there is to tell of a variable that no row gives."""
+    def _fixed_message(self, variable: Variable) -> Message:
+        """Return the message for a declared variable that the row does not define."""
         if variable.type == "static":
             value, is_cut = self._fixed[variable.name]
-            return _told(variable.id, variable.name, "static", "project", value, is_cut)
+            return _value_message(variable.id, variable.name, "static", "project", value, is_cut)
         details = _details(variable.id, variable.name, "dynamic", 0, False, 0.0)
         return Message(
             "info", "variable_unused", f"{variable.name}: no template uses it, so it is not resolved", details
@@ -316,8 +332,10 @@ def _details(id: str, name: str, type: str, size: int, is_cut: bool, duration_ms
     }
 
 
-def _told(id: str, name: str, type: str, source: str, value: str, is_cut: bool, duration_ms: float = 0.0) -> Message:
-    """What there is to tell of a variable that has a value."""
+def _value_message(
+    id: str, name: str, type: str, source: str, value: str, is_cut: bool, duration_ms: float = 0.0
+) -> Message:
+    """Return the message for a variable that has a value."""
     size = len(value) if value.isascii() else len(value.encode())
     details = _details(id, name, type, size, is_cut, duration_ms)
     if is_cut:
@@ -325,35 +343,35 @@ def _told(id: str, name: str, type: str, source: str, value: str, is_cut: bool, 
     return Message("info", "variable_resolved", f"{name}: from the {source}", details)
 
 
-def _unresolved(variable: Variable, found: Resolution, nodes: list[str]) -> Message:
-    details = _details(variable.id, variable.name, "dynamic", 0, False, found.duration_ms)
-    message = f"{variable.name}: {found.message}"
-    return Message("error", found.error_code, message, {**details, "nodeIds": nodes})
+def _unresolved_message(variable: Variable, resolution: Resolution, nodes: list[str]) -> Message:
+    details = _details(variable.id, variable.name, "dynamic", 0, False, resolution.duration_ms)
+    message = f"{variable.name}: {resolution.message}"
+    return Message("error", resolution.error_code, message, {**details, "nodeIds": nodes})
 
 
-def _missing(name: str, nodes: list[str]) -> Message:
+def _missing_message(name: str, nodes: list[str]) -> Message:
     message = f"{{{{{name}}}}}: no variable has this name, so it stays as it is written"
     return Message("warn", "missing_variable", message, {"variableName": name, "nodeIds": nodes})
 
 
-def failed_row(message: str) -> Assembled:
-    """What comes of a row that is none (REPLAY-4)."""
+def failed_row(message: str) -> AssembledRow:
+    """Return the result for a row that is not an object (REPLAY-4)."""
     return _failed("row_invalid", message)
 
 
-def _failed(code: str, message: str, nodes: Sequence[str] = ()) -> Assembled:
-    """A row of which nothing could be assembled."""
+def _failed(code: str, message: str, nodes: Sequence[str] = ()) -> AssembledRow:
+    """Return the result for a row that cannot be assembled."""
     node_id = nodes[0] if nodes else ""
-    told = Message("error", code, message, {"nodeIds": nodes} if nodes else {})
-    return Assembled("failed", digest_of(""), 0, "", [], [told], [RunError(message, code, "", node_id)])
+    error_message = Message("error", code, message, {"nodeIds": nodes} if nodes else {})
+    return AssembledRow("failed", digest_of(""), 0, "", [], [error_message], [RunError(message, code, "", node_id)])
 
 
 def _text_of(bodies: Iterable[str]) -> tuple[str, bool]:
     text = "\n\n".join(bodies).strip()
-    return clamp(text) if len(text) > _SURELY_SHORT else (text, False)
+    return clamp(text) if len(text) > _SHORT_ENOUGH else (text, False)
 
 
 def cycle_message(cycle: list[str]) -> str:
-    """What is wrong with nodes that wait for each other."""
+    """Describe a dependency cycle."""
     shown = " → ".join(map(quote, [*cycle[:20], *(["…"] if len(cycle) > 20 else []), cycle[0]]))
     return f"the nodes wait for each other: {shown}. Remove one of these edges"

@@ -13,7 +13,7 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.replay.recipe.assemble import Recipe, cycle_message
-from evalloom.replay.recipe.parse import RecipeError, doubts_about, read_recipe
+from evalloom.replay.recipe.parse import RecipeError, read_recipe, recipe_warnings
 
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _MAX_SHOWN = 10
@@ -49,11 +49,11 @@ class RecipeFile:
             return
         if recipe.cycle:
             yield from self._findings("dependency_cycle", "error", [("state.edges", cycle_message(recipe.cycle))])
-        yield from self.doubts()
+        yield from self.warnings()
 
-    def doubts(self) -> Iterator[Finding]:
-        """What may be a slip of the pen."""
-        yield from self._findings("recipe_doubt", "warning", doubts_about(self.state))
+    def warnings(self) -> Iterator[Finding]:
+        """Yield likely mistakes."""
+        yield from self._findings("recipe_doubt", "warning", recipe_warnings(self.state))
 
     def _findings(self, code: str, severity: Severity, messages: Iterable[tuple[str, str]]) -> Iterator[Finding]:
         for path, message in messages:

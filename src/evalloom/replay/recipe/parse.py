@@ -1,4 +1,4 @@
-"""Reads context recipes: what a project's state must have, what is doubtful in it, and the order of its nodes."""
+"""Parses context recipes: validates the state of a project, warns about likely mistakes, and orders its nodes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ KINDS = {
     "memory": "memory",
     "retrieval": "retrieval",
 }
-"""The kind of segment that a type of node becomes; any other becomes text."""
+"""The segment kind for each node type; any other type is text."""
 VARIABLE_TYPES = ("static", "dynamic")
 _ENDS = ("source", "target")
 MOST = {"nodes": 1_000, "edges": 100_000, "variables": 20_000}
-"""How much of each a recipe may have."""
+"""Maximum sizes of the lists of a recipe."""
 MOST_PLACEHOLDERS = 100_000
-"""How many names the templates of a recipe may have, each counted once for every node."""
+"""Maximum number of names in the templates of a recipe, counted once per node."""
 
 
 class RecipeError(Exception):
-    """A state that is no recipe: all that is wrong with it, each with its path. `code` is what all of it comes to."""
+    """A state that is not a valid recipe; `errors` are pairs of path and message."""
 
     def __init__(self, errors: list[tuple[str, str]], code: str = "validation_failed") -> None:
         super().__init__("; ".join(f"{path}: {message}" for path, message in errors[:3]))
@@ -38,7 +38,7 @@ class RecipeError(Exception):
 
 
 def read_recipe(state: Any) -> Recipe:
-    """The recipe of a project's state. Raises RecipeFault with all that is wrong with it."""
+    """Parse the state of a project; raise RecipeError with all its errors."""
     errors: list[tuple[str, str]] = []
     if not isinstance(state, dict):
         raise RecipeError([("state", f"expected an object, got {got(state)}")])
@@ -47,28 +47,28 @@ def read_recipe(state: Any) -> Recipe:
         if len(lists[name]) > most:
             message = f"expected at most {most:,}, got {len(lists[name]):,}"
             raise RecipeError([(f"state.{name}", message)], "limit_exceeded")
-    nodes = [_read_node(one, f"state.nodes[{at}]", errors) for at, one in enumerate(lists["nodes"])]
-    edges = [_read_edge(one, f"state.edges[{at}]", errors) for at, one in enumerate(lists["edges"])]
-    variables = [_read_variable(one, f"state.variables[{at}]", errors) for at, one in enumerate(lists["variables"])]
-    _refuse_twice([node.node_id for node in nodes], "state.nodes", "id", errors)
-    _refuse_twice([variable.id for variable in variables], "state.variables", "id", errors)
-    _refuse_twice([variable.name for variable in variables], "state.variables", "name", errors)
+    nodes = [_read_node(item, f"state.nodes[{at}]", errors) for at, item in enumerate(lists["nodes"])]
+    edges = [_read_edge(item, f"state.edges[{at}]", errors) for at, item in enumerate(lists["edges"])]
+    variables = [_read_variable(item, f"state.variables[{at}]", errors) for at, item in enumerate(lists["variables"])]
+    _require_unique([node.node_id for node in nodes], "state.nodes", "id", errors)
+    _require_unique([variable.id for variable in variables], "state.variables", "id", errors)
+    _require_unique([variable.name for variable in variables], "state.variables", "name", errors)
     if errors:
         raise RecipeError(errors)
     ordered, cycle = _order(nodes, edges)
-    made = Recipe(ordered, variables, cycle)
-    if made.placeholders > MOST_PLACEHOLDERS:
-        message = f"expected templates with at most {MOST_PLACEHOLDERS:,} names, got {made.placeholders:,}"
+    recipe = Recipe(ordered, variables, cycle)
+    if recipe.placeholders > MOST_PLACEHOLDERS:
+        message = f"expected templates with at most {MOST_PLACEHOLDERS:,} names, got {recipe.placeholders:,}"
         raise RecipeError([("state.nodes", message)], "limit_exceeded")
-    return made
+    return recipe
 
 
 def _list(state: Record, name: str, errors: list[tuple[str, str]]) -> list[Any]:
-    # A recipe may well have no edges and no variables; one without nodes is a slip of the pen.
-    found = state.get(name, [] if name != "nodes" else None)
-    if isinstance(found, list):
-        return found
-    shown = got(found) if name in state else "none"
+    # Edges and variables are optional; a recipe without nodes is likely a mistake.
+    items = state.get(name, [] if name != "nodes" else None)
+    if isinstance(items, list):
+        return items
+    shown = got(items) if name in state else "none"
     errors.append((f"state.{name}", f"expected a list, got {shown}"))
     return []
 
@@ -77,7 +77,7 @@ def _read_node(node: Any, where: str, errors: list[tuple[str, str]]) -> Part:
     if not isinstance(node, dict):
         errors.append((where, f"expected an object with id and data, got {got(node)}"))
         return Part("", "", "", "")
-    id = _text(node, "id", where, errors, is_needed=True)
+    id = _text(node, "id", where, errors, is_required=True)
     data = node.get("data")
     if not isinstance(data, dict):
         shown = got(data) if "data" in node else "none"
@@ -94,15 +94,17 @@ def _read_edge(edge: Any, where: str, errors: list[tuple[str, str]]) -> tuple[st
     if not isinstance(edge, dict):
         errors.append((where, f"expected an object with source and target, got {got(edge)}"))
         return "", ""
-    return _text(edge, "source", where, errors, is_needed=True), _text(edge, "target", where, errors, is_needed=True)
+    return _text(edge, "source", where, errors, is_required=True), _text(
+        edge, "target", where, errors, is_required=True
+    )
 
 
 def _read_variable(variable: Any, where: str, errors: list[tuple[str, str]]) -> Variable:
     if not isinstance(variable, dict):
         errors.append((where, f"expected an object with id, name, type and value, got {got(variable)}"))
         return Variable("", "", "", "", "")
-    id = _text(variable, "id", where, errors, is_needed=True)
-    name = _text(variable, "name", where, errors, is_needed=True)
+    id = _text(variable, "id", where, errors, is_required=True)
+    name = _text(variable, "name", where, errors, is_required=True)
     type = _text(variable, "type", where, errors, "static")
     if type not in VARIABLE_TYPES:
         hint = did_you_mean(type, VARIABLE_TYPES)
@@ -112,7 +114,7 @@ def _read_variable(variable: Any, where: str, errors: list[tuple[str, str]]) -> 
         errors.append((f"{where}.resolver", f"expected a string, got {got(resolver)}"))
     value = variable.get("value", "")
     try:
-        # A query or an argument is text; a value may be any JSON, written as a row's would be.
+        # A value may be any JSON; it becomes text the same way as the values of a row.
         return Variable(id, name.strip(), type, variables_of({"value": value})["value"], resolver or "")
     except RowInvalid:
         errors.append((f"{where}.value", "expected a value of at most a few hundred levels, got more"))
@@ -120,41 +122,41 @@ def _read_variable(variable: Any, where: str, errors: list[tuple[str, str]]) -> 
 
 
 def _text(
-    found: Record, name: str, where: str, errors: list[tuple[str, str]], default: str = "", is_needed: bool = False
+    fields: Record, name: str, where: str, errors: list[tuple[str, str]], default: str = "", is_required: bool = False
 ) -> str:
-    """The text under a name; null is no text, and what is needed may not be blank."""
-    value = found.get(name, None if is_needed else default)
-    if isinstance(value, str) and (value.strip() or not is_needed):
+    """Return a string field; null is not accepted, and a required field must not be blank."""
+    value = fields.get(name, None if is_required else default)
+    if isinstance(value, str) and (value.strip() or not is_required):
         return value
-    shown = got(value) if name in found else "none"
-    errors.append((f"{where}.{name}", f"expected a {'name' if is_needed else 'string'}, got {shown}"))
+    shown = got(value) if name in fields else "none"
+    errors.append((f"{where}.{name}", f"expected a {'name' if is_required else 'string'}, got {shown}"))
     return ""
 
 
-def _refuse_twice(found: list[str], where: str, name: str, errors: list[tuple[str, str]]) -> None:
+def _require_unique(values: list[str], where: str, name: str, errors: list[tuple[str, str]]) -> None:
     first: dict[str, int] = {}
-    for at, value in enumerate(found):
+    for at, value in enumerate(values):
         if value and first.setdefault(value, at) != at:
             message = f"expected one of its own, got {quote(value)}, which {where}[{first[value]}] has"
             errors.append((f"{where}[{at}].{name}", message))
 
 
-def doubts_about(state: Any) -> Iterator[tuple[str, str]]:
-    """What may be a slip of the pen in a state that can be read: unknown fields are kept, and so go unnoticed."""
+def recipe_warnings(state: Any) -> Iterator[tuple[str, str]]:
+    """Yield likely mistakes in a valid state, as pairs of path and message; unknown fields raise no error."""
     nodes, ids = state["nodes"], {node["id"] for node in state["nodes"]}
     if not nodes:
         yield "state.nodes", "there is no node, so every context is empty"
     for at, node in enumerate(nodes):
         where, data = f"state.nodes[{at}].data", node["data"]
-        # A group, or a note without a type, may well be empty.
+        # A group, or a note without a type, may be empty.
         if "content" not in data and "type" in data:
             yield where, f"there is no content, so the segment is empty{did_you_mean('content', data)}"
         type = data.get("type", "")
         if type not in KINDS and (hint := did_you_mean(type, KINDS, 0.8)):
             yield f"{where}.type", f"{quote(type)} is no known type, so the segment is plain text{hint}"
-    lost = [(at, end) for at, edge in enumerate(state.get("edges", [])) for end in _ENDS if edge[end] not in ids]
-    for at, end in lost[:1]:
-        more = f" (and {len(lost) - 1:,} more such ends)" if len(lost) > 1 else ""
+    dangling = [(at, end) for at, edge in enumerate(state.get("edges", [])) for end in _ENDS if edge[end] not in ids]
+    for at, end in dangling[:1]:
+        more = f" (and {len(dangling) - 1:,} more such ends)" if len(dangling) > 1 else ""
         node = state["edges"][at][end]
         yield f"state.edges[{at}].{end}", f"there is no node {quote(node)}, so the edge has no effect{more}"
     for at, variable in enumerate(state.get("variables", [])):
@@ -166,14 +168,14 @@ def doubts_about(state: Any) -> Iterator[tuple[str, str]]:
 
 
 def _order(nodes: list[Part], edges: list[tuple[str, str]]) -> tuple[list[Part], list[str]]:
-    """REPLAY-2: as given without edges, else by the edges and then by id; or the nodes of a cycle."""
+    """Sort nodes topologically, ties by id, or keep their order without edges; also return a cycle (REPLAY-2)."""
     by_id = {node.node_id: node for node in nodes}
-    known = {(source, target) for source, target in edges if source in by_id and target in by_id}
-    if not known:
+    valid = {(source, target) for source, target in edges if source in by_id and target in by_id}
+    if not valid:
         return nodes, []
     after: dict[str, list[str]] = {}
     waiting = dict.fromkeys(by_id, 0)
-    for source, target in known:
+    for source, target in valid:
         after.setdefault(source, []).append(target)
         waiting[target] += 1
     ready = [id for id, count in waiting.items() if not count]
@@ -186,17 +188,17 @@ def _order(nodes: list[Part], edges: list[tuple[str, str]]) -> tuple[list[Part],
             if not waiting[target]:
                 heappush(ready, target)
     left = set(by_id) - set(ordered)
-    return [by_id[id] for id in ordered], _cycle(known, left) if left else []
+    return [by_id[id] for id in ordered], _cycle(valid, left) if left else []
 
 
 def _cycle(edges: set[tuple[str, str]], left: set[str]) -> list[str]:
-    """One cycle among nodes of which each waits for another, from its smallest id on."""
+    """Return one cycle among nodes that depend on each other, starting at its smallest id."""
     before = {target: source for source, target in sorted(edges, reverse=True) if source in left and target in left}
     walked: dict[str, int] = {}
     at = min(left)
     while at not in walked:
         walked[at] = len(walked)
         at = before[at]
-    found = [*walked][walked[at] :][::-1]
-    first = found.index(min(found))
-    return found[first:] + found[:first]
+    cycle = [*walked][walked[at] :][::-1]
+    first = cycle.index(min(cycle))
+    return cycle[first:] + cycle[:first]

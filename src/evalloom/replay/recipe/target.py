@@ -52,11 +52,11 @@ class RecipeTarget:
     async def __call__(self, inputs: Record, context: Context) -> Output:
         row = {"variables": inputs}
         resolved = {name: await self._resolve(name) for name in self._recipe.needs([row])}
-        made = self._recipe.assemble(row, resolved)
-        for error in made.errors:
+        assembled = self._recipe.assemble(row, resolved)
+        for error in assembled.errors:
             raise CallError(error.error_code, error.message)
-        response = await context.llm(Request(messages_of(self._recipe.parts, made), context.profile.params))
-        return Output(response.text, {"context": made.text})
+        response = await context.llm(Request(messages_of(self._recipe.parts, assembled), context.profile.params))
+        return Output(response.text, {"context": assembled.text})
 
     async def _resolve(self, name: str) -> Resolution:
         if name not in self._resolved:

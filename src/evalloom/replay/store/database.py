@@ -19,7 +19,7 @@ import msgspec
 
 from evalloom.core.errors import EvalloomError
 from evalloom.files import zstd
-from evalloom.replay.recipe.assemble import Assembled, Part, trace_of
+from evalloom.replay.recipe.assemble import AssembledRow, Part, trace_of
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
 from evalloom.replay.store.records import (
     Block,
@@ -317,7 +317,7 @@ class ReplayStore:
             row = self._row(window.pack, row_index - window.first_row)
             if row is None:
                 return
-            assembled = msgspec.json.decode(row, type=Assembled)
+            assembled = msgspec.json.decode(row, type=AssembledRow)
             run_id = f"{window.replay}-{row_index}"
             trace = trace_of(parts, assembled, run_id, window.created_at)
             yield RunRecord(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from evalloom.files import zstd
-from evalloom.replay.recipe.assemble import Assembled
+from evalloom.replay.recipe.assemble import AssembledRow
 from evalloom.replay.recipe.trace import Outcome
 
 WINDOW = 200
@@ -99,7 +99,7 @@ class Pack(NamedTuple):
     body: bytes
 
     @classmethod
-    def of(cls, key: str, rows: Iterable[Assembled]) -> Pack:
+    def of(cls, key: str, rows: Iterable[AssembledRow]) -> Pack:
         """Pack assembled rows, consuming them one at a time because together they may be large."""
         outcomes: list[Outcome] = []
         blocks: list[Block] = []
@@ -170,7 +170,7 @@ class PackDeleted(Exception):
     """A pack was deleted in the meantime; its rows have to be assembled again."""
 
 
-def outcome_of(row: Assembled) -> Outcome:
+def outcome_of(row: AssembledRow) -> Outcome:
     """Summarize an assembled row."""
     model = row.model
     answer = (model.status, model.answer_digest) if model else ("", "")
