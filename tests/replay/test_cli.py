@@ -221,8 +221,8 @@ def test_who_only_looks_makes_no_folder(call: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "../../etc"], "'../../etc' is no run. Name its row, such as 17 or latest-17"),
-        (["show", "latest"], "'latest' is no run"),
+        (["show", "../../etc"], "'../../etc' is not a run. Name its row, such as 17 or latest-17"),
+        (["show", "latest"], "'latest' is not a run"),
         (["show", "99"], "there is no run"),
         (["show", "previous-0"], "expected two replays of 'rows' to compare, got one"),
         (["compare"], "expected two replays of 'rows' to compare, got one"),

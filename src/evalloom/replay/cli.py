@@ -1,4 +1,4 @@
-"""`evalloom replay`: assemble the context of every row of a dataset, keep what came of it, see what drifts."""
+"""`evalloom replay`: builds the context for each dataset row, stores the records and reports drift."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from evalloom.core.errors import usage_error
 from evalloom.files.write import atomic_writer
 from evalloom.replay.cli_text import (
     ROWS_SHOWN,
-    Compared,
-    compared_lines,
+    ComparisonView,
+    collect_stats,
+    comparison_lines,
     list_lines,
-    look_over,
     replay_lines,
     run_lines,
 )
@@ -32,10 +32,10 @@ from evalloom.replay.compare import (
     Pair,
     ReplayComparison,
     RowComparison,
-    compare_beside,
+    build_comparison,
+    compare_outcomes,
     compare_row,
     compare_rows,
-    joined,
 )
 from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, load_sides, replay_files
 from evalloom.replay.schemas import RequestError
@@ -48,30 +48,30 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DATA_DIR = ".evalloom"
 _WARNINGS_SHOWN = 10
-_AT_ONCE = 1000
+_CHUNK = 1000
 _NO_SETTINGS = Settings()
-"""Enough to look back: what was kept has no secrets in it."""
+"""Enough to read stored replays, which contain no secrets."""
 
 
 def _data_dir_option(command: Command) -> Command:
     return click.option(
-        "--data-dir", default=_DATA_DIR, show_default=True, metavar="DIR", help="Where replays are kept."
+        "--data-dir", default=_DATA_DIR, show_default=True, metavar="DIR", help="Where replays are stored."
     )(command)
 
 
 @click.group("replay", invoke_without_command=True)
 @click.option("--project", metavar="FILE", help="The context recipe, as JSON.")
 @click.option("--dataset", metavar="FILE", help="The rows: JSONL, a JSON array, CSV or YAML.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many rows.")
-@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N rows.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Replay at most N rows.")
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N rows.")
 @click.option("--profile", default="", metavar="P", help="Also send each context to this profile or llm.")
 @_data_dir_option
 @click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
 @click.option("--json", "as_json", is_flag=True, help="Print the runs as a JSON array of summaries.")
-@click.option("-o", "--output", default="", metavar="FILE", help="Also write the full records: one JSON a line.")
+@click.option("-o", "--output", default="", metavar="FILE", help="Also write the full records as JSONL.")
 @click.pass_context
 def command(context: click.Context, /, **flags: Any) -> int:
-    """Assemble the context of every row of a dataset through a recipe, and keep a record of each.
+    """Build the context for each dataset row from a recipe, and store a record of each.
 
     \b
     evalloom replay --project project.json --dataset rows.jsonl
@@ -92,7 +92,7 @@ def command(context: click.Context, /, **flags: Any) -> int:
 
 
 def _refuse_flags(context: click.Context) -> None:
-    """Flags before a subcommand would be passed over in silence."""
+    """Reject flags before a subcommand, which would be ignored silently."""
     for parameter in context.command.params:
         if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
             message = f"{parameter.opts[0]}: does not go before {context.invoked_subcommand!r}; put its flags behind it"
@@ -112,35 +112,35 @@ def _replay(
 ) -> int:
     if output:
         _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER)
-    # What a recipe names stands beside it, wherever the command is typed.
+    # Resolvers read files next to the recipe, not in the working directory.
     settings = load(Path(config) if config else None, current_catalog().sections)
     with _open_service(data_dir, settings, Path(project).parent) as service:
         with _progress() as progress:
-            done = replay_files(Path(project), dataset, service, limit, offset, profile, progress)
+            result = replay_files(Path(project), dataset, service, limit, offset, profile, progress)
         try:
-            _tell(done, project, Path(output) if output else None, as_json, data_dir)
+            _print_result(result, project, Path(output) if output else None, as_json, data_dir)
         except KeyboardInterrupt:
-            raise interrupted(done.replay.replay_id, service) from None
-    return int(done.replay.failed > 0 or done.replay.checks_failed > 0)
+            raise interrupted(result.replay.replay_id, service) from None
+    return int(result.replay.failed > 0 or result.replay.checks_failed > 0)
 
 
-def _tell(done: FileReplay, project: str, output: Path | None, as_json: bool, data_dir: str) -> None:
-    """Says what came of a replay, on the terminal and in files."""
-    for warning in done.warnings[:_WARNINGS_SHOWN]:
+def _print_result(result: FileReplay, project: str, output: Path | None, as_json: bool, data_dir: str) -> None:
+    """Print the result of a replay and write its records."""
+    for warning in result.warnings[:_WARNINGS_SHOWN]:
         click.echo(printable(str(warning)), err=True)
-    if len(done.warnings) > _WARNINGS_SHOWN:
-        more = f"… and {len(done.warnings) - _WARNINGS_SHOWN:,} more doubts"
+    if len(result.warnings) > _WARNINGS_SHOWN:
+        more = f"… and {len(result.warnings) - _WARNINGS_SHOWN:,} more warnings"
         click.echo(f"{more}; 'evalloom validate {printable(project)}' shows all", err=True)
     if output:
-        _write_records(output, done)
+        _write_records(output, result)
     if as_json:
-        _print_array(done.summaries())
+        _print_array(result.summaries())
     else:
-        print_lines(replay_lines(done.replay, look_over(done.records()), _shown(data_dir)))
+        print_lines(replay_lines(result.replay, collect_stats(result.records()), _data_dir_shown(data_dir)))
 
 
 def _check_output(output: Path, inputs: list[Path], store: Path) -> None:
-    """Refuses an output that cannot be written, or would take the place of something else."""
+    """Reject an output file that cannot be written or would overwrite an input or the store."""
     refuse_overwriting([output], inputs)
     if output.is_dir():
         raise usage_error("is_directory", f"-o {output}: expected a file, got a folder")
@@ -149,7 +149,7 @@ def _check_output(output: Path, inputs: list[Path], store: Path) -> None:
 
 
 @contextmanager
-def _looking_back(data_dir: str) -> Iterator[Callable[[], ReplayService]]:
+def _existing_service(data_dir: str) -> Iterator[Callable[[], ReplayService]]:
     """Open the service on first use, so that a command that only reads creates no folder."""
     with ExitStack() as opened:
 
@@ -179,7 +179,7 @@ def _open_service(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int], None]]:
-    """Shows how many rows are done while the block lasts, on a terminal only."""
+    """Show the number of finished rows, on a terminal only."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -187,30 +187,30 @@ def _progress() -> Iterator[Callable[[int], None]]:
     click.echo("\r\x1b[2K", nl=False, err=True)
 
 
-def _write_records(path: Path, done: FileReplay) -> None:
+def _write_records(path: Path, result: FileReplay) -> None:
     encoder = msgspec.json.Encoder()
     with atomic_writer(path) as stream:
-        for record in done.records():
+        for record in result.records():
             stream.write(encoder.encode(record) + b"\n")
 
 
 def _print_array(items: Iterable[Any]) -> None:
-    """A JSON array, written as it comes, since it may have hundreds of thousands of rows."""
+    """Stream a JSON array, which may have hundreds of thousands of rows."""
     encode, rest = msgspec.json.Encoder().encode, iter(items)
     before = b"["
-    # Every echo is a write of its own, so one takes many rows.
-    while some := list(islice(rest, _AT_ONCE)):
+    # Each echo is one write, so write many rows at once.
+    while some := list(islice(rest, _CHUNK)):
         click.echo(before + b",\n".join(map(encode, some)), nl=False)
         before = b",\n"
     click.echo(b"]" if before != b"[" else b"[]")
 
 
-def _shown(data_dir: str) -> str:
-    """The folder as a next command has to name it; empty where it need not."""
+def _data_dir_shown(data_dir: str) -> str:
+    """Return the data folder for the next command, empty if it is the default."""
     return "" if data_dir == _DATA_DIR else data_dir
 
 
-# -- looking back -------------------------------------------------------------------------------------
+# -- stored replays -------------------------------------------------------------------------------------
 
 
 @command.command("compare")
@@ -221,25 +221,25 @@ def _shown(data_dir: str) -> str:
 def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
     """Compare two replays row by row: stable, drift, new or gone.
 
-    A and B are replays, the beginnings of their ids, 'latest', 'previous', or files that -o wrote. Without B it is the
-    latest, and without both the last two of the same rows are compared.
+    A and B are replay ids, prefixes of ids, 'latest', 'previous', or files that -o wrote. B defaults to the
+    latest replay; without A and B, the last two replays of the same rows are compared.
 
     Exit codes: 0 all rows are stable, 1 some are not, 2 wrong usage or nothing to compare.
     """
-    with _looking_back(data_dir) as service:
+    with _existing_service(data_dir) as service:
         sides = load_sides(a, b, service)
         pairs = compare_rows(*(side.summaries() for side in sides))
         rows = {word: [pair for pair in pairs if pair.status == word] for word in ("stable", "drift", "new", "gone")}
-        beside = compare_beside(*(side.outcomes() for side in sides))
+        outcomes = compare_outcomes(*(side.outcomes() for side in sides))
         if as_json:
-            head = joined(sides[0].name, sides[1].name, pairs, beside, [])
+            head = build_comparison(sides[0].name, sides[1].name, pairs, outcomes, [])
             _print_comparison(head, (_row(pair, *sides) for pair in pairs if pair.status != "stable"))
         else:
             shown = [_row(pair, *sides) for pair in rows["drift"][:ROWS_SHOWN]]
             new, gone = ([pair.row_index for pair in rows[word]] for word in ("new", "gone"))
-            result = joined(sides[0].name, sides[1].name, pairs, beside, shown)
+            result = build_comparison(sides[0].name, sides[1].name, pairs, outcomes, shown)
             what = sides[0].what, sides[1].what
-            print_lines(compared_lines(Compared(result, what, new, gone, beside, _shown(data_dir))))
+            print_lines(comparison_lines(ComparisonView(result, what, new, gone, outcomes, _data_dir_shown(data_dir))))
     return int(len(rows["stable"]) < len(pairs))
 
 
@@ -250,19 +250,21 @@ def _row(pair: Pair, a: Side, b: Side) -> RowComparison:
 
 
 def _print_comparison(head: ReplayComparison, rows: Iterable[RowComparison]) -> None:
-    # `rows` is the last field, so the array can follow as it is made.
+    # `rows` is the last field, so the array can be streamed.
     click.echo(msgspec.json.encode(head).removesuffix(b"[]}"), nl=False)
     _print_array(rows)
     click.echo("}")
 
 
 @command.command("list")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many, newest first.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="List at most N replays, newest first."
+)
 @_data_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_command(limit: int, data_dir: str, as_json: bool) -> int:
     """List the replays, newest first."""
-    with _looking_back(data_dir) as service:
+    with _existing_service(data_dir) as service:
         replays = service().replays(limit=limit) if has_store(Path(data_dir)) else []
         if as_json:
             _print_array(replays)
@@ -274,13 +276,13 @@ def list_command(limit: int, data_dir: str, as_json: bool) -> int:
 @command.command("show")
 @click.argument("run")
 @_data_dir_option
-@click.option("--json", "as_json", is_flag=True, help="Print the record as it is kept.")
+@click.option("--json", "as_json", is_flag=True, help="Print the stored record.")
 def show_command(run: str, data_dir: str, as_json: bool) -> int:
     """Show one run: how it was assembled, segment by segment, and where it failed.
 
     RUN is the id of a run, or a row of a replay: 17 or 'latest-17' of the last one, 'previous-17' of the one before.
     """
-    with _looking_back(data_dir) as service:
+    with _existing_service(data_dir) as service:
         record = service().run(_run_id(run, service()))
         if as_json:
             click.echo(msgspec.json.encode(record))
@@ -292,6 +294,6 @@ def show_command(run: str, data_dir: str, as_json: bool) -> int:
 def _run_id(run: str, service: ReplayService) -> str:
     word, _, row = run.rpartition("-")
     if not row.isdecimal():
-        message = f"{run!r} is no run. Name its row, such as 17 or latest-17, or its id from 'evalloom replay list'"
+        message = f"{run!r} is not a run. Name its row, such as 17 or latest-17, or its id from 'evalloom replay list'"
         raise usage_error("run_not_found", message)
     return f"{find_replay(word or 'latest', service)}-{row}"

@@ -1,4 +1,4 @@
-"""What `evalloom replay` prints: how the rows fared, where they failed, what drifted, and what to type next."""
+"""Formats the output of `evalloom replay`: row counts, errors, drift and the next command."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shlex import quote as quote_word
 from msgspec import Struct, field
 
 from evalloom.console.run_text import Line, seconds, short, table_lines
-from evalloom.replay.compare import Beside, ReplayComparison, RowComparison, SegmentChange
+from evalloom.replay.compare import OutcomeComparison, ReplayComparison, RowComparison, SegmentChange
 from evalloom.replay.recipe.trace import Answered, Message, RunError, RunRecord, Segment
 from evalloom.replay.service import ReplaySummary
 from evalloom.reports.lint import printable, tell
 
 ROWS_SHOWN = 10
-"""How many rows that drift are shown with their diff."""
-_TROUBLES_SHOWN = 20
+"""Drifting rows shown with their diff."""
+_ERRORS_SHOWN = 20
 _NAMES_SHOWN = 20
 _DIFF_SHOWN = 20
 _WIDTH = 200
@@ -26,67 +26,67 @@ _DIFF_STYLES = {"-": "red", "+": "green", "@": "cyan", " ": "dim"}
 _SEVERITY_STYLES = {"info": "dim", "warn": "yellow", "error": "red"}
 
 
-class Seen(Struct):
-    """What the records of a replay come to. Rows with the same trouble are told together."""
+class RecordStats(Struct):
+    """Statistics over the records of a replay; rows with the same error are grouped."""
 
     failed: dict[str, list[int]] = field(default_factory=dict)
     unmet: dict[str, list[int]] = field(default_factory=dict)
     cut: list[int] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
-    to_see: str = ""
-    """The first run that is worth a look."""
+    first_failed_run: str = ""
+    """The id of the first run with an error."""
 
     @property
     def is_bad(self) -> bool:
-        """Whether an answer is not what its row expects, or did not come."""
+        """Whether an answer misses its expectations or is missing."""
         return bool(self.answers["failed"] or self.answers["error"])
 
 
-def look_over(records: Iterable[RunRecord]) -> Seen:
-    """Counts what there is to tell of a replay, in one pass."""
-    seen = Seen()
+def collect_stats(records: Iterable[RunRecord]) -> RecordStats:
+    """Collect the statistics of a replay in one pass."""
+    stats = RecordStats()
     for record in records:
-        seen.missing.update({name for segment in record.trace.segments for name in segment.missing_variables})
+        stats.missing.update({name for segment in record.trace.segments for name in segment.missing_variables})
         if record.trace.truncated:
-            seen.cut.append(record.row_index)
-        troubles = [(_told(error), seen.failed) for error in record.errors]
+            stats.cut.append(record.row_index)
+        errors_by_text = [(_error_text(error), stats.failed) for error in record.errors]
         if model := record.trace.model:
-            seen.answers[model.status] += 1
-            troubles += [(reason, seen.unmet) for reason in _reasons(model)]
-        for text, where in troubles:
+            stats.answers[model.status] += 1
+            errors_by_text += [(reason, stats.unmet) for reason in _reasons(model)]
+        for text, where in errors_by_text:
             where.setdefault(text, []).append(record.row_index)
-            seen.to_see = seen.to_see or record.run_id
-    return seen
+            stats.first_failed_run = stats.first_failed_run or record.run_id
+    return stats
 
 
 # -- a replay -----------------------------------------------------------------------------------------
 
 
-def replay_lines(replay: ReplaySummary, seen: Seen, data_dir: str) -> Iterator[Line]:
-    """Everything there is to say about a replay."""
+def replay_lines(replay: ReplaySummary, stats: RecordStats, data_dir: str) -> Iterator[Line]:
+    """Format the summary of a replay."""
     counts = f"{tell(replay.row_count, 'row')}, {replay.succeeded:,} succeeded, {replay.failed:,} failed"
     yield counts, "bold red" if replay.failed else "bold green"
-    yield from _trouble_lines(seen.failed)
-    yield from _missing_lines(seen.missing)
-    if seen.cut:
-        rows = f"{tell(len(seen.cut), 'row')} ({_ranges(seen.cut)})"
+    yield from _error_lines(stats.failed)
+    yield from _missing_lines(stats.missing)
+    if stats.cut:
+        rows = f"{tell(len(stats.cut), 'row')} ({_ranges(stats.cut)})"
         yield f"Cut at 20,000 bytes: {rows}. A change behind the cut does not change the digest", "yellow"
     if replay.profile:
-        yield from _answer_lines(replay.profile, seen)
-    yield from _next_lines(replay, seen, data_dir)
+        yield from _answer_lines(replay.profile, stats)
+    yield from _next_lines(replay, stats, data_dir)
 
 
-def _trouble_lines(troubles: dict[str, list[int]]) -> Iterator[Line]:
-    """Each trouble once, with the rows that have it."""
-    for text, rows in [*troubles.items()][:_TROUBLES_SHOWN]:
+def _error_lines(errors_by_text: dict[str, list[int]]) -> Iterator[Line]:
+    """List each error once, with its rows."""
+    for text, rows in [*errors_by_text.items()][:_ERRORS_SHOWN]:
         yield f"  row {_ranges(rows)}: {short(text, _WIDTH)}", "red"
-    if len(troubles) > _TROUBLES_SHOWN:
-        yield f"  … and {len(troubles) - _TROUBLES_SHOWN:,} other errors; -o FILE writes all of them", "dim"
+    if len(errors_by_text) > _ERRORS_SHOWN:
+        yield f"  … and {len(errors_by_text) - _ERRORS_SHOWN:,} other errors; -o FILE writes all of them", "dim"
 
 
-def _told(error: RunError) -> str:
-    """Why a run failed, and where."""
+def _error_text(error: RunError) -> str:
+    """Format an error with its variable and node."""
     code = f" [{error.error_code}]" if error.error_code else ""
     places = [f"variable {error.variable_id!r}"] * bool(error.variable_id)
     places += [f"node {error.node_id!r}"] * bool(error.node_id)
@@ -96,43 +96,43 @@ def _told(error: RunError) -> str:
 def _missing_lines(missing: Counter[str]) -> Iterator[Line]:
     if missing:
         yield "Missing variables, which stay in the text as they are written:", "yellow"
-    # Most often first, then by name, so that the same replay prints the same lines.
-    for name, number in sorted(missing.items(), key=lambda one: (-one[1], one[0]))[:_NAMES_SHOWN]:
+    # By count, then by name, so that the output is deterministic.
+    for name, number in sorted(missing.items(), key=lambda item: (-item[1], item[0]))[:_NAMES_SHOWN]:
         yield f"  {short(name)}: {tell(number, 'row')}", ""
     if len(missing) > _NAMES_SHOWN:
         yield f"  … and {len(missing) - _NAMES_SHOWN:,} more names", "dim"
 
 
-def _answer_lines(profile: str, seen: Seen) -> Iterator[Line]:
-    counts = seen.answers
+def _answer_lines(profile: str, stats: RecordStats) -> Iterator[Line]:
+    counts = stats.answers
     words = ("passed", "failed", "error", "unscored")
-    told = [f"{counts[word]:,} {word}" for word in words if counts[word] or word == "passed"]
-    style = "bold red" if seen.is_bad else "bold green"
-    yield f"{printable(profile)} was asked {tell(counts.total(), 'time')}: {', '.join(told)}", style
-    yield from _trouble_lines(seen.unmet)
+    parts = [f"{counts[word]:,} {word}" for word in words if counts[word] or word == "passed"]
+    style = "bold red" if stats.is_bad else "bold green"
+    yield f"{printable(profile)} was asked {tell(counts.total(), 'time')}: {', '.join(parts)}", style
+    yield from _error_lines(stats.unmet)
 
 
 def _reasons(model: Answered) -> list[str]:
-    """What is wrong with an answer, or with what is expected of it."""
+    """List the reasons why an answer failed its checks."""
     if model.error:
         return [model.error]
     return [f"{check.name}: {check.reason or check.status}" for check in model.checks if check.status != "passed"]
 
 
-def _next_lines(replay: ReplaySummary, seen: Seen, data_dir: str) -> Iterator[Line]:
-    at = _at(data_dir)
+def _next_lines(replay: ReplaySummary, stats: RecordStats, data_dir: str) -> Iterator[Line]:
+    flag = _data_dir_flag(data_dir)
     if not replay.row_count:
         yield f"Nothing is kept: the dataset has no row {replay.offset}", ""
         return
     yield f"Kept as replay {printable(replay.replay_id)}", ""
-    if seen.to_see:
-        yield f"Next: evalloom replay show {printable(seen.to_see)}{at}", ""
+    if stats.first_failed_run:
+        yield f"Next: evalloom replay show {printable(stats.first_failed_run)}{flag}", ""
     else:
-        yield f"Next: change the recipe, replay it, and see what drifts: evalloom replay compare{at}", ""
+        yield f"Next: change the recipe, replay it, and see what drifts: evalloom replay compare{flag}", ""
 
 
-def _at(data_dir: str) -> str:
-    """What a next command has to say to find the same folder."""
+def _data_dir_flag(data_dir: str) -> str:
+    """Return the flag that the next command needs to find the same folder."""
     return f" --data-dir {quote_word(printable(data_dir))}" if data_dir else ""
 
 
@@ -140,30 +140,30 @@ def _at(data_dir: str) -> str:
 
 
 def list_lines(replays: list[ReplaySummary]) -> Iterator[Line]:
-    """One line per replay."""
+    """Format the list of replays, one per line."""
     if not replays:
         yield "There is no replay yet: 'evalloom replay --project FILE --dataset FILE' makes one.", ""
         return
     header = ["replay", "created", "project", "dataset", "profile", "rows", "succeeded", "failed"]
-    yield from table_lines(header, [_cells(one) for one in replays])
+    yield from table_lines(header, [_cells(replay) for replay in replays])
 
 
-def _cells(one: ReplaySummary) -> list[str]:
-    names = [one.replay_id, one.created_at, one.project_id, one.dataset_id, one.profile or "none"]
-    return [*names, str(one.row_count), str(one.succeeded), str(one.failed)]
+def _cells(replay: ReplaySummary) -> list[str]:
+    names = [replay.replay_id, replay.created_at, replay.project_id, replay.dataset_id, replay.profile or "none"]
+    return [*names, str(replay.row_count), str(replay.succeeded), str(replay.failed)]
 
 
 # -- one run ------------------------------------------------------------------------------------------
 
 
 def run_lines(record: RunRecord) -> Iterator[Line]:
-    """One run: how it ended, each segment as it was assembled, its variables, and what a model said to it."""
+    """Format one run: status, segments, variables and the answer of the model."""
     style = _STYLES[record.status]
     yield f"{record.status.upper()} {printable(record.run_id)}   row {record.row_index}, {record.created_at}", style
     yield f"project {printable(record.project_id)}, dataset {printable(record.dataset_id)}", "dim"
     yield f"digest  {printable(record.output_digest)}", "dim"
     for error in record.errors:
-        yield f"  {short(_told(error), _WIDTH)}", "red"
+        yield f"  {short(_error_text(error), _WIDTH)}", "red"
     for segment in record.trace.segments:
         yield from _segment_lines(segment)
     if record.trace.truncated:
@@ -188,10 +188,10 @@ def _segment_lines(segment: Segment) -> Iterator[Line]:
 def _message(message: Message) -> str:
     details = message.details
     size, took = details.get("valueBytes"), details.get("durationMs")
-    told = [short(message.message, _WIDTH)]
-    told += [tell(size, "byte")] if isinstance(size, int) and message.severity != "error" else []
-    told += [seconds(took / 1000)] if isinstance(took, int | float) and took else []
-    return f"{', '.join(told)} [{printable(message.code)}]"
+    parts = [short(message.message, _WIDTH)]
+    parts += [tell(size, "byte")] if isinstance(size, int) and message.severity != "error" else []
+    parts += [seconds(took / 1000)] if isinstance(took, int | float) and took else []
+    return f"{', '.join(parts)} [{printable(message.code)}]"
 
 
 def _model_lines(model: Answered) -> Iterator[Line]:
@@ -206,28 +206,28 @@ def _model_lines(model: Answered) -> Iterator[Line]:
 # -- a comparison -------------------------------------------------------------------------------------
 
 
-class Compared(Struct, frozen=True):
-    """Two replays, and what there is to tell of them beside the rows that drift."""
+class ComparisonView(Struct, frozen=True):
+    """A comparison of two replays as it is printed."""
 
     result: ReplayComparison
     what: tuple[str, str]
-    """Which recipe and which rows, on each side."""
+    """Recipe and dataset of each side."""
     new: list[int]
     gone: list[int]
-    beside: Beside
+    outcomes: OutcomeComparison
     data_dir: str = ""
 
 
-def compared_lines(told: Compared) -> Iterator[Line]:
-    """The verdict, the rows with what changed in them, then which rows only one of the sides has."""
-    compared, new, gone = told.result, told.new, told.gone
+def comparison_lines(view: ComparisonView) -> Iterator[Line]:
+    """Format a comparison: the conclusion, the drifting rows with their diffs, then rows of one side only."""
+    compared, new, gone = view.result, view.new, view.gone
     is_stable = not (compared.drift or new or gone)
     word, style = ("STABLE", "bold green") if is_stable else ("DRIFT", "bold red")
     counts = f"{compared.drift:,} drift, {compared.new:,} new, {compared.gone:,} gone"
     yield f"{word}: {tell(compared.stable, 'row')} stable, {counts}", style
     yield f"  {printable(compared.a)} → {printable(compared.b)}", "dim"
-    if told.what[0] != told.what[1]:
-        yield f"  not the same: {printable(told.what[0])} → {printable(told.what[1])}", "yellow"
+    if view.what[0] != view.what[1]:
+        yield f"  not the same: {printable(view.what[0])} → {printable(view.what[1])}", "yellow"
     shown: dict[tuple[str, ...], int] = {}
     for row in compared.rows:
         changed = tuple(line for line in row.diff if line[0] in "+-")
@@ -237,19 +237,19 @@ def compared_lines(told: Compared) -> Iterator[Line]:
     for name, rows in (("new", new), ("gone", gone)):
         if rows:
             yield f"{name}: row {_ranges(rows)}", "yellow"
-    if told.beside.cut:
-        cut = _ranges(told.beside.cut)
+    if view.outcomes.cut:
+        cut = _ranges(view.outcomes.cut)
         yield f"stable as far as can be told: row {cut}, cut at 20,000 bytes on both sides", "yellow"
-    if told.beside.answers:
-        yield f"another answer: row {_ranges(told.beside.answers)}", "yellow"
+    if view.outcomes.answers:
+        yield f"another answer: row {_ranges(view.outcomes.answers)}", "yellow"
     run = next((row.b for row in compared.rows if row.b), None)
-    # A run out of a file need not be kept here.
+    # A run from a file may not be in this store.
     if run and not os.path.isfile(compared.b):
-        yield f"Next: evalloom replay show {printable(run.run_id)}{_at(told.data_dir)}", ""
+        yield f"Next: evalloom replay show {printable(run.run_id)}{_data_dir_flag(view.data_dir)}", ""
 
 
 def _row_lines(row: RowComparison, as_in: int) -> Iterator[Line]:
-    """A row and its diff; `as_in` is the first row with the same lines in it, which shows them for all."""
+    """Format a row with its diff; `as_in` is the first row with the same changes, which shows them for all."""
     turned = f", {row.a.status} → {row.b.status}" if row.a and row.b and row.a.status != row.b.status else ""
     changes = f": {', '.join(map(_change, row.segments))}" if row.segments else ""
     same = f", as in row {as_in}" if as_in != row.row_index else ""
@@ -263,7 +263,7 @@ def _row_lines(row: RowComparison, as_in: int) -> Iterator[Line]:
 
 
 def _ranges(rows: list[int]) -> str:
-    """Rows that follow one another as one: `3, 5–9, 12`."""
+    """Format row numbers as ranges: `3, 5–9, 12`."""
     runs: list[list[int]] = []
     for row in rows:
         if runs and runs[-1][-1] == row - 1:
@@ -279,6 +279,6 @@ def _change(change: SegmentChange) -> str:
 
 
 def _cut(line: str) -> str:
-    # The spaces of a line may be what changed, so they stay; cut before and after, since escapes make it longer.
+    # Keep spaces, which may be the change. Cut twice, because escaping makes the line longer.
     plain = printable(line[:_WIDTH])
     return plain if len(line) <= _WIDTH else f"{plain[: _WIDTH - 1]}…"

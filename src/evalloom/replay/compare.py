@@ -1,4 +1,4 @@
-"""Two runs of a context recipe held against each other: stable or drift, which segment changed, a diff (REPLAY-16)."""
+"""Compares runs and replays: stable or drift, the segments that changed, and a diff (REPLAY-16)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RowStatus = Literal["stable", "drift", "new", "gone"]
 
 _CONTEXT = 3
 _MOST_WORK = 1_000_000
-"""Finding the fewest changes takes time that grows with lines × changes; past this, one block stands for all."""
+"""The diff takes time proportional to lines × changes; beyond this limit, one block replaces all lines."""
 
 
 class SegmentChange(Struct, frozen=True, rename="camel"):
@@ -69,7 +69,7 @@ class ReplayComparison(Struct, frozen=True, rename="camel"):
 
 
 class Pair(NamedTuple):
-    """The runs of one row in two replays."""
+    """The runs of a row in two replays."""
 
     row_index: int
     status: RowStatus
@@ -81,7 +81,7 @@ class Pair(NamedTuple):
 
 
 def compare_runs(a: RunRecord, b: RunRecord) -> RunComparison:
-    """Everything that differs between two runs."""
+    """Compare two runs."""
     answer, answer_diff = _answers(a.trace, b.trace)
     before, after = summary_of(a), summary_of(b)
     return RunComparison(
@@ -96,31 +96,33 @@ def compare_runs(a: RunRecord, b: RunRecord) -> RunComparison:
 
 
 def compare_rows(a: Iterable[RunSummary], b: Iterable[RunSummary]) -> list[Pair]:
-    """The rows of two replays in their order, each stable, in drift, new or gone. Only summaries are needed."""
+    """Pair the rows of two replays in order and classify each as stable, drift, new or gone."""
     before = {run.row_index: run for run in a}
     after = {run.row_index: run for run in b}
     return [_pair(index, before.get(index), after.get(index)) for index in sorted(before.keys() | after.keys())]
 
 
-class Beside(NamedTuple):
-    """Rows of which the digests do not tell everything: stable ones that are cut, and those with another answer."""
+class OutcomeComparison(NamedTuple):
+    """Differences that digests do not show: stable rows that are truncated, and rows with a different answer."""
 
     cut: list[int]
     answers: list[int]
 
 
-def compare_beside(a: Mapping[int, Outcome], b: Mapping[int, Outcome]) -> Beside:
-    """What two replays differ in, or may differ in, beside the digests of their texts."""
+def compare_outcomes(a: Mapping[int, Outcome], b: Mapping[int, Outcome]) -> OutcomeComparison:
+    """Find actual and possible differences between two replays that digests do not show."""
     both = [(index, a[index], b[index]) for index in sorted(a.keys() & b.keys())]
-    return Beside(
+    return OutcomeComparison(
         [index for index, old, new in both if old.digest == new.digest and old.is_cut and new.is_cut],
-        # Where a model was asked on both sides; without an answer there is an error.
+        # Only where both sides called a model; a missing answer is an error.
         [index for index, old, new in both if old.check and new.check and old.answer != new.answer],
     )
 
 
-def joined(a: str, b: str, pairs: Iterable[Pair], beside: Beside, rows: list[RowComparison]) -> ReplayComparison:
-    """Everything about two replays in one; `rows` are those that are to be shown."""
+def build_comparison(
+    a: str, b: str, pairs: Iterable[Pair], outcomes: OutcomeComparison, rows: list[RowComparison]
+) -> ReplayComparison:
+    """Build the comparison of two replays; `rows` are the rows to show."""
     counts = Counter(pair.status for pair in pairs)
     return ReplayComparison(
         a,
@@ -129,14 +131,14 @@ def joined(a: str, b: str, pairs: Iterable[Pair], beside: Beside, rows: list[Row
         counts["drift"],
         counts["new"],
         counts["gone"],
-        len(beside.cut),
-        len(beside.answers),
+        len(outcomes.cut),
+        len(outcomes.answers),
         rows,
     )
 
 
 def compare_row(pair: Pair, a: RunRecord | None = None, b: RunRecord | None = None) -> RowComparison:
-    """A row with what changed in it, where the records of both its runs are at hand."""
+    """Compare a row, with segments and diff if both records are passed."""
     if a is None or b is None:
         return RowComparison(*pair)
     changes = segment_changes(a.trace.segments, b.trace.segments)
@@ -144,7 +146,7 @@ def compare_row(pair: Pair, a: RunRecord | None = None, b: RunRecord | None = No
 
 
 def summary_of(record: RunRecord) -> RunSummary:
-    """What a list shows of a record."""
+    """Summarize a record."""
     return RunSummary(
         record.run_id,
         record.created_at,
@@ -156,7 +158,7 @@ def summary_of(record: RunRecord) -> RunSummary:
 
 
 def _is_stable(a: RunSummary, b: RunSummary) -> bool:
-    # A run that fails can leave the same text as one that does not; that is no small difference.
+    # A failed run can have the same text as one that succeeded.
     return a.output_digest == b.output_digest and a.status == b.status
 
 
@@ -181,7 +183,7 @@ def _answers(a: Trace, b: Trace) -> tuple[Literal["", "same", "changed"], list[s
 
 
 def segment_changes(a: Sequence[Segment], b: Sequence[Segment]) -> list[SegmentChange]:
-    """What became of the segments: those of `b` in their order, then those that it no longer has."""
+    """List the changed segments: those of `b` in order, then the removed ones."""
     before = {segment.node_id: (place, segment) for place, segment in enumerate(a)}
     stayed = _in_order([before[segment.node_id][0] for segment in b if segment.node_id in before])
     changes = []
@@ -195,31 +197,31 @@ def segment_changes(a: Sequence[Segment], b: Sequence[Segment]) -> list[SegmentC
         if place not in stayed:
             changes.append(SegmentChange(segment.node_id, segment.label, "moved"))
     after = {segment.node_id for segment in b}
-    changes += [SegmentChange(one.node_id, one.label, "removed") for one in a if one.node_id not in after]
+    changes += [SegmentChange(old.node_id, old.label, "removed") for old in a if old.node_id not in after]
     return changes
 
 
 def _in_order(places: list[int]) -> set[int]:
-    """The most places that rise from one to the next; whatever is not among them was moved."""
+    """Return the longest increasing subsequence; places outside it were moved."""
     ends: list[int] = []
     ranks = []
     for place in places:
         rank = bisect_left(ends, place)
         ends[rank : rank + 1] = [place]
         ranks.append(rank)
-    kept, wanted = set(), len(ends) - 1
+    unmoved, wanted = set(), len(ends) - 1
     for place, rank in zip(reversed(places), reversed(ranks), strict=True):
         if rank == wanted:
-            kept.add(place)
+            unmoved.add(place)
             wanted -= 1
-    return kept
+    return unmoved
 
 
 # -- lines --------------------------------------------------------------------------------------------
 
 
 class _Block(NamedTuple):
-    """Lines of one text that stand in the place of lines of the other."""
+    """Lines of `a` that are replaced by lines of `b`."""
 
     a_start: int
     a_end: int
@@ -228,9 +230,9 @@ class _Block(NamedTuple):
 
 
 def line_diff(a: str, b: str) -> list[str]:
-    """How to make `b` of `a`: ` same`, `-old` and `+new` lines below `@@` lines; empty where the texts are equal.
+    """Return a unified diff from `a` to `b`, empty if the texts are equal.
 
-    Only a newline parts lines, so that whatever else looks like one is shown inside its line.
+    Only a newline separates lines, so other line separators show up inside their line.
     """
     if a == b:
         return []
@@ -243,15 +245,15 @@ def line_diff(a: str, b: str) -> list[str]:
 
 
 def _alike(a: list[str], b: list[str]) -> int:
-    """How many lines at the beginning are the same."""
+    """Count the equal lines at the start."""
     pairs = zip(a, b, strict=False)
     return next((number for number, (old, new) in enumerate(pairs) if old != new), min(len(a), len(b)))
 
 
 def _changes(a: list[str], b: list[str]) -> list[_Block]:
-    """The fewest lines to take out and put in, by Myers' greedy search; one block where that would take too long.
+    """Return the shortest edit script by Myers' greedy algorithm, or one block if that would take too long.
 
-    After round d, `reach` has for each diagonal how far into `a` one comes with d changes.
+    After round d, `reach` holds for each diagonal the furthest position in `a` with d changes.
     """
     size_a, size_b = len(a), len(b)
     most = min(size_a + size_b, _MOST_WORK // (size_a + size_b))
@@ -272,8 +274,8 @@ def _changes(a: list[str], b: list[str]) -> list[_Block]:
 
 
 def _walked_back(rounds: list[list[int]], x: int, y: int) -> list[_Block]:
-    """The changes that led to the end, from the first; those that touch are one block."""
-    found: list[_Block] = []
+    """Trace the changes back from the end; adjacent ones become one block."""
+    blocks: list[_Block] = []
     for number in range(len(rounds), 0, -1):
         before, diagonal = rounds[number - 1], x - y
         at = (diagonal + number) // 2
@@ -281,16 +283,16 @@ def _walked_back(rounds: list[list[int]], x: int, y: int) -> list[_Block]:
         old_x = before[at] if is_down else before[at - 1]
         old_y = old_x - diagonal - (1 if is_down else -1)
         a_end, b_end = (old_x, old_y + 1) if is_down else (old_x + 1, old_y)
-        if found and (found[-1].a_start, found[-1].b_start) == (a_end, b_end):
-            last = found.pop()
+        if blocks and (blocks[-1].a_start, blocks[-1].b_start) == (a_end, b_end):
+            last = blocks.pop()
             a_end, b_end = last.a_end, last.b_end
-        found.append(_Block(old_x, a_end, old_y, b_end))
+        blocks.append(_Block(old_x, a_end, old_y, b_end))
         x, y = old_x, old_y
-    return found[::-1]
+    return blocks[::-1]
 
 
 def _near(blocks: list[_Block]) -> Iterator[list[_Block]]:
-    """Blocks together whose context would meet."""
+    """Group blocks whose context lines overlap."""
     group: list[_Block] = []
     for block in blocks:
         if group and block.a_start - group[-1].a_end > 2 * _CONTEXT:
@@ -301,7 +303,7 @@ def _near(blocks: list[_Block]) -> Iterator[list[_Block]]:
 
 
 def _hunk(blocks: list[_Block], old: list[str], new: list[str]) -> Iterator[str]:
-    """Changes that are near each other, with the lines around them."""
+    """Format a group of blocks with its context lines."""
     first, last = blocks[0], blocks[-1]
     lead = min(_CONTEXT, first.a_start)
     a_end = min(last.a_end + _CONTEXT, len(old))

@@ -1,4 +1,4 @@
-"""Replays a recipe and rows that lie in files, and finds the replays that are to be compared: no server needed."""
+"""Replays files without a server, and finds the two sides of a comparison."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from evalloom.replay.service import ReplayService, ReplaySummary, summary_of
 from evalloom.replay.session import MODEL_WINDOW, ReplayRun, new_replay_id, now
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
 
-_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+_NOT_ID = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_SHOWN = 10
 
 
 class FileReplay:
-    """A replay of files that is over, as it was kept."""
+    """A finished replay of files, read from the store."""
 
     def __init__(self, replay: ReplaySummary, service: ReplayService, warnings: list[Finding]) -> None:
-        """`doubts` are about the recipe: what may be a slip of the pen."""
+        """`warnings` are likely mistakes in the recipe."""
         self.replay = replay
         self.warnings = warnings
         self._service = service
@@ -62,7 +62,7 @@ def replay_files(
     profile: str = "",
     progress: Callable[[int], None] = lambda done: None,
 ) -> FileReplay:
-    """Replays the rows of a file through the recipe in another, and keeps a record of each."""
+    """Replay the rows of a file through a recipe file, and store a record of each."""
     file = RecipeFile(project)
     # Parsed unredacted, so that errors point to the right lines; the replay uses the redacted state.
     file.read()
@@ -79,16 +79,16 @@ def replay_files(
         run_loop(_run_rows(replay_run, rows, offset, service, progress))
     except KeyboardInterrupt:
         raise interrupted(replay.id, service) from None
-    # Past the last row there is nothing to keep.
-    found = service.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
-    return FileReplay(summary_of(found), service, [*file.warnings()])
+    # Past the last row, nothing is stored.
+    counts = service.store.replay(replay.id) or ReplayCounts(replay._replace(id=""), offset, Counts.of([]))
+    return FileReplay(summary_of(counts), service, [*file.warnings()])
 
 
 def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
-    """What there is to say when somebody stops a replay."""
-    kept = service.store.replay(replay_id)
-    told = f"{kept.counts.rows:,} rows are kept as replay {replay_id}" if kept else "nothing is kept"
-    return EvalloomError("stopped", f"interrupted: {told}")
+    """Return the error for a replay stopped by Ctrl-C."""
+    stored = service.store.replay(replay_id)
+    outcome = f"{stored.counts.rows:,} rows are kept as replay {replay_id}" if stored else "nothing is kept"
+    return EvalloomError("stopped", f"interrupted: {outcome}")
 
 
 async def _run_rows(
@@ -103,17 +103,17 @@ async def _run_rows(
     size = MODEL_WINDOW if model_runner is not None else WINDOW
     try:
         while window := list(islice(rows, size)):
-            # Where nobody is asked nothing is waited for, and Ctrl-C comes only to those who wait.
+            # Without a model nothing else awaits, and Ctrl-C is only delivered at an await.
             await asyncio.sleep(0)
-            given = [row for row, failed in window if failed is None]
-            assembled = replay_run.assemble(given)
-            made = (failed or next(assembled) for _, failed in window)
+            valid = replay_run.assemble([row for row, failed in window if failed is None])
+            assembled = (failed or next(valid) for _, failed in window)
             if model_runner is None:
-                replay_run.store_rows(first + done, made)
+                replay_run.store_rows(first + done, assembled)
             else:
-                rows_of_window = [row for row, _ in window]
+                raw_rows = [row for row, _ in window]
                 replay_run.store_rows(
-                    first + done, await model_runner.answer_rows(replay_run.recipe.parts, rows_of_window, list(made))
+                    first + done,
+                    await model_runner.answer_rows(replay_run.recipe.parts, raw_rows, list(assembled)),
                 )
             done += len(window)
             progress(done)
@@ -123,7 +123,7 @@ async def _run_rows(
 
 
 def _check_rows(source: Source) -> None:
-    """Raises where a file has no rows, or cannot be read; a row that is no object is a failed row, and no more."""
+    """Raise if a file is unreadable or has no rows; a row that is not an object only fails that row."""
     has_rows = False
     errors: list[str] = []
     for item in Dataset(source, FORMATS, "replay"):
@@ -131,7 +131,7 @@ def _check_rows(source: Source) -> None:
             has_rows = True
         elif item.severity == "error":
             where = f"{item.file or source.name}:{item.place.line}" if item.place.line else item.file or source.name
-            # What a flag of other commands could help with has to be mended in the file here.
+            # This command has no --encoding flag.
             errors.append(f"{where}: {item.message.replace(', or name its --encoding', '')}")
     if errors:
         more = [f"… and {len(errors) - _MAX_SHOWN} more"] if len(errors) > _MAX_SHOWN else []
@@ -149,15 +149,15 @@ def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, Assembl
 
 
 def _dataset_id(source: Source) -> str:
-    """An id for a file of rows: two of the same name in two folders are two datasets."""
+    """Return the id of a file of rows; files of the same name in two folders get different ids."""
     path = os.path.relpath(source.name) if source.path is not None else "stdin"
     return _id_of(path, "rows")
 
 
 def _id_of(name: str, otherwise: str) -> str:
-    """An id for what has only a name; where the name cannot be one, a digest keeps it apart from others."""
+    """Turn a name into an id; a name with other characters gets a digest to stay unique."""
     plain = name.removesuffix(".jsonl")
-    id = _UNFIT.sub("-", plain).strip("-")[-50:]
+    id = _NOT_ID.sub("-", plain).strip("-")[-50:]
     return id if id == plain else f"{id or otherwise}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
@@ -165,7 +165,7 @@ def _id_of(name: str, otherwise: str) -> str:
 
 
 class Side:
-    """One side of a comparison: a replay that was kept, or a file of records."""
+    """One side of a comparison: a stored replay or a file of records."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Side:
         outcomes: Callable[[], dict[int, Outcome]],
         record: Callable[[int], RunRecord | None],
     ) -> None:
-        """`what` says which recipe and which rows were replayed."""
+        """`what` names the recipe and the dataset."""
         self.name = name
         self.what = what
         self.summaries = summaries
@@ -204,24 +204,24 @@ def _last_sides(service: ReplayService) -> tuple[Side, Side]:
     if two is None:
         message = f"expected two replays of {dataset!r} to compare, got one. Replay it once more"
         raise usage_error("replay_not_found", message)
-    return _kept_side(two[0], service), _kept_side(two[1], service)
+    return _stored_side(two[0], service), _stored_side(two[1], service)
 
 
 def load_side(name: str, service: Callable[[], ReplayService]) -> Side:
-    """What a name means: a replay by its id or the beginning of one, `latest`, `previous`, or a file of records."""
+    """Find a side by name: a replay id or its prefix, `latest`, `previous`, or a file of records."""
     if os.path.isfile(name) or name.endswith((".jsonl", ".ndjson")):
         return _file_side(Path(name))
-    return _kept_side(find_replay(name, service()), service())
+    return _stored_side(find_replay(name, service()), service())
 
 
-def _kept_side(id: str, service: ReplayService) -> Side:
-    store, found = service.store, service.store.replay(id)
-    what = f"{found.replay.project} · {found.replay.dataset}" if found else ""
+def _stored_side(id: str, service: ReplayService) -> Side:
+    store, stored = service.store, service.store.replay(id)
+    what = f"{stored.replay.project} · {stored.replay.dataset}" if stored else ""
     return Side(id, what, lambda: store.summaries(id), lambda: store.outcomes(id), lambda row: store.run(id, row))
 
 
 def find_replay(name: str, service: ReplayService) -> str:
-    """The id of the replay that is meant."""
+    """Return the id of the replay that a name refers to."""
     if name == "previous":
         return _last_sides(service)[0].name
     if name in ("latest", "last"):
@@ -229,18 +229,18 @@ def find_replay(name: str, service: ReplayService) -> str:
         if not newest:
             raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
         return newest[0].replay.id
-    found = service.store.replays_by_prefix(name, 6)
-    if len(found) == 1 or name in found:
-        return name if name in found else found[0]
-    if found:
-        raise usage_error("replay_not_found", f"{name!r} is the beginning of several replays: {', '.join(found[:5])}")
+    ids = service.store.replays_by_prefix(name, 6)
+    if len(ids) == 1 or name in ids:
+        return name if name in ids else ids[0]
+    if ids:
+        raise usage_error("replay_not_found", f"{name!r} is the beginning of several replays: {', '.join(ids[:5])}")
     raise usage_error(
         "replay_not_found", f"there is no replay {quote(name)}. 'evalloom replay list' shows what there is"
     )
 
 
 def _file_side(path: Path) -> Side:
-    """A file of records, as `evalloom replay -o` writes it."""
+    """Read a file of records written by `evalloom replay -o`."""
     lines: dict[int, bytes] = {}
     runs: list[RunSummary] = []
     outcomes: dict[int, Outcome] = {}
@@ -272,5 +272,5 @@ def _file_side(path: Path) -> Side:
 
 def _outcome(record: RunRecord) -> Outcome:
     trace, model = record.trace, record.trace.model
-    asked = (model.status, model.answer_digest) if model else ("", "")
-    return Outcome(record.status, record.output_digest, record.missing_variables_count, trace.truncated, *asked)
+    answer = (model.status, model.answer_digest) if model else ("", "")
+    return Outcome(record.status, record.output_digest, record.missing_variables_count, trace.truncated, *answer)

@@ -27,11 +27,11 @@ from evalloom.replay.compare import (
     ReplayComparison,
     RowComparison,
     RunComparison,
-    compare_beside,
+    build_comparison,
+    compare_outcomes,
     compare_row,
     compare_rows,
     compare_runs,
-    joined,
 )
 from evalloom.replay.model_answers import ModelRunner
 from evalloom.replay.recipe.assemble import AssembledRow, Recipe, trace_of
@@ -387,10 +387,10 @@ class ReplayService:
         self._dataset(dataset_id)
         older, newer = self._two_replays(dataset_id, a, b)
         found = compare_rows(self.store.summaries(older), self.store.summaries(newer))
-        beside = compare_beside(self.store.outcomes(older), self.store.outcomes(newer))
+        outcomes = compare_outcomes(self.store.outcomes(older), self.store.outcomes(newer))
         meant = [one for one in found if status in ("", one.status)][offset : offset + limit]
         rows = [self._with_diff(one) for one in meant]
-        return joined(older, newer, found, beside, rows)
+        return build_comparison(older, newer, found, outcomes, rows)
 
     def _with_diff(self, pair: Pair) -> RowComparison:
         if pair.status != "drift" or pair.a is None or pair.b is None:

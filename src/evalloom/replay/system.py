@@ -1,4 +1,4 @@
-"""Context recipes and run records: everything that the system adds to evalloom, in one value."""
+"""Context recipes and run records: the parts that this system adds to evalloom."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_recipe(document: Record) -> bool:
-    """Whether this is a project, or the state of one; other graphs have nodes too, but none with `data`."""
+    """Return whether this is a project or its state; nodes of other graphs have no `data`."""
     state = document.get("state")
     if isinstance(state, dict):
         return isinstance(state.get("nodes"), list)
@@ -79,7 +79,7 @@ SYSTEM = System(
     title="Context recipes and run records",
     parts=_parts,
     commands=(
-        Command("replay", "Assemble the context of every row through a recipe; see what drifts.", _replay),
+        Command("replay", "Build the context for each dataset row from a recipe, and report changes.", _replay),
         Command("serve", "Serve projects, datasets and replays over HTTP on this machine.", _serve),
     ),
 )
