@@ -14,14 +14,14 @@ from evalloom.settings import load
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen; by default this machine only.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8420, metavar="N", help="8420; 0 picks a free one.")
-@click.option("--data-dir", default=".evalloom", metavar="DIR", help="Where everything is kept; .evalloom by default.")
+@click.option("--data-dir", default=".evalloom", metavar="DIR", help="Where data is stored; .evalloom by default.")
 @click.option("--token-env", default="", metavar="VAR", help="Every request must carry the token in this variable.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Also answer to this name, as a proxy passes it on.")
 @click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
 def command(host: str, port: int, data_dir: str, token_env: str, allow_host: tuple[str, ...], config: str) -> int:
     """Serve projects, datasets, replays and runs over HTTP, until Ctrl+C.
 
-    GET /openapi.json describes what can be asked. Only this machine reaches it; another --host or --allow-host needs
+    GET /openapi.json describes the API. Only this machine can reach it; another --host or --allow-host needs
     a token, which clients send as 'Authorization: Bearer …'.
     """
     settings = load(Path(config) if config else None, current_catalog().sections)

@@ -61,7 +61,7 @@ _MAX_RECIPES, _MAX_PACKS = 16, 256
 """Sizes of the caches; a recipe may take megabytes."""
 _THREADS = 8
 _MOST_TIMEOUTS = 6
-"""How many time-outs of one resolver all those of a replay may take together."""
+"""All resolvers of a replay together may take this many times the timeout of one."""
 
 _TOO_LATE = Resolution(error_code="timeout", message="other variables took the time that all of a replay have")
 _NO_SETTINGS = Settings()
@@ -132,18 +132,18 @@ class ReplayService:
         self._threads = ThreadPoolExecutor(_THREADS, "replay")
 
     def close(self) -> None:
-        """Waits for what is being written, and closes the store."""
+        """Finish pending writes and close the store."""
         self._threads.shutdown()
         self.store.close()
 
     # -- projects -------------------------------------------------------------------------------------
 
     def create_project(self, body: Any) -> Project:
-        """Keeps `{name, state}` under a new id."""
+        """Store `{name, state}` under a new id."""
         return self._put_project(_new_id("p"), body)
 
     def replace_project(self, id: str, body: Any) -> Project:
-        """Keeps `{name, state}` in the place of a project."""
+        """Replace a project by `{name, state}`."""
         if not self.store.has_project(checked_id(id, "project")):
             raise not_found("project", id)
         return self._put_project(id, body)
@@ -158,13 +158,13 @@ class ReplayService:
         return Project(id, name, state, updated_at)
 
     def projects(self, limit: int = 100, offset: int = 0) -> list[ProjectSummary]:
-        """The projects, newest first."""
+        """List the projects, newest first."""
         limit, offset = page(limit, offset)
         return [ProjectSummary(*row) for row in self.store.projects(limit, offset)]
 
     def project(self, id: str) -> Project:
-        found = self._project(id)
-        return Project(found.id, found.name, msgspec.json.decode(found.state), found.updated_at)
+        stored = self._project(id)
+        return Project(stored.id, stored.name, msgspec.json.decode(stored.state), stored.updated_at)
 
     def _project(self, id: str) -> StoredProject:
         found = self.store.project(checked_id(id, "project"))
@@ -173,14 +173,14 @@ class ReplayService:
         return found
 
     def delete_project(self, id: str) -> None:
-        """Removes a project; the runs that were made of it stay."""
+        """Delete a project but not its runs."""
         if not self.store.delete_project(checked_id(id, "project")):
             raise not_found("project", id)
 
     # -- datasets -------------------------------------------------------------------------------------
 
     def create_dataset(self, body: Any) -> DatasetSummary:
-        """Keeps `{name, rows}` under a new id."""
+        """Store `{name, rows}` under a new id."""
         name, rows = read_dataset(body)
         id, updated_at, name = _new_id("d"), now(), self.redactor.text(name)
         encoded = [msgspec.json.encode(self.redactor.value(row)) for row in rows]
@@ -188,12 +188,12 @@ class ReplayService:
         return DatasetSummary(id, name, len(rows), updated_at)
 
     def datasets(self, limit: int = 100, offset: int = 0) -> list[DatasetSummary]:
-        """The datasets, newest first."""
+        """List the datasets, newest first."""
         limit, offset = page(limit, offset)
         return [DatasetSummary(*found) for found in self.store.datasets(limit, offset)]
 
     def dataset(self, id: str, limit: int | None = None, offset: int = 0) -> bytes:
-        """A dataset and its rows as JSON; the rows are those that were given, to the letter."""
+        """Return a dataset and its rows as JSON, with the rows exactly as stored."""
         found = self._dataset(id)
         count = found.row_count if limit is None else limit
         page(1 if limit is None else min(limit, 1), offset)
@@ -208,14 +208,14 @@ class ReplayService:
         return found
 
     def delete_dataset(self, id: str, with_runs: bool = False) -> None:
-        """Removes a dataset; its runs stay unless they are to go as well."""
+        """Delete a dataset, and its runs only if `with_runs` is set."""
         if not self.store.delete_dataset(checked_id(id, "dataset"), with_runs):
             raise not_found("dataset", id)
 
     # -- replays --------------------------------------------------------------------------------------
 
     async def replay(self, dataset_id: str, body: Any) -> tuple[str, bytes]:
-        """Replays rows and gives the replay's id and the summaries of its runs as a JSON array."""
+        """Replay rows; return the id of the replay and the summaries of its runs as a JSON array."""
         request = read_replay(body)
         if request.profile:
             windows = [window async for window in self._stream_windows(dataset_id, request)]
@@ -241,7 +241,7 @@ class ReplayService:
         return []
 
     async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:
-        """Replays any number of rows; each JSON array of summaries comes when its runs are on disk."""
+        """Replay any number of rows; yield a JSON array of summaries per window once it is on disk."""
         request = read_replay(body, is_streamed=True)
         async with aclosing(self._stream_windows(dataset_id, request)) as windows:
             async for _, summaries in windows:
@@ -291,13 +291,13 @@ class ReplayService:
         return ReplayRun(self, replay, digest, recipe, range(min(request.offset, last), last))
 
     def _read_recipe(self, project_id: str) -> tuple[str, Recipe]:
-        """The digest of a project's state, and its recipe."""
-        found = self._project(project_id)
-        recipe = self._recipes.get(found.digest)
-        return found.digest, recipe or self._recipes.put(found.digest, read_recipe(msgspec.json.decode(found.state)))
+        """Return the digest of a project's state, and its recipe."""
+        stored = self._project(project_id)
+        recipe = self._recipes.get(stored.digest)
+        return stored.digest, recipe or self._recipes.put(stored.digest, read_recipe(msgspec.json.decode(stored.state)))
 
     def model_runner(self, profile: str) -> ModelRunner:
-        """A model that is asked under a profile; whoever asks closes it."""
+        """Return a runner for the model of a profile; the caller closes it."""
         options = LlmOptions(self.settings.run.concurrency, self.settings.run.cache, home=self._home)
         try:
             return ModelRunner(profile, self.settings, options, self.redactor.text)
@@ -309,11 +309,11 @@ class ReplayService:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
 
     def deadline(self) -> float:
-        """Until when all dynamic variables of a replay that begins now must be resolved."""
+        """Return the deadline for all dynamic variables of a replay that starts now."""
         return monotonic() + _MOST_TIMEOUTS * self._reach.timeout_s
 
     def resolve_all(self, recipe: Recipe, names: Sequence[str], until: float) -> dict[str, Resolution]:
-        """The values of dynamic variables: several at a time, equal ones once, all of them within a limit."""
+        """Resolve dynamic variables in parallel, equal ones once, before the deadline `until`."""
         sources = {name: (recipe.dynamic[name].resolver, recipe.dynamic[name].value) for name in names}
 
         def read(source: tuple[str, str]) -> Resolution:
@@ -330,15 +330,15 @@ class ReplayService:
             found = dict(zip(different, pool.map(read, different), strict=True))
         return {name: found[source] for name, source in sources.items()}
 
-    # -- looking back ---------------------------------------------------------------------------------
+    # -- stored runs ---------------------------------------------------------------------------------
 
     def replays(self, dataset_id: str = "", limit: int = 100, offset: int = 0) -> list[ReplaySummary]:
-        """The replays of a dataset, or all there are, newest first."""
+        """List the replays of a dataset, or of all, newest first."""
         limit, offset = page(limit, offset)
         if not dataset_id:
-            return [summary_of(one) for one in self.store.all_replays(limit, offset)]
+            return [summary_of(replay) for replay in self.store.all_replays(limit, offset)]
         self._dataset(dataset_id)
-        return [summary_of(one) for one in self.store.replays(dataset_id, limit, offset)]
+        return [summary_of(replay) for replay in self.store.replays(dataset_id, limit, offset)]
 
     def runs(
         self,
@@ -350,7 +350,7 @@ class ReplayService:
         limit: int = 100,
         offset: int = 0,
     ) -> list[RunSummary]:
-        """The runs of a dataset, newest first."""
+        """List the matching runs of a dataset, newest first."""
         limit, offset = page(limit, offset)
         if status not in ("", "succeeded", "failed"):
             raise validation_error([("status", f"expected succeeded or failed, got {status!r}")])
@@ -364,9 +364,9 @@ class ReplayService:
         return self.store.runs(RunFilter(dataset_id, row_index, status, project_id, check), limit, offset)
 
     def run(self, run_id: str) -> RunRecord:
-        """The whole record of a run."""
+        """Return the full record of a run."""
         replay, _, row = checked_id(run_id, "run").rpartition("-")
-        # One number is written in one way only: 007 and 7 are not the same id.
+        # Row numbers have no leading zeros: 007 is not the id of row 7.
         is_row = row.isascii() and row.isdigit() and len(row) < 10 and str(int(row)) == row
         found = self.store.run(replay, int(row)) if is_row else None
         if found is None:
@@ -374,23 +374,23 @@ class ReplayService:
         return found
 
     def compare_runs(self, a: str, b: str) -> RunComparison:
-        """What differs between two runs (REPLAY-16)."""
+        """Compare two runs (REPLAY-16)."""
         return compare_runs(self.run(a), self.run(b))
 
     def compare_replays(
         self, dataset_id: str, a: str = "", b: str = "", status: str = "", limit: int = 100, offset: int = 0
     ) -> ReplayComparison:
-        """What differs between two replays of a dataset, row by row; by default between the last two."""
+        """Compare two replays of a dataset row by row, by default the last two."""
         limit, offset = page(limit, offset)
         if status not in ("", "stable", "drift", "new", "gone"):
             raise validation_error([("status", f"expected stable, drift, new or gone, got {status!r}")])
         self._dataset(dataset_id)
         older, newer = self._two_replays(dataset_id, a, b)
-        found = compare_rows(self.store.summaries(older), self.store.summaries(newer))
+        pairs = compare_rows(self.store.summaries(older), self.store.summaries(newer))
         outcomes = compare_outcomes(self.store.outcomes(older), self.store.outcomes(newer))
-        meant = [one for one in found if status in ("", one.status)][offset : offset + limit]
-        rows = [self._with_diff(one) for one in meant]
-        return build_comparison(older, newer, found, outcomes, rows)
+        page_of_pairs = [pair for pair in pairs if status in ("", pair.status)][offset : offset + limit]
+        rows = [self._with_diff(pair) for pair in page_of_pairs]
+        return build_comparison(older, newer, pairs, outcomes, rows)
 
     def _with_diff(self, pair: Pair) -> RowComparison:
         if pair.status != "drift" or pair.a is None or pair.b is None:
@@ -398,7 +398,7 @@ class ReplayService:
         try:
             return compare_row(pair, self.run(pair.a.run_id), self.run(pair.b.run_id))
         except RequestError as error:
-            # Somebody removed it meanwhile.
+            # Another client deleted the run in the meantime.
             raise RequestError("replay_not_found", error.message) from None
 
     def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
@@ -416,7 +416,7 @@ class ReplayService:
     # -- one context ----------------------------------------------------------------------------------
 
     async def execute(self, body: Any) -> Trace:
-        """Assembles the context of one row, and keeps nothing."""
+        """Assemble the context of one row without storing it."""
         project_id, state, row, profile = read_execution(body)
         row = self.redactor.value(row)
         recipe, assembled = await self._run_in_thread(self._execute, project_id, self.redactor.value(state), row)
@@ -433,7 +433,7 @@ class ReplayService:
         assembled = redact(
             recipe.assemble(row, self.resolve_all(recipe, sorted(recipe.needs([row])), self.deadline())), self.redactor
         )
-        # Nothing could be assembled: a client has to mend that first.
+        # Nothing was assembled; the client has to fix the error first.
         if assembled.status == "failed" and not assembled.segments:
             error = assembled.errors[0]
             raise RequestError(error.error_code, error.message, **({"nodeIds": recipe.cycle} if recipe.cycle else {}))
@@ -441,7 +441,7 @@ class ReplayService:
 
 
 def has_store(data_dir: Path) -> bool:
-    """Whether anything has been kept in a data folder."""
+    """Return whether a data folder has a replay store."""
     return (data_dir / FOLDER / FILE).is_file()
 
 
@@ -457,7 +457,7 @@ def _read_state(state: Any) -> Recipe:
 
 
 def summary_of(found: ReplayCounts) -> ReplaySummary:
-    """A replay as a list shows it."""
+    """Summarize a replay."""
     replay, counts = found.replay, found.counts
     return ReplaySummary(
         *(replay.id, replay.created_at, replay.project, replay.dataset, found.offset),

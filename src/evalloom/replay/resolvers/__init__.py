@@ -45,10 +45,10 @@ def resolve(resolver: str, value: str, reach: Reach) -> Resolution:
         text = _resolver(call.scheme, is_url=bool(separator))(call)
         # Hidden before it is cut, since half a secret would no longer be known as one.
         text, is_cut = clamp(reach.hide(_encodable(text)))
-        return Resolution(text, duration_ms=_passed_ms(started), truncated=is_cut)
+        return Resolution(text, duration_ms=_elapsed_ms(started), truncated=is_cut)
     except CallError as error:
         message = reach.hide(_printable(f"{_shown(call)}{error.message}"))[:_LONGEST_MESSAGE]
-        return Resolution(error_code=error.code, message=message, duration_ms=_passed_ms(started))
+        return Resolution(error_code=error.code, message=message, duration_ms=_elapsed_ms(started))
 
 
 def _resolver(scheme: str, is_url: bool) -> Resolver:
@@ -66,7 +66,7 @@ def _resolver(scheme: str, is_url: bool) -> Resolver:
     return RESOLVERS[scheme]
 
 
-def _passed_ms(started: float) -> float:
+def _elapsed_ms(started: float) -> float:
     return round((monotonic() - started) * 1000, 3)
 
 

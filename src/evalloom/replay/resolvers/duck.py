@@ -35,8 +35,8 @@ def query_duckdb(path: Path, call: Call) -> str:
     try:
         connection = duckdb.connect(str(path), read_only=True, config=_CONFIG)
     except duckdb.Error as error:
-        told = _first_line(error).replace(str(path), path.name)
-        raise CallError("connect_failed", f"cannot be opened for reading: {told}") from None
+        message = _first_line(error).replace(str(path), path.name)
+        raise CallError("connect_failed", f"cannot be opened for reading: {message}") from None
     with connection, _deadline(connection, call):
         try:
             statements = connection.extract_statements(call.value)
@@ -46,7 +46,7 @@ def query_duckdb(path: Path, call: Call) -> str:
         except duckdb.InterruptException:
             raise call.too_slow() from None
         except duckdb.Error as error:
-            raise _explained(error) from None
+            raise _to_call_error(error) from None
 
 
 @contextmanager
@@ -61,13 +61,13 @@ def _deadline(connection: DuckDBPyConnection, call: Call) -> Iterator[None]:
         timer.cancel()
 
 
-def _explained(error: Exception) -> CallError:
+def _to_call_error(error: Exception) -> CallError:
     """What DuckDB says, under the code that tells where it went wrong."""
-    told = str(error)
-    if "attached in read-only mode" in told:
+    message = str(error)
+    if "attached in read-only mode" in message:
         return read_only()
     # Python's own times know no zones by name, so the driver asks for a package that we do without.
-    if told.startswith("Invalid Input Error: Required module 'pytz'"):
+    if message.startswith("Invalid Input Error: Required module 'pytz'"):
         return CallError("query_failed", "the first cell is a time with a time zone. Write CAST(… AS VARCHAR)")
     return CallError("query_failed", _first_line(error))
 

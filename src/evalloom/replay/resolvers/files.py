@@ -19,7 +19,7 @@ _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 
 
-class _Said(Struct, frozen=True):
+class _ChatMessage(Struct, frozen=True):
     """One line of a chat; what else stands there is for others."""
 
     role: str
@@ -47,7 +47,7 @@ def read_chat(call: Call) -> str:
         raise CallError("query_failed", f"{name} has more than {_MOST_CHAT_BYTES:,} bytes. Keep its last messages only")
     lines = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
     chosen = lines[-int(wanted) :] if wanted else lines
-    return "\n".join(_said(line, f"{name}:{number}") for number, line in chosen)
+    return "\n".join(_format_message(line, f"{name}:{number}") for number, line in chosen)
 
 
 def _bytes_of(name: str, call: Call, most: int) -> bytes:
@@ -60,12 +60,12 @@ def _bytes_of(name: str, call: Call, most: int) -> bytes:
         raise CallError("not_found", f"cannot be read: {error.strerror}") from None
 
 
-def _said(line: bytes, where: str) -> str:
+def _format_message(line: bytes, where: str) -> str:
     try:
-        said = msgspec.json.decode(line, type=_Said)
+        chat_message = msgspec.json.decode(line, type=_ChatMessage)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         expected = '{"role": "user", "content": "…"}'
         raise CallError(
             "query_failed", f"{where}: expected {expected}, got {quote(line.decode(errors='replace'))}"
         ) from None
-    return f"{said.role}: {text_of(said.content)}"
+    return f"{chat_message.role}: {text_of(chat_message.content)}"

@@ -10,7 +10,7 @@ from evalloom.replay.resolvers.resolution import text_of
 
 # Each alternative begins with another sign and gives nothing back, so the time is linear.
 _FIRST_WORD = re.compile(r"(?:\s++|--[^\n]*+|/\*.*?\*/)*+([a-z]*)", re.DOTALL | re.IGNORECASE)
-_MOST_SIGNS = 100_000
+_MAX_CHARACTERS = 100_000
 
 
 _NO_ROWS = (
@@ -27,8 +27,10 @@ def check_statement(sql: str) -> None:
     """Refuses what is no query by its first word; what else a statement may do is for the database to refuse."""
     if not sql.strip():
         raise CallError("query_failed", "there is no query. Write a SELECT as the variable's value")
-    if len(sql) > _MOST_SIGNS:
-        raise CallError("query_failed", f"the query has {len(sql):,} characters, at most {_MOST_SIGNS:,} are allowed")
+    if len(sql) > _MAX_CHARACTERS:
+        raise CallError(
+            "query_failed", f"the query has {len(sql):,} characters, at most {_MAX_CHARACTERS:,} are allowed"
+        )
     match = _FIRST_WORD.match(sql)
     if match is None or match[1].upper() not in ("SELECT", "WITH"):
         raise read_only()

@@ -16,7 +16,7 @@ if typing.TYPE_CHECKING:
 _MOST_BYTES = 500_000
 """Of one cell: the clamp leaves 20,000 of them, and `zeroblob(1e9)` is not to fill the memory. `instr` of two such
 cells takes up to two seconds, which no deadline can cut short; twice as long they would take four times as much."""
-_LONGEST_PATTERN = 1_000
+_MAX_PATTERN = 1_000
 """Of LIKE and GLOB, whose time may grow with the square of it, out of the deadline's sight."""
 _STEPS = 300
 """Of the database's machine between two looks at the clock: a few microseconds. Looking costs a tenth of the time."""
@@ -45,7 +45,7 @@ def query_sqlite(path: Path, call: Call) -> str:
         _restrict(connection, call.deadline)
         return first_cell(connection.execute(call.value).fetchone())
     except sqlite3.Error as error:
-        raise _explained(error, call) from None
+        raise _to_call_error(error, call) from None
     finally:
         if connection is not None:
             connection.close()
@@ -57,7 +57,7 @@ def _restrict(connection: sqlite3.Connection, deadline: float) -> None:
 
     connection.execute("PRAGMA query_only = ON")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _LONGEST_PATTERN)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _MAX_PATTERN)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.set_authorizer(_authorize)
     connection.set_progress_handler(lambda: monotonic() > deadline, _STEPS)
@@ -81,11 +81,11 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
     return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
 
 
-def _explained(error: Exception, call: Call) -> CallError:
+def _to_call_error(error: Exception, call: Call) -> CallError:
     """What SQLite says, under the code that tells where it went wrong."""
     import sqlite3
 
-    told = str(error)
+    message = str(error)
     # The upper bits say more about the same; messages of the Python module itself have no code.
     code = getattr(error, "sqlite_errorcode", 0)
     unfinished = (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY, sqlite3.SQLITE_READONLY_CANTLOCK)
@@ -98,10 +98,10 @@ def _explained(error: Exception, call: Call) -> CallError:
     if code & 0xFF == sqlite3.SQLITE_CANTOPEN or code in unfinished:
         why = "it was left amid a change, or is in WAL mode in a folder that cannot be written"
         advice = "Open it once with a program that may write"
-        return CallError("connect_failed", f"the database cannot be read without writing ({told}): {why}. {advice}")
-    if code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY) or any(word in told for word in _REFUSED):
+        return CallError("connect_failed", f"the database cannot be read without writing ({message}): {why}. {advice}")
+    if code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY) or any(word in message for word in _REFUSED):
         return read_only()
-    return CallError("query_failed", told)
+    return CallError("query_failed", message)
 
 
 _REFUSED = ("not authorized", "may not be modified", "one statement at a time")

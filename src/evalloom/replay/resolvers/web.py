@@ -35,7 +35,7 @@ _Address = tuple[typing.Any, typing.Any, int, str, tuple[typing.Any, ...]]
 """Family, kind, protocol, name and address, as getaddrinfo gives them."""
 
 
-class _Place(typing.NamedTuple):
+class _Endpoint(typing.NamedTuple):
     """Where a request goes."""
 
     host: str
@@ -47,10 +47,10 @@ def read_url(call: Call) -> str:
     """The beginning of the body that the host answers. The value, where there is one, is the query of the URL."""
     import http.client
 
-    place = _place(call)
+    place = _parse_url(call)
     try:
-        with _connect(_addresses(place, call), place, call) as connected:
-            return _ask(connected, place, call)
+        with _connect(_addresses(place, call), place, call) as sock:
+            return _ask(sock, place, call)
     except TimeoutError:
         raise call.too_slow() from None
     except (OSError, http.client.HTTPException) as error:
@@ -60,7 +60,7 @@ def read_url(call: Call) -> str:
 # -- where to -----------------------------------------------------------------------------------------
 
 
-def _place(call: Call) -> _Place:
+def _parse_url(call: Call) -> _Endpoint:
     """Host, port and path of the URL, if the settings allow it. Messages show no path, where a token may stand."""
     try:
         parts = urlsplit(f"{call.scheme}://{call.target}")
@@ -77,14 +77,14 @@ def _place(call: Call) -> _Place:
         raise CallError("not_allowed", f"not allowed. Add {shown} to 'resolvers: http:' in evalloom.yaml")
     query = "&".join(part for part in (parts.query, call.value.strip()) if part)
     path = escaped(parts.path or "/", safe=_SAFE) + (f"?{escaped(query, safe=_SAFE)}" if query else "")
-    return _Place(host, port, path)
+    return _Endpoint(host, port, path)
 
 
 def _no_url(call: Call) -> CallError:
     return CallError("query_failed", f"expected a URL such as {call.scheme}://api.example.com/path")
 
 
-def _addresses(place: _Place, call: Call) -> list[_Address]:
+def _addresses(place: _Endpoint, call: Call) -> list[_Address]:
     """All addresses of the host; none of them is private, unless the settings allow that."""
     found = _look_up(place, call)
     if not call.reach.private_addresses and not all(is_public(ip_address(address[4][0])) for address in found):
@@ -93,7 +93,7 @@ def _addresses(place: _Place, call: Call) -> list[_Address]:
     return found
 
 
-def _look_up(place: _Place, call: Call) -> list[_Address]:
+def _look_up(place: _Endpoint, call: Call) -> list[_Address]:
     """Asks for the addresses in a thread of its own, which may be left alone: asking takes as long as it takes."""
     import socket
     from queue import Empty, SimpleQueue
@@ -137,36 +137,36 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 class _Reader(io.RawIOBase):
     """Reads from a socket until the deadline, however slowly the other side drips."""
 
-    def __init__(self, connected: socket.socket, call: Call) -> None:
-        self._connected = connected
+    def __init__(self, sock: socket.socket, call: Call) -> None:
+        self._sock = sock
         self._call = call
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        self._connected.settimeout(self._call.time_left())
-        return self._connected.recv_into(buffer)
+        self._sock.settimeout(self._call.time_left())
+        return self._sock.recv_into(buffer)
 
 
-class _Line(typing.NamedTuple):
+class _SocketAdapter(typing.NamedTuple):
     """As much of a socket as http.client needs of one. It is closed by the one who opened it."""
 
-    connected: socket.socket
+    sock: socket.socket
     call: Call
 
     def sendall(self, content: bytes) -> None:
-        self.connected.settimeout(self.call.time_left())
-        self.connected.sendall(content)
+        self.sock.settimeout(self.call.time_left())
+        self.sock.sendall(content)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self.connected, self.call))
+        return io.BufferedReader(_Reader(self.sock, self.call))
 
     def close(self) -> None:
         pass
 
 
-def _connect(addresses: list[_Address], place: _Place, call: Call) -> socket.socket:
+def _connect(addresses: list[_Address], place: _Endpoint, call: Call) -> socket.socket:
     """A connection to the first address that takes one."""
     import socket
 
@@ -174,31 +174,31 @@ def _connect(addresses: list[_Address], place: _Place, call: Call) -> socket.soc
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
         # An address that says nothing leaves time for those behind it.
         patience = call.time_left() / (len(addresses) - number)
-        connected = socket.socket(family, kind, protocol)
+        sock = socket.socket(family, kind, protocol)
         try:
-            connected.settimeout(patience)
-            connected.connect(address)
-            return _secured(connected, place.host) if call.scheme == "https" else connected
+            sock.settimeout(patience)
+            sock.connect(address)
+            return _wrap_tls(sock, place.host) if call.scheme == "https" else sock
         except OSError as error:
-            connected.close()
+            sock.close()
             reason = _reason(error)
     call.time_left()
     raise CallError("connect_failed", f"{place.host} at port {place.port} cannot be reached: {reason}")
 
 
-def _secured(connected: socket.socket, host: str) -> socket.socket:
+def _wrap_tls(sock: socket.socket, host: str) -> socket.socket:
     import ssl
 
-    return ssl.create_default_context().wrap_socket(connected, server_hostname=host)
+    return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
 
 
-def _ask(connected: socket.socket, place: _Place, call: Call) -> str:
+def _ask(sock: socket.socket, place: _Endpoint, call: Call) -> str:
     """Sends the request and reads as much of the answer as a value may hold."""
     from http.client import HTTPConnection
 
     # The host goes into the Host header; http.client opens no connection of its own where it has one.
     connection = HTTPConnection(place.host, place.port)
-    connection.sock = _Line(connected, call)
+    connection.sock = _SocketAdapter(sock, call)
     is_usual = place.port == _PORTS[call.scheme]
     host = f"[{place.host}]" if ":" in place.host else place.host
     headers = {"Host": host if is_usual else f"{host}:{place.port}", "User-Agent": "evalloom", "Connection": "close"}

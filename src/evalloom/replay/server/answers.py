@@ -1,4 +1,4 @@
-"""What goes out: JSON, errors of one form, and events."""
+"""Builds responses: JSON, errors and server-sent events."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ STATUSES = {
     "unknown_host": 421,
     "internal_error": 500,
 }
-"""The status of a code; what is not found is 404, and every other code says that the request is wrong."""
+"""HTTP status by error code; codes ending in _not_found are 404, all others 400."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def status_of(code: str) -> int:
-    """The HTTP status under which a code is sent."""
+    """Return the HTTP status of an error code."""
     return STATUSES.get(code) or (404 if code.endswith("_not_found") else 400)
 
 
 def json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as a JSON answer; bytes are JSON already."""
+    """Return a JSON response; bytes are sent as they are."""
     body = value if isinstance(value, bytes) else _encode(value)
     return Response(body, status, headers, JSON)
 
 
 def created(value: Any, at: str) -> Response:
-    """What was made, and where it can be had."""
+    """Return a 201 response with its Location."""
     return json(value, 201, {"Location": at})
 
 
-def nothing() -> Response:
-    """Done, and there is nothing to say."""
+def no_content() -> Response:
+    """Return a 204 response."""
     return Response(status_code=204)
 
 
-def told(error: RequestError) -> Record:
-    """A fault as it is sent, in an answer or an event."""
+def error_body(error: RequestError) -> Record:
+    """Return the JSON body of an error, for a response or an event."""
     return {"error": error.code, "message": error.message, **error.details}
 
 
-def refusal(error: RequestError, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer to a request that cannot be done."""
-    return json(told(error), status_of(error.code), headers)
+def error_response(error: RequestError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response for an error."""
+    return json(error_body(error), status_of(error.code), headers)
 
 
 def event(name: str, payload: bytes) -> bytes:
-    """One server-sent event; JSON has no line breaks, so it is one line."""
+    """Encode a server-sent event; encoded JSON has no line breaks, so it fits one data line."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
 
 
 class Events(StreamingResponse):
-    """A stream of events; whoever makes them is told at once when nobody reads them any more."""
+    """A stream of events that closes its generator as soon as the client disconnects."""
 
     media_type = EVENTS
 

@@ -1,4 +1,4 @@
-"""The service as an ASGI app: finds the endpoint, hands over what was asked, and makes an answer of what goes wrong."""
+"""The ASGI app: routes requests to endpoints and turns exceptions into error responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from evalloom.replay.service import ReplayService
 
 _THREADS = 8
 _LONG_BODY = 1_000_000
-"""A longer one is read in a thread: it takes milliseconds, in which nobody else would be answered."""
+"""Longer bodies are decoded in a thread, so that they do not block the event loop."""
 
 
 class App:
@@ -49,7 +49,7 @@ class App:
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         routes = [Route(path, _Resource(self, methods), name=path) for path, methods in by_path.items()]
-        # The path of every replay is looked for first.
+        # Match the busiest route first.
         routes.sort(key=lambda route: not route.path.endswith("/replay"))
         router = Router(routes, redirect_slashes=False, default=_unknown_path)
         self._guarded = Guard(router, token, hosts)
@@ -59,11 +59,11 @@ class App:
             await self._guarded(scope, receive, send)
 
     def close(self) -> None:
-        """Waits for what is still going on."""
+        """Wait for running calls."""
         self._threads.shutdown()
 
     def _description(self) -> Endpoint:
-        """The endpoint that describes all of them, itself too."""
+        """Return the endpoint that serves the OpenAPI document."""
 
         async def describe(call: Call) -> Response:
             return answers.json(self._document)
@@ -72,29 +72,29 @@ class App:
         return Endpoint("GET", "/openapi.json", "describe", "Get this document.", describe, answer)
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """What an endpoint answers to a request."""
+        """Call an endpoint and return its response."""
         try:
             ids = {name: checked_id(value, NOUNS[name]) for name, value in request.path_params.items()}
             query = query_of(request.scope["query_string"], endpoint.parameters)
-            sent = await self._sent(request, endpoint) if endpoint.body else ()
-            return await self._act(endpoint, Call(self._service, ids, query, self.explain, *sent))
+            sent = await self._read_body(request, endpoint) if endpoint.body else ()
+            return await self._call_endpoint(endpoint, Call(self._service, ids, query, self.explain, *sent))
         except ClientDisconnect:
             raise
-        except Exception as error:  # whatever it is, the client gets an answer
-            return answers.refusal(self.explain(error))
+        except Exception as error:  # any exception gives an error response
+            return answers.error_response(self.explain(error))
 
-    async def _sent(self, request: Request, endpoint: Endpoint) -> tuple[Any, str, str]:
-        """The body, its media type and its charset."""
+    async def _read_body(self, request: Request, endpoint: Endpoint) -> tuple[Any, str, str]:
+        """Return the body, its media type and its charset."""
         kind = media_type_of(request, endpoint.body)
         body: Any = await body_of(request)
         if kind not in UPLOADS:
             body = json_of(body) if len(body) < _LONG_BODY else await self._run_in_thread(json_of, body)
         return body, kind, charset_of(request)
 
-    async def _act(self, endpoint: Endpoint, call: Call) -> Response:
+    async def _call_endpoint(self, endpoint: Endpoint, call: Call) -> Response:
         act: Any = endpoint.act
-        found: Response = await act(call) if iscoroutinefunction(act) else await self._run_in_thread(act, call)
-        return found
+        response: Response = await act(call) if iscoroutinefunction(act) else await self._run_in_thread(act, call)
+        return response
 
     async def _run_in_thread(self, act: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act, *arguments)
@@ -118,7 +118,7 @@ class App:
 
 
 class _Resource:
-    """What there is at one path, by method."""
+    """The endpoints of one path, by method."""
 
     def __init__(self, app: App, methods: dict[str, Endpoint]) -> None:
         self._app = app
@@ -127,7 +127,7 @@ class _Resource:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._methods.get(scope["method"])
         if endpoint is None:
-            response = self._wrong_method(scope["method"])
+            response = self._method_not_allowed(scope["method"])
         else:
             try:
                 response = await self._app.answer(endpoint, Request(scope, receive))
@@ -135,15 +135,15 @@ class _Resource:
                 return
         await response(scope, receive, send)
 
-    def _wrong_method(self, method: str) -> Response:
+    def _method_not_allowed(self, method: str) -> Response:
         allowed = ", ".join(self._methods)
         error = RequestError("method_not_allowed", f"expected {allowed} here, got {quote(method)}")
-        return answers.refusal(error, {"Allow": allowed})
+        return answers.error_response(error, {"Allow": allowed})
 
 
 async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
     message = f"there is nothing at {quote(scope['path'])}. /openapi.json lists what there is"
-    await answers.refusal(RequestError("not_found", message))(scope, receive, send)
+    await answers.error_response(RequestError("not_found", message))(scope, receive, send)
 
 
 def create_app(service: ReplayService, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> App:

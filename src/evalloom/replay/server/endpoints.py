@@ -1,6 +1,6 @@
-"""The endpoints: one table, from which both the routes and the OpenAPI document are made.
+"""The table of endpoints, from which the routes and the OpenAPI document are built.
 
-A plain function blocks and runs in a thread; an async one runs on the loop.
+Plain functions run in a thread, async functions on the event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings
 
 UPLOADS = {"application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "text/csv": ".csv"}
-"""What a dataset may be uploaded as, and the file that it then is."""
+"""Media types of dataset uploads, with the matching file suffix."""
 
 
 class Call(Struct, frozen=True):
@@ -33,16 +33,16 @@ class Call(Struct, frozen=True):
     service: ReplayService
     ids: dict[str, str]
     query: Record
-    tell: Callable[[BaseException], RequestError]
-    """Says what a client is told of something that broke after the answer had begun."""
+    explain: Callable[[BaseException], RequestError]
+    """Turns an exception into the error sent to the client, after the response has started."""
     body: Any = None
-    """The value where JSON was sent, the bytes where a file was."""
+    """The decoded JSON, or the bytes of an upload."""
     media_type: str = ""
     charset: str = ""
 
 
 class Answer(Struct, frozen=True):
-    """What an endpoint gives when all goes well."""
+    """The successful response of an endpoint."""
 
     status: int
     description: str
@@ -52,7 +52,7 @@ class Answer(Struct, frozen=True):
 
 
 class Endpoint(Struct, frozen=True):
-    """One thing that can be asked for. `errors` are the codes that it can answer, beside those that all can."""
+    """An HTTP endpoint. `errors` are its error codes beyond the common ones."""
 
     method: str
     path: str
@@ -66,7 +66,7 @@ class Endpoint(Struct, frozen=True):
 
 
 NOUNS = {"projectId": "project", "datasetId": "dataset", "runId": "run", "a": "run", "b": "run"}
-"""What an id in a path is the id of."""
+"""The kind of object that each path parameter identifies."""
 
 # -- what they do -------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ def _replace_project(call: Call) -> Response:
 
 def _delete_project(call: Call) -> Response:
     call.service.delete_project(call.ids["projectId"])
-    return answers.nothing()
+    return answers.no_content()
 
 
 def _create_dataset(call: Call) -> Response:
@@ -115,15 +115,15 @@ def _get_dataset(call: Call) -> Response:
 
 def _delete_dataset(call: Call) -> Response:
     call.service.delete_dataset(call.ids["datasetId"], call.query["withRuns"])
-    return answers.nothing()
+    return answers.no_content()
 
 
 async def _replay(call: Call) -> Response:
-    _refuse_unknown_profile(call)
+    _check_profile(call)
     if call.query["stream"]:
-        return await _streamed(call)
+        return await _stream_replay(call)
     replay_id, summaries = await call.service.replay(call.ids["datasetId"], call.body)
-    # Past the end of the dataset nothing is replayed, and there is no replay to name.
+    # Past the end of the dataset nothing is replayed, so there is no replay id.
     return answers.json(summaries, headers={"X-Replay-Id": replay_id} if replay_id else None)
 
 
@@ -132,16 +132,16 @@ def _list_replays(call: Call) -> Response:
 
 
 def _list_runs(call: Call) -> Response:
-    asked = call.query
+    query = call.query
     return answers.json(
         call.service.runs(
             call.ids["datasetId"],
-            row_index=asked["rowIndex"],
-            status=asked["status"] or "",
-            check=asked["check"] or "",
-            project_id=asked["projectId"] or "",
-            limit=asked["limit"],
-            offset=asked["offset"],
+            row_index=query["rowIndex"],
+            status=query["status"] or "",
+            check=query["check"] or "",
+            project_id=query["projectId"] or "",
+            limit=query["limit"],
+            offset=query["offset"],
         )
     )
 
@@ -155,26 +155,26 @@ def _compare_runs(call: Call) -> Response:
 
 
 def _compare_replays(call: Call) -> Response:
-    asked = call.query
-    words = {name: asked[name] or "" for name in ("a", "b", "status")}
+    query = call.query
+    words = {name: query[name] or "" for name in ("a", "b", "status")}
     compared = call.service.compare_replays(
-        call.ids["datasetId"], **words, limit=asked["limit"], offset=asked["offset"]
+        call.ids["datasetId"], **words, limit=query["limit"], offset=query["offset"]
     )
     return answers.json(compared)
 
 
 async def _execute(call: Call) -> Response:
-    _refuse_unknown_profile(call)
+    _check_profile(call)
     return answers.json(await call.service.execute(call.body))
 
 
 def profiles_of(settings: Settings) -> list[str]:
-    """The profiles that may be asked for: those of the settings, and the one that only echoes."""
+    """List the profiles that clients may use: those of the settings, and echo."""
     return sorted({*settings.profiles, *settings.llms, "echo"})
 
 
-def _refuse_unknown_profile(call: Call) -> None:
-    # On the command line a profile may also name a file to read or a model to pay for: not for others to choose.
+def _check_profile(call: Call) -> None:
+    # On the command line a profile may also name a file or any paid model; HTTP clients may not choose those.
     profile = call.body.get("profile") if isinstance(call.body, dict) else None
     named = profiles_of(call.service.settings)
     if isinstance(profile, str) and profile not in named:
@@ -186,40 +186,40 @@ def _refuse_unknown_profile(call: Call) -> None:
 # -- a replay as a stream -----------------------------------------------------------------------------
 
 
-class _Ran(Struct, frozen=True, rename="camel"):
-    """What the last event counts of a run."""
+class _RunStatus(Struct, frozen=True, rename="camel"):
+    """The fields of a run that the last event counts."""
 
     run_id: str
     status: str
 
 
-_read_runs = msgspec.json.Decoder(list[_Ran]).decode
+_read_runs = msgspec.json.Decoder(list[_RunStatus]).decode
 
 
-async def _streamed(call: Call) -> Response:
+async def _stream_replay(call: Call) -> Response:
     windows = call.service.replay_stream(call.ids["datasetId"], call.body)
-    # Whatever is wrong with the request comes with the first step, when a plain answer can still be given.
+    # Invalid requests fail in the first step, when an error response is still possible.
     first = await anext(windows, None)
     return answers.Events(_events(call, first, windows))
 
 
 async def _events(call: Call, first: bytes | None, windows: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """An event for every window that is recorded, and one for what all of it came to, or for what broke it."""
+    """Yield an event per stored window, then `done` with the totals or `error`."""
     done = ReplayDone("", 0, 0, 0)
     async with aclosing(windows):  # type: ignore[type-var]
         window = first
         try:
             while window is not None:
-                done = _counted(done, window)
+                done = _add_window(done, window)
                 yield answers.event("runs", window)
                 window = await anext(windows, None)
-        except Exception as error:  # too late for an answer with a status, whatever it is
-            yield answers.event("error", msgspec.json.encode(answers.told(call.tell(error))))
+        except Exception as error:  # the response has started, so the error becomes an event
+            yield answers.event("error", msgspec.json.encode(answers.error_body(call.explain(error))))
             return
     yield answers.event("done", msgspec.json.encode(done))
 
 
-def _counted(done: ReplayDone, window: bytes) -> ReplayDone:
+def _add_window(done: ReplayDone, window: bytes) -> ReplayDone:
     runs = _read_runs(window)
     succeeded = sum(run.status == "succeeded" for run in runs)
     replay_id = runs[0].run_id.rpartition("-")[0] if runs else done.replay_id
@@ -229,15 +229,15 @@ def _counted(done: ReplayDone, window: bytes) -> ReplayDone:
 # -- what they take -----------------------------------------------------------------------------------
 
 
-def _whole(least: int, most: int, **more: int) -> Record:
+def _integer(least: int, most: int, **more: int) -> Record:
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 
-_LIMIT = Parameter("limit", _whole(1, MOST_IN_LIST, default=100), "How many at most.", "limit_exceeded")
-_ROWS = Parameter("limit", _whole(1, MOST_ROWS), "How many rows at most; all by default.", "limit_exceeded")
-_OFFSET = Parameter("offset", _whole(0, ANY_NUMBER, default=0), "How many to leave out before.")
+_LIMIT = Parameter("limit", _integer(1, MOST_IN_LIST, default=100), "How many at most.", "limit_exceeded")
+_ROWS = Parameter("limit", _integer(1, MOST_ROWS), "How many rows at most; all by default.", "limit_exceeded")
+_OFFSET = Parameter("offset", _integer(0, ANY_NUMBER, default=0), "How many to leave out before.")
 _PAGE = (_LIMIT, _OFFSET)
-_ROW_INDEX = Parameter("rowIndex", _whole(0, ANY_NUMBER), "Only the runs of this row, counted from 0.")
+_ROW_INDEX = Parameter("rowIndex", _integer(0, ANY_NUMBER), "Only the runs of this row, counted from 0.")
 _STATUS = Parameter("status", {"type": "string", "enum": ["succeeded", "failed"]}, "Only the runs with this status.")
 _NAMED: Record = {"type": "string", "pattern": r"\S", "maxLength": LONGEST_NAME}
 _PROJECT = Parameter("projectId", _NAMED, "Only the runs of this project.")
@@ -263,7 +263,7 @@ _JSON_PROJECT = {answers.JSON: ref("ProjectBody")}
 _FILES: dict[str, Record] = {kind: {"type": "string"} for kind in UPLOADS}
 
 
-def _gives(description: str, schema: Record, **more: Any) -> Answer:
+def _ok(description: str, schema: Record, **more: Any) -> Answer:
     return Answer(200, description, {answers.JSON: schema}, **more)
 
 
@@ -289,7 +289,7 @@ _LOCATION = {"Location": "Where it can be had."}
 _NOTHING = Answer(204, "It is gone.")
 
 ENDPOINTS = (
-    Endpoint("GET", "/healthz", "health", "Say that the service is there.", _health, _gives("It is.", ref("Health"))),
+    Endpoint("GET", "/healthz", "health", "Say that the service is there.", _health, _ok("It is.", ref("Health"))),
     Endpoint(
         "POST",
         "/api/projects",
@@ -306,7 +306,7 @@ ENDPOINTS = (
         "listProjects",
         "List the projects.",
         _list_projects,
-        _gives("The projects.", list_of("ProjectSummary")),
+        _ok("The projects.", list_of("ProjectSummary")),
         _PAGE,
     ),
     Endpoint(
@@ -315,7 +315,7 @@ ENDPOINTS = (
         "getProject",
         "Get a project.",
         _get_project,
-        _gives("The project.", ref("Project")),
+        _ok("The project.", ref("Project")),
     ),
     Endpoint(
         "PUT",
@@ -323,7 +323,7 @@ ENDPOINTS = (
         "replaceProject",
         "Put another recipe in the place of a project's.",
         _replace_project,
-        _gives("The project as it is now.", ref("Project")),
+        _ok("The project as it is now.", ref("Project")),
         body=_JSON_PROJECT,
         errors=("limit_exceeded",),
     ),
@@ -352,7 +352,7 @@ ENDPOINTS = (
         "listDatasets",
         "List the datasets.",
         _list_datasets,
-        _gives("The datasets.", list_of("DatasetSummary")),
+        _ok("The datasets.", list_of("DatasetSummary")),
         _PAGE,
     ),
     Endpoint(
@@ -361,7 +361,7 @@ ENDPOINTS = (
         "getDataset",
         "Get a dataset with its rows.",
         _get_dataset,
-        _gives("The dataset.", ref("Dataset")),
+        _ok("The dataset.", ref("Dataset")),
         (_ROWS, _OFFSET),
     ),
     Endpoint(
@@ -396,7 +396,7 @@ ENDPOINTS = (
         "listReplays",
         "List the replays of a dataset, the newest first.",
         _list_replays,
-        _gives("The replays.", list_of("ReplaySummary")),
+        _ok("The replays.", list_of("ReplaySummary")),
         _PAGE,
     ),
     Endpoint(
@@ -405,7 +405,7 @@ ENDPOINTS = (
         "listRuns",
         "List the runs of a dataset, the newest first.",
         _list_runs,
-        _gives("The runs.", list_of("RunSummary")),
+        _ok("The runs.", list_of("RunSummary")),
         (_ROW_INDEX, _STATUS, _PROJECT, _CHECK, *_PAGE),
     ),
     Endpoint(
@@ -414,7 +414,7 @@ ENDPOINTS = (
         "compareReplays",
         "Say which rows changed between two replays of a dataset.",
         _compare_replays,
-        _gives("What changed, row by row.", ref("ReplayComparison")),
+        _ok("What changed, row by row.", ref("ReplayComparison")),
         _COMPARED,
         errors=("replay_not_found",),
     ),
@@ -424,7 +424,7 @@ ENDPOINTS = (
         "getRun",
         "Get the whole record of a run.",
         _get_run,
-        _gives("The record.", ref("RunRecord")),
+        _ok("The record.", ref("RunRecord")),
     ),
     Endpoint(
         "GET",
@@ -432,7 +432,7 @@ ENDPOINTS = (
         "compareRuns",
         "Say what changed between two runs.",
         _compare_runs,
-        _gives("What changed, segment by segment.", ref("RunComparison")),
+        _ok("What changed, segment by segment.", ref("RunComparison")),
     ),
     Endpoint(
         "POST",
@@ -440,7 +440,7 @@ ENDPOINTS = (
         "execute",
         "Assemble a context once, and keep nothing.",
         _execute,
-        _gives("How it was assembled.", ref("Trace")),
+        _ok("How it was assembled.", ref("Trace")),
         body={answers.JSON: ref("ExecuteBody")},
         errors=("dependency_cycle", "limit_exceeded", "project_not_found", "row_invalid"),
     ),

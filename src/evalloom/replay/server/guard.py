@@ -1,8 +1,7 @@
-"""Who may ask: everything about a request that is decided before anybody looks at what it wants.
+"""Access control: checks Host, Origin and token before a request is routed.
 
-The service answers whoever reaches its port, and a browser reaches it on behalf of any page that it shows. So on
-loopback the Host must be a name of this machine (a page cannot point its own name at us), and a request that a page
-of another site makes is refused.
+Any process can reach the port, and a browser can on behalf of any page it shows. So on loopback the Host must be a
+name of this machine (which prevents DNS rebinding), and cross-site requests are rejected.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from evalloom.replay.schemas import RequestError
 from evalloom.replay.server import answers
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-"""The names under which this machine reaches itself."""
+"""The loopback names of this machine."""
 OPEN_PATHS = ("/healthz",)
-"""What needs no token: it says nothing but that the service is there."""
+"""Paths that need no token."""
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -28,12 +27,12 @@ HEADERS = (
     (b"cache-control", b"no-store"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""What every answer carries."""
+"""Headers of every response."""
 _WATCHED = frozenset({b"host", b"origin", b"authorization", b"sec-fetch-site"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """Return whether only this machine can reach a server on this host."""
     if host == "localhost":
         return True
     try:
@@ -43,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Lets requests through to an app, or refuses them, and puts the security headers on every answer."""
+    """ASGI middleware that rejects unauthorized requests and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> None:
         self._app = app
@@ -61,39 +60,39 @@ class Guard:
             await self._app(scope, receive, send_guarded)
             return
         headers = {"WWW-Authenticate": "Bearer"} if error.code == "unauthorized" else None
-        await answers.refusal(error, headers)(scope, receive, send_guarded)
+        await answers.error_response(error, headers)(scope, receive, send_guarded)
 
     def _rejection(self, scope: Scope) -> RequestError | None:
-        """Why this request is not let through."""
+        """Return the error for a request that is not allowed."""
         sent: dict[bytes, bytes] = {name: value for name, value in scope["headers"] if name in _WATCHED}
         host = sent.get(b"host", b"").decode("latin-1").lower()
         if self._hosts is not None and name_of(host) not in self._hosts:
             known = ", ".join(sorted(self._hosts))
             return RequestError("unknown_host", f"Host: expected one of {known}, got {quote(host)}")
-        if error := _foreign(sent, host):
+        if error := _cross_site_error(sent, host):
             return error
         if self._token and scope["path"] not in OPEN_PATHS and not self._is_authorized(sent):
             return RequestError("unauthorized", "expected the token of this service in 'Authorization: Bearer …'")
         return None
 
     def _is_authorized(self, sent: dict[bytes, bytes]) -> bool:
-        scheme, _, given = sent.get(b"authorization", b"").partition(b" ")
-        return scheme.lower() == b"bearer" and compare_digest(given.strip(), self._token)
+        scheme, _, token = sent.get(b"authorization", b"").partition(b" ")
+        return scheme.lower() == b"bearer" and compare_digest(token.strip(), self._token)
 
 
 def name_of(host: str) -> str:
-    """A Host without its port."""
+    """Return a Host without its port."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
 
 
-def _foreign(sent: dict[bytes, bytes], host: str) -> RequestError | None:
-    """Why this is a request that a page of another site makes."""
+def _cross_site_error(sent: dict[bytes, bytes], host: str) -> RequestError | None:
+    """Return the error for a cross-site request."""
     if sent.get(b"sec-fetch-site") == b"cross-site":
         return RequestError("foreign_origin", "a page of another site may not ask this service")
     origin = sent.get(b"origin")
-    # Either scheme: behind a proxy that ends TLS, the page's own origin is https while we are asked by http.
+    # Either scheme: behind a proxy that terminates TLS, the origin is https while the request is http.
     if origin is None or origin.decode("latin-1").lower() in (f"http://{host}", f"https://{host}"):
         return None
     message = f"Origin: expected the address of this service, got {quote(origin.decode('latin-1'))}"

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the endpoints, made from their table."""
+"""Builds the OpenAPI document from the table of endpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evalloom.replay.server.parse import Parameter
 from evalloom.replay.server.schemas import components, ref
 
 _ID = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
-_HOLE = re.compile(r"\{(\w+)\}")
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 _MEANINGS = {
     400: "What was sent is not what is expected.",
     401: "The token is missing or another.",
@@ -28,7 +28,7 @@ _MEANINGS = {
 
 
 def document(endpoints: Iterable[Endpoint], profiles: Iterable[str], needs_token: bool) -> Record:
-    """What the service does, for people's tools."""
+    """Build the OpenAPI document."""
     paths: dict[str, Record] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, needs_token)
@@ -51,34 +51,37 @@ def document(endpoints: Iterable[Endpoint], profiles: Iterable[str], needs_token
 
 
 def codes_of(endpoint: Endpoint, needs_token: bool) -> list[str]:
-    """Every error code that an endpoint can answer."""
-    found = ["foreign_origin", "unknown_host", *endpoint.errors]
+    """List the error codes of an endpoint."""
+    codes = ["foreign_origin", "unknown_host", *endpoint.errors]
     if needs_token and endpoint.path not in OPEN_PATHS:
-        found.append("unauthorized")
-    found += [f"{NOUNS[name]}_not_found" for name in _HOLE.findall(endpoint.path)]
+        codes.append("unauthorized")
+    codes += [f"{NOUNS[name]}_not_found" for name in _PATH_PARAMETER.findall(endpoint.path)]
     if endpoint.parameters or endpoint.body:
-        found.append("validation_failed")
+        codes.append("validation_failed")
     if endpoint.body:
-        found += ["body_too_large", "unsupported_media_type"]
+        codes += ["body_too_large", "unsupported_media_type"]
     if any(parameter.too_much != "validation_failed" for parameter in endpoint.parameters):
-        found.append("limit_exceeded")
-    return sorted(set(found))
+        codes.append("limit_exceeded")
+    return sorted(set(codes))
 
 
 def _operation(endpoint: Endpoint, needs_token: bool) -> Record:
-    found: Record = {"operationId": endpoint.name, "summary": endpoint.summary}
-    if parameters := [*map(_path_parameter, _HOLE.findall(endpoint.path)), *map(_parameter, endpoint.parameters)]:
-        found["parameters"] = parameters
+    operation: Record = {"operationId": endpoint.name, "summary": endpoint.summary}
+    if parameters := [
+        *map(_path_parameter, _PATH_PARAMETER.findall(endpoint.path)),
+        *map(_parameter, endpoint.parameters),
+    ]:
+        operation["parameters"] = parameters
     if endpoint.body:
         content = {kind: {"schema": schema} for kind, schema in endpoint.body.items()}
-        found["requestBody"] = {"required": True, "content": content}
-    found["responses"] = {
+        operation["requestBody"] = {"required": True, "content": content}
+    operation["responses"] = {
         str(endpoint.answer.status): _response(endpoint.answer),
-        **_refusals(codes_of(endpoint, needs_token)),
+        **_error_responses(codes_of(endpoint, needs_token)),
     }
     if needs_token:
-        found["security"] = [] if endpoint.path in OPEN_PATHS else [{"token": []}]
-    return found
+        operation["security"] = [] if endpoint.path in OPEN_PATHS else [{"token": []}]
+    return operation
 
 
 def _path_parameter(name: str) -> Record:
@@ -96,28 +99,30 @@ def _parameter(parameter: Parameter) -> Record:
 
 
 def _response(answer: Answer) -> Record:
-    found: Record = {"description": answer.description}
+    response: Record = {"description": answer.description}
     if answer.content:
-        found["content"] = {kind: {"schema": schema} for kind, schema in answer.content.items()}
+        response["content"] = {kind: {"schema": schema} for kind, schema in answer.content.items()}
     if answer.headers:
-        found["headers"] = {
+        response["headers"] = {
             name: {"schema": {"type": "string"}, "description": text} for name, text in answer.headers.items()
         }
     if answer.links:
-        found["links"] = answer.links
-    return found
+        response["links"] = answer.links
+    return response
 
 
-def _refusals(codes: list[str]) -> Record:
-    """An answer for each status that the codes have, which says which of them it can hold."""
+def _error_responses(codes: list[str]) -> Record:
+    """Build one response per status, with the error codes it may hold."""
     by_status: dict[int, list[str]] = {}
     for code in codes:
         by_status.setdefault(answers.status_of(code), []).append(code)
-    found = {str(status): _refusal(status, told) for status, told in sorted(by_status.items())}
-    return {**found, "500": _refusal(500, [])}
+    responses = {
+        str(status): _error_response(status, status_codes) for status, status_codes in sorted(by_status.items())
+    }
+    return {**responses, "500": _error_response(500, [])}
 
 
-def _refusal(status: int, codes: list[str]) -> Record:
+def _error_response(status: int, codes: list[str]) -> Record:
     schema: Record = ref("Error")
     if codes:
         schema = {"allOf": [schema, {"properties": {"error": {"enum": codes}}}]}

@@ -1,4 +1,4 @@
-"""What comes in: query parameters and bodies, checked before anybody uses them."""
+"""Parses and validates query parameters and request bodies."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from evalloom.replay.dialect import FORMATS
 from evalloom.replay.schemas import MOST_ROWS, RequestError, validation_error
 
 MOST_BYTES = 64_000_000
-"""How long a body may be."""
+"""Maximum size of a request body."""
 _MAX_ERRORS = 1_000
-"""So many lines that cannot be read are enough to know that the file is another."""
-_MOST_FIELDS = 100
-_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""Stop reading an upload after this many invalid lines."""
+_MAX_FIELDS = 100
+_COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FORM = "application/x-www-form-urlencoded"
 _OF_BROWSERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,1000}")
@@ -32,35 +32,33 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Parameter(Struct, frozen=True):
-    """A query parameter: its JSON Schema is what the document says and what is checked."""
+    """A query parameter; its JSON Schema is both documented and enforced."""
 
     name: str
     schema: Record
     description: str
     too_much: str = "validation_failed"
-    """The code of a number above the maximum."""
+    """The error code for a number above the maximum."""
 
 
 # -- query --------------------------------------------------------------------------------------------
 
 
-def query_of(sent: bytes, known: Iterable[Parameter]) -> Record:
-    """The parameters of an endpoint as values; those that were not sent have their default."""
-    values = {parameter.name: parameter.schema.get("default") for parameter in known}
+def query_of(sent: bytes, parameters: Iterable[Parameter]) -> Record:
+    """Parse the query string of an endpoint; missing parameters get their default."""
+    values = {parameter.name: parameter.schema.get("default") for parameter in parameters}
     if not sent or not values:
         return values
     try:
-        fields = parse_qsl(sent.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        fields = parse_qsl(sent.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
-        raise RequestError(
-            "validation_failed", f"query: expected at most {_MOST_FIELDS} parameters, got more"
-        ) from None
+        raise RequestError("validation_failed", f"query: expected at most {_MAX_FIELDS} parameters, got more") from None
     texts: dict[str, str] = {}
     for name, text in fields:
         if name in texts and name in values:
             raise RequestError("validation_failed", f"{name}: expected it once, got it twice")
         texts[name] = text
-    for parameter in known:
+    for parameter in parameters:
         if parameter.name in texts:
             values[parameter.name] = _value_of(parameter, texts[parameter.name])
     return values
@@ -74,8 +72,8 @@ def _value_of(parameter: Parameter, text: str) -> Any:
         _expect(text in ("true", "false"), parameter, "true or false", text)
         return text == "true"
     if "pattern" in schema:
-        wanted = f"a text that is not blank, of at most {schema['maxLength']} characters"
-        _expect(bool(text.strip()) and len(text) <= schema["maxLength"], parameter, wanted, text)
+        expected = f"a text that is not blank, of at most {schema['maxLength']} characters"
+        _expect(bool(text.strip()) and len(text) <= schema["maxLength"], parameter, expected, text)
     if "enum" in schema:
         _expect(text in schema["enum"], parameter, " or ".join(schema["enum"]), text)
     return text
@@ -83,25 +81,25 @@ def _value_of(parameter: Parameter, text: str) -> Any:
 
 def _number(parameter: Parameter, text: str) -> int:
     least, most = parameter.schema["minimum"], parameter.schema["maximum"]
-    wanted = f"a whole number from {least:,} to {most:,}"
-    _expect(bool(_WHOLE_NUMBER.fullmatch(text)), parameter, wanted, text)
-    _expect(int(text) >= least, parameter, wanted, text)
-    _expect(int(text) <= most, parameter, wanted, text, parameter.too_much)
+    expected = f"a whole number from {least:,} to {most:,}"
+    _expect(bool(_WHOLE_NUMBER.fullmatch(text)), parameter, expected, text)
+    _expect(int(text) >= least, parameter, expected, text)
+    _expect(int(text) <= most, parameter, expected, text, parameter.too_much)
     return int(text)
 
 
-def _expect(is_met: bool, parameter: Parameter, wanted: str, text: str, code: str = "validation_failed") -> None:
+def _expect(is_met: bool, parameter: Parameter, expected: str, text: str, code: str = "validation_failed") -> None:
     if not is_met:
-        raise RequestError(code, f"{parameter.name}: expected {wanted}, got {quote(text)}")
+        raise RequestError(code, f"{parameter.name}: expected {expected}, got {quote(text)}")
 
 
 # -- body ---------------------------------------------------------------------------------------------
 
 
 async def body_of(request: Request) -> bytes:
-    """The whole body. It is counted as it comes, since nobody need say beforehand how long it is."""
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and int(said[:20]) > MOST_BYTES:
+    """Read the whole body, counting its bytes because Content-Length is optional."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > MOST_BYTES:
         raise _too_large()
     pieces, size = [], 0
     async for piece in request.stream():
@@ -116,30 +114,30 @@ def _too_large() -> RequestError:
     return RequestError("body_too_large", f"body: expected at most {MOST_BYTES:,} bytes, got more")
 
 
-def media_type_of(request: Request, known: Iterable[str]) -> str:
-    """The media type of the body, one of `known`; without a word about it, the first."""
-    kinds = list(known)
+def media_type_of(request: Request, accepted: Iterable[str]) -> str:
+    """Return the media type of the body, one of `accepted`; without a Content-Type, the first."""
+    kinds = list(accepted)
     sent = request.headers.get("content-type", "")
-    found = sent.partition(";")[0].strip().lower() or kinds[0]
-    # What curl -d and urllib say of any body. A form on a page says so too, and a browser tells where it comes from.
-    if found == _FORM and not any(name in request.headers for name in _OF_BROWSERS):
-        found = kinds[0]
-    if found not in kinds:
+    media_type = sent.partition(";")[0].strip().lower() or kinds[0]
+    # The default of curl -d and urllib. HTML forms send it too, but browsers add headers such as Origin.
+    if media_type == _FORM and not any(name in request.headers for name in _OF_BROWSERS):
+        media_type = kinds[0]
+    if media_type not in kinds:
         raise RequestError("unsupported_media_type", f"Content-Type: expected {' or '.join(kinds)}, got {quote(sent)}")
-    packing = request.headers.get("content-encoding", "identity").lower()
-    if packing != "identity":
-        raise RequestError("unsupported_media_type", f"Content-Encoding: expected none, got {quote(packing)}")
-    return found
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise RequestError("unsupported_media_type", f"Content-Encoding: expected none, got {quote(encoding)}")
+    return media_type
 
 
 def charset_of(request: Request) -> str:
-    """The encoding that the Content-Type names, empty where it names none."""
-    found = _CHARSET.search(request.headers.get("content-type", ""))
-    return found[1] if found else ""
+    """Return the charset of the Content-Type, empty if it has none."""
+    match = _CHARSET.search(request.headers.get("content-type", ""))
+    return match[1] if match else ""
 
 
 def json_of(body: bytes) -> Any:
-    """The JSON value that a body is."""
+    """Decode a JSON body."""
     try:
         return _decode(body)
     except msgspec.DecodeError as error:
@@ -153,13 +151,13 @@ def json_of(body: bytes) -> Any:
 
 
 def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
-    """The rows of an uploaded file; every line that cannot be read is told."""
-    if body.startswith(_PACKED):
-        # A few packed bytes can be gigabytes, and the limit is on what arrives.
+    """Parse the rows of an uploaded file; report every invalid line."""
+    if body.startswith(_COMPRESSED_MAGIC):
+        # A small compressed file can expand to gigabytes, and the limit applies to the upload.
         raise RequestError("validation_failed", "body: expected text, got a packed file. Unpack it first")
     rows: list[Any] = []
     errors: list[tuple[str, str]] = []
-    # As the command line reads it, so that the same file gives the same rows.
+    # Parsed as on the command line, so that the same file gives the same rows.
     for item in Dataset(Source(f"upload{suffix}", None, charset, body), FORMATS, "replay"):
         if isinstance(item, Row):
             rows.append(item.value)
@@ -167,7 +165,7 @@ def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
             message = f"line {item.place.line}: {item.message}"
             raise RequestError("row_invalid", message, index=len(rows) + len(errors))
         elif item.severity == "error":
-            # What is a flag on the command line is a parameter of the Content-Type here.
+            # The flag --encoding corresponds to the charset of the Content-Type.
             message = item.message.replace("--encoding", "charset")
             errors.append((f"line {item.place.line}" if item.place.line else "body", message))
         if len(rows) > MOST_ROWS or len(errors) >= _MAX_ERRORS:

@@ -1,4 +1,4 @@
-"""Runs the service in this process until it is told to stop."""
+"""Runs the HTTP service in this process until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from evalloom.settings import Settings, environment
 
 _LEAST_TOKEN = 16
 _STOP_S = 10
-"""How long a stop waits for what is being answered."""
+"""Seconds to wait for open requests on shutdown."""
 _KEEP_ALIVE_S = 60
 
 
 class ServeOptions(Struct, frozen=True):
-    """Where the service listens, where its data is, and who may ask it."""
+    """The address, data folder and access rules of the service."""
 
     host: str = "127.0.0.1"
     port: int = 8420
     data_dir: Path = Path(".evalloom")
     token: str = ""
     allowed_hosts: tuple[str, ...] = ()
-    """Names beside those of this machine, as a proxy in front of the service passes them on."""
+    """Additional Host names, for example of a reverse proxy."""
 
 
 def serve(options: ServeOptions, settings: Settings) -> None:
-    """Serves until SIGINT or SIGTERM; says on stderr where, once it listens."""
-    hosts = _hosts(options)
-    with _listening(options) as listener:
+    """Serve until SIGINT or SIGTERM; print the address to stderr once listening."""
+    hosts = _allowed_hosts(options)
+    with _listen(options) as listener:
         service = ReplayService(options.data_dir, settings, token=options.token)
         app = create_app(service, options.token, hosts)
         try:
-            _Server(_configured(app), _told(listener, options)).run([listener])
+            _Server(_uvicorn_config(app), _banner(listener, options)).run([listener])
         finally:
             app.close()
             service.close()
 
 
 def token_of(variable: str, folder: Path = Path()) -> str:
-    """The token that an environment variable holds."""
+    """Read the token from an environment variable."""
     token = environment(folder).get(variable, "").strip()
     if len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         got = f"one of {len(token)}" if token else "none: it is not set"
@@ -57,8 +57,8 @@ def token_of(variable: str, folder: Path = Path()) -> str:
     return token
 
 
-def _hosts(options: ServeOptions) -> frozenset[str] | None:
-    """The names that a request may be for; None for any, where the token is the guard."""
+def _allowed_hosts(options: ServeOptions) -> frozenset[str] | None:
+    """Return the accepted Host names, or None for any if the token protects the service."""
     if not options.token and (options.allowed_hosts or not is_loopback(options.host)):
         where = options.host if not is_loopback(options.host) else ", ".join(options.allowed_hosts)
         message = f"{where}: others could reach the service, so it needs a token. Set one and name it with --token-env"
@@ -69,7 +69,7 @@ def _hosts(options: ServeOptions) -> frozenset[str] | None:
     return LOOPBACK | {name_of(name.lower()) for name in (own, *options.allowed_hosts)}
 
 
-def _listening(options: ServeOptions) -> socket.socket:
+def _listen(options: ServeOptions) -> socket.socket:
     host = options.host.strip("[]")
     try:
         family, *_, address = socket.getaddrinfo(host, options.port, type=socket.SOCK_STREAM)[0]
@@ -80,19 +80,19 @@ def _listening(options: ServeOptions) -> socket.socket:
         raise EvalloomError("cannot_listen", f"{host}:{options.port}: cannot listen: {reason}. {hint}") from None
 
 
-def _told(listener: socket.socket, options: ServeOptions) -> str:
+def _banner(listener: socket.socket, options: ServeOptions) -> str:
     host, port, *_ = listener.getsockname()
     return f"evalloom serves http://{f'[{host}]' if ':' in host else host}:{port} (data in {options.data_dir})"
 
 
-def _configured(app: App) -> uvicorn.Config:
+def _uvicorn_config(app: App) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="httptools",
         ws="none",
         lifespan="off",
         access_log=False,
-        # What we have to say of a request is said by the app; what uvicorn would say is noise that anybody can cause.
+        # The app logs errors itself; clients could flood the log of uvicorn.
         log_config=None,
         log_level="critical",
         server_header=False,
@@ -103,17 +103,17 @@ def _configured(app: App) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that says where it listens, and for which being stopped is a good end."""
+    """A uvicorn server that prints its address and exits cleanly on a signal."""
 
-    def __init__(self, config: uvicorn.Config, told: str) -> None:
+    def __init__(self, config: uvicorn.Config, banner: str) -> None:
         super().__init__(config)
-        self._told = told
+        self._banner = banner
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(self._told, file=sys.stderr, flush=True)
+        print(self._banner, file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Without this, uvicorn would raise the signal again once it has stopped, and the exit code would tell of it.
+        # By default uvicorn raises the signal again after the shutdown, which changes the exit code.
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
