@@ -17,6 +17,7 @@ EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonFault", "finding", "_finding"), 0),
     **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_complain", "Fault", "_failed"), 0),
+    **dict.fromkeys(("report_finding", "_report_finding"), 0),
     **dict.fromkeys(("_at", "Message", "RecipeFault"), 1),
 }
 

@@ -132,11 +132,11 @@ def test_the_files_of_a_folder(folder: Path, in_process: Run) -> None:
         (["task", "--where", "tag=a"], "--where: goes with --rows"),
         (["task", "--compare", "first,second", "--rows", "1"], "--compare and --rows: expected one of them at a time"),
         (["task", "--compare", "first,second", "--profile", "first"], "--profile: goes with --rows or --agreement"),
-        (["task", "--agreement", "answer", "--bands", "A=1-3,B=3-5"], "of which no score lies in two"),
+        (["task", "--agreement", "answer", "--bands", "A=1-3,B=3-5"], "expected bands that do not overlap"),
         (["task", "--rows", "1", "--where", "tag"], "--where: expected COLUMN=VALUE"),
         (["task", "--rows", "1", "--where", "nothing=1"], "nothing"),
         (["task", "--agreement", "answr"], "Did you mean 'answer'?"),
-        (["task", "--agreement", "answer", "--bands", "x"], "--bands: expected such as BAD=1-2"),
+        (["task", "--agreement", "answer", "--bands", "x"], "--bands: expected bands such as BAD=1-2"),
     ],
 )
 def test_wrong_questions_get_an_answer_that_helps(

@@ -24,7 +24,7 @@ def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DE
     return build_target(spec, folder, structs.replace(options, kinds=SYSTEM.parts().targets))
 
 
-FaultOf = Callable[..., CallError]
+ErrorOf = Callable[..., CallError]
 METAINFO = """# t
 ## Input
 | field | type | required |
@@ -126,20 +126,20 @@ def test_a_signature_is_a_contract_where_it_names_fields(code: str, fields: list
 
 @pytest.mark.req("HOP-8")
 def test_an_exception_is_an_error_with_its_traceback_in_the_trace(
-    tmp_path: Path, fault_of: FaultOf, trace: list[Record]
+    tmp_path: Path, fault_of: ErrorOf, trace: list[Record]
 ) -> None:
     target = built(tmp_path, 'def hop(q):\n    raise ValueError("no such city")')
-    fault = fault_of(target, {"q": "x"})
-    assert str(fault) == "ValueError: no such city [target_raised]"
+    error = fault_of(target, {"q": "x"})
+    assert str(error) == "ValueError: no such city [target_raised]"
     assert trace[-1]["type"] == "traceback" and 'raise ValueError("no such city")' in trace[-1]["text"]
     start, end = observed(tmp_path)
-    assert (start["hoplet"], end["status"], end["metadata"]["error"]) == ("hop", "ERROR", str(fault))
+    assert (start["hoplet"], end["status"], end["metadata"]["error"]) == ("hop", "ERROR", str(error))
 
 
 @pytest.mark.req("HOP-8")
 @pytest.mark.parametrize("raised", ["SystemExit(3)", "Mine('x')", "BaseExceptionGroup('g', [Mine('x')])"])
 @pytest.mark.parametrize("word", ["", "async "])
-def test_whatever_is_raised_is_an_error_of_one_run(word: str, raised: str, tmp_path: Path, fault_of: FaultOf) -> None:
+def test_whatever_is_raised_is_an_error_of_one_run(word: str, raised: str, tmp_path: Path, fault_of: ErrorOf) -> None:
     code = f"class Mine(BaseException): pass\n{word}def hop(q): raise {raised}"
     assert fault_of(built(tmp_path, code), {"q": "x"}).code == "target_raised"
 
@@ -154,7 +154,7 @@ def test_whatever_is_raised_is_an_error_of_one_run(word: str, raised: str, tmp_p
         "import asyncio\nasync def hop(q):\n    try: await asyncio.sleep(60)\n    except BaseException: return {'answer': 'late'}",
     ],
 )
-def test_a_hoplet_that_hangs_is_given_up(code: str, tmp_path: Path, fault_of: FaultOf) -> None:
+def test_a_hoplet_that_hangs_is_given_up(code: str, tmp_path: Path, fault_of: ErrorOf) -> None:
     target = built(tmp_path, code, options=TargetOptions(timeout_s=0.2))
     assert str(fault_of(target, {"q": "x"})) == "no answer within 0.2 s [timeout]"
     assert observed(tmp_path)[-1]["status"] == "ERROR"
@@ -164,17 +164,17 @@ def test_a_hoplet_that_hangs_is_given_up(code: str, tmp_path: Path, fault_of: Fa
     ("returned", "message"),
     [
         ("object()", "output: expected a JSON value, got object"),
-        ("None", "returned null, and the contract says an object with answer, score [contract_broken]"),
-        ("'text'", "returned 'text', and the contract says an object"),
-        ("{'score': 1}", "answer: missing; the contract says string [contract_broken]"),
+        ("None", "returned null, but the contract expects an object with answer, score [contract_broken]"),
+        ("'text'", "returned 'text', but the contract expects an object"),
+        ("{'score': 1}", "answer: missing; the contract expects string [contract_broken]"),
         ("{'answer': 1, 'score': '5'}", "answer: expected string by the contract, got 1; score: expected int"),
         ("('FAIL', {'why': '没有'})", '{"why": "没有"} [hop_fail]'),
         ("('GOOD', {'answer': 'x'})", "status: expected OK, LACK_OF_INFO, UNCERTAIN, FAIL, got 'GOOD' [bad_status]"),
-        ("('FAIL', '')", "the hoplet gave FAIL without a reason [hop_fail]"),
+        ("('FAIL', '')", "the hoplet returned FAIL without a reason [hop_fail]"),
     ],
 )
 def test_rubbish_is_an_error_that_says_what_was_expected(
-    returned: str, message: str, tmp_path: Path, fault_of: FaultOf
+    returned: str, message: str, tmp_path: Path, fault_of: ErrorOf
 ) -> None:
     target = built(tmp_path, f"def hop(q): return {returned}")
     assert message in str(fault_of(target, {"q": "x"}))
@@ -263,7 +263,7 @@ def test_tasks_of_one_process_keep_their_neighbours_apart(is_package: bool, tmp_
 
 def test_a_contract_without_tables_is_none(tmp_path: Path) -> None:
     assert built(tmp_path, "def hop(session, input_data): return {}", metainfo="# Notes only").contract is None
-    with pytest.raises(EvalloomError, match="result files have a field of this name"):
+    with pytest.raises(EvalloomError, match="this name is reserved for result files"):
         built(tmp_path, "def hop(session, input_data): return {}", metainfo=METAINFO.replace("| q |", "| profile |"))
 
 

@@ -179,7 +179,7 @@ def test_parts_of_an_empty_result_are_null_or_nought() -> None:
 def test_a_path_that_leads_nowhere_says_what_there_is(path: str, told: str) -> None:
     with pytest.raises(CallError) as caught:
         renamed(made(REVIEWS, "stats"), {"average": path})
-    assert str(caught.value) == f"output.average: {path!r} leads nowhere: {told} [bad_aggregation]"
+    assert str(caught.value) == f"output.average: {path!r} does not exist: {told} [bad_aggregation]"
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_options_are_read_under_either_name() -> None:
     long = {"aggregation_strategy": "custom", "aggregation_code": "def aggregate(items): …", "language": "python"}
     short = {"id": "sum", "strategy": "custom", "code": "def aggregate(items): …", "input_mapping": {"items": "x"}}
     assert read_options(long) == read_options(short) == read_options({**long, **short})
-    options, faults = read_options({"strategy": "stats", "fields": ["a.b"], "output": {"m": "fields.a.b.mean"}})
-    assert (options, faults) == (Aggregation("stats", fields=("a.b",), output={"m": "fields.a.b.mean"}), [])
+    options, errors = read_options({"strategy": "stats", "fields": ["a.b"], "output": {"m": "fields.a.b.mean"}})
+    assert (options, errors) == (Aggregation("stats", fields=("a.b",), output={"m": "fields.a.b.mean"}), [])
 
 
 @pytest.mark.req("PIPE-6", "PIPE-9")
@@ -229,8 +229,8 @@ def test_options_are_read_under_either_name() -> None:
     ],
 )
 def test_options_that_are_wrong_are_named(step: Record, key: str, message: str) -> None:
-    _, faults = read_options(step)
-    assert len(faults) == 1 and faults[0][0] == key and message in faults[0][1]
+    _, errors = read_options(step)
+    assert len(errors) == 1 and errors[0][0] == key and message in errors[0][1]
 
 
 HUGE = st.integers(-(10**400), 10**400) | st.floats(allow_nan=False, allow_infinity=False)

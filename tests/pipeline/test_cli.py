@@ -92,7 +92,7 @@ def test_code_is_off_and_said_on_stderr_and_the_rest_runs(call: Call) -> None:
     sets = [f"reviews/testsets/customer_feedback_{name}_v2.jsonl" for name in ("code", "full")]
     done = run(call, "customer_feedback", *sets)
     assert done.code == 1 and "[code_not_allowed]" in done.out
-    assert "step 'aggregate_insights': its code was not run. Say --allow-code" in done.err
+    assert "step 'aggregate_insights': its code was not run. Pass --allow-code" in done.err
     assert [row.get("error", "") == "" for row in sorted(rows(), key=lambda row: row["case_id"])] == [False, True]
 
 

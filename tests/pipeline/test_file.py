@@ -103,7 +103,7 @@ FAULTS = [
     ('prompt: "Judge {cleaned}"', "agent: nobody", "agent_missing", 10, "step 'judge'", "no agent 'nobody'"),
     ('prompt: "Judge {cleaned}"', "prompt_file: gone.md", "prompt_missing", 10, "step 'judge'", "gone.md"),
     ('"Judge {cleaned}"', '"Judge {cleaned} {tone}"', "unfilled_name", 10, "step 'judge'", "'tone'"),
-    ('    prompt: "Judge {cleaned}"\n', "", "bad_step", 9, "step 'judge'", "says nothing to do"),
+    ('    prompt: "Judge {cleaned}"\n', "", "bad_step", 9, "step 'judge'", "does nothing"),
     ("outputs:", "variants: {v: {overrides: {juge: {model: x}}}}\noutputs:", "bad_variant", 18, "'v'", "Did you mean"),
     ("inputs: [{name: text}", "inputs: [{nme: text}", "bad_pipeline", 2, "inputs[0]", "a name"),
     (
@@ -111,7 +111,7 @@ FAULTS = [
         "{cleaned: cleaned, clened: text}",
         "unknown_parameter",
         11,
-        "no hole {clened}",
+        "no placeholder {clened}",
         "'cleaned'?",
     ),
     ("{name: text}", "{name: text, requierd: no}", "unknown_pipeline_key", 2, "inputs[0].requierd", "'required'?"),

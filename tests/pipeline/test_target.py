@@ -285,8 +285,8 @@ async def each(name, factor=1):
         "step_inputs": {"each": {"factor": 10, "concurrent": concurrent}},
     }
     output, trace = run(made(tmp_path, BATCH, code), record)
-    error = {"error": "ValueError: four [target_raised]"}
-    assert output.steps["each"] == [0, 10, 20, 30, error, 50, 60, 70]
+    failed_item = {"error": "ValueError: four [target_raised]"}
+    assert output.steps["each"] == [0, 10, 20, 30, failed_item, 50, 60, 70]
     entry = steps_in(trace)["each"]
     assert (entry["items"], entry["failed_items"], entry["status"]) == (8, 1, "ok")
 
@@ -361,7 +361,7 @@ def test_a_batch_of_which_nothing_came_has_failed(tmp_path: Path) -> None:
 
 def test_a_batch_step_without_a_list_fails(tmp_path: Path) -> None:
     target = made(tmp_path, "  - {id: ask, prompt: '{x}', batch_mode: true}")
-    assert "there is no list to go through. Give the case batch_items" in failing(target, {"inputs": {"x": "a"}})
+    assert "there is no list to iterate over. Give the case batch_items" in failing(target, {"inputs": {"x": "a"}})
     assert run(target, {"batch_items": []})[0].value == {"ask": []}
 
 
@@ -381,7 +381,7 @@ def test_a_part_of_an_output_that_is_not_there_is_told(tmp_path: Path) -> None:
     target = made(
         tmp_path, "  - {id: a, code_ref: 'own:a'}", "def a(): return {'x': 1}", "outputs: [{key: y, source: a.y}]"
     )
-    assert "p.yaml: outputs: y: step 'a' gave nothing at '.y'" in failing(target, {})
+    assert "p.yaml: outputs: y: step 'a' returned nothing at '.y'" in failing(target, {})
 
 
 def test_the_only_output_is_the_plain_one(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_the_only_output_is_the_plain_one(tmp_path: Path) -> None:
 def test_what_is_no_list_fails_by_name(tmp_path: Path) -> None:
     target = made(tmp_path, "  - {id: ask, prompt: '{x}', batch_mode: true, input_mapping: {items: text}}")
     said = failing(target, {"inputs": {"text": "abc"}})
-    assert said == "p.yaml: step 'ask': items: expected a list to go through, got a string [bad_items]"
+    assert said == "p.yaml: step 'ask': items: expected a list to iterate over, got a string [bad_items]"
 
 
 @pytest.mark.req("PIPE-8")
@@ -414,8 +414,8 @@ def test_a_failed_item_goes_through_the_next_steps_as_it_is(tmp_path: Path) -> N
 """
     target = made(tmp_path, steps, "def halve(n):\n    assert n % 2 == 0, n\n    return {'half': n // 2}")
     output, trace = run(target, {"batch_items": [{"n": 2}, {"n": 3}, {"n": 4}]})
-    first, fault, last = output.steps["two"]
-    assert (first, last) == ("HALF IS 1", "HALF IS 2") and "AssertionError: 3" in fault["error"]
+    first, failed_item, last = output.steps["two"]
+    assert (first, last) == ("HALF IS 1", "HALF IS 2") and "AssertionError: 3" in failed_item["error"]
     assert len([entry for entry in trace if entry["type"] == "llm"]) == 2
     assert (output.aggregation["total_items"], output.aggregation["failed_items"]) == (3, 1)
 
@@ -626,7 +626,7 @@ def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
     target = made(tmp_path, CUSTOM)
     said = failing(target, {"batch_items": [{}, {}]})
     assert said == "p.yaml: step 'total': its code is not run unless you say --allow-code [code_not_allowed]"
-    assert list(target.remarks()) == ["step 'total': its code was not run. Say --allow-code to run it in the sandbox"]
+    assert list(target.remarks()) == ["step 'total': its code was not run. Pass --allow-code to run it in the sandbox"]
 
 
 @needs_sandbox
@@ -653,8 +653,8 @@ def test_code_goes_through_a_batch_and_prints_into_the_trace(tmp_path: Path) -> 
           return 10 // n
 """
     output, trace = run(made(tmp_path, steps, allow_code=True), {"batch_items": [{"n": 5}, {"n": 0}, {"n": 2}]})
-    two, fault, five = output.steps["each"]
-    assert (two, five) == (2, 5) and "ZeroDivisionError" in fault["error"]
+    two, failed_item, five = output.steps["each"]
+    assert (two, five) == (2, 5) and "ZeroDivisionError" in failed_item["error"]
     assert steps_in(trace)["each"]["calls"][0]["text"] == "saw 5\nsaw 0\nsaw 2\n"
 
 
@@ -671,8 +671,8 @@ def test_an_item_whose_code_ends_the_process_keeps_its_slot(tmp_path: Path) -> N
           return n or os._exit(1)
 """
     output, _ = run(made(tmp_path, steps, allow_code=True), {"batch_items": [{"n": 1}, {"n": 0}, {"n": 2}]})
-    one, fault, two = output.steps["each"]
-    assert (one, two) == (1, 2) and "[code_crashed]" in fault["error"]
+    one, failed_item, two = output.steps["each"]
+    assert (one, two) == (1, 2) and "[code_crashed]" in failed_item["error"]
 
 
 @needs_sandbox

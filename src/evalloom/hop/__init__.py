@@ -1,4 +1,4 @@
-"""HOP batch tests: hoplets, their operators, their result files; and the names that their users import."""
+"""HOP batch tests: hoplets, operators and result files. This module exports the public names."""
 
 from __future__ import annotations
 

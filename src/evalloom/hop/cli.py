@@ -1,4 +1,4 @@
-"""`evalloom stats`: what the HOP result files in a folder say."""
+"""`evalloom stats`: summarizes the HOP result files in a folder."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ GROUPS = ("tag", "difficulty", "profile")
 
 @click.command("stats")
 @click.argument("folder", metavar="[FOLDER]", default=".")
-@click.option("--profile", default="", metavar="P", help="Only results of this profile.")
-@click.option("--by", default=",".join(GROUPS), show_default=True, metavar="G,…", help="A table for each of these.")
-@click.option("--compare", default="", metavar="A,B", help="The same cases under two profiles, side by side.")
-@click.option("--agreement", "field", default="", metavar="FIELD", help="Expected against given scores, in bands.")
-@click.option("--bands", default="", metavar="B,…", help="For --agreement; by default BAD=1-2,MID=3,GOOD=4-5.")
-@click.option("--rows", type=click.IntRange(0), metavar="N", help="The first N results instead of figures.")
-@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="For --rows: only results where this holds.")
-@click.option("--sort", default="", metavar="COLUMN", help="For --rows: the order; -COLUMN turns it round.")
-@click.option("--files", is_flag=True, help="The files with what is in them.")
+@click.option("--profile", default="", metavar="P", help="Show only results of this profile.")
+@click.option(
+    "--by", default=",".join(GROUPS), show_default=True, metavar="G,…", help="Group by these, one table each."
+)
+@click.option("--compare", default="", metavar="A,B", help="Compare two profiles on the same cases.")
+@click.option(
+    "--agreement", "field", default="", metavar="FIELD", help="Compare expected with actual scores, in bands."
+)
+@click.option("--bands", default="", metavar="B,…", help="Bands for --agreement. Default: BAD=1-2,MID=3,GOOD=4-5.")
+@click.option("--rows", type=click.IntRange(0), metavar="N", help="Show the first N results instead of figures.")
+@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="With --rows: show only matching results.")
+@click.option("--sort", default="", metavar="COLUMN", help="With --rows: sort by COLUMN; -COLUMN sorts descending.")
+@click.option("--files", is_flag=True, help="List the files and their contents.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(folder: str, by: str, as_json: bool, **flags: Any) -> int:
-    """Say how the results in a folder fared: completion, correctness, each field, and how long it took.
+    """Summarize HOP results in a folder: completion, correctness, fields and durations.
 
     FOLDER is a task, its TestCases/, any folder with HOP result files in either wrapper, or one such file.
 
@@ -42,16 +46,16 @@ def command(folder: str, by: str, as_json: bool, **flags: Any) -> int:
     """
     _refuse_idle(flags)
     store = DataStore(folder, warn)
-    found, lines = _asked(store, _groups(by), flags)
+    result, lines = _query(store, _groups(by), flags)
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        click.echo(msgspec.json.encode(result))
     else:
         print_lines(lines)
     return 0
 
 
-def _asked(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[Any, Any]:
-    """What one of the flags asks for, and how it is shown."""
+def _query(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[Any, Any]:
+    """Run the query that the flags select; return its result and the lines to print."""
     if flags["files"]:
         files = store.list_files()
         return files, file_lines(files)
@@ -73,17 +77,17 @@ def _asked(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         return page, row_lines(page)
     stats = store.get_stats(profile, by=groups)
     if not store.is_one_file:
-        # The observer does not tell which run went into which file.
+        # The observer's log does not record which run belongs to which file.
         stats |= {"performance": store.get_perf_summary(profile)}
     return stats, stats_lines(stats, groups)
 
 
 _SHOWS = {"files": "--files", "compare": "--compare", "field": "--agreement", "rows": "--rows"}
-"""The flags that each show something else than the figures."""
+"""The flags that replace the figures with something else."""
 
 
 def _refuse_idle(flags: dict[str, Any]) -> None:
-    """Refuses flags that would be passed over in silence."""
+    """Reject flags that would have no effect."""
     shown = [flag for name, flag in _SHOWS.items() if flags[name] not in (None, "", False)]
     if len(shown) > 1:
         raise usage_error("bad_option", f"{' and '.join(shown)}: expected one of them at a time")
@@ -112,7 +116,7 @@ def _two(names: list[str]) -> list[str]:
 
 
 def _condition(text: str) -> tuple[str, Any]:
-    """`correct=false` as a column and a value."""
+    """Parse `correct=false` into a column and a value."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise usage_error("bad_option", f"--where: expected COLUMN=VALUE, got {text!r}")
@@ -120,7 +124,7 @@ def _condition(text: str) -> tuple[str, Any]:
 
 
 def _bands(text: str) -> dict[str, tuple[float, float]]:
-    """`BAD=1-2,MID=3` as names with their lowest and highest score."""
+    """Parse `BAD=1-2,MID=3` into names with their lowest and highest score."""
     bands = {}
     for part in parted(text):
         name, _, ends = part.partition("=")
@@ -128,12 +132,10 @@ def _bands(text: str) -> dict[str, tuple[float, float]]:
         try:
             bands[name.strip()] = (float(low), float(high or low))
         except ValueError:
-            raise usage_error("bad_option", f"--bands: expected such as BAD=1-2,MID=3, got {part!r}") from None
+            raise usage_error("bad_option", f"--bands: expected bands such as BAD=1-2,MID=3, got {part!r}") from None
     ranges = sorted(bands.values())
     if len(ranges) < len(parted(text)) or not all(low <= high for low, high in ranges):
-        raise usage_error(
-            "bad_option", f"--bands {text}: expected names that differ, each from a lower to a higher score"
-        )
+        raise usage_error("bad_option", f"--bands {text}: expected distinct names, each with a range from low to high")
     if any(high >= low for (_, high), (low, _) in pairwise(ranges)):
-        raise usage_error("bad_option", f"--bands {text}: expected bands of which no score lies in two")
+        raise usage_error("bad_option", f"--bands {text}: expected bands that do not overlap")
     return bands

@@ -1,4 +1,4 @@
-"""What `evalloom stats` prints: figures with their uncertainty, group by group, weakest first."""
+"""Formats the output of `evalloom stats`: figures with confidence intervals, by group, weakest first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from evalloom.hop.results.perf import NO_RUNS
 from evalloom.reports.lint import printable, tell
 
 _FLIPPED = 10
-"""How many cases that flipped are shown."""
+"""The maximum number of flipped cases to print."""
 _ERROR_WIDTH = 60
 
 
 def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
-    """Everything there is to say about the results of a folder."""
+    """Yield the summary of all results in a folder."""
     if not stats["total"]:
         yield "No result yet: 'batchhoptest --task …' writes some.", ""
         return
@@ -39,21 +39,21 @@ def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
 _HEAD = ["results", "completed", "correct", "95 % interval", "retries"]
 
 
-def _figures(one: Record) -> list[str]:
-    low_high = one["correctness_interval"]
+def _figures(group: Record) -> list[str]:
+    low_high = group["correctness_interval"]
     return [
-        f"{one['total']:,}",
-        _rate(one["completion_rate"]),
-        _rate(one["correctness"]),
+        f"{group['total']:,}",
+        _rate(group["completion_rate"]),
+        _rate(group["correctness"]),
         f"{low_high[0]:.1%} – {low_high[1]:.1%}" if low_high else "-",
-        f"{one['retries']['mean']:.2f}" if one["retries"]["mean"] is not None else "-",
+        f"{group['retries']['mean']:.2f}" if group["retries"]["mean"] is not None else "-",
     ]
 
 
 def _weakness(item: tuple[str, Record]) -> tuple[float, float, str]:
-    """The weakest group first, since that is where there is something to do; what did not complete is not right."""
-    name, one = item
-    correctness, completion = one["correctness"], one["completion_rate"]
+    """Sort key that puts the weakest group first; results that did not complete count as incorrect."""
+    name, group = item
+    correctness, completion = group["correctness"], group["completion_rate"]
     return (2.0 if correctness is None else correctness * completion, completion, name)
 
 
@@ -77,116 +77,118 @@ def _holds(field: Record) -> Iterator[str]:
         yield f"exact {_rate(field['agreement']['exact'])}, ±1 {_rate(field['agreement']['within_one'])}"
 
 
-def performance_lines(found: Record) -> Iterator[Line]:
-    """How long runs and operators took, where somebody observed them."""
-    if not found["runs"]:
+def performance_lines(performance: Record) -> Iterator[Line]:
+    """Yield the durations of observed runs and operators."""
+    if not performance["runs"]:
         return
     yield "", ""
-    times = ", ".join(f"{name} {seconds(found[name])}" for name in ("mean", "p50", "p95"))
-    yield f"{tell(found['runs'], 'run')} observed: {times}", ""
+    times = ", ".join(f"{name} {seconds(performance[name])}" for name in ("mean", "p50", "p95"))
+    yield f"{tell(performance['runs'], 'run')} observed: {times}", ""
     rows = [
         [
-            one["op"],
-            f"{one['calls']:,}",
-            _rate(one["success_rate"]),
-            seconds(one["mean_duration"]),
-            f"{one['mean_retries']:.2f}",
+            operator["op"],
+            f"{operator['calls']:,}",
+            _rate(operator["success_rate"]),
+            seconds(operator["mean_duration"]),
+            f"{operator['mean_retries']:.2f}",
         ]
-        for one in found["operators"]
+        for operator in performance["operators"]
     ]
     if rows:
         yield from table_lines(["operator", "calls", "succeeded", "mean", "retries"], rows)
 
 
-def comparison_lines(found: Record) -> Iterator[Line]:
-    """Two profiles on the same cases: the difference, how sure it is, and the cases that flipped."""
-    first, second = found["profile_a"], found["profile_b"]
-    sides = ((first, found["a"]), (second, found["b"]))
-    yield f"{tell(found['cases'], 'case')} under both", "bold"
-    # An error is not correct here, so that the two figures differ by what is told below.
+def comparison_lines(comparison: Record) -> Iterator[Line]:
+    """Yield the comparison of two profiles: the difference, its confidence interval, and the flipped cases."""
+    first, second = comparison["profile_a"], comparison["profile_b"]
+    sides = ((first, comparison["a"]), (second, comparison["b"]))
+    yield f"{tell(comparison['cases'], 'case')} under both", "bold"
+    # Errors count as incorrect here, so the two rates differ by exactly the difference printed below.
     rows = [[name, _rate(one["completion_rate"]), _rate(one["correct_rate"])] for name, one in sides]
     yield from table_lines(["profile", "completed", "correct of all"], rows)
-    if found["difference"] is None:
+    if comparison["difference"] is None:
         yield "No case with an expectation ran under both, so there is nothing to compare.", "yellow"
         return
-    low, high = (100 * end for end in found["interval"])
-    # With few cases the interval and the exact test may disagree; then nothing is sure.
-    is_sure = (low > 0 or high < 0) and found["p_value"] < 0.05
+    low, high = (100 * end for end in comparison["interval"])
+    # With few cases the interval and the exact test may disagree; then the result is inconclusive.
+    is_sure = (low > 0 or high < 0) and comparison["p_value"] < 0.05
     verdict = f"{second if low > 0 else first} is better" if is_sure else "these cases show no sure difference"
-    points = f"{100 * found['difference']:+.1f} points ({low:+.1f} to {high:+.1f}, p = {found['p_value']:.3g})"
+    points = (
+        f"{100 * comparison['difference']:+.1f} points ({low:+.1f} to {high:+.1f}, p = {comparison['p_value']:.3g})"
+    )
     yield printable(f"{second} against {first}: {points}: {verdict}"), "bold"
-    yield f"{found['improved']} better, {found['worsened']} worse", ""
-    for one in found["flipped"][:_FLIPPED]:
+    yield f"{comparison['improved']} better, {comparison['worsened']} worse", ""
+    for one in comparison["flipped"][:_FLIPPED]:
         label = f"{one['change']:<6} {_name({**one['a'], **one})} {one['tag'] or ''}".rstrip()
         yield f"  {printable(label)}: {_change(one)}", ""
-    more = found["improved"] + found["worsened"] - _FLIPPED
+    more = comparison["improved"] + comparison["worsened"] - _FLIPPED
     if more > 0:
         yield f"  … and {more} more; --json has them", "dim"
 
 
 def _change(pair: Record) -> str:
-    """What is expected and came out otherwise on the two sides."""
+    """Describe the expected fields whose values differ between the two sides."""
     before, after = pair["a"], pair["b"]
     if before["error"] or after["error"] or not isinstance(before["result"], dict):
-        return f"{_told(before)} → {_told(after)}"
+        return f"{_outcome_text(before)} → {_outcome_text(after)}"
     values = [
         (name, before["result"].get(name), (after["result"] or {}).get(name))
         for name in pair["expected"]
         if isinstance(after["result"], dict)
     ]
     changed = [f"{name} {_value(old)} → {_value(new)}" for name, old, new in values if old != new]
-    return ", ".join(map(printable, changed)) or f"{_told(before)} → {_told(after)}"
+    return ", ".join(map(printable, changed)) or f"{_outcome_text(before)} → {_outcome_text(after)}"
 
 
-def _told(side: Record) -> str:
+def _outcome_text(side: Record) -> str:
     return short(f"{side['outcome']}: {side['error']}", _ERROR_WIDTH) if side["error"] else _value(side["result"])
 
 
-def agreement_lines(field: str, found: Record) -> Iterator[Line]:
+def agreement_lines(field: str, agreement: Record) -> Iterator[Line]:
     """The band confusion matrix of a score, and how far both sides agree."""
-    if not found["n"]:
+    if not agreement["n"]:
         yield printable(f"{field}: no result has a number both expected and given"), "yellow"
         return
-    matrix: dict[str, dict[str, int]] = found["matrix"]
+    matrix: dict[str, dict[str, int]] = agreement["matrix"]
     names = list(matrix)
-    yield printable(f"{field}: {tell(found['n'], 'result')} with an expected and a given score"), "bold"
+    yield printable(f"{field}: {tell(agreement['n'], 'result')} with an expected and a given score"), "bold"
     yield from table_lines(
         ["expected \\ given", *names], [[name, *(str(matrix[name][one]) for one in names)] for name in names]
     )
     yield (
-        f"exact {_rate(found['exact'])}, ±1 {_rate(found['within_one'])}, "
-        f"in another band {_rate(found['cross_band_rate'])}"
-        + (f"; {found['outside']} outside all bands" if found["outside"] else ""),
+        f"exact {_rate(agreement['exact'])}, ±1 {_rate(agreement['within_one'])}, "
+        f"in another band {_rate(agreement['cross_band_rate'])}"
+        + (f"; {agreement['outside']} outside all bands" if agreement["outside"] else ""),
         "",
     )
 
 
 def file_lines(files: list[Record]) -> Iterator[Line]:
-    """The files of a folder."""
-    rows = [[one["name"], f"{one['rows']:,}", ", ".join(one["profiles"]), one["modified"]] for one in files]
+    """Yield one line per file."""
+    rows = [[file["name"], f"{file['rows']:,}", ", ".join(file["profiles"]), file["modified"]] for file in files]
     yield from table_lines(["file", "results", "profiles", "modified"], rows)
 
 
 def row_lines(page: Record) -> Iterator[Line]:
-    """Single results, one line each."""
+    """Yield one line per result."""
     rows = [
         [
-            _name(one),
-            one["tag"] or "-",
-            one["profile"] or "-",
-            one["outcome"],
-            _correct(one["correct"]),
-            str(one["retry_count"]),
-            short(one["error"] or _value(one["result"]), 70),
+            _name(row),
+            row["tag"] or "-",
+            row["profile"] or "-",
+            row["outcome"],
+            _correct(row["correct"]),
+            str(row["retry_count"]),
+            short(row["error"] or _value(row["result"]), 70),
         ]
-        for one in page["rows"]
+        for row in page["rows"]
     ]
     yield from table_lines(["id", "tag", "profile", "outcome", "correct", "retry_count", "result"], rows)
     yield f"{len(rows)} of {tell(page['total'], 'result')}", "dim"
 
 
 def _name(row: Record) -> str:
-    """What a result is called: by its id, or by where it stands."""
+    """Return the id of a result, or its file and line."""
     return str(row["id"]) if row["id"] is not None else f"{row['file']}:{row['line']}"
 
 

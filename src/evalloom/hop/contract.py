@@ -1,7 +1,7 @@
 """Reads the contract of a target: which fields go in and come out, and of which type (HOP-2).
 
-Declared once, in the place people already have it: `metainfo.md` with an input and an output table, a YAML file, or
-the signature of the Python function. A Python file is only parsed, never run.
+A contract is declared in `metainfo.md` with an input and an output table, in a YAML file, or by the signature of the
+Python function. Python files are parsed, never executed.
 """
 
 from __future__ import annotations
@@ -31,95 +31,97 @@ _NEVER_INPUTS = frozenset(("hop_result", "hop_stats", "profile", "_type"))
 _NOT_REQUIRED = re.compile(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
 
 
-def read_contract(given: str) -> Contract:
-    """The contract in a `.md`, `.yaml`, `.json` or `.py[:function]` file."""
-    name, _, function = given.rpartition(":") if given.rpartition(":")[0].endswith(".py") else (given, "", "")
+def read_contract(reference: str) -> Contract:
+    """Read the contract from a `.md`, `.yaml`, `.json` or `.py[:function]` file."""
+    name, _, function = (
+        reference.rpartition(":") if reference.rpartition(":")[0].endswith(".py") else (reference, "", "")
+    )
     path = Path(name)
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError, ValueError) as fault:
-        reason = getattr(fault, "strerror", None) or str(fault)
-        raise usage_error("contract_unreadable", f"contract {given}: cannot be read: {reason.lower()}") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise usage_error("contract_unreadable", f"contract {reference}: cannot be read: {reason.lower()}") from None
     if path.suffix == ".py":
-        contract = _from_python(text, function, given)
+        contract = _from_python(text, function, reference)
     elif path.suffix in (".yaml", ".yml", ".json"):
-        contract = _from_document(path, given)
+        contract = _from_document(path, reference)
     else:
-        contract = _from_tables(text, given)
+        contract = _from_tables(text, reference)
     for name in _NEVER_INPUTS & contract.inputs.keys():
-        message = f"contract {given}: {name}: result files have a field of this name. Call the input something else"
+        message = f"contract {reference}: {name}: this name is reserved for result files. Rename the input"
         raise usage_error("contract_reserved_field", message)
     if not contract.inputs:
-        raise usage_error("contract_empty", f"contract {given}: expected at least one input field, got none")
+        raise usage_error("contract_empty", f"contract {reference}: expected at least one input field, got none")
     return contract
 
 
 def contract_of(metainfo: Path | None, source: Path | None, function: str) -> Contract | None:
-    """The contract of a hoplet: from its metainfo.md, else from its signature; none where neither names a field."""
+    """Return the contract of a hoplet from its metainfo.md or its signature; None if neither names a field."""
     if metainfo is not None:
         return _declared_in(str(metainfo), "contract_empty")
     if source is None or source.suffix != ".py":
         return None
-    found = _declared_in(f"{source}:{function}", "contract_empty", "contract_unreadable")
-    if found is None or {field.type for field in found.inputs.values()} <= {"any", "object"}:
-        # `f(session, input_data)` under any names says nothing of what is in its data.
+    contract = _declared_in(f"{source}:{function}", "contract_empty", "contract_unreadable")
+    if contract is None or {field.type for field in contract.inputs.values()} <= {"any", "object"}:
+        # `f(session, input_data)`, whatever the parameter names, does not declare its fields.
         return None
-    return found
+    return contract
 
 
-def _declared_in(given: str, *none: str) -> Contract | None:
-    """The contract in a file; codes that mean that there is none are named."""
+def _declared_in(reference: str, *none: str) -> Contract | None:
+    """Read the contract from a file; return None for the error codes in `none`."""
     try:
-        return read_contract(given)
-    except EvalloomError as fault:
-        if fault.code in none:
+        return read_contract(reference)
+    except EvalloomError as error:
+        if error.code in none:
             return None
         raise
 
 
-def _field_type(name: str, written: str, given: str) -> str:
+def _field_type(name: str, written: str, reference: str) -> str:
     word = re.split(r"[\[\s(,|<]", written.strip().strip("`").lower(), maxsplit=1)[0]
     if word and word not in TYPE_WORDS:
         allowed = "string, int, float, bool, array or object"
-        message = f"contract {given}: {name}: expected the type {allowed}, got {quote(written)}"
+        message = f"contract {reference}: {name}: expected the type {allowed}, got {quote(written)}"
         raise usage_error("contract_type", message)
     return TYPE_WORDS.get(word, "any")
 
 
-def _from_document(path: Path, given: str) -> Contract:
+def _from_document(path: Path, reference: str) -> Contract:
     rows = list(RowReader(source_of(path)))
-    faults = [row.message for row in rows if not isinstance(row, Row)]
+    errors = [row.message for row in rows if not isinstance(row, Row)]
     document = rows[0].value if len(rows) == 1 and isinstance(rows[0], Row) else None
-    if faults or not isinstance(document, dict):
-        reason = faults[0] if faults else "expected one object with 'inputs' and 'outputs'"
-        raise usage_error("contract_unreadable", f"contract {given}: {reason}")
+    if errors or not isinstance(document, dict):
+        reason = errors[0] if errors else "expected one object with 'inputs' and 'outputs'"
+        raise usage_error("contract_unreadable", f"contract {reference}: {reason}")
     return Contract(
-        _declared(document.get("inputs", document.get("input")), given),
-        _declared(document.get("outputs", document.get("output")), given),
+        _declared(document.get("inputs", document.get("input")), reference),
+        _declared(document.get("outputs", document.get("output")), reference),
     )
 
 
-def _declared(fields: Any, given: str) -> dict[str, Field]:
-    """Fields as `{name: type}`, `{name: {type, required}}` or `[{name, type, required}]`."""
+def _declared(fields: Any, reference: str) -> dict[str, Field]:
+    """Parse fields written as `{name: type}`, `{name: {type, required}}` or `[{name, type, required}]`."""
     if fields is None:
         return {}
     if isinstance(fields, list) and all(isinstance(field, dict) and "name" in field for field in fields):
         fields = {str(field["name"]): field for field in fields}
     if not isinstance(fields, dict):
-        raise usage_error("contract_unreadable", f"contract {given}: expected fields by name, got {quote(fields)}")
-    found = {}
-    for name, told in fields.items():
-        if isinstance(told, dict):
-            required = bool(told.get("required", not told.get("optional", False)))
-            found[name] = Field(_field_type(name, str(told.get("type", "any")), given), required)
+        raise usage_error("contract_unreadable", f"contract {reference}: expected fields by name, got {quote(fields)}")
+    declared = {}
+    for name, declaration in fields.items():
+        if isinstance(declaration, dict):
+            required = bool(declaration.get("required", not declaration.get("optional", False)))
+            declared[name] = Field(_field_type(name, str(declaration.get("type", "any")), reference), required)
         else:
-            optional = str(told).rstrip().endswith("?")
-            found[name] = Field(_field_type(name, str(told or "any").rstrip(" ?"), given), not optional)
-    return found
+            optional = str(declaration).rstrip().endswith("?")
+            declared[name] = Field(_field_type(name, str(declaration or "any").rstrip(" ?"), reference), not optional)
+    return declared
 
 
-def _from_tables(text: str, given: str) -> Contract:
-    """The tables of a Markdown file under a heading with input / 输入 and output / 输出 in it."""
+def _from_tables(text: str, reference: str) -> Contract:
+    """Parse the Markdown tables under headings that contain input / 输入 and output / 输出."""
     sections: dict[str, dict[str, Field]] = {"inputs": {}, "outputs": {}}
     section = ""
     header: list[str] = []
@@ -137,12 +139,12 @@ def _from_tables(text: str, given: str) -> Contract:
             if not header:
                 header = [cell.lower() for cell in cells]
             elif not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
-                name, field = _table_field(header, cells, given)
+                name, field = _table_field(header, cells, reference)
                 sections[section][name] = field
     return Contract(sections["inputs"], sections["outputs"])
 
 
-def _table_field(header: list[str], cells: list[str], given: str) -> tuple[str, Field]:
+def _table_field(header: list[str], cells: list[str], reference: str) -> tuple[str, Field]:
     def cell(*names: str) -> str:
         for number, title in enumerate(header[: len(cells)]):
             if any(name in title for name in names):
@@ -151,55 +153,55 @@ def _table_field(header: list[str], cells: list[str], given: str) -> tuple[str, 
 
     needed = cell("required", "必填", "必需", "必须").lower()
     name = cells[0].strip("`* ")
-    return name, Field(_field_type(name, cell("type", "类型"), given), not _NOT_REQUIRED.match(needed))
+    return name, Field(_field_type(name, cell("type", "类型"), reference), not _NOT_REQUIRED.match(needed))
 
 
-def _from_python(text: str, function: str, given: str) -> Contract:
+def _from_python(text: str, function: str, reference: str) -> Contract:
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError) as fault:
-        raise usage_error("contract_unreadable", f"contract {given}: is not Python: {fault}") from None
+    except (SyntaxError, ValueError) as error:
+        raise usage_error("contract_unreadable", f"contract {reference}: is not Python: {error}") from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
             node.name == function or (not function and "hop" in node.name.lower())
         ):
-            return Contract(_parameters(node, given), _members(node.returns, classes, given))
+            return Contract(_parameters(node, reference), _members(node.returns, classes, reference))
     wanted = f"a function {function!r}" if function else "a function with 'hop' in its name"
-    raise usage_error("contract_unreadable", f"contract {given}: expected {wanted}, found none")
+    raise usage_error("contract_unreadable", f"contract {reference}: expected {wanted}, found none")
 
 
-def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, given: str) -> dict[str, Field]:
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, reference: str) -> dict[str, Field]:
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     first_default = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
-    found = {}
+    fields = {}
     for number, argument in enumerate(arguments):
         if argument.arg in ("session", "self", "input_data") or _is_session(argument.annotation):
             continue
         has_default = first_default <= number < len(node.args.posonlyargs) + len(node.args.args)
         if argument in node.args.kwonlyargs:
             has_default = node.args.kw_defaults[node.args.kwonlyargs.index(argument)] is not None
-        found[argument.arg] = _annotated(argument.annotation, given, required=not has_default)
-    return found
+        fields[argument.arg] = _annotated(argument.annotation, reference, required=not has_default)
+    return fields
 
 
 def _is_session(annotation: ast.expr | None) -> bool:
     return annotation is not None and ast.unparse(annotation).strip("'\"").endswith("HopSession")
 
 
-def _members(returns: ast.expr | None, classes: dict[str, ast.ClassDef], given: str) -> dict[str, Field]:
-    """The fields of the TypedDict or dataclass that a function says it returns."""
+def _members(returns: ast.expr | None, classes: dict[str, ast.ClassDef], reference: str) -> dict[str, Field]:
+    """Return the fields of the TypedDict or dataclass in a return annotation."""
     if not isinstance(returns, ast.Name) or returns.id not in classes:
         return {}
     body = classes[returns.id].body
     return {
-        node.target.id: _annotated(node.annotation, given)
+        node.target.id: _annotated(node.annotation, reference)
         for node in body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
 
 
-def _annotated(annotation: ast.expr | None, given: str, required: bool = True) -> Field:
+def _annotated(annotation: ast.expr | None, reference: str, required: bool = True) -> Field:
     if annotation is None:
         return Field("any", required)
     written = ast.unparse(annotation).strip("'\"")

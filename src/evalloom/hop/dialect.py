@@ -23,7 +23,7 @@ OWN_FIELDS = ("id", "tag", "description", "difficulty", "hop_result", "hop_stats
 """The format's own fields; together with `expected_*` they never reach the function (HOP-2)."""
 
 RESULT_FIELDS = ("hop_result", "hop_stats", "profile")
-"""What a result row in the flat wrapper has beside the fields of its case (HOP-6)."""
+"""The fields that a result row in the flat wrapper adds to its case (HOP-6)."""
 
 _OWN = frozenset(OWN_FIELDS)
 _ANY_DIFFICULTY = (None, *DIFFICULTIES)
@@ -31,12 +31,12 @@ _RESULT_FIELDS = frozenset(("hop_result", "hop_stats", "_type", "input"))
 
 
 def is_view_row(record: Record) -> bool:
-    """Whether a record is in the wrapper of the web page's batch: `input` with `result` or `error` (HOP-7)."""
+    """Return whether a record uses the View wrapper of the web page: `input` with `result` or `error` (HOP-7)."""
     return isinstance(record.get("input"), dict) and ("result" in record or "error" in record)
 
 
 def normalize_input(record: Record) -> Record:
-    """The case inside a record; safe to repeat, so running an output file again nests nothing (HOP-3)."""
+    """Return the case inside a record. Idempotent, so running an output file again nests nothing (HOP-3)."""
     return record["input"] if is_view_row(record) else record
 
 
@@ -45,12 +45,12 @@ def is_meta(record: Record) -> bool:
 
 
 def is_result(record: Record) -> bool:
-    """Whether a row is from a result file, in either wrapper."""
+    """Return whether a row is a result, in either wrapper."""
     return "hop_result" in record or "hop_stats" in record or is_view_row(record)
 
 
 def inputs_of(record: Record, contract: Contract | None = None) -> Record:
-    """What the function receives: the contract's fields, or all fields that are not the format's own (HOP-2)."""
+    """Return the inputs of the function: the contract's fields, or all fields the format does not reserve (HOP-2)."""
     case = normalize_input(record)
     if contract is not None:
         return {name: case[name] for name in contract.inputs if name in case}
@@ -58,9 +58,9 @@ def inputs_of(record: Record, contract: Contract | None = None) -> Record:
 
 
 def normalize_audit(record: Record) -> Record | None:
-    """One result row in one shape, `{case, result, error, stats, profile}`, from both wrappers (HOP-14).
+    """Normalize a result row of either wrapper to `{case, result, error, stats, profile}` (HOP-14).
 
-    None for a meta line and for a row that is only an input.
+    Return None for meta lines and for rows without a result.
     """
     if is_meta(record) or not is_result(record):
         return None
@@ -69,7 +69,7 @@ def normalize_audit(record: Record) -> Record | None:
     status, result = _unpacked(record.get("result" if is_view_row(record) else "hop_result"))
     failure = record.get("error") if is_view_row(record) else (stats or {}).get("error")
     if status == "FAIL" and not failure:
-        # The reason stands where the value would be.
+        # A failed result holds the reason in place of the value.
         result, failure = None, result
     if not is_view_row(record):
         case = {name: value for name, value in case.items() if name not in RESULT_FIELDS}
@@ -83,17 +83,17 @@ def normalize_audit(record: Record) -> Record | None:
 
 
 def unpack_result(packed: Any) -> Any:
-    """The value in a result: JSON text (also twice encoded), `[status, json]`, a value as it is, or text kept raw."""
+    """Decode a result: JSON text (also encoded twice), `[status, json]`, a plain value, or raw text."""
     return _unpacked(packed)[1]
 
 
 def _unpacked(packed: Any) -> tuple[str, Any]:
-    """The status in a result, where it is packed with one, and the value."""
+    """Return the status packed into a result, if any, and the value."""
     status = ""
     for depth in range(3):
         if isinstance(packed, list) and len(packed) == 2 and packed[0] in get_args(Outcome):
             status, packed = packed
-        # Inside, only what was encoded twice is unpacked again: the text "2024" stays a text.
+        # Inner texts are decoded only if they were encoded twice: the text "2024" stays a text.
         if not isinstance(packed, str) or (depth and not packed.lstrip().startswith(("{", "[", '"'))):
             break
         try:
@@ -114,25 +114,25 @@ def sniff(record: Record) -> str:
 
 
 def sniff_input(record: Record) -> str:
-    """Asked after the formats with stronger marks: an integer `id` beside a `tag`."""
+    """Recognize a case by an integer `id` and a `tag`; tried after dialects with stronger evidence."""
     is_int = isinstance(record.get("id"), int) and not isinstance(record.get("id"), bool)
     return "it has an integer 'id' and a 'tag'" if is_int and "tag" in record else ""
 
 
 def identity(record: Record) -> str | int | None:
-    """The id; in a result file ids are unique per profile, and View rows have none."""
-    found = normalize_input(record).get("id")
-    if not isinstance(found, int) or isinstance(found, bool):
+    """Return the id. In result files ids are unique per profile; View rows have none."""
+    case_id = normalize_input(record).get("id")
+    if not isinstance(case_id, int) or isinstance(case_id, bool):
         return None
     if "hop_result" in record or "hop_stats" in record:
         stats = record.get("hop_stats")
         repeat = stats.get("repeat") if isinstance(stats, dict) else None
-        return f"{found} of profile {record.get('profile')}" + (f", repeat {repeat}" if repeat else "")
-    return None if is_view_row(record) else found
+        return f"{case_id} of profile {record.get('profile')}" + (f", repeat {repeat}" if repeat else "")
+    return None if is_view_row(record) else case_id
 
 
 def _is_clean(record: Record, rules: Rules) -> bool:
-    """Whether a record is a plain case with an id, a tag and at least one input, and there is no contract to meet."""
+    """Return whether a record is a valid plain case, and no contract applies."""
     tag = record.get("tag")
     return (
         rules.contract is None
@@ -152,7 +152,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """What HOP-1 asks of a case, HOP-6 and HOP-7 of a result row."""
+    """Check a case against HOP-1, and a result row against HOP-6 and HOP-7."""
     if is_meta(record):
         yield from _meta_findings(record)
         return
@@ -226,12 +226,12 @@ def _result_findings(record: Record) -> Iterator[Remark]:
         yield warning("hop_result_not_string", ("hop_result",), message)
     packed = record.get("hop_result", record.get("result"))
     if isinstance(packed, str) and isinstance(unpack_result(packed), str) and unpack_result(packed) == packed:
-        message = f"the result is no JSON and is kept as a text: {quote(packed)}"
+        message = f"the result is not JSON and is kept as text: {quote(packed)}"
         yield warning("result_not_json", ("hop_result" if "hop_result" in record else "result",), message)
 
 
 def to_case(record: Record, origin: Origin) -> Case:
-    """A case with one equality per `expected_<field>`."""
+    """Convert a record to a case with one equality check per `expected_<field>`."""
     case = normalize_input(record)
     checks = tuple(
         Check("equals", value, where_of(key.removeprefix("expected_")))
@@ -251,18 +251,18 @@ def to_case(record: Record, origin: Origin) -> Case:
 
 
 def _meta(record: Record, case: Record) -> Record:
-    """What a case says of itself, and in a result file what came out and how."""
-    found = {name: case[name] for name in ("description", "difficulty") if name in case}
-    return found | {name: record[name] for name in _OUTCOME if name in record and is_result(record)}
+    """Return the description and difficulty of a case, and in a result file its outcome."""
+    meta = {name: case[name] for name in ("description", "difficulty") if name in case}
+    return meta | {name: record[name] for name in _OUTCOME if name in record and is_result(record)}
 
 
 _OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
 
 
 def same_case(record: Record) -> tuple[str, str]:
-    """What stands for the case of a flat result row, and the profile that it ran under (HOP-3).
+    """Return a key for the case of a flat result row, and its profile (HOP-3).
 
-    Its id and its inputs: someone may have corrected an expectation under one profile only.
+    The key covers id and inputs only: an expectation may have been corrected under one profile only.
     """
     if is_view_row(record) or not is_result(record):
         return "", ""
@@ -270,17 +270,17 @@ def same_case(record: Record) -> tuple[str, str]:
 
 
 def fit(case: Case, contract: Contract) -> Case:
-    """A case whose inputs are the contract's fields, also where one is named like a field of the format (HOP-2)."""
+    """Restrict the inputs of a case to the contract's fields, even if one has a reserved name (HOP-2)."""
     return msgspec.structs.replace(case, inputs=inputs_of(case.raw, contract))
 
 
 def where_of(field: str) -> str:
-    """Where an output field is found; the field `output` is the plain output itself."""
+    """Return the location of an output field; `output` is the whole output."""
     return "output" if field == "output" else f"output.{field}"
 
 
 def canonical(record: Record) -> Record:
-    """The flat wrapper (HOP-6), also for a row that was read in the View wrapper."""
+    """Convert a row of either wrapper to the flat wrapper (HOP-6)."""
     if not is_view_row(record) or "hop_result" in record:
         return record
     beside = {name: value for name, value in record.items() if name not in ("input", "result", "error")}
@@ -289,7 +289,7 @@ def canonical(record: Record) -> Record:
 
 
 def write(case: Case, number: int) -> Written:
-    """A case as a flat HOP record: inputs beside `id` and `tag`, equalities as `expected_<field>`."""
+    """Write a case as a flat HOP record: inputs beside `id` and `tag`, equalities as `expected_<field>`."""
     lost = Lost(case)
     has_number = case.id.isdecimal() and len(case.id) < 19
     if not has_number:
@@ -331,19 +331,19 @@ def schema() -> Record:
 
 
 def from_cells(row: dict[str, str]) -> Record:
-    """A row of a table, whose ids are integers here."""
+    """Convert a table row to a record with an integer id."""
     record = read_cells(row)
     id = row.get("id", "")
     return {**record, "id": int(id)} if id.isdecimal() and len(id) < 19 else record
 
 
 def contract_beside(path: Path) -> Contract | None:
-    """The contract of a task folder: `Hoplet/metainfo.md` beside its `TestCases/`."""
+    """Read the contract of a task folder: `Hoplet/metainfo.md` beside its `TestCases/`."""
     cases = path.absolute().parent
     metainfo = cases.parent / "Hoplet" / "metainfo.md"
     if cases.name != "TestCases" or not metainfo.is_file():
         return None
-    # Deferred: few datasets stand in a task folder.
+    # Imported lazily: few datasets are in a task folder.
     from evalloom.hop.contract import read_contract
 
     return read_contract(str(metainfo))
@@ -371,4 +371,4 @@ DIALECT = Dialect(
     is_result=is_result,
 )
 FORMATS = Formats((DIALECT,))
-"""For files that are of this dialect, whatever they look like."""
+"""Reads files as this dialect without detecting the format."""

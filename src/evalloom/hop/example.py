@@ -1,4 +1,4 @@
-"""What the demo shows of HOP batch tests."""
+"""The HOP part of the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch as a HOP result file: a meta line for each profile, then each case with what came of it (HOP-6)."""
+"""Writes a batch as a HOP result file: one meta line per profile, then each case with its result (HOP-6)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
     for profile in report.batch.get("profiles", ()):
         stream.write(encode(meta_row(profile, report.batch)) + b"\n")
     for run, _ in report.rows:
-        # A line that could not be read has no record to write; the batch knows of it.
+        # An unreadable line has no record to write; the batch log has its finding.
         if run.raw:
             stream.write(encode(result_row(run)) + b"\n")
 
 
 def meta_row(profile: Record, batch: Record) -> Record:
-    """What a profile was in this batch; an llm without a model goes by its own name."""
+    """Return the meta line of a profile; an llm without a model is listed under its own name."""
     models = batch["models"]
     return {
         "_type": "meta",
@@ -35,7 +35,7 @@ def meta_row(profile: Record, batch: Record) -> Record:
 
 
 def result_row(run: Run) -> Record:
-    """The record of the case as it was, and what came out; whatever an earlier run had added to it gives way."""
+    """Return the record of the case with its result; results of earlier runs are replaced."""
     record = {name: value for name, value in normalize_input(run.raw).items() if name not in RESULT_FIELDS}
     return {
         **record,
@@ -49,7 +49,7 @@ def _stats(run: Run) -> Record:
     steps = [entry for entry in run.trace if entry.get("type") == "step"]
     path = [{name: step[name] for name in _STEP if name in step} for step in steps]
     failed = {"error": run.error} if run.error else {}
-    # The format knows no repeats; with a number of its own each row stays one that can be told from the others.
+    # The format has no repeats; the number keeps the rows of one case distinct.
     repeated = {"repeat": run.repeat} if run.repeat else {}
     return {
         "retry_count": sum(step.get("retry_count") or 0 for step in path),

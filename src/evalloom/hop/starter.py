@@ -1,4 +1,4 @@
-"""A small suite to start from, for HOP batch tests: a hoplet and its cases."""
+"""The starter suite for HOP batch tests: a hoplet and its cases."""
 
 from __future__ import annotations
 

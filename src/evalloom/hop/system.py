@@ -1,4 +1,4 @@
-"""HOP batch tests: everything that the system adds to evalloom, in one value."""
+"""Registers HOP batch tests with evalloom: dialect, target, reporter and commands."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ SYSTEM = System(
     name="hop",
     title="HOP batch tests",
     parts=_parts,
-    commands=(Command("stats", "Say how the HOP results in a folder fared, and compare profiles.", _stats),),
+    commands=(Command("stats", "Summarize HOP results in a folder, and compare profiles.", _stats),),
 )

@@ -26,12 +26,12 @@ from evalloom.settings import keys
 from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, text_in, time_limit, within
 
 TIMEOUT_S = 300.0
-"""One hoplet asks several times, and verifies each answer."""
+"""A hoplet makes several calls and verifies each answer, so the limit is generous."""
 _OUTCOMES: dict[str, Outcome] = {outcome: outcome for outcome in get_args(Outcome)}
 
 
-class _Found(NamedTuple):
-    """A hoplet and what was found around it."""
+class _HopletSource(NamedTuple):
+    """The function of a hoplet, its source files and its contract file."""
 
     function: Callable[..., Any]
     sources: tuple[Path, ...]
@@ -39,16 +39,16 @@ class _Found(NamedTuple):
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
+    """Build the target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
     reference = text_in(spec, "hoplet").strip()
-    found = _in_task(reference, folder) if (folder / reference).is_dir() else _by_name(reference, folder)
-    parameters = parameters_of(found.function)
-    contract = contract_of(found.metainfo, found.sources[0] if found.sources else None, parameters.name)
+    source = _in_task(reference, folder) if (folder / reference).is_dir() else _by_name(reference, folder)
+    parameters = parameters_of(source.function)
+    contract = contract_of(source.metainfo, source.sources[0] if source.sources else None, parameters.name)
     log = text_in(spec, "observer")
     observer = HopletObserver(folder / log, partial(keys.hidden, secrets=options.secrets)) if log else None
     name = text_in(spec, "name") or f"hoplet:{reference}"
-    target = HopletTarget(found.function, contract, observer, time_limit(spec, options) or TIMEOUT_S)
-    watch = (*found.sources, *filter(None, [found.metainfo]))
+    target = HopletTarget(source.function, contract, observer, time_limit(spec, options) or TIMEOUT_S)
+    watch = (*source.sources, *filter(None, [source.metainfo]))
     texts = [file.read_bytes().decode("utf-8", "replace") for file in watch]
     return BuiltTarget(
         name=name,
@@ -65,7 +65,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
 
 
 class HopletTarget:
-    """Calls a hoplet with a session and the fields of its contract, and lets the observer know."""
+    """Calls a hoplet with a session and the fields of its contract, and logs the run to the observer."""
 
     def __init__(
         self, function: Callable[..., Any], contract: Contract | None, observer: HopletObserver | None, limit: float
@@ -78,31 +78,33 @@ class HopletTarget:
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         # A case of another dialect may hold more than the contract names.
-        given = {name: inputs[name] for name in self._contract.inputs if name in inputs} if self._contract else inputs
-        run_id = self._observer.run_start(self._parameters.name, given) if self._observer else ""
+        contract_inputs = (
+            {name: inputs[name] for name in self._contract.inputs if name in inputs} if self._contract else inputs
+        )
+        run_id = self._observer.run_start(self._parameters.name, contract_inputs) if self._observer else ""
         session = HopSession(context.llm, context.verify, Tracer(context.trace, self._observer, run_id))
 
         async def call(inputs: Record, context: Context) -> Output:
             return await self._callee(*arguments(self._parameters, self._contract, copied(inputs), session), context)
 
         start = perf_counter()
-        told: Record = {"case_id": context.case.id, "profile": context.profile.name}
+        metadata: Record = {"case_id": context.case.id, "profile": context.profile.name}
         try:
-            output = await within(call, self._limit)(given, context)
-        except CallError as fault:
-            self._end(run_id, "ERROR", start, None, {**told, "hop_status": "FAIL", "error": str(fault)})
+            output = await within(call, self._limit)(contract_inputs, context)
+        except CallError as error:
+            self._end(run_id, "ERROR", start, None, {**metadata, "hop_status": "FAIL", "error": str(error)})
             raise
         finally:
             session.close()
-        self._end(run_id, "OK", start, output.value, {**told, "hop_status": output.outcome})
+        self._end(run_id, "OK", start, output.value, {**metadata, "hop_status": output.outcome})
         return output
 
-    def _end(self, run_id: str, status: str, start: float, result: Any, told: Record) -> None:
+    def _end(self, run_id: str, status: str, start: float, result: Any, metadata: Record) -> None:
         if self._observer is not None:
-            self._observer.run_end(run_id, status, round(perf_counter() - start, 6), result, told)
+            self._observer.run_end(run_id, status, round(perf_counter() - start, 6), result, metadata)
 
     def remarks(self) -> Iterable[str]:
-        return self._observer.faults if self._observer else ()
+        return self._observer.errors if self._observer else ()
 
     async def close(self) -> None:
         await self._callee.close()
@@ -111,7 +113,7 @@ class HopletTarget:
 
 
 def session_names(taken: Parameters, contract: Contract | None) -> list[str]:
-    """The parameters that take the session: by their type, or by the name `session`."""
+    """Return the parameters that take the session, by type or by the name `session`."""
     declared = contract.inputs if contract else ()
     return taken.annotated(HopSession) or [name for name in taken.names if name == "session" and name not in declared]
 
@@ -119,9 +121,9 @@ def session_names(taken: Parameters, contract: Contract | None) -> list[str]:
 def arguments(
     taken: Parameters, contract: Contract | None, inputs: Record, session: HopSession
 ) -> tuple[list[Any], Record]:
-    """What a hoplet is called with: the session where it takes one, and the inputs as a whole or by their names."""
+    """Return the arguments of a hoplet: the session if it takes one, and the inputs as one object or by name."""
     if taken.takes_positions and not taken.names:
-        # A decorator that does not say what it wraps.
+        # A decorator without functools.wraps hides the signature.
         return [session, inputs], {}
     sessions = session_names(taken, contract)
     whole = [name for name in taken.names if name == "input_data" and not (contract and name in contract.inputs)]
@@ -132,18 +134,18 @@ def arguments(
     return taken.bind(inputs, {**dict.fromkeys(sessions, session), **dict.fromkeys(whole, inputs)})
 
 
-# -- what it returned ---------------------------------------------------------------------------------
+# -- return values ------------------------------------------------------------------------------------
 
 
 def as_hop_output(returned: Any, contract: Contract | None = None) -> Output:
-    """The output of a value, of JSON as a text, or of `(status, value)`. Raises CallError, also for FAIL."""
+    """Convert a value, JSON text or `(status, value)` to an output. Raises CallError, also for FAIL."""
     outcome, value = _parted(returned)
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")) and (read := loads(value)) is not NO_JSON:
-        # `[status, json]` may stand inside the text as well.
+        # The text itself may be `[status, json]`.
         outcome, value = _parted(read) if outcome == "OK" else (outcome, read)
     if outcome == "FAIL":
-        told = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
-        raise CallError("hop_fail", "the hoplet gave FAIL without a reason" if value in (None, "") else told)
+        reason = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+        raise CallError("hop_fail", "the hoplet returned FAIL without a reason" if value in (None, "") else reason)
     value = plain(value)
     if contract is not None and outcome == "OK":
         _hold_to(contract, value)
@@ -162,50 +164,50 @@ def _parted(returned: Any) -> tuple[Outcome, Any]:
 
 
 def _hold_to(contract: Contract, value: Any) -> None:
-    """Refuses a value that is not what the contract says comes out."""
-    faults = []
+    """Raise CallError if a value does not meet the output contract."""
+    errors = []
     for name, field in contract.outputs.items():
         if not isinstance(value, dict):
             fields = ", ".join(contract.outputs)
             raise CallError(
-                "contract_broken", f"returned {_shown(value)}, and the contract says an object with {fields}"
+                "contract_broken", f"returned {_shown(value)}, but the contract expects an object with {fields}"
             )
         if name in value and not field.accepts(value[name]):
-            faults.append(f"{name}: expected {field.type} by the contract, got {_shown(value[name])}")
+            errors.append(f"{name}: expected {field.type} by the contract, got {_shown(value[name])}")
         elif name not in value and field.required:
-            faults.append(f"{name}: missing; the contract says {field.type}")
-    if faults:
-        raise CallError("contract_broken", f"returned what its contract does not allow: {'; '.join(faults)}")
+            errors.append(f"{name}: missing; the contract expects {field.type}")
+    if errors:
+        raise CallError("contract_broken", f"returned what its contract does not allow: {'; '.join(errors)}")
 
 
 def _shown(value: Any) -> str:
     return quote(value) if isinstance(value, str | int | float) else type_name(value)
 
 
-# -- where it is --------------------------------------------------------------------------------------
+# -- finding the function -----------------------------------------------------------------------------
 
 
-def _in_task(reference: str, folder: Path) -> _Found:
-    """The hoplet of a task folder: the one function of `Hoplet/Hop.py` with `hop` in its name."""
+def _in_task(reference: str, folder: Path) -> _HopletSource:
+    """Load the hoplet of a task folder: the only function in `Hoplet/Hop.py` with `hop` in its name."""
     task = folder / reference
     file = task / "Hoplet" / "Hop.py"
     if not file.is_file():
         raise usage_error("task_missing", f"{reference}: expected a task folder with Hoplet/Hop.py in it, found none")
     function = _hop_function(file)
-    # Hop.py may import what lies beside it, and that by the name of its folder too.
+    # Hop.py may import its neighbours, also through the name of its folder.
     look_first_in(task.resolve())
     is_package = (file.parent / "__init__.py").is_file()
-    found = _by_name(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
+    source = _by_name(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
     metainfo = file.with_name("metainfo.md")
-    return found._replace(metainfo=metainfo if metainfo.is_file() else found.metainfo)
+    return source._replace(metainfo=metainfo if metainfo.is_file() else source.metainfo)
 
 
 def _hop_function(file: Path) -> str:
-    """The name of the hoplet in a file: the one that is written there, else one that is made or imported there."""
+    """Return the name of the hoplet in a file: a function defined there, else one assigned or imported there."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError) as fault:
-        raise usage_error("target_missing", f"{file.as_posix()}: is not Python: {fault}") from None
+    except (SyntaxError, ValueError) as error:
+        raise usage_error("target_missing", f"{file.as_posix()}: is not Python: {error}") from None
     written = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     made = [
         target.id
@@ -224,20 +226,20 @@ def _hop_function(file: Path) -> str:
         hops = [name for name in dict.fromkeys(names) if "hop" in name.lower() and not name.startswith("_")]
         if len(hops) > 1:
             message = f"{file.as_posix()}: expected one function with 'hop' in its name, got {', '.join(hops)}"
-            raise usage_error("several_hoplets", f"{message}. Name the one that is meant: --task {file}:{hops[0]}")
+            raise usage_error("several_hoplets", f"{message}. Choose one with --task {file}:{hops[0]}")
         if hops:
             return hops[0]
     has = f"; it has {', '.join(written)}" if written else ""
     raise usage_error("target_missing", f"{file.as_posix()}: expected a function with 'hop' in its name{has}")
 
 
-def _by_name(reference: str, folder: Path) -> _Found:
+def _by_name(reference: str, folder: Path) -> _HopletSource:
     if ":" not in reference:
         message = f"hoplet:{reference}: expected a task folder or module:function, and there is no such folder"
         raise usage_error("task_missing", message)
     try:
         function, sources = find_function(reference, folder)
-    except NoFunction as fault:
-        raise usage_error("target_missing", f"hoplet:{reference}: {fault}") from None
+    except NoFunction as error:
+        raise usage_error("target_missing", f"hoplet:{reference}: {error}") from None
     beside = sources[0].with_name("metainfo.md") if sources else None
-    return _Found(function, sources, beside if beside is not None and beside.is_file() else None)
+    return _HopletSource(function, sources, beside if beside is not None and beside.is_file() else None)

@@ -1,4 +1,4 @@
-"""What HOP has of its own: a task with its data, settings and results, and a session to try things with."""
+"""HOP tasks: finds the data, settings and results of a task, and opens a session to try a hoplet by hand."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _WRITTEN = re.compile(r"_results_\d{8}-\d{6}-\w+$")
 
 
 class HopTask(Struct, frozen=True):
-    """A hoplet with everything that its run needs, wherever the working folder is."""
+    """A hoplet with everything its run needs, independent of the working folder."""
 
     target: Record
     data: Path
     config: str
     out: Path | None
     folder: Path
-    """Where a result file goes that nobody gave a name."""
+    """The folder for result files without an explicit name."""
 
     def results(self, batch: str) -> Path:
-        """The result file of a batch: the same one when the batch is gone on with."""
+        """Return the result file of a batch; resuming the batch gives the same file."""
         stem = "stdin" if self.data.name == "-" else _WRITTEN.sub("", self.data.name.split(".")[0])
         return self.out or self.folder / f"{stem}_results_{batch}.jsonl"
 
     def profiles(self, sections: tuple[Section[Any], ...]) -> list[str]:
-        """All profiles of the settings, which is what a run without a choice means (HOP-4)."""
+        """Return all profiles in the settings: the default of a run (HOP-4)."""
         return list(settings.load(Path(self.config) if self.config else None, sections).profiles)
 
 
 def find_task(task: str, data: str = "", config: str = "", out: str = "") -> HopTask:
-    """The task in a folder, or around `module:function`; what is not named is looked for where HOP keeps it."""
+    """Find the task in a folder or around `module:function`; search the default places for what is not named."""
     folder = Path(task) if Path(task).is_dir() else None
     if folder is None and not Path(task.rpartition(":")[0]).name:
         message = f"--task {task}: expected a task folder or module:function, and there is no such folder"
@@ -64,9 +64,9 @@ def find_task(task: str, data: str = "", config: str = "", out: str = "") -> Hop
 
 
 def find_data(task: Path | None, data: str) -> Path:
-    """The cases: the file that is named, from the working folder or from `TestCases/`, or the only one there."""
+    """Find the case file: the named one, in the working folder or `TestCases/`, or the only one there."""
     if Path(data).name == OBSERVER:
-        raise usage_error("no_dataset", f"--data {data}: is the observer's log, and no file of cases")
+        raise usage_error("no_dataset", f"--data {data}: is the observer's log, not a file of cases")
     if task is None:
         if not data:
             raise usage_error("no_dataset", "--data: name the cases; only a task folder has TestCases/ to look in")
@@ -76,23 +76,23 @@ def find_data(task: Path | None, data: str) -> Path:
         beside = folder / data
         return beside if not Path(data).exists() and beside.is_file() else Path(data)
     files = [file for file in sorted(folder.glob("*.jsonl")) if file.name != OBSERVER]
-    found = [file for file in files if _holds_cases(file)]
-    if len(found) == 1:
-        return found[0]
-    has = f"got {', '.join(file.name for file in found)}" if found else "found none"
-    results = f"; {', '.join(file.name for file in files[:5])} can be run again" if files and not found else ""
+    case_files = [file for file in files if _holds_cases(file)]
+    if len(case_files) == 1:
+        return case_files[0]
+    has = f"got {', '.join(file.name for file in case_files)}" if case_files else "found none"
+    results = f"; {', '.join(file.name for file in files[:5])} can be run again" if files and not case_files else ""
     message = f"{folder.as_posix()}: expected one file of cases, {has}{results}. Name it with --data"
     raise usage_error("no_dataset", message)
 
 
 def _holds_cases(file: Path) -> bool:
-    """Whether there is an object in a file, and none of the first ones is a result."""
+    """Return whether a file contains objects, and none of the first ones is a result."""
     sample = Dataset(source_of(file), FORMATS, "hop").raw_sample if file.is_file() else []
     return bool(sample) and not any(is_meta(record) or is_result(record) for record in sample)
 
 
 def find_settings(task: Path | None) -> str:
-    """The settings of a task: in its folder, in the nearest one around it, or in the working folder."""
+    """Find the settings of a task: in its folder, the nearest parent folder, or the working folder."""
     for folder in (*_around(task), Path()) if task else (Path(),):
         for name in SETTINGS:
             if (folder / name).is_file():
@@ -101,7 +101,7 @@ def find_settings(task: Path | None) -> str:
 
 
 def _around(task: Path) -> Iterator[Path]:
-    """The folder of a task and those around it, up to that of the repository or of the user."""
+    """Yield the folder of a task and its parents, up to the root of the repository or the home folder."""
     yield task
     inner = task.resolve()
     for folder in inner.parents:
@@ -113,10 +113,10 @@ def _around(task: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def open_session(profile: str = "", config: str | Path = "") -> AsyncIterator[HopSession]:
-    """A session outside of any batch, to try a hoplet by hand: under the profile that is named, or the first one."""
-    known = settings.load(Path(config) if config else None)
-    chosen = settings.profile(known, profile) if profile else settings.first_profile(known)
-    llms = Llms(known, LlmOptions())
+    """Open a session outside of any batch, to try a hoplet by hand, with the named or the first profile."""
+    loaded_settings = settings.load(Path(config) if config else None)
+    chosen = settings.profile(loaded_settings, profile) if profile else settings.first_profile(loaded_settings)
+    llms = Llms(loaded_settings, LlmOptions())
     trace: list[Record] = []
     try:
         run, verify = (

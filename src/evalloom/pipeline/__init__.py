@@ -1,4 +1,4 @@
-"""Pipelines and their testsets; and the names that their users import."""
+"""Pipelines and their testsets. This module exports the public names."""
 
 from __future__ import annotations
 

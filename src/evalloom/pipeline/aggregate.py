@@ -1,6 +1,6 @@
-"""What an aggregator step makes of a list (PIPE-9): five strategies and the renaming of their results, without any I/O.
+"""Aggregation of lists (PIPE-9): five strategies and the renaming of their results, without I/O.
 
-The sixth, custom, is code of the user's: its options are read here, and it runs elsewhere.
+The sixth strategy, custom, runs the user's code: its options are parsed here, and it runs in `steps.py`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from evalloom.targets.template import MISSING
 
 STRATEGIES = ("concat", "stats", "filter", "group", "summary", "custom")
 MOST_VALUES = 50
-"""How many different values a field may have to be counted where nobody asked for it by name."""
+"""The maximum number of distinct values of a field that is counted without being named."""
 _FIGURES = ("sum", "mean", "min", "max", "median", "stdev")
 _COUNTED = ("distribution", "counts", "rates")
 
-Fault = tuple[str, str]
-"""A key of a step, and what is wrong with it."""
+OptionError = tuple[str, str]
+"""A key of a step, and the error message."""
 
 
 class Aggregation(Struct, frozen=True):
@@ -52,61 +52,61 @@ class Aggregation(Struct, frozen=True):
 _ALIASES = {"strategy": "aggregation_strategy", "code": "aggregation_code"}
 _NEEDED = {"filter": "condition", "group": "group_by", "custom": "code"}
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "strategy": ("a string", lambda given: isinstance(given, str)),
-    "separator": ("a string", lambda given: isinstance(given, str)),
-    "fields": ("a list of names", lambda given: _are_texts(given)),
-    "condition": ("a string", lambda given: isinstance(given, str)),
-    "group_by": ("a string", lambda given: isinstance(given, str)),
-    "summary_fields": ("a list of names", lambda given: _are_texts(given)),
-    "include_distribution": ("true or false", lambda given: isinstance(given, bool)),
+    "strategy": ("a string", lambda value: isinstance(value, str)),
+    "separator": ("a string", lambda value: isinstance(value, str)),
+    "fields": ("a list of names", lambda value: _are_texts(value)),
+    "condition": ("a string", lambda value: isinstance(value, str)),
+    "group_by": ("a string", lambda value: isinstance(value, str)),
+    "summary_fields": ("a list of names", lambda value: _are_texts(value)),
+    "include_distribution": ("true or false", lambda value: isinstance(value, bool)),
     "output": (
         "an object such as {average: fields.rating.mean}",
-        lambda given: isinstance(given, dict) and _are_texts(list(given.values())),
+        lambda value: isinstance(value, dict) and _are_texts(list(value.values())),
     ),
-    "code": ("a string", lambda given: isinstance(given, str)),
-    "language": ("a string", lambda given: isinstance(given, str)),
+    "code": ("a string", lambda value: isinstance(value, str)),
+    "language": ("a string", lambda value: isinstance(value, str)),
 }
 
 
-def read_options(step: Record) -> tuple[Aggregation, list[Fault]]:
-    """The options that a step gives, and what is wrong with them; a key with a fault keeps its default."""
-    faults: list[Fault] = []
-    given: Record = {}
+def read_options(step: Record) -> tuple[Aggregation, list[OptionError]]:
+    """Parse the options of a step; return them with their errors. Invalid options keep their defaults."""
+    errors: list[OptionError] = []
+    values: Record = {}
     for name, (expected, fits) in _KINDS.items():
-        key, value = _given(step, name, faults)
+        key, value = _read_option(step, name, errors)
         if value is None:
             continue
         if fits(value):
-            given[name] = tuple(value) if isinstance(value, list) else value
+            values[name] = tuple(value) if isinstance(value, list) else value
         else:
             shown = quote(value) if isinstance(value, str | int | float) else type_name(value)
-            faults.append((key, f"expected {expected}, got {shown}"))
-    options = Aggregation(**given)
-    told = {key for key, _ in faults}
-    faults += (fault for fault in _misfits(options, step) if fault[0] not in told)
-    return options, faults
+            errors.append((key, f"expected {expected}, got {shown}"))
+    options = Aggregation(**values)
+    reported = {key for key, _ in errors}
+    errors += (error for error in _misfits(options, step) if error[0] not in reported)
+    return options, errors
 
 
-def _are_texts(given: Any) -> bool:
-    return isinstance(given, list) and all(isinstance(one, str) and one for one in given)
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
 
 
-def _given(step: Record, name: str, faults: list[Fault]) -> tuple[str, Any]:
-    """The key under which an option stands, and its value; both of its names may be used where they agree."""
+def _read_option(step: Record, name: str, errors: list[OptionError]) -> tuple[str, Any]:
+    """Return the key and the value of an option; both of its names may be used if they agree."""
     key = _key(step, name)
     if key != name and step.get(name) not in (None, step.get(key)):
-        faults.append((name, f"{name} and {key} differ: {quote(step[name])} and {quote(step[key])}. Keep one of them"))
+        errors.append((name, f"{name} and {key} differ: {quote(step[name])} and {quote(step[key])}. Keep one of them"))
     return key, step.get(key)
 
 
 def _key(step: Record, name: str) -> str:
-    """Which of its names an option has in a step; the long one where it has none."""
+    """Return the name of an option that a step uses; the long one by default."""
     long = _ALIASES.get(name, name)
     return name if step.get(long) is None and step.get(name) is not None else long
 
 
-def _misfits(options: Aggregation, step: Record) -> Iterable[Fault]:
-    """What is wrong with options that are of the right types."""
+def _misfits(options: Aggregation, step: Record) -> Iterable[OptionError]:
+    """Yield the errors in options of the right types."""
     strategy = options.strategy
     if strategy not in STRATEGIES:
         got = f"{quote(strategy)}{did_you_mean(strategy, STRATEGIES)}" if strategy else "nothing"
@@ -117,8 +117,8 @@ def _misfits(options: Aggregation, step: Record) -> Iterable[Fault]:
     elif options.condition:
         try:
             expressions.compile(options.condition)
-        except ExpressionError as fault:
-            yield "condition", f"{quote(options.condition)}: {fault}"
+        except ExpressionError as error:
+            yield "condition", f"{quote(options.condition)}: {error}"
     if options.language.lower() != "python":
         yield "language", f"only Python code is run, got {quote(options.language)}"
 
@@ -127,9 +127,9 @@ def _misfits(options: Aggregation, step: Record) -> Iterable[Fault]:
 
 
 def aggregate(items: list[Any], options: Aggregation) -> Any:
-    """What a strategy other than custom makes of the items. Raises CallError, which names the key.
+    """Aggregate items with any strategy except custom. Raises CallError, which names the key.
 
-    An item that failed is a slot `{"error": …}`: it counts among all, and nothing is looked for in it.
+    Failed items count in the total and are otherwise ignored.
     """
     if not isinstance(items, list | tuple):
         raise _bad("items", f"expected a list, got {type_name(items)}")
@@ -141,7 +141,7 @@ def aggregate(items: list[Any], options: Aggregation) -> Any:
 
 
 class FailedItem(dict[str, Any]):
-    """What stands in the slot of an item of a batch that failed: `{"error": …}`, as nothing else that looks like it."""
+    """The result of a failed batch item, `{"error": …}`; a type, because a valid item may look the same."""
 
     def __init__(self, error: str) -> None:
         super().__init__(error=error)
@@ -191,7 +191,7 @@ def _stats(items: list[Any], options: Aggregation, total: int) -> Record:
 
 
 def _described(items: list[Any], fields: tuple[str, ...], worded: tuple[str, ...]) -> Record:
-    """The same for one group: figures of the same fields, and counts of the same others."""
+    """Return the statistics of one group, over the same fields."""
     result = _totals(items, len(items)) | {"fields": _figures_of(_columns(items, fields), fields)}
     return result | {"distribution": _counts(_columns(items, worded), worded)} if worded else result
 
@@ -201,14 +201,14 @@ def _figures_of(columns: dict[str, list[Any]], fields: tuple[str, ...]) -> Recor
 
 
 def _summary(items: list[Any], options: Aggregation, total: int) -> Record:
-    asked = options.summary_fields
-    counts = _counts(_columns(items, asked) if asked else _columns(items), asked)
+    named = options.summary_fields
+    counts = _counts(_columns(items, named) if named else _columns(items), named)
     rates = {field: _shares(counted) for field, counted in counts.items()}
     return _totals(items, total) | {"counts": counts, "rates": rates}
 
 
 def _shares(counted: dict[str, int]) -> dict[str, float]:
-    """Which part each value is of all that the field has."""
+    """Return the share of each value."""
     total = sum(counted.values())
     return {value: number / total for value, number in counted.items()}
 
@@ -231,14 +231,14 @@ def _totals(items: list[Any], total: int) -> Record:
 
 
 def _record(item: Any) -> Record:
-    """An item as an object; a bare number or text is the field `value` of one."""
+    """Return an item as an object; a bare number or text becomes the field `value`."""
     if isinstance(item, dict):
         return item
     return {} if isinstance(item, list | tuple) else {"value": item}
 
 
 def _reader(path: str) -> Callable[[Any], Any]:
-    """What reads a field, or a dotted path, of an item; MISSING where it has none."""
+    """Return a function that reads a field or dotted path of an item, or MISSING."""
     steps = path.split(".")
 
     def read(item: Any) -> Any:
@@ -255,7 +255,7 @@ def _reader(path: str) -> Callable[[Any], Any]:
 
 
 def _reached(value: Any, steps: list[str]) -> Any:
-    """What stands at the end of a path, or MISSING; a key may itself have dots in it."""
+    """Follow a path, or return MISSING; keys may contain dots."""
     if not steps:
         return value
     if isinstance(value, list | tuple):
@@ -265,13 +265,13 @@ def _reached(value: Any, steps: list[str]) -> Any:
         return MISSING
     for size in range(len(steps), 0, -1):
         key = ".".join(steps[:size])
-        if key in value and (found := _reached(value[key], steps[size:])) is not MISSING:
-            return found
+        if key in value and (inner := _reached(value[key], steps[size:])) is not MISSING:
+            return inner
     return MISSING
 
 
 def _columns(items: list[Any], fields: Iterable[str] | None = None) -> dict[str, list[Any]]:
-    """The values of each field: of those that are named, or else of all that stand at the top of the items."""
+    """Return the values of the named fields, or of all top-level fields."""
     if fields is not None:
         return {field: [value for value in map(_reader(field), items) if value is not MISSING] for field in fields}
     columns: dict[str, list[Any]] = {}
@@ -281,30 +281,30 @@ def _columns(items: list[Any], fields: Iterable[str] | None = None) -> dict[str,
     return columns
 
 
-def _counts(columns: dict[str, list[Any]], asked: tuple[str, ...]) -> dict[str, dict[str, int]]:
-    """How often each plain value stands in each column, the most frequent first."""
+def _counts(columns: dict[str, list[Any]], named: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Count the scalar values of each column, most frequent first."""
     counts: dict[str, dict[str, int]] = {}
     for field, values in columns.items():
         counted = Counter([_word(value) for value in values if not isinstance(value, dict | list | tuple)])
-        if field in asked or 0 < len(counted) <= MOST_VALUES:
+        if field in named or 0 < len(counted) <= MOST_VALUES:
             counts[field] = dict(counted.most_common())
     return counts
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number that JSON can hold; a boolean is none."""
+    """Return whether a value is a finite number and not a boolean."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _word(value: Any) -> str:
-    """A value as the key of an object; 1 and 1.0 are one."""
+    """Format a value as an object key; 1 and 1.0 are the same key."""
     return _text(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _text(value: Any) -> str:
-    """A text as it is, anything else as compact JSON."""
+    """Return a text unchanged and anything else as compact JSON."""
     if isinstance(value, str):
         return value
     try:
@@ -312,41 +312,41 @@ def _text(value: Any) -> str:
     except TypeError:
         pass
     try:
-        # What a function of the user returned may be no JSON, and integers may be longer than orjson takes.
+        # User functions may return values that are not JSON, or integers too large for orjson.
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    except (TypeError, ValueError, RecursionError) as fault:
-        raise _bad("items", f"expected JSON, got {type_name(value)} that is none: {fault}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _bad("items", f"expected JSON, got {type_name(value)} that cannot be encoded: {error}") from None
 
 
 @lru_cache(maxsize=256)
 def _compiled(condition: str) -> Expression:
     try:
         return expressions.compile(condition)
-    except ExpressionError as fault:
-        raise _bad("condition", f"{quote(condition)}: {fault}") from None
+    except ExpressionError as error:
+        raise _bad("condition", f"{quote(condition)}: {error}") from None
 
 
 # -- figures ------------------------------------------------------------------------------------------
 
 
 def _figures(values: list[Any]) -> Record:
-    """The figures of some numbers; null where there is none, or where no number can hold it."""
+    """Return the statistics of numbers; null if there are none or the result overflows."""
     if not values:
         return {"count": 0, **dict.fromkeys(_FIGURES)}
     try:
-        found = _quick_figures(values)
+        figures = _quick_figures(values)
     except OverflowError:
-        found = ()
-    if not all(map(_is_number, found)) or not found:
-        found = _exact_figures(values)
-    return {"count": len(values), **dict(zip(_FIGURES, found, strict=True))}
+        figures = ()
+    if not all(map(_is_number, figures)) or not figures:
+        figures = _exact_figures(values)
+    return {"count": len(values), **dict(zip(_FIGURES, figures, strict=True))}
 
 
 def _quick_figures(values: list[Any]) -> tuple[Any, ...]:
     count, ordered = len(values), sorted(values)
     least, most = ordered[0], ordered[-1]
     total = math.fsum(values) if any(isinstance(value, float) for value in values) else sum(values)
-    # Rounding must not carry the mean of equal numbers beyond them.
+    # Rounding must not move the mean outside the range of the values.
     mean = min(max(total / count, least), most)
     median = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2 if count % 2 == 0 else ordered[count // 2]
     squares = math.fsum((value - mean) * (value - mean) for value in values)
@@ -355,7 +355,7 @@ def _quick_figures(values: list[Any]) -> tuple[Any, ...]:
 
 
 def _exact_figures(values: list[Any]) -> tuple[Any, ...]:
-    """The same for numbers so large that sums of floats would overflow."""
+    """Return the same statistics with exact arithmetic, for numbers whose float sums overflow."""
     import statistics
     from fractions import Fraction
 
@@ -377,38 +377,38 @@ def _held(function: Callable[[Any], float], value: Any) -> float | None:
 
 
 def renamed(result: Any, output: Mapping[str, str]) -> Any:
-    """The parts of a result that `output` names, under its names. Raises CallError where a path leads nowhere."""
+    """Return the parts of a result that `output` selects. Raises CallError if a path does not exist."""
     return {name: _part(result, name, path) for name, path in output.items()} if output else result
 
 
 def _part(result: Any, name: str, path: str) -> Any:
     steps = path.replace("[", ".").replace("]", "").removeprefix(".").split(".")
-    found = _reached(result, steps)
-    if found is MISSING and _has_no_items(result, steps[0]):
+    value = _reached(result, steps)
+    if value is MISSING and _has_no_items(result, steps[0]):
         return 0 if steps[0] in _COUNTED else None
-    if found is MISSING and steps[0] in _COUNTED and _is_counted(result, steps):
+    if value is MISSING and steps[0] in _COUNTED and _is_counted(result, steps):
         return 0
-    if found is MISSING:
-        raise _bad(f"output.{name}", f"{quote(path)} leads nowhere: {_told(result, steps)}")
-    return found
+    if value is MISSING:
+        raise _bad(f"output.{name}", f"{quote(path)} does not exist: {_describe_dead_end(result, steps)}")
+    return value
 
 
 def _has_no_items(result: Any, part: str) -> bool:
-    """Whether a path leads nowhere because there was nothing to aggregate."""
+    """Return whether a path is missing because there was nothing to aggregate."""
     if not isinstance(result, dict) or "total_items" not in result:
         return not result
     return part in result and result["total_items"] == result.get("failed_items", 0)
 
 
 def _is_counted(result: Any, steps: list[str]) -> bool:
-    """Whether a path leads to a value that no item has, in a field whose values were counted."""
+    """Return whether a path names a value with a count of zero."""
     if not isinstance(result, dict) or "total_items" not in result:
         return False
     return any(isinstance(_reached(result, steps[:size]), dict) for size in range(2, len(steps)))
 
 
-def _told(result: Any, steps: list[str]) -> str:
-    """What there is at the last place of a path that exists."""
+def _describe_dead_end(result: Any, steps: list[str]) -> str:
+    """Describe the deepest existing part of a path."""
     size = max(size for size in range(len(steps)) if _reached(result, steps[:size]) is not MISSING)
     value, place = _reached(result, steps[:size]), ".".join(steps[:size]) or "the result"
     if isinstance(value, dict):

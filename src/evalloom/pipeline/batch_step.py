@@ -1,4 +1,4 @@
-"""A batch step: a list goes through it item by item, in chunks, and comes out in the same order (PIPE-8)."""
+"""Batch steps: processes a list item by item, in chunks, and keeps the order (PIPE-8)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from evalloom.pipeline.file import Step
 from evalloom.pipeline.steps import Part
 
 WHOLE = ("items", "item")
-"""The parameters that mean the items themselves."""
+"""The parameters that receive whole items."""
 _Each = Callable[[int, Record], Awaitable[Any]]
 _Chunk = Callable[[list[tuple[int, Record]]], Awaitable[list[Any]]]
 
 
 def rows_of(lists: Record) -> Iterator[tuple[Any, ...]]:
-    """What goes through together, one from each list."""
+    """Yield rows with one item from each list."""
     for name, values in lists.items():
         if not isinstance(values, list):
-            raise CallError("bad_items", f"{name}: expected a list to go through, got {type_name(values)}")
+            raise CallError("bad_items", f"{name}: expected a list to iterate over, got {type_name(values)}")
     lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise CallError("bad_items", f"expected lists of one length, to go through them side by side; {told}")
+        sizes = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise CallError("bad_items", f"expected lists of the same length to iterate over together; {sizes}")
     return zip(*lists.values(), strict=True)
 
 
 def spread_of(named: Iterable[tuple[str, Any]], spread: set[str], part: Part, weak: Record, strong: Record) -> Record:
-    """The inputs that the items of one row bring. Items of the lists in `spread` go in field by field.
+    """Return the inputs from the items of one row. Items of the lists in `spread` are spread into fields.
 
-    The whole of such an item is `item`; or its own parameter, where it has no field of that name.
+    Such an item is also passed whole as `item`, or as its own parameter.
     """
     fields: Record = {}
     mapped: Record = {}
@@ -48,12 +48,12 @@ def spread_of(named: Iterable[tuple[str, Any]], spread: set[str], part: Part, we
 
 
 def _meant_by(item: Any, part: Part, weak: Record, strong: Record) -> str:
-    """The one parameter that can only mean a whole item; empty when there is none."""
+    """Return the only parameter that can mean a whole item, or an empty string."""
     if "item" in part.needs:
         return ""
     open_names = [name for name in part.needs if name not in strong]
     if isinstance(item, dict):
-        # An object that has some of the names was meant to have them all.
+        # An object with some of the names is meant to provide all of them.
         if not part.needs.isdisjoint(item):
             return ""
         open_names = [name for name in open_names if name not in weak]
@@ -63,9 +63,9 @@ def _meant_by(item: Any, part: Part, weak: Record, strong: Record) -> str:
 
 
 async def run_each(inputs: list[Record | FailedItem], each: _Each, step: Step) -> list[Any]:
-    """Every item through `each`, which never raises for a failing one; so many side by side as the step allows.
+    """Run `each` for every item, with the concurrency of the step; `each` does not raise for a failed item.
 
-    What failed in a step before goes through as it is.
+    Items that failed in an earlier step are passed through.
     """
     results: list[Any] = list(inputs)
     waiting = [number for number, item in enumerate(inputs) if not isinstance(item, FailedItem)]
@@ -86,7 +86,7 @@ async def run_each(inputs: list[Record | FailedItem], each: _Each, step: Step) -
 
 
 async def run_chunks(inputs: list[Record | FailedItem], run: _Chunk, step: Step) -> list[Any]:
-    """The same in whole chunks, for what is dear to start."""
+    """Run whole chunks, for code that is expensive to start."""
     results: list[Any] = list(inputs)
     waiting = [(number, item) for number, item in enumerate(inputs) if not isinstance(item, FailedItem)]
     for start in range(0, len(waiting), step.batch_size):
@@ -97,7 +97,7 @@ async def run_chunks(inputs: list[Record | FailedItem], run: _Chunk, step: Step)
 
 
 async def _all_of(calls: Iterable[Awaitable[Any]]) -> None:
-    """Waits for all; when one raises, the others are given up first."""
+    """Wait for all calls; if one raises, cancel the others."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""`evalloom pipeline`: look at a pipeline without running it."""
+"""`evalloom pipeline`: inspects a pipeline without running it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 
 @click.group("pipeline")
 def command() -> None:
-    """Look at a pipeline: how data goes through it, and what is wrong with it."""
+    """Inspect a pipeline: show its data flow and check it for errors."""
 
 
 @command.command("graph")
 @click.argument("file", metavar="FILE")
-@click.option("--variant", default="", metavar="V", help="The pipeline as this variant changes it.")
-@click.option("--mermaid", is_flag=True, help="In Mermaid's words, for a page that draws it.")
+@click.option("--variant", default="", metavar="V", help="Show the pipeline with this variant applied.")
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
 def graph_command(file: str, variant: str, mermaid: bool) -> int:
-    """Print the steps of a pipeline and how data goes between them."""
-    found = examine(Path(file))
-    if found.has_errors:
-        print_lines(_findings(found))
-        raise usage_error("invalid_pipeline", f"{file}: has errors, which stand above; mend them first")
-    flow = chosen_variant(found, variant)
+    """Print the steps of a pipeline and the data flow between them."""
+    examined = examine(Path(file))
+    if examined.has_errors:
+        print_lines(_findings(examined))
+        raise usage_error("invalid_pipeline", f"{file}: has errors. Fix the errors listed above")
+    flow = chosen_variant(examined, variant)
     for line in as_mermaid(flow) if mermaid else as_text(flow):
         click.echo(printable(line))
     return 0
@@ -40,42 +40,42 @@ def graph_command(file: str, variant: str, mermaid: bool) -> int:
 
 @command.command("check")
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@click.option("--no-import", is_flag=True, help="Do not load the modules that code_ref names.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per finding.")
+@click.option("--no-import", is_flag=True, help="Do not import the modules named by code_ref.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 def check_command(files: tuple[str, ...], no_import: bool, as_json: bool) -> int:
-    """Say what is wrong with pipelines, their agents, prompts and functions.
+    """Check pipelines, their agents, prompts and functions for errors.
 
-    Exit codes: 0 nothing, or warnings only; 2 errors.
+    Exit codes: 0 no errors; 2 errors.
     """
     has_errors = False
     for file in files:
         try:
-            found = examine(Path(file), with_functions=not no_import)
-        except EvalloomError as fault:
+            examined = examine(Path(file), with_functions=not no_import)
+        except EvalloomError as error:
             if len(files) == 1:
                 raise
-            click.echo(f"evalloom: {fault}", err=True)
+            click.echo(f"evalloom: {error}", err=True)
             has_errors = True
             continue
-        has_errors |= found.has_errors
+        has_errors |= examined.has_errors
         if as_json:
-            for finding in found.findings:
+            for finding in examined.findings:
                 click.echo(msgspec.json.encode(finding))
         else:
-            print_lines([*_findings(found), *_closing(file, found)])
+            print_lines([*_findings(examined), *_closing(file, examined)])
     return 2 if has_errors else 0
 
 
-def _findings(found: Examined) -> Iterator[Line]:
-    for finding in found.findings:
+def _findings(examined: Examined) -> Iterator[Line]:
+    for finding in examined.findings:
         yield printable(str(finding)), _STYLES[finding.severity]
 
 
-def _closing(file: str, found: Examined) -> Iterator[Line]:
-    counts = [sum(one.severity == word for one in found.findings) for word in ("error", "warning")]
-    told = f"{tell(counts[0], 'error')}, {tell(counts[1], 'warning')}"
-    steps = len(found.flows[""].steps) if found.flows else 0
-    written = found.pipeline.variants if found.pipeline else {}
-    variants = [name for name, variant in written.items() if variant.at]
+def _closing(file: str, examined: Examined) -> Iterator[Line]:
+    counts = [sum(finding.severity == word for finding in examined.findings) for word in ("error", "warning")]
+    totals = f"{tell(counts[0], 'error')}, {tell(counts[1], 'warning')}"
+    steps = len(examined.flows[""].steps) if examined.flows else 0
+    declared = examined.pipeline.variants if examined.pipeline else {}
+    variants = [name for name, variant in declared.items() if variant.at]
     more = f", variants {', '.join(variants)}" if variants else ""
-    yield f"{printable(file)}: {tell(steps, 'step')}{printable(more)}, {told}", "bold"
+    yield f"{printable(file)}: {tell(steps, 'step')}{printable(more)}, {totals}", "bold"

@@ -1,4 +1,4 @@
-"""Pipeline testsets v2.0, and v1.0 records, which are read as if they had been written in v2.0."""
+"""Pipeline testsets v2.0, and v1.0 records, which are converted to v2.0."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from evalloom.data.dialect import VAGUE, Dialect, Rules, UnreadAnswer, Written, 
 from evalloom.data.formats import Formats
 from evalloom.data.lost import Lost, output_field
 from evalloom.data.mapping import answer_field, names_expectation, says_what_goes_in, shared_fields
-from evalloom.pipeline import extensions as beyond
-from evalloom.pipeline import fit, parameters
+from evalloom.pipeline import extensions, fit, parameters
 
 V2_FIELDS = (
     "inputs",
@@ -40,7 +39,7 @@ V2_FIELDS = (
 )
 FIELDS = ("id", "tags", *V2_FIELDS)
 _V2 = frozenset(V2_FIELDS)
-_GIVEN = frozenset(("inputs", "step_inputs", "batch_items"))
+_INPUT_FIELDS = frozenset(("inputs", "step_inputs", "batch_items"))
 DEFAULTS: Record = {
     "id": "",
     "tags": [],
@@ -52,11 +51,11 @@ DEFAULTS: Record = {
     "intermediate_expectations": {},
     "evaluation_config": {},
 }
-_NO_INPUT = ("id", "tags", "description", "metadata", *beyond.FIELDS)
-_BEYOND = frozenset(beyond.FIELDS)
+_NO_INPUT = ("id", "tags", "description", "metadata", *extensions.FIELDS)
+_EXTENSION_FIELDS = frozenset(extensions.FIELDS)
 _EMPTY: Record = {}
 _NEVER_INPUT = re.compile(r"expected(_|$)")
-"""Fields that nobody means as an input, though the format does not name them."""
+"""Fields that are never inputs, although the format does not reserve them."""
 _ID_CHARACTERS = re.compile(r"[\w-]+")
 _CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "evaluate_intermediate": ("true or false", lambda value: isinstance(value, bool)),
@@ -79,20 +78,20 @@ def is_v2(record: Record) -> bool:
 
 
 def canonical(record: Record) -> Record:
-    """The v2.0 form of a record, every field of it kept; what is in v2.0 already stays as it is (PIPE-3)."""
+    """Convert a record to v2.0 without losing fields; v2.0 records stay unchanged (PIPE-3)."""
     folded = _folded(record)
-    found = {name: value for name, value in record.items() if name not in folded}
-    if isinstance(found.get("id"), int) and not isinstance(found["id"], bool):
-        found["id"] = str(found["id"])
+    fields = {name: value for name, value in record.items() if name not in folded}
+    if isinstance(fields.get("id"), int) and not isinstance(fields["id"], bool):
+        fields["id"] = str(fields["id"])
     expected = _expected_fields(record)
     if not is_v2(record):
-        inputs = {name: value for name, value in found.items() if _is_v1_input(name)}
-        found = {name: value for name, value in found.items() if name not in inputs}
-        found["inputs"] = inputs
+        inputs = {name: value for name, value in fields.items() if _is_v1_input(name)}
+        fields = {name: value for name, value in fields.items() if name not in inputs}
+        fields["inputs"] = inputs
     if expected:
-        outputs = found.get("expected_outputs")
-        found["expected_outputs"] = {**expected, **outputs} if isinstance(outputs, dict) else outputs or expected
-    return found
+        outputs = fields.get("expected_outputs")
+        fields["expected_outputs"] = {**expected, **outputs} if isinstance(outputs, dict) else outputs or expected
+    return fields
 
 
 def _is_v1_input(name: str) -> bool:
@@ -100,7 +99,7 @@ def _is_v1_input(name: str) -> bool:
 
 
 def _folded(record: Record) -> tuple[str, ...]:
-    """The v1.0 names of expectations in a record; in v2.0 all but `expected_output` are custom fields."""
+    """Return the v1.0 expectations of a record; in v2.0 all but `expected_output` are custom fields."""
     if is_v2(record):
         return ("expected_output",) if "expected_output" in record else ()
     return tuple(
@@ -109,7 +108,7 @@ def _folded(record: Record) -> tuple[str, ...]:
 
 
 def _expected_fields(record: Record) -> Record:
-    """Expectations by output field: `expected` and `expected_output` mean the plain output."""
+    """Return expectations by output field; `expected` and `expected_output` mean the plain output."""
     return {
         "output" if name in ("expected", "expected_output") else name.removeprefix("expected_"): record[name]
         for name in sorted(_folded(record), key=lambda name: name == "expected_output")
@@ -117,41 +116,41 @@ def _expected_fields(record: Record) -> Record:
 
 
 def sniff(record: Record) -> str:
-    found = next((field for field in V2_FIELDS if field in record), None)
-    return f"it has {found!r}, a field of pipeline testsets v2.0" if found else ""
+    field_name = next((field for field in V2_FIELDS if field in record), None)
+    return f"it has {field_name!r}, a field of pipeline testsets v2.0" if field_name else ""
 
 
 def sniff_v1(record: Record) -> str:
-    """Asked near the end: an `id` with other fields beside it."""
+    """Recognize v1.0 by an `id` and other fields; tried after most dialects."""
     return "it has an 'id' and other fields, as pipeline testsets v1.0" if "id" in record and len(record) > 1 else ""
 
 
 def identity(record: Record) -> str | None:
-    found = record.get("id")
-    if isinstance(found, int) and not isinstance(found, bool):
-        return str(found)
-    return found if isinstance(found, str) and found.strip() else None
+    case_id = record.get("id")
+    if isinstance(case_id, int) and not isinstance(case_id, bool):
+        return str(case_id)
+    return case_id if isinstance(case_id, str) and case_id.strip() else None
 
 
 def multiply(record: Record) -> Iterable[Record]:
-    """The records that a record with `parameters` stands for; any other stands for itself."""
+    """Expand a record with `parameters`; return any other record unchanged."""
     return parameters.multiply(record, identity(record)) if "parameters" in record else (record,)
 
 
 def _is_clean(record: Record) -> bool:
-    """Whether every field of a record that is there is of its type, and nothing about it is worth a remark."""
-    found, tags, get = record.get("id"), record.get("tags"), record.get
+    """Return whether a record has no findings; a fast path for valid records."""
+    case_id, tags, get = record.get("id"), record.get("tags"), record.get
     config, items, intermediate = get("evaluation_config"), get("batch_items"), get("intermediate_expectations")
     return (
-        _BEYOND.isdisjoint(record)
+        _EXTENSION_FIELDS.isdisjoint(record)
         and not ("expected_output" in record and ("expected" in record or "expected_outputs" in record))
-        and type(found) is str
-        and _ID_CHARACTERS.fullmatch(found) is not None
+        and type(case_id) is str
+        and _ID_CHARACTERS.fullmatch(case_id) is not None
         and (tags is None or (type(tags) is list and all(type(tag) is str for tag in tags)))
         and type(get("inputs", _EMPTY)) is dict
         and type(get("expected_outputs", _EMPTY)) is dict
         and type(steps := get("step_inputs", _EMPTY)) is dict
-        and all(type(given) is dict for given in steps.values())
+        and all(type(inputs) is dict for inputs in steps.values())
         and (
             config is None or (type(config) is dict and all(k in _CONFIG and _CONFIG[k][1](config[k]) for k in config))
         )
@@ -169,7 +168,7 @@ def _is_expectation(name: str) -> bool:
 
 
 def _has_pattern(value: Any) -> bool:
-    """Whether a text that begins with `regex:` stands anywhere in a value."""
+    """Return whether a value contains a text that starts with `regex:`."""
     if type(value) is str:
         return value[:6] == "regex:"
     inner = value.values() if type(value) is dict else value if type(value) is list else ()
@@ -181,14 +180,14 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """Every error and warning of PIPE-4 that one record can show by itself."""
+    """Yield the errors and warnings of PIPE-4 for one record."""
     yield from _id_findings(record)
     if "parameters" not in record:
         yield from _record_findings(record, rules)
         return
-    yield from parameters.faults(record)
-    # Filled in, a text may turn out to be of the right type or of a wrong one; what holds for all is said once.
-    yield from dict.fromkeys(remark for one in multiply(record) for remark in _record_findings(one, rules))
+    yield from parameters.findings(record)
+    # Types are known only after expansion; findings shared by all expanded records are reported once.
+    yield from dict.fromkeys(remark for expanded in multiply(record) for remark in _record_findings(expanded, rules))
 
 
 def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -207,7 +206,7 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _step_inputs_findings(case.get("step_inputs"))
     yield from _batch_findings(case)
     yield from _config_findings(case)
-    yield from beyond.beyond_findings(case)
+    yield from extensions.findings(case)
     for name in filter(_is_expectation, record):
         yield from _pattern_findings(record[name], (name,))
     steps = rules.steps if rules.shape is None else frozenset(rules.shape.steps)
@@ -218,22 +217,22 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
 
 
 def _id_findings(record: Record) -> Iterator[Remark]:
-    found = record.get("id")
+    case_id = record.get("id")
     if "id" not in record:
         yield error("missing_field", (), "id: missing; every case needs one")
-    elif isinstance(found, int) and not isinstance(found, bool):
-        yield warning("id_not_string", ("id",), f"id: expected a string, got {found}; it is read as {str(found)!r}")
-    elif not isinstance(found, str):
-        yield error("bad_id", ("id",), f"id: expected a string, got {_got(found)}")
-    elif not found.strip():
+    elif isinstance(case_id, int) and not isinstance(case_id, bool):
+        yield warning("id_not_string", ("id",), f"id: expected a string, got {case_id}; it is read as {str(case_id)!r}")
+    elif not isinstance(case_id, str):
+        yield error("bad_id", ("id",), f"id: expected a string, got {_got(case_id)}")
+    elif not case_id.strip():
         yield error("empty_id", ("id",), "id: is empty; every case needs one of its own")
-    elif not _ID_CHARACTERS.fullmatch(found):
-        message = f"id: expected letters, digits, '_' and '-' only, got {quote(found)}"
+    elif not _ID_CHARACTERS.fullmatch(case_id):
+        message = f"id: expected letters, digits, '_' and '-' only, got {quote(case_id)}"
         yield warning("id_characters", ("id",), message)
 
 
 def _conflicts(record: Record) -> Iterator[Remark]:
-    """Two expectations for the plain output that differ: only one of them can count."""
+    """Warn about different expectations for the plain output, because only one is used."""
     outputs = record.get("expected_outputs")
     named = {
         f"expected_outputs.{name}": outputs[name]
@@ -249,8 +248,8 @@ def _conflicts(record: Record) -> Iterator[Remark]:
 
 
 def _outside_inputs(record: Record) -> list[str]:
-    """The custom fields of a v2.0 record that gives no input at all: in v1.0 they would have been the inputs."""
-    if not is_v2(record) or not _GIVEN.isdisjoint(record):
+    """Return the custom fields of a v2.0 record without inputs; in v1.0 they would be inputs."""
+    if not is_v2(record) or not _INPUT_FIELDS.isdisjoint(record):
         return []
     return [name for name in record if name not in _V2 and _is_v1_input(name) and not _NEVER_INPUT.match(name)]
 
@@ -262,9 +261,9 @@ def _step_inputs_findings(step_inputs: Any) -> Iterator[Remark]:
         message = f"step_inputs: expected an object by step id, got {_got(step_inputs)}"
         yield error("bad_step_inputs", ("step_inputs",), message)
         return
-    for step, given in step_inputs.items():
-        if not isinstance(given, dict):
-            message = f"step_inputs.{step}: expected an object, got {_got(given)}"
+    for step, inputs in step_inputs.items():
+        if not isinstance(inputs, dict):
+            message = f"step_inputs.{step}: expected an object, got {_got(inputs)}"
             yield error("bad_step_inputs", ("step_inputs", step), message)
 
 
@@ -304,19 +303,17 @@ def _config_findings(case: Record) -> Iterator[Remark]:
 
 
 def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
-    """Texts behind `regex:` that are no regular expressions (PIPE-11)."""
+    """Yield an error for each invalid regular expression after `regex:` (PIPE-11)."""
     if isinstance(value, str) and value.startswith("regex:"):
         try:
             re.compile(value[6:])
-        except (re.error, RecursionError, OverflowError, ValueError) as fault:
-            message = (
-                f"{show_path(path)}: expected a regular expression behind 'regex:', got {quote(value[6:])}: {fault}"
-            )
+        except (re.error, RecursionError, OverflowError, ValueError) as exc:
+            message = f"{show_path(path)}: expected a regular expression behind 'regex:', got {quote(value[6:])}: {exc}"
             yield error("bad_regex", path, message)
         return
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, one in inner:
-        yield from _pattern_findings(one, (*path, step))
+    for step, item in inner:
+        yield from _pattern_findings(item, (*path, step))
 
 
 def _got(value: object) -> str:
@@ -329,21 +326,21 @@ def _got(value: object) -> str:
 
 
 def to_case(record: Record, origin: Origin) -> Case:
-    """A case with one check per expected output, per step and on the aggregation, as its config asks (PIPE-10)."""
-    given = canonical(record)
-    # A field of a wrong type has its finding already; here it counts as absent.
-    found = {**given, **{name: _typed(given.get(name), default) for name, default in DEFAULTS.items()}}
-    checked = _evaluated(found)
-    limits = tuple(beyond.baseline_checks(found)) if "performance_baseline" in found else ()
+    """Convert a record to a case with checks on outputs, steps and aggregation, as configured (PIPE-10)."""
+    record_v2 = canonical(record)
+    # A field of the wrong type has its own finding and counts as absent.
+    fields = {**record_v2, **{name: _typed(record_v2.get(name), default) for name, default in DEFAULTS.items()}}
+    checked = _evaluated(fields)
+    limits = tuple(extensions.baseline_checks(fields)) if "performance_baseline" in fields else ()
     return Case(
-        id=str(found["id"]),
-        inputs=found["inputs"],
-        checks=(*_checks(found, checked), *limits),
-        tags=tuple(tag for tag in found["tags"] if isinstance(tag, str)),
-        needs=beyond.needs_of(found) if "depends_on" in found else (),
+        id=str(fields["id"]),
+        inputs=fields["inputs"],
+        checks=(*_checks(fields, checked), *limits),
+        tags=tuple(tag for tag in fields["tags"] if isinstance(tag, str)),
+        needs=extensions.needs_of(fields) if "depends_on" in fields else (),
         meta={
             name: value
-            for name, value in found.items()
+            for name, value in fields.items()
             if name not in ("id", "tags", "inputs", *checked)
             and (name not in DEFAULTS or value != DEFAULTS[name])
             and not (limits and name == "performance_baseline")
@@ -354,49 +351,49 @@ def to_case(record: Record, origin: Origin) -> Case:
 
 
 def _typed(value: Any, default: Any) -> Any:
-    """The value when it has the type of the default; anything where the default is None."""
+    """Return the value if it has the type of the default; any value if the default is None."""
     return value if default is None or type(value) is type(default) else default
 
 
-def _evaluated(found: Record) -> tuple[str, ...]:
-    """The fields of expectations that the config asks to evaluate."""
-    config = found["evaluation_config"]
-    asked = {
+def _evaluated(fields: Record) -> tuple[str, ...]:
+    """Return the expectation fields that the config enables."""
+    config = fields["evaluation_config"]
+    switches = {
         "intermediate_expectations": config.get("evaluate_intermediate", False),
         "expected_aggregation": config.get("evaluate_aggregation", True),
         "expected_outputs": config.get("evaluate_final", True),
     }
-    return tuple(name for name, wanted in asked.items() if wanted)
+    return tuple(name for name, wanted in switches.items() if wanted)
 
 
-def _checks(found: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
-    config = found["evaluation_config"]
+def _checks(fields: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
+    config = fields["evaluation_config"]
     options = {
         "strict": config.get("strict_mode", False),
         "tolerance": config.get("tolerance", 0),
         "ignore_fields": config.get("ignore_fields", []),
     }
     if "intermediate_expectations" in evaluated:
-        for step, expected in found["intermediate_expectations"].items():
+        for step, expected in fields["intermediate_expectations"].items():
             yield Check("structural", expected, f"steps.{step}", options=options)
-    if "expected_aggregation" in evaluated and found["expected_aggregation"] is not None:
-        yield Check("structural", found["expected_aggregation"], "aggregation", options=options)
+    if "expected_aggregation" in evaluated and fields["expected_aggregation"] is not None:
+        yield Check("structural", fields["expected_aggregation"], "aggregation", options=options)
     if "expected_outputs" in evaluated:
-        for field, expected in found["expected_outputs"].items():
+        for field, expected in fields["expected_outputs"].items():
             where = "output" if field == "output" else f"output.{field}"
             yield _prefixed(expected, where) or Check("structural", expected, where, options=options)
 
 
 def _prefixed(expected: Any, where: str) -> Check | None:
-    """The check that a text like `contains:…` or `regex:…` stands for (PIPE-11)."""
+    """Return the check for a text such as `contains:…` or `regex:…` (PIPE-11)."""
     prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
-    # Inside structures the blank behind `contains:` does not count either; a pattern may mean it.
+    # As in structures, blanks after `contains:` are ignored; in a pattern they may be intended.
     rest = rest.strip() if prefix == "contains" else rest
     return Check(prefix, rest, where) if colon and prefix in ("contains", "regex") else None
 
 
 def write(case: Case, number: int) -> Written:
-    """A case as a v2.0 record; further fields stay beside the format's own as custom fields."""
+    """Write a case as a v2.0 record; additional fields become custom fields."""
     lost = Lost(case)
     expected: dict[str, Record] = {}
     for check in case.checks:
@@ -407,7 +404,7 @@ def write(case: Case, number: int) -> Written:
             expected.setdefault("intermediate_expectations", {})[check.where.removeprefix("steps.")] = check.expected
         elif check.kind == "structural" and check.where == "aggregation":
             expected["expected_aggregation"] = check.expected
-        elif limit := beyond.limit_of(check):
+        elif limit := extensions.limit_of(check):
             expected.setdefault("performance_baseline", {})[limit] = check.expected
         elif (field := _prefix_field(check, text)) and field not in expected.setdefault("expected_outputs", {}):
             expected["expected_outputs"][field] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
@@ -420,7 +417,7 @@ def write(case: Case, number: int) -> Written:
 
 
 def _prefix_field(check: Check, text: Any) -> str:
-    """The output field whose check can be said as the text `contains:…` or `regex:…`; empty when it cannot."""
+    """Return the output field of a check that `contains:…` or `regex:…` can express, or an empty string."""
     if (
         check.kind not in ("contains", "contains_all", "regex")
         or check.options.get("negate")
@@ -459,13 +456,13 @@ def schema() -> Record:
             },
             "performance_baseline": {
                 "type": "object",
-                "properties": {name: {"type": "number", "minimum": 0} for name in beyond.LIMITS},
+                "properties": {name: {"type": "number", "minimum": 0} for name in extensions.LIMITS},
                 "description": "What the run may take at most",
             },
             "depends_on": {**texts, "description": "The ids of cases that must not have failed before this one runs"},
             "conditions": {
                 **texts,
-                "description": f"Expressions over {', '.join(beyond.CONDITION_NAMES)}; the case runs when all hold",
+                "description": f"Expressions over {', '.join(extensions.CONDITION_NAMES)}; the case runs when all hold",
             },
             "parameters": {
                 "anyOf": [
@@ -483,7 +480,7 @@ _FILE_NAME = re.compile(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
 
 
 def file_name(name: str, suffix: str) -> Remark | None:
-    """Testsets are named by feature, type and version."""
+    """Check that a testset is named by feature, type and version."""
     if suffix != ".jsonl" or _FILE_NAME.fullmatch(name):
         return None
     message = f"expected a name like <feature>_<type>_<version>.jsonl for a pipeline testset, got {quote(name)}"
@@ -491,7 +488,7 @@ def file_name(name: str, suffix: str) -> Remark | None:
 
 
 def is_switched_off(case: Case) -> bool:
-    """Whether `evaluation_config` switches off all that a case expects."""
+    """Return whether `evaluation_config` disables all expectations of a case."""
     if case.checks or not is_v2(case.raw):
         return False
     switched_on = {**case.raw, "evaluation_config": {"evaluate_intermediate": True}}
@@ -499,7 +496,7 @@ def is_switched_off(case: Case) -> bool:
 
 
 def unread_answer(sample: list[Record]) -> UnreadAnswer | None:
-    """What other people call the expected answer; beside `inputs`, a field named like one of ours is their own."""
+    """Find a field that looks like the expected answer; beside `inputs`, it is a custom field."""
     answer = answer_field(sample)
     if not answer or (names_expectation(answer) and not all(map(says_what_goes_in, sample))):
         return None
@@ -519,7 +516,7 @@ DIALECT = Dialect(
     canonical=canonical,
     schema=schema,
     multiply=multiply,
-    needs=beyond.needs_of,
+    needs=extensions.needs_of,
     beside_inputs=("step_inputs", "batch_items"),
     rank=40,
     weaker=((VAGUE, sniff_v1),),
@@ -530,4 +527,4 @@ DIALECT = Dialect(
     unread_answer=unread_answer,
 )
 FORMATS = Formats((DIALECT,))
-"""For files that are of this dialect, whatever they look like."""
+"""Reads files as this dialect without detecting the format."""

@@ -1,4 +1,4 @@
-"""What the demo shows of pipelines and testsets."""
+"""The pipeline part of the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline record may say beyond v2.0: when it runs, after which others, and how much it may take."""
+"""Extensions to v2.0 records: conditions, dependencies and performance limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from evalloom.data.cells import texts_of
 
 FIELDS = ("performance_baseline", "depends_on", "conditions", "parameters")
 CONDITION_NAMES = ("profile", "variant", "tags", "id", "env", "inputs")
-"""What the conditions of a case may speak of (PIPE-15)."""
+"""The names available in the conditions of a case (PIPE-15)."""
 LIMITS = {"max_latency_ms": "latency", "max_tokens": "tokens", "max_cost": "cost"}
-"""The kind of check that each limit of a performance_baseline stands for (PIPE-13)."""
+"""The kind of check for each limit of a performance_baseline (PIPE-13)."""
 
 
-def beyond_findings(case: Record) -> Iterator[Remark]:
-    """What is wrong with these fields of one record."""
+def findings(case: Record) -> Iterator[Remark]:
+    """Check the extension fields of one record."""
     yield from _baseline_findings(case.get("performance_baseline"))
     yield from _needs_findings(case.get("depends_on"))
     yield from _conditions_findings(case.get("conditions"))
@@ -29,7 +29,7 @@ def beyond_findings(case: Record) -> Iterator[Remark]:
 
 
 def baseline_checks(case: Record) -> Iterator[Check]:
-    """One check for each limit."""
+    """Yield one check per limit."""
     baseline = case.get("performance_baseline")
     for name, limit in baseline.items() if isinstance(baseline, dict) else ():
         if name in LIMITS and _is_limit(limit):
@@ -37,7 +37,7 @@ def baseline_checks(case: Record) -> Iterator[Check]:
 
 
 def limit_of(check: Check) -> str:
-    """The limit of a performance_baseline that says the same as a check; empty when none does."""
+    """Return the performance_baseline limit that is equivalent to a check, or an empty string."""
     if check.where != "output" or check.options or not _is_limit(check.expected):
         return ""
     return next((name for name, kind in LIMITS.items() if kind == check.kind), "")
@@ -67,7 +67,7 @@ def _baseline_findings(baseline: Any) -> Iterator[Remark]:
 
 
 def needs_of(record: Record) -> tuple[str, ...]:
-    """The ids of the cases that a record depends on, each once."""
+    """Return the unique ids of the cases that a record depends on."""
     return texts_of(record.get("depends_on"))
 
 
@@ -78,7 +78,7 @@ def _needs_findings(needs: Any) -> Iterator[Remark]:
 
 
 def _not_texts(field: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Where something stands that is no text, and what it is."""
+    """Yield the path and description of each value that is not a text."""
     if value is None:
         return
     for number, text in enumerate(value if isinstance(value, list) else [value]):
@@ -103,8 +103,8 @@ def _conditions_findings(conditions: Any) -> Iterator[Remark]:
 def _condition_findings(text: str, path: tuple[str | int, ...]) -> Iterator[Remark]:
     try:
         names = compiled(text).names
-    except ExpressionError as fault:
-        yield error("bad_conditions", path, f"conditions: {quote(text)}: {fault}")
+    except ExpressionError as exc:
+        yield error("bad_conditions", path, f"conditions: {quote(text)}: {exc}")
         return
     for name in sorted(names.difference(CONDITION_NAMES)):
         hint = did_you_mean(name, CONDITION_NAMES) or f". There are {', '.join(CONDITION_NAMES)}"

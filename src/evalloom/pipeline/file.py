@@ -1,4 +1,4 @@
-"""A pipeline file as it is written: its inputs, steps, outputs and variants, and each fault at its line (PIPE-6)."""
+"""Parses a pipeline file: inputs, steps, outputs and variants, with each finding at its line (PIPE-6)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from evalloom.pipeline.keys import (
 )
 
 BASELINE = "baseline"
-"""The variant that every pipeline has: what its `baseline:` says, or else the pipeline as it is written."""
+"""The variant that every pipeline has: its `baseline:`, or the pipeline unchanged."""
 
 
 class Input(Struct, frozen=True):
@@ -43,7 +43,7 @@ class Input(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One step as it is written; `spec` has every key of it."""
+    """A step of the file; `spec` contains all its keys."""
 
     id: str
     kind: StepKind
@@ -60,7 +60,7 @@ class Step(Struct, frozen=True):
 
 
 class Out(Struct, frozen=True):
-    """Something that goes out of a pipeline, and the output key or path that it is taken from."""
+    """An output of a pipeline, and the output key or path that it comes from."""
 
     key: str
     source: str
@@ -75,7 +75,7 @@ class Variant(Struct, frozen=True):
 
 
 class Pipeline(Struct, frozen=True):
-    """What a pipeline file says; `steps` are those of the pipeline as it is written."""
+    """A parsed pipeline file; `steps` are those without a variant."""
 
     path: Path
     id: str
@@ -90,36 +90,36 @@ class Pipeline(Struct, frozen=True):
 
     @property
     def input_names(self) -> frozenset[str]:
-        return frozenset(one.name for one in self.inputs)
+        return frozenset(declared.name for declared in self.inputs)
 
     @property
     def optional(self) -> frozenset[str]:
-        """The inputs that are declared, and that a case need not bring."""
+        """The declared inputs that a case may omit."""
         return self.input_names - self.required
 
     @property
     def required(self) -> frozenset[str]:
-        """The inputs that every case must bring."""
-        return frozenset(one.name for one in self.inputs if one.required)
+        """The inputs that every case must have."""
+        return frozenset(declared.name for declared in self.inputs if declared.required)
 
 
-class Faults:
-    """The findings about a pipeline, each at the place of the key that it is about."""
+class FindingCollector:
+    """Collects findings about a pipeline, each at the position of its key."""
 
     def __init__(self, path: Path, row: Row | None = None) -> None:
         self._file = path.as_posix()
         self._row = row
         self.findings: list[Finding] = []
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
-    def complain(self, code: str, where: Where, message: str, severity: Severity = "error") -> None:
+    def report_finding(self, code: str, where: Where, message: str, severity: Severity = "error") -> None:
         origin = Origin(self._file, *(self._row.place_of(where) if self._row and where else ()))
         self.note(Finding(code, severity, message, origin, str(where[-1]) if where else ""))
 
     def note(self, finding: Finding) -> None:
-        """Adds a finding once: what is wrong in a pipeline is wrong in its variants too."""
-        if (finding.code, finding.message) not in self._told:
-            self._told.add((finding.code, finding.message))
+        """Add a finding once, because the variants of a pipeline repeat it."""
+        if (finding.code, finding.message) not in self._reported:
+            self._reported.add((finding.code, finding.message))
             self.findings.append(finding)
 
     @property
@@ -127,35 +127,35 @@ class Faults:
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def read_pipeline(path: Path) -> tuple[Pipeline | None, Faults]:
-    """The pipeline in a file, where it can be made out, and everything that is wrong with how it is written."""
+def read_pipeline(path: Path) -> tuple[Pipeline | None, FindingCollector]:
+    """Parse a pipeline file; return the pipeline, if readable, and its findings."""
     items = list(RowReader(source_of(path)))
     rows = [item for item in items if isinstance(item, Row)]
     row = rows[0] if len(rows) == 1 else None
-    faults = Faults(path, row)
+    collector = FindingCollector(path, row)
     for problem in items:
         if not isinstance(problem, Row):
             origin = Origin(path.as_posix(), *problem.place)
-            faults.note(Finding(problem.code, problem.severity, problem.message, origin))
+            collector.note(Finding(problem.code, problem.severity, problem.message, origin))
     if row is None or not isinstance(row.value, dict) or not isinstance(row.value.get("steps"), list):
-        if not faults.has_errors:
-            faults.complain("pipeline_unreadable", (), "expected an object with a list 'steps'")
-        return None, faults
-    return _Reading(path, row.value, faults).pipeline(), faults
+        if not collector.has_errors:
+            collector.report_finding("pipeline_unreadable", (), "expected an object with a list 'steps'")
+        return None, collector
+    return _Reading(path, row.value, collector).pipeline(), collector
 
 
-def steps_of(pipeline: Pipeline, variant: str, faults: Faults) -> tuple[Step, ...]:
-    """The steps of a variant; the pipeline's own under an empty name."""
+def steps_of(pipeline: Pipeline, variant: str, collector: FindingCollector) -> tuple[Step, ...]:
+    """Return the steps of a variant; an empty name means no variant."""
     if not variant:
         return pipeline.steps
-    return tuple(_Reading(pipeline.path, pipeline.document, faults).steps(pipeline.variants[variant]))
+    return tuple(_Reading(pipeline.path, pipeline.document, collector).steps(pipeline.variants[variant]))
 
 
 def place_in(pipeline: Pipeline, step_id: str, key: str, variant: str = "") -> Where:
-    """Where a key of a step stands: in the overrides of the variant, or else in the step itself."""
-    found = pipeline.variants.get(variant)
-    if found is not None and key in found.overrides.get(step_id, {}):
-        return (*found.at, step_id, key)
+    """Return the path of a step's key: in the overrides of the variant, or in the step."""
+    chosen = pipeline.variants.get(variant)
+    if chosen is not None and key in chosen.overrides.get(step_id, {}):
+        return (*chosen.at, step_id, key)
     for number, written in enumerate(pipeline.document["steps"]):
         if isinstance(written, dict) and written.get("id") == step_id:
             return ("steps", number, key)
@@ -163,12 +163,12 @@ def place_in(pipeline: Pipeline, step_id: str, key: str, variant: str = "") -> W
 
 
 class _Reading:
-    """Reads one document, and takes down its faults."""
+    """Parses one document and collects its findings."""
 
-    def __init__(self, path: Path, document: Record, faults: Faults) -> None:
+    def __init__(self, path: Path, document: Record, collector: FindingCollector) -> None:
         self._path = path
         self._document = document
-        self._faults = faults
+        self._collector = collector
 
     def pipeline(self) -> Pipeline:
         document = self._document
@@ -182,7 +182,7 @@ class _Reading:
             inputs=tuple(self._inputs()),
             steps=tuple(self.steps(Variant("", {}))),
             outputs=tuple(self._outputs()),
-            variants={one.name: one for one in self._variants()},
+            variants={variant.name: variant for variant in self._variants()},
             evaluation_target=self._text("evaluation_target"),
             default_testset=self._text("default_testset"),
             document=document,
@@ -190,16 +190,16 @@ class _Reading:
         for variant in pipeline.variants.values():
             if variant.at[:1] == ("variants",) and not self._changes(variant):
                 message = f"variant {variant.name!r}: changes nothing, so its results would be those of the pipeline"
-                self._faults.complain("bad_variant", variant.at, message, "warning")
+                self._collector.report_finding("bad_variant", variant.at, message, "warning")
             for step_id in variant.overrides.keys() - {step.id for step in pipeline.steps}:
                 hint = did_you_mean(step_id, [step.id for step in pipeline.steps])
                 message = f"variant {variant.name!r}: the pipeline has no step {step_id!r}{hint}"
-                self._faults.complain("bad_variant", (*variant.at, step_id), message)
+                self._collector.report_finding("bad_variant", (*variant.at, step_id), message)
         return pipeline
 
     def _changes(self, variant: Variant) -> bool:
-        """Whether a variant says anything else than the steps do."""
-        steps = {one.get("id"): one for one in self._document["steps"] if isinstance(one, dict)}
+        """Return whether a variant differs from the steps."""
+        steps = {step.get("id"): step for step in self._document["steps"] if isinstance(step, dict)}
         return any(
             steps.get(step_id, {}).get(key) != value
             for step_id, changed in variant.overrides.items()
@@ -214,11 +214,11 @@ class _Reading:
         return ""
 
     def _inputs(self) -> Iterator[Input]:
-        for number, given in enumerate(self._list("inputs")):
+        for number, entry in enumerate(self._list("inputs")):
             where = ("inputs", number)
-            written = {"name": given} if isinstance(given, str) else given
+            written = {"name": entry} if isinstance(entry, str) else entry
             if not isinstance(written, dict) or not isinstance(written.get("name"), str):
-                self._wrong(where, f"inputs[{number}]", "a name, or an object with one", given)
+                self._wrong(where, f"inputs[{number}]", "a name, or an object with one", entry)
                 continue
             self._check_keys(written, where, f"inputs[{number}]", ("name", "required", "default", "type", *ABOUT))
             required = written.get("required", True)
@@ -228,20 +228,22 @@ class _Reading:
             yield Input(written["name"], required is True and not has_default, written.get("default"), has_default)
 
     def _outputs(self) -> Iterator[Out]:
-        seen: set[str] = set()
-        for number, given in enumerate(self._list("outputs")):
-            written = given if isinstance(given, dict) else {"key": given}
+        keys: set[str] = set()
+        for number, entry in enumerate(self._list("outputs")):
+            written = entry if isinstance(entry, dict) else {"key": entry}
             key = written.get("key", written.get("name"))
             source = written.get("source", key)
             if isinstance(key, str) and key and isinstance(source, str):
                 where = ("outputs", number)
                 self._check_keys(written, where, f"outputs[{number}]", ("key", "source", "type", *ABOUT))
-                if key in seen:
-                    self._faults.complain("bad_pipeline", where, f"outputs[{number}]: {key!r} is there already")
-                seen.add(key)
+                if key in keys:
+                    self._collector.report_finding(
+                        "bad_pipeline", where, f"outputs[{number}]: {key!r} is there already"
+                    )
+                keys.add(key)
                 yield Out(key, source)
             else:
-                self._wrong(("outputs", number), f"outputs[{number}]", "a key, or an object with one", given)
+                self._wrong(("outputs", number), f"outputs[{number}]", "a key, or an object with one", entry)
 
     def _list(self, key: str) -> list[Any]:
         value = self._document.get(key)
@@ -266,13 +268,13 @@ class _Reading:
             self._wrong(("variants",), "variants", "an object by name", variants)
             return
         for name, written in variants.items():
-            given = written if isinstance(written, dict) else {}
-            key = "overrides" if "overrides" in given or "steps" not in given else "steps"
+            fields = written if isinstance(written, dict) else {}
+            key = "overrides" if "overrides" in fields or "steps" not in fields else "steps"
             if isinstance(written, dict):
-                self._check_keys(given, ("variants", name), f"variants.{name}", ("overrides", "steps", *ABOUT))
+                self._check_keys(fields, ("variants", name), f"variants.{name}", ("overrides", "steps", *ABOUT))
             else:
                 self._wrong(("variants", name), f"variants.{name}", "an object with overrides", written)
-            yield from self._variant(name, given.get(key) or {}, ("variants", name, key))
+            yield from self._variant(name, fields.get(key) or {}, ("variants", name, key))
 
     def _variant(self, name: str, overrides: Any, at: Where) -> Iterator[Variant]:
         if not isinstance(overrides, dict):
@@ -285,13 +287,13 @@ class _Reading:
         for step_id, changed in overrides.items():
             for key in {"id", "output_key"} & changed.keys():
                 message = f"variant {name!r}: step {step_id!r}: {key}: cannot be changed by a variant"
-                self._faults.complain("bad_variant", (*at, step_id, key), message)
+                self._collector.report_finding("bad_variant", (*at, step_id, key), message)
         yield Variant(name, overrides, at)
 
     # -- steps ----------------------------------------------------------------------------------------
 
     def steps(self, variant: Variant) -> Iterator[Step]:
-        """The steps of a variant. What is no step at all has its finding and is left out."""
+        """Yield the steps of a variant; entries that are not steps get a finding and are skipped."""
         lines: dict[str, int] = {}
         for number, written in enumerate(self._document["steps"]):
             where: Where = ("steps", number)
@@ -302,7 +304,7 @@ class _Reading:
             step_id = written["id"]
             if step_id in lines:
                 message = f"step {step_id!r}: steps[{number}] has the id of steps[{lines[step_id]}]; ids must be unique"
-                self._faults.complain("duplicate_step", (*where, "id"), message)
+                self._collector.report_finding("duplicate_step", (*where, "id"), message)
                 continue
             lines[step_id] = number
             changed = variant.overrides.get(step_id, {})
@@ -342,45 +344,51 @@ class _Reading:
         )
 
     def _read_code(self, step_id: str, good: Record, at: Callable[[str], Where]) -> None:
-        """Puts the text of a step's `code_file`, which lies in the pipeline's folder, in the place of its `code`."""
+        """Load `code` from a step's `code_file`, which must be inside the pipeline's folder."""
         file, folder = self._path.parent / good["code_file"], self._path.parent
         try:
             if not file.resolve().is_relative_to(folder.resolve()):
                 raise OSError("it lies outside the folder of the pipeline")
             good["code"] = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as fault:
-            reason = (getattr(fault, "strerror", "") or str(fault)).lower()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = (getattr(error, "strerror", "") or str(error)).lower()
             message = f"step {step_id!r}: code_file: {quote(good['code_file'])} cannot be read: {reason}"
-            self._faults.complain("bad_step", at("code_file"), message)
+            self._collector.report_finding("bad_step", at("code_file"), message)
 
     def _kind(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> StepKind:
-        given = spec.get("type")
-        if given is not None:
-            if given in KINDS:
-                return self._with_its_keys(step_id, KINDS[given], spec, at)
+        written_type = spec.get("type")
+        if written_type is not None:
+            if written_type in KINDS:
+                return self._with_its_keys(step_id, KINDS[written_type], spec, at)
             expected = "prompt, code_node or batch_aggregator"
-            self._wrong(at("type"), f"step {step_id!r}: type", expected, given, did_you_mean(given, KINDS))
+            self._wrong(
+                at("type"), f"step {step_id!r}: type", expected, written_type, did_you_mean(written_type, KINDS)
+            )
         if "strategy" in spec or "aggregation_strategy" in spec:
             return "batch_aggregator"
         if any(key in spec for key in PROMPT_KEYS):
             return self._with_its_keys(step_id, "prompt", spec, at)
         if any(key in spec for key in CODE_KEYS):
             return "code_node"
-        if given is None:
-            message = f"step {step_id!r}: says nothing to do. Give it agent and flow, prompt, code_ref, or a strategy"
-            self._faults.complain("bad_step", at("id"), message)
+        if written_type is None:
+            message = f"step {step_id!r}: does nothing. Give it agent and flow, prompt, code_ref, or a strategy"
+            self._collector.report_finding("bad_step", at("id"), message)
         return "prompt"
 
     def _with_its_keys(self, step_id: str, kind: StepKind, spec: Record, at: Callable[[str], Where]) -> StepKind:
-        rivals = [way for way in (("agent", "flow"), ("prompt", "prompt_file")) if any(key in spec for key in way)]
+        rivals = [
+            alternative
+            for alternative in (("agent", "flow"), ("prompt", "prompt_file"))
+            if any(key in spec for key in alternative)
+        ]
         if kind == "prompt" and len(rivals) > 1:
-            self._faults.complain(
+            self._collector.report_finding(
                 "bad_step", at("prompt"), f"step {step_id!r}: has an agent and a prompt. Keep one of them"
             )
         wanted = {"prompt": PROMPT_KEYS, "code_node": CODE_KEYS}.get(kind, ())
         if wanted and not any(key in spec for key in wanted):
             message = f"step {step_id!r}: a step of type {kind} needs one of {', '.join(wanted)}"
-            self._faults.complain("bad_step", at("type"), message)
+            self._collector.report_finding("bad_step", at("type"), message)
         return kind
 
     def _check_aggregator(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> None:
@@ -388,34 +396,34 @@ class _Reading:
             message = (
                 f"step {step_id!r}: aggregation_strategy: missing. Give it, or 'strategy' in each case's step_inputs"
             )
-            self._faults.complain("bad_aggregator", at("type"), message, "warning")
+            self._collector.report_finding("bad_aggregator", at("type"), message, "warning")
             return
         said = "strategy" if "strategy" in spec else "aggregation_strategy"
-        for key, fault in read_options(spec)[1]:
-            self._faults.complain(
-                "bad_aggregator", at(key if key in spec else said), f"step {step_id!r}: {key}: {fault}"
+        for key, error in read_options(spec)[1]:
+            self._collector.report_finding(
+                "bad_aggregator", at(key if key in spec else said), f"step {step_id!r}: {key}: {error}"
             )
 
-    def _check_keys(self, written: Record, where: Where, shown: str, known: tuple[str, ...]) -> None:
+    def _check_keys(self, written: Record, where: Where, shown: str, allowed: tuple[str, ...]) -> None:
         for key in written:
-            if key not in known:
-                self._unknown_key((*where, key), f"{shown}.{key}", known)
+            if key not in allowed:
+                self._unknown_key((*where, key), f"{shown}.{key}", allowed)
 
-    def _unknown_key(self, where: Where, shown: str, known: Any) -> None:
-        message = f"{shown}: is not known and has no effect{did_you_mean(str(where[-1]), known)}"
-        self._faults.complain("unknown_pipeline_key", where, message, "warning")
+    def _unknown_key(self, where: Where, shown: str, allowed: Any) -> None:
+        message = f"{shown}: is not known and has no effect{did_you_mean(str(where[-1]), allowed)}"
+        self._collector.report_finding("unknown_pipeline_key", where, message, "warning")
 
     def _wrong(self, where: Where, shown: str, expected: str, got: Any, hint: str = "") -> None:
         value = quote(got) if isinstance(got, str | int | float) and not isinstance(got, bool) else type_name(got)
-        self._faults.complain("bad_pipeline", where, f"{shown}: expected {expected}, got {value}{hint}")
+        self._collector.report_finding("bad_pipeline", where, f"{shown}: expected {expected}, got {value}{hint}")
 
 
 def _place(where: Where, inside: Where, changed: Record, key: str) -> Where:
-    """Where a key of a step stands: in the overrides of a variant, or in the step itself."""
+    """Return the path of a step's key: in the overrides of a variant, or in the step."""
     return (*inside, key) if key in changed else (*where, key)
 
 
 def with_options(step: Step, options: Record) -> Step:
-    """A step with some of its options set otherwise, for one case."""
+    """Return a step with the options that one case sets."""
     own = {name: value for name, value in options.items() if name in Step.__struct_fields__ and name != "spec"}
     return msgspec.structs.replace(step, **own, spec={**without_rivals(step.spec, options), **options})

@@ -1,4 +1,4 @@
-"""Whether a case fits the pipeline that it is for: what does not was paid for in vain."""
+"""Checks a case against its pipeline before a run, because a mismatch would waste paid calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evalloom.core.model import Record, Remark, error, warning
 
 
 def unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
-    """Steps that a case speaks of, and that the pipeline does not have."""
+    """Yield a warning for each step in a case that the pipeline does not have."""
     for field in ("step_inputs", "intermediate_expectations"):
         for step in _object(case, field):
             if step not in steps:
@@ -20,7 +20,7 @@ def unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
 
 
 def misfits(case: Record, shape: Shape) -> Iterator[Remark]:
-    """What does not fit the pipeline: nothing of it would be used, or ever hold."""
+    """Yield findings for parts of a case that the pipeline never uses or that can never pass."""
     yield from _unused_inputs(case, shape)
     yield from _missing_inputs(case, shape)
     for key in _object(case, "expected_outputs") if shape.outputs else ():
@@ -37,28 +37,28 @@ def misfits(case: Record, shape: Shape) -> Iterator[Remark]:
 
 
 def _unused_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
-    """Keys of step_inputs that their step does nothing with (PIPE-8)."""
-    for step, given in _object(case, "step_inputs").items():
-        known = shape.steps.get(step)
-        if known is None or not isinstance(given, dict):
+    """Yield a warning for each key of step_inputs that its step does not take (PIPE-8)."""
+    for step, inputs in _object(case, "step_inputs").items():
+        accepted = shape.steps.get(step)
+        if accepted is None or not isinstance(inputs, dict):
             continue
-        for key in (key for key in given if key not in known):
-            hint = did_you_mean(key, sorted(known))
+        for key in (key for key in inputs if key not in accepted):
+            hint = did_you_mean(key, sorted(accepted))
             message = f"step_inputs.{step}.{key}: the step takes no such input, and it is not passed{hint}"
             yield warning("unused_step_input", ("step_inputs", step, key), message)
 
 
 def _missing_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
-    """Inputs of the pipeline that the case gives nowhere: neither for the whole, nor for a step, nor by its items."""
+    """Yield an error for each required input missing from the inputs, step_inputs and batch_items of a case."""
     inputs = _object(case, "inputs")
-    by_step = [given for given in _object(case, "step_inputs").values() if isinstance(given, dict)]
+    by_step = [step_inputs for step_inputs in _object(case, "step_inputs").values() if isinstance(step_inputs, dict)]
     for name in sorted((shape.batch_inputs if case.get("batch_items") else shape.inputs) - inputs.keys()):
-        if not any(name in given for given in by_step):
+        if not any(name in step_inputs for step_inputs in by_step):
             message = f"inputs.{name}: missing; the pipeline needs it{did_you_mean(name, inputs)}"
             yield error("missing_input", ("inputs",), message)
 
 
 def _object(case: Record, field: str) -> Record:
-    """A field of a case; one of a wrong type has its finding already, and counts as absent."""
-    found = case.get(field)
-    return found if isinstance(found, dict) else {}
+    """Return a field of a case; a wrong type has its own finding and counts as absent."""
+    value = case.get(field)
+    return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""A pipeline as a picture: its steps in the order in which they can run, and what goes from one to another."""
+"""Renders the graph of a pipeline as text or Mermaid, in execution order."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _PLAIN = re.compile(r"[^\w .:,/()·-]")
 
 
 def levels(flow: Flow) -> list[list[Wired]]:
-    """The steps by when they can run: those of one level side by side."""
+    """Group the steps into levels that can run concurrently."""
     depth: dict[str, int] = {}
     waiting = list(flow.steps)
     while waiting:
-        for wired in [one for one in waiting if all(need in depth for need in one.needs)]:
+        for wired in [candidate for candidate in waiting if all(need in depth for need in candidate.needs)]:
             depth[wired.step.id] = 1 + max((depth[need] for need in wired.needs), default=-1)
             waiting.remove(wired)
-    found: list[list[Wired]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
+    by_depth: list[list[Wired]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
     for wired in flow.steps:
-        found[depth[wired.step.id]].append(wired)
-    return found
+        by_depth[depth[wired.step.id]].append(wired)
+    return by_depth
 
 
 def as_text(flow: Flow) -> Iterator[str]:
-    """The graph for a terminal: one block a step, with what goes in and what comes out."""
+    """Render the graph for a terminal: one block per step with its sources and output."""
     pipeline = flow.pipeline
     yield f"{pipeline.id}{f' · {pipeline.name}' if pipeline.name else ''}"
-    optional = (f"{one.name}{'' if one.required else '?'}" for one in pipeline.inputs)
+    optional = (f"{declared.name}{'' if declared.required else '?'}" for declared in pipeline.inputs)
     yield f"inputs: {', '.join(optional) or 'whatever the cases have'}"
     for number, level in enumerate(levels(flow), 1):
         beside = " (side by side)" if len(level) > 1 else ""
@@ -38,13 +38,13 @@ def as_text(flow: Flow) -> Iterator[str]:
         for wired in level:
             yield from _block(wired)
     yield ""
-    made = (f"{key} ← {source}" for key, source in flow.outputs.items())
-    yield f"outputs: {', '.join(made)}"
+    outputs = (f"{key} ← {source}" for key, source in flow.outputs.items())
+    yield f"outputs: {', '.join(outputs)}"
 
 
 def _block(wired: Wired) -> Iterator[str]:
     step = wired.step
-    yield f"   {step.id} [{_told(wired)}] → {step.output_key}"
+    yield f"   {step.id} [{_step_label(wired)}] → {step.output_key}"
     for name, source in _shown_sources(wired):
         yield f"      {name} ← {_origin(source)}"
     waited = [name for name in step.depends_on if name in wired.needs]
@@ -52,8 +52,8 @@ def _block(wired: Wired) -> Iterator[str]:
         yield f"      after {', '.join(waited)}"
 
 
-def _told(wired: Wired) -> str:
-    """A step in a few words."""
+def _step_label(wired: Wired) -> str:
+    """Return a short label of a step."""
     step, spec = wired.step, wired.step.spec
     about = [_WHAT[step.kind]]
     if "agent" in spec:
@@ -73,8 +73,8 @@ def _shown_sources(wired: Wired) -> Iterable[tuple[str, Source]]:
         yield "*", Source("inputs")
     if wired.is_fed_items:
         yield "items", Source("items")
-    is_told = wired.step.mapping if wired.step.batch_mode else wired.sources
-    yield from ((name, source) for name, source in wired.sources.items() if name in is_told)
+    shown_names = wired.step.mapping if wired.step.batch_mode else wired.sources
+    yield from ((name, source) for name, source in wired.sources.items() if name in shown_names)
 
 
 def _origin(source: Source) -> str:
@@ -84,7 +84,7 @@ def _origin(source: Source) -> str:
 
 
 def as_mermaid(flow: Flow) -> Iterator[str]:
-    """The graph in Mermaid's words, for a page that draws it."""
+    """Render the graph as a Mermaid flowchart."""
     numbers = {wired.step.id: f"s{number}" for number, wired in enumerate(flow.steps)}
     yield "flowchart TD"
     yield '  in(["inputs"])'
@@ -93,7 +93,7 @@ def as_mermaid(flow: Flow) -> Iterator[str]:
     for wired in flow.steps:
         shape = '{{"', '"}}'
         left, right = shape if wired.step.kind == "batch_aggregator" else ('["', '"]')
-        yield f"  {numbers[wired.step.id]}{left}{_plain(wired.step.id)}<br/>{_plain(_told(wired))}{right}"
+        yield f"  {numbers[wired.step.id]}{left}{_plain(wired.step.id)}<br/>{_plain(_step_label(wired))}{right}"
     for wired in flow.steps:
         yield from _edges(wired, numbers)
     yield '  out(["outputs"])'
@@ -118,5 +118,5 @@ def _start(source: Source, numbers: dict[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that Mermaid takes for nothing but a text."""
+    """Remove the characters that have a meaning in Mermaid."""
     return _PLAIN.sub(" ", text).strip() or "-"

@@ -1,4 +1,4 @@
-"""The keys that a pipeline and its steps may have, and of which type each is (PIPE-6)."""
+"""The keys of pipelines and steps, and their types (PIPE-6)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ AGGREGATOR_KEYS = (
     *("strategy", "aggregation_strategy", "separator", "fields", "condition", "group_by", "summary_fields"),
     *("include_distribution", "output", "code", "aggregation_code", "language"),
 )
-_WAYS: tuple[tuple[tuple[str, ...], ...], ...] = (
+_ALTERNATIVES: tuple[tuple[tuple[str, ...], ...], ...] = (
     (("agent", "flow"), ("prompt", "prompt_file", "template")),
     (("code_ref",), ("code",), ("code_file",)),
     (("strategy",), ("aggregation_strategy",)),
     (("code",), ("aggregation_code",)),
     (("model",), ("model_override",)),
 )
-"""Keys that say one thing in several ways, of which one counts."""
+"""Groups of alternative keys; a step uses one key group of each."""
 ABOUT = ("name", "desc", "description", "notes", "metadata", "tags", "concurrent_group", "label", "version")
 PIPELINE_KEYS = (
     *("id", "inputs", "steps", "outputs", "variants", "baseline", "evaluation_target", "default_testset"),
@@ -61,7 +61,7 @@ _COUNT: _Type = ("a whole number of 1 or more", _is_count)
 _OBJECT: _Type = ("an object", lambda value: isinstance(value, dict))
 _NAMES: _Type = (
     "a step id or a list of them",
-    lambda value: isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)),
+    lambda value: isinstance(value, str) or (isinstance(value, list) and all(isinstance(name, str) for name in value)),
 )
 _ANYTHING: _Type = ("anything", lambda value: True)
 
@@ -97,14 +97,14 @@ STEP_KEYS: dict[str, _Type] = {
 
 
 def without_rivals(written: Record, changed: Record) -> Record:
-    """A step without what is said anew under another name, or in another way."""
+    """Return a step without the keys for which `changed` uses an alternative."""
     rivals = {
         key
-        for ways in _WAYS
-        for way in ways
-        if any(key in changed for key in way)
-        for other in ways
-        if other is not way
+        for alternatives in _ALTERNATIVES
+        for alternative in alternatives
+        if any(key in changed for key in alternative)
+        for other in alternatives
+        if other is not alternative
         for key in other
     }
     return {key: value for key, value in written.items() if key not in rivals}

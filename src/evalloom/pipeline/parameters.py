@@ -1,4 +1,4 @@
-"""`parameters` of a pipeline record: one record that stands for many, with `{name}` filled in (PIPE-16)."""
+"""`parameters` of a pipeline record: expands one record into many, replacing `{name}` (PIPE-16)."""
 
 from __future__ import annotations
 
@@ -13,90 +13,94 @@ from typing import Any
 from evalloom.core.model import Record, Remark, error, type_name
 
 MOST_CASES = 10_000
-"""So many cases may come of one record."""
+"""The maximum number of cases per record."""
 MOST_TEXT = 8 * 1024 * 1024
 MOST_TEXT_OF_ALL = 256 * 1024 * 1024
-"""So much text may stand in one case that is filled in, and in all the cases of one record together."""
+"""The maximum size of one expanded case, and of all cases of one record."""
 _LONGEST_VALUE = 40
 _NOT_FILLED = frozenset(("id", "parameters", "conditions"))
-"""An id gets its values in brackets; an expression is no text to put values into, and has `inputs` to ask for."""
+"""An id gets its values in brackets; conditions are expressions and can read `inputs` instead."""
 _HOLE = re.compile(r"\{([^{}]+)\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def multiply(record: Record, id: str | None) -> Iterator[Record]:
-    """The records that a record stands for; itself when it has no parameters, no `id`, or parameters with a fault."""
+    """Expand a record; yield it unchanged if it has no `id`, no parameters or invalid parameters."""
     parameters = record.get("parameters")
-    if parameters is None or id is None or next(faults(record), None) is not None:
+    if parameters is None or id is None or next(findings(record), None) is not None:
         yield record
         return
-    kept = {name: value for name, value in record.items() if name != "parameters"}
-    for made, values in _ids(id, _choices(parameters)):
-        yield _filled_record(kept, made, values)
+    template = {name: value for name, value in record.items() if name != "parameters"}
+    for new_id, values in _ids(id, _choices(parameters)):
+        yield _filled_record(template, new_id, values)
 
 
-def faults(record: Record) -> Iterator[Remark]:
-    """What keeps the parameters of a record from being filled in."""
+def findings(record: Record) -> Iterator[Remark]:
+    """Yield the errors in the parameters of a record."""
     parameters = record.get("parameters")
-    found = list(_shape_faults(parameters))
-    yield from found
+    shape_findings = list(_shape_findings(parameters))
+    yield from shape_findings
     if not parameters:
         return
     try:
         _filled(record, {})
-        yield from () if found else _size_faults(record)
+        yield from () if shape_findings else _size_findings(record)
     except RecursionError:
-        yield _fault((), "the record is nested too deeply to be filled in")
+        yield _parameter_error((), "the record is nested too deeply to be filled in")
 
 
-def _shape_faults(parameters: Any) -> Iterator[Remark]:
+def _shape_findings(parameters: Any) -> Iterator[Remark]:
     if isinstance(parameters, dict):
-        yield from _product_faults(parameters)
+        yield from _product_findings(parameters)
     elif isinstance(parameters, list):
-        yield from _list_faults(parameters)
+        yield from _list_findings(parameters)
     elif parameters is not None:
         expected = "an object {name: [values]} or a list of objects"
-        yield _fault((), f"expected {expected}, got {type_name(parameters)}")
+        yield _parameter_error((), f"expected {expected}, got {type_name(parameters)}")
 
 
-def _product_faults(parameters: Record) -> Iterator[Remark]:
+def _product_findings(parameters: Record) -> Iterator[Remark]:
     if not parameters:
-        yield _fault((), "is empty, so no case comes of the record. Name values, or leave it out")
+        yield _parameter_error((), "is empty, so no case comes of the record. Name values, or leave it out")
     for name, values in parameters.items():
         if not isinstance(values, list):
-            yield _fault((name,), f"expected a list of values, got {type_name(values)}")
+            yield _parameter_error((name,), f"expected a list of values, got {type_name(values)}")
         elif not values:
-            yield _fault((name,), "expected a list of values, got an empty one, so no case comes of the record")
+            yield _parameter_error(
+                (name,), "expected a list of values, got an empty one, so no case comes of the record"
+            )
     count = math.prod(len(values) for values in parameters.values() if isinstance(values, list))
     if count > MOST_CASES:
-        yield _fault((), f"expected at most {MOST_CASES:,} cases of one record, got {count:,}")
+        yield _parameter_error((), f"expected at most {MOST_CASES:,} cases of one record, got {count:,}")
 
 
-def _list_faults(parameters: list[Any]) -> Iterator[Remark]:
+def _list_findings(parameters: list[Any]) -> Iterator[Remark]:
     if not parameters:
-        yield _fault((), "is empty, so no case comes of the record. Name values, or leave it out")
+        yield _parameter_error((), "is empty, so no case comes of the record. Name values, or leave it out")
     if len(parameters) > MOST_CASES:
-        yield _fault((), f"expected at most {MOST_CASES:,} cases of one record, got {len(parameters):,}")
+        yield _parameter_error((), f"expected at most {MOST_CASES:,} cases of one record, got {len(parameters):,}")
     for number, values in enumerate(parameters):
         if not isinstance(values, dict) or not values:
             got = "an empty one" if values == {} else type_name(values)
-            yield _fault((number,), f"expected an object of values by name, got {got}")
+            yield _parameter_error((number,), f"expected an object of values by name, got {got}")
 
 
-def _size_faults(record: Record) -> Iterator[Remark]:
-    """Whether too much text would come of a record; found out before any of it is made."""
+def _size_findings(record: Record) -> Iterator[Remark]:
+    """Yield an error if the expanded record would be too large, without expanding it."""
     holes: Counter[str] = Counter()
     plain = sum(_size(value, holes) for name, value in record.items() if name not in _NOT_FILLED)
     largest, whole = _filled_sizes(record["parameters"], plain, holes)
     if largest > MOST_TEXT:
-        yield _fault((), f"expected at most {MOST_TEXT >> 20} MB of text in a case, got {largest / 2**20:,.0f} MB")
+        yield _parameter_error(
+            (), f"expected at most {MOST_TEXT >> 20} MB of text in a case, got {largest / 2**20:,.0f} MB"
+        )
     elif whole > MOST_TEXT_OF_ALL:
         expected = f"expected at most {MOST_TEXT_OF_ALL >> 20} MB of text in all cases of one record"
-        yield _fault((), f"{expected}, got {whole / 2**20:,.0f} MB")
+        yield _parameter_error((), f"{expected}, got {whole / 2**20:,.0f} MB")
 
 
 def _filled_sizes(parameters: Any, plain: int, holes: Counter[str]) -> tuple[int, int]:
-    """How large the largest case becomes, and all of them together."""
+    """Return the size of the largest case, and of all cases together."""
 
     def size(name: str, value: Any) -> int:
         text = len(_as_text(value))
@@ -107,12 +111,12 @@ def _filled_sizes(parameters: Any, plain: int, holes: Counter[str]) -> tuple[int
         return max(sizes), sum(sizes)
     count = math.prod(map(len, parameters.values()))
     by_name = [[size(name, value) for value in values] for name, values in parameters.items()]
-    # Each value of a name stands in an equal share of the cases.
+    # Each value of a parameter occurs in an equal share of the cases.
     return plain + sum(map(max, by_name)), count * plain + sum(sum(sizes) * count // len(sizes) for sizes in by_name)
 
 
 def _size(value: Any, holes: Counter[str]) -> int:
-    """The length of all texts in a value; adds what may be filled in to `holes`, by name."""
+    """Return the length of all texts in a value, and count its `{name}` placeholders in `holes`."""
     if isinstance(value, str):
         holes.update(_HOLE.findall(value))
         return len(value)
@@ -121,7 +125,7 @@ def _size(value: Any, holes: Counter[str]) -> int:
     return sum(_size(inner, holes) for inner in value) if isinstance(value, list) else 1
 
 
-def _fault(path: tuple[str | int, ...], message: str) -> Remark:
+def _parameter_error(path: tuple[str | int, ...], message: str) -> Remark:
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return error("bad_parameters", ("parameters", *path), f"parameters{where}: {message}")
 
@@ -135,16 +139,16 @@ def _choices(parameters: Any) -> Iterator[Record]:
 
 
 def _ids(id: str, choices: Iterable[Record]) -> Iterator[tuple[str, Record]]:
-    """Each choice with an id of its own; where values look the same once they are cut, they are numbered."""
+    """Give each choice a unique id; ids that are equal after truncation are numbered."""
     taken: set[str] = set()
     for values in choices:
         shown = ",".join(f"{_in_id(name)}={_in_id(value)}" for name, value in values.items())
-        made, number = f"{id}[{shown}]", 1
-        while made in taken:
+        new_id, number = f"{id}[{shown}]", 1
+        while new_id in taken:
             number += 1
-            made = f"{id}[{shown}]#{number}"
-        taken.add(made)
-        yield made, values
+            new_id = f"{id}[{shown}]#{number}"
+        taken.add(new_id)
+        yield new_id, values
 
 
 def _in_id(value: Any) -> str:
@@ -159,7 +163,7 @@ def _as_text(value: Any) -> str:
 def _filled_record(record: Record, id: str, values: Record) -> Record:
     filled = {name: value if name in _NOT_FILLED else _filled(value, values) for name, value in record.items()}
     if isinstance(tags := record.get("tags"), list):
-        # A tag is a text, also where the value is none.
+        # Tags are texts, even if the value is not.
         filled["tags"] = [_filled_tag(tag, values) for tag in tags]
     return {**filled, "id": id}
 
@@ -169,7 +173,7 @@ def _filled_tag(tag: Any, values: Record) -> Any:
 
 
 def _filled(value: Any, values: Record) -> Any:
-    """The value with every `{name}` replaced; a text that is nothing but `{name}` becomes the value as it is."""
+    """Replace every `{name}` in a value; a text that is only `{name}` becomes the value itself."""
     if isinstance(value, str):
         return _filled_text(value, values) if "{" in value else value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A small suite to start from, for pipelines: a testset and the pipeline it tests."""
+"""The starter suite for pipelines: a testset and the pipeline it tests."""
 
 from __future__ import annotations
 

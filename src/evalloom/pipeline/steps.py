@@ -1,4 +1,4 @@
-"""What a step does with its inputs: it asks a prompt, calls a function, runs code in the sandbox, or aggregates."""
+"""Executes one step: prompts an llm, calls a function, runs code in the sandbox, or aggregates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evalloom.pipeline.prompts import StepPrompt
 from evalloom.targets.python import PythonTarget
 
 MAX_OUTPUT = 4 * 1024 * 1024
-"""How much JSON one output may be: a step's, or that of one item of a batch."""
+"""The maximum size in bytes of the JSON output of a step, or of one batch item."""
 _PINNED = ("temperature", "max_tokens", "top_p")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "prompt": ("model", "model_override", *_PINNED),
@@ -30,27 +30,27 @@ _AGGREGATE = ("aggregate", *_ENTRIES)
 
 
 class Part(Protocol):
-    """What a step does. `takes` are the inputs that it knows, None when it takes any; `needs` those it must have."""
+    """The executable part of a step. `takes` are its inputs (None accepts any), `needs` the required ones."""
 
     takes: frozenset[str] | None
     needs: frozenset[str]
     keeps_time: bool
-    """Whether it sees to the time limit of its step itself."""
+    """Whether it enforces the time limit of its step itself."""
 
     async def __call__(self, values: Record, context: Context) -> Any:
-        """The output of the step. Raises CallError."""
+        """Return the output of the step. Raises CallError."""
 
 
-def options_of(step: Step, given: Record) -> tuple[str, ...]:
-    """The options that the step inputs of a case may set for this step (PIPE-8)."""
-    # A language is that of the code; where there is none, it is an input like any other.
-    has_code = "code" in step.spec or "code" in given or step.kind != "code_node"
+def options_of(step: Step, step_inputs: Record) -> tuple[str, ...]:
+    """Return the options of a step that step_inputs may set (PIPE-8)."""
+    # Without code, `language` is an input like any other.
+    has_code = "code" in step.spec or "code" in step_inputs or step.kind != "code_node"
     own = _OPTIONS[step.kind] if has_code else ("code",)
     return (*own, *_COMMON_OPTIONS)
 
 
 def checked_options(step: Step, options: Record) -> Record:
-    """Options that a case sets, each of its type."""
+    """Check the types of the options that a case sets."""
     for key, value in options.items():
         expected, is_good = STEP_KEYS.get(key, ("", lambda value: True))
         if not is_good(value):
@@ -59,18 +59,18 @@ def checked_options(step: Step, options: Record) -> Record:
 
 
 class PromptPart:
-    """Asks an llm."""
+    """Prompts an llm."""
 
     keeps_time = False
 
-    def __init__(self, asked: StepPrompt, step: Step) -> None:
-        self._prompt = asked.prompt
+    def __init__(self, step_prompt: StepPrompt, step: Step) -> None:
+        self._prompt = step_prompt.prompt
         spec = step.spec
         model = spec.get("model_override") or spec.get("model")
-        # A step's own choice of model holds whatever the profile says.
+        # The model of a step overrides the profile.
         self._pinned = {**({"model": model} if model else {}), **{n: spec[n] for n in _PINNED if n in spec}}
-        self.takes: frozenset[str] | None = asked.prompt.names | step.mapping.keys()
-        self.needs = asked.prompt.variables | asked.prompt.optional
+        self.takes: frozenset[str] | None = step_prompt.prompt.names | step.mapping.keys()
+        self.needs = step_prompt.prompt.variables | step_prompt.prompt.optional
 
     async def __call__(self, values: Record, context: Context) -> Any:
         value, _ = await self._prompt.ask(values, context, self._pinned)
@@ -78,12 +78,12 @@ class PromptPart:
 
 
 def takes_anything(target: PythonTarget, step: Step) -> bool:
-    """Whether a function takes whatever goes into its step: by any name, or, unmapped, all of it as one object."""
+    """Return whether a function accepts any input: as keyword arguments or, without a mapping, as one object."""
     return target.takes_any or (len(target.required) == 1 and not step.mapping)
 
 
 class FunctionPart:
-    """Calls a function of the user's, named by `code_ref` in the pipeline."""
+    """Calls the user's function named by `code_ref`."""
 
     keeps_time = False
 
@@ -102,7 +102,7 @@ class FunctionPart:
 
 
 class CodePart:
-    """Runs code that stands in a pipeline or a case, in the sandbox (PIPE-12)."""
+    """Runs code from a pipeline or a case in the sandbox (PIPE-12)."""
 
     takes: frozenset[str] | None = None
     needs: frozenset[str] = frozenset()
@@ -122,13 +122,13 @@ class CodePart:
         return done.value
 
     async def many(self, values: list[Record], context: Context) -> list[sandbox.Done]:
-        """The same for several, in one process."""
+        """Run the code on several inputs in one process."""
         limits = _limits(self._step, len(values))
-        return await run_code(self._code, [sandbox.Call(one, one) for one in values], limits, context)
+        return await run_code(self._code, [sandbox.Call(inputs, inputs) for inputs in values], limits, context)
 
 
 class AggregatePart:
-    """Puts the items of a list together (PIPE-9)."""
+    """Aggregates the items of a list (PIPE-9)."""
 
     takes: frozenset[str] | None = frozenset({"items"})
     needs: frozenset[str] = frozenset({"items"})
@@ -136,9 +136,9 @@ class AggregatePart:
 
     def __init__(self, step: Step) -> None:
         self._step = step
-        self._options, faults = read_options(step.spec)
-        if faults:
-            raise CallError("bad_aggregator", "; ".join(f"{key}: {fault}" for key, fault in faults))
+        self._options, errors = read_options(step.spec)
+        if errors:
+            raise CallError("bad_aggregator", "; ".join(f"{key}: {error}" for key, error in errors))
 
     @property
     def runs_code(self) -> bool:
@@ -164,7 +164,7 @@ class AggregatePart:
 
 
 def _limits(step: Step, calls: int = 1) -> sandbox.Limits:
-    """What the code of a step may use: no more time than the step has, and no larger answer than it may give."""
+    """Return the sandbox limits for the code of a step, within its timeout and output size."""
     usual = sandbox.DEFAULT_LIMITS
     wall_s = usual.wall_s if step.timeout is None else min(usual.wall_s, step.timeout * calls)
     output_bytes = min(usual.output_bytes, MAX_OUTPUT * calls)
@@ -174,16 +174,16 @@ def _limits(step: Step, calls: int = 1) -> sandbox.Limits:
 async def run_code(
     code: sandbox.Code, calls: list[sandbox.Call], limits: sandbox.Limits, context: Context
 ) -> list[sandbox.Done]:
-    """Runs code in the sandbox; what it printed goes into the trace."""
+    """Run code in the sandbox, and add its printed output to the trace."""
     done = await sandbox.run_code(code, calls, limits)
-    printed = "".join(one.printed for one in done)
+    printed = "".join(call.printed for call in done)
     if printed:
         context.trace.append({"type": "printed", "text": printed})
     return done
 
 
-def part_of(step: Step, asked: StepPrompt | None, function: PythonTarget | None, may_run_code: bool) -> Part:
-    """What a step does, with the options that hold for it now. Raises CallError where they make no sense."""
+def part_of(step: Step, step_prompt: StepPrompt | None, function: PythonTarget | None, may_run_code: bool) -> Part:
+    """Build the executable part of a step. Raises CallError for invalid options."""
     if step.kind == "batch_aggregator":
         part = AggregatePart(step)
         _refuse_code(part.runs_code and not may_run_code)
@@ -193,13 +193,13 @@ def part_of(step: Step, asked: StepPrompt | None, function: PythonTarget | None,
         return CodePart(step)
     if function is not None:
         return FunctionPart(function, step)
-    if asked is None:
+    if step_prompt is None:
         raise CallError("bad_step", "there is nothing to do")
-    return PromptPart(asked, step)
+    return PromptPart(step_prompt, step)
 
 
 class CodeRefused(CallError):
-    """Code in a data file that the user did not allow to run."""
+    """Code in a data file is not allowed to run."""
 
 
 def _refuse_code(is_refused: bool) -> None:

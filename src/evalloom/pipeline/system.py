@@ -1,4 +1,4 @@
-"""Pipelines and testsets: everything that the system adds to evalloom, in one value."""
+"""Registers pipelines and testsets with evalloom: dialect, target and commands."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def is_pipeline(document: Record) -> bool:
-    """Whether an object is a pipeline: it has steps."""
+    """Return whether an object is a pipeline: it has steps."""
     steps = document.get("steps")
     return isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
 
 
 def _findings(path: Path) -> Iterable[Finding]:
-    """What is wrong with a pipeline, its agents and prompts; its functions are not loaded."""
+    """Check a pipeline, its agents and prompts, without importing its functions."""
     from evalloom.pipeline.target import examine
 
     return examine(path).findings
@@ -77,5 +77,5 @@ SYSTEM = System(
     name="pipeline",
     title="Pipelines and testsets",
     parts=_parts,
-    commands=(Command("pipeline", "Show how data goes through a pipeline, and what is wrong with it.", _command),),
+    commands=(Command("pipeline", "Show the data flow of a pipeline, and check it for errors.", _command),),
 )

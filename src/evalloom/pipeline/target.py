@@ -1,4 +1,4 @@
-"""A pipeline as a target: steps that are prompts, functions and aggregators, in a YAML file (PIPE-6)."""
+"""A pipeline as a target: prompts, functions and aggregators declared in a YAML file (PIPE-6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evalloom.core.functions import NoFunction, find_function, sources_of
 from evalloom.core.model import Context, Finding, Output, Record, quote
 from evalloom.core.text import listed
 from evalloom.data.dialect import Rules
-from evalloom.pipeline.file import Faults, Pipeline, Step, place_in, read_pipeline
+from evalloom.pipeline.file import FindingCollector, Pipeline, Step, place_in, read_pipeline
 from evalloom.pipeline.flow import Flow, Wired, wire
 from evalloom.pipeline.prompts import agents_folder
 from evalloom.pipeline.run import Assembled, Ready, Walk
@@ -27,25 +27,25 @@ from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, text_in
 from evalloom.targets.python import PythonTarget
 
 _IRRELEVANT = ("name", "desc", "description", "notes", "metadata", "tags", "label", "version")
-"""What a step may say of itself without being another one for it."""
+"""Keys of a step that do not change its digest."""
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of `{pipeline: FILE}`. Raises with everything that is wrong with the pipeline, all at once."""
+    """Build the target of `{pipeline: FILE}`. Raises one error that lists all errors of the pipeline."""
     written = text_in(spec, "pipeline").strip()
-    found = sound(folder / written, with_functions=True)
-    pipeline, flows = found.pipeline, found.flows
+    examined = sound(folder / written, with_functions=True)
+    pipeline, flows = examined.pipeline, examined.flows
     assert pipeline is not None
-    target = PipelineTarget(flows, found.functions, options.allow_code)
+    target = PipelineTarget(flows, examined.functions, options.allow_code)
     limit = time_limit(spec, options)
-    digests = {name: _digest(flow, found.functions) for name, flow in flows.items()}
+    digests = {name: _digest(flow, examined.functions) for name, flow in flows.items()}
     return BuiltTarget(
         name=text_in(spec, "name") or f"pipeline:{written}",
         kind="pipeline",
         digest=digests[""],
         call=within(target, limit) if limit else target,
         variables=pipeline.required,
-        watch=tuple(dict.fromkeys(_files(pipeline, flows, found.functions))),
+        watch=tuple(dict.fromkeys(_files(pipeline, flows, examined.functions))),
         closing=target.close,
         needs_llm=any(wired.step.kind == "prompt" for flow in flows.values() for wired in flow.steps),
         remarks=target.remarks,
@@ -53,19 +53,21 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         shape=shape_of(target),
         dataset=_default_dataset(pipeline),
         doubts=tuple(
-            f"{one.origin}: {one.message} [{one.code}]" for one in found.findings if one.severity == "warning"
+            f"{finding.origin}: {finding.message} [{finding.code}]"
+            for finding in examined.findings
+            if finding.severity == "warning"
         ),
     )
 
 
 class Examined(Struct, frozen=True):
-    """A pipeline file and everything that there is to say about it. `flows` go by variant."""
+    """A pipeline file with its findings. `flows` are keyed by variant."""
 
     pipeline: Pipeline | None
     flows: dict[str, Flow] = {}
     findings: tuple[Finding, ...] = ()
     functions: dict[str, PythonTarget] = {}
-    """The functions that steps name, by that name."""
+    """The functions of code steps, by code_ref."""
 
     @property
     def has_errors(self) -> bool:
@@ -73,70 +75,76 @@ class Examined(Struct, frozen=True):
 
 
 def examine(path: Path, with_functions: bool = False) -> Examined:
-    """A pipeline file, its agents and prompts; with its functions only when asked, since that runs their modules."""
+    """Read a pipeline, its agents and prompts; `with_functions` also imports its modules, which runs them."""
     if not path.is_file():
-        beside = [one.name for one in path.parent.iterdir() if one.is_file()] if path.parent.is_dir() else []
+        beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
         hint = did_you_mean(path.name, beside)
         raise usage_error("pipeline_missing", f"pipeline: there is no file {quote(path.as_posix(), 200)}{hint}")
-    pipeline, faults = read_pipeline(path)
+    pipeline, collector = read_pipeline(path)
     if pipeline is None:
-        return Examined(None, {}, tuple(faults.findings))
+        return Examined(None, {}, tuple(collector.findings))
     if (places := _testset_places(pipeline)) and not any(place.is_file() for place in places):
         looked = ", ".join(quote(place.as_posix(), 200) for place in places)
         message = f"default_testset: {pipeline.default_testset!r} is not there; looked for {looked}"
-        faults.complain("testset_missing", ("default_testset",), message, "warning")
-    flows = {name: wire(pipeline, faults, name) for name in ("", *pipeline.variants)}
+        collector.report_finding("testset_missing", ("default_testset",), message, "warning")
+    flows = {name: wire(pipeline, collector, name) for name in ("", *pipeline.variants)}
     functions: dict[str, PythonTarget] = {}
     for name, flow in flows.items() if with_functions else ():
         for wired in flow.steps:
-            _find_function(wired, flow, name, functions, faults)
-    findings = sorted(faults.findings, key=lambda one: (one.origin.line, one.origin.column))
+            _find_function(wired, flow, name, functions, collector)
+    findings = sorted(collector.findings, key=lambda finding: (finding.origin.line, finding.origin.column))
     return Examined(pipeline, flows, tuple(findings), functions)
 
 
 def sound(path: Path, with_functions: bool = False) -> Examined:
-    """A pipeline without errors. Raises with everything that is wrong with it, all at once."""
-    found = examine(path, with_functions)
-    if found.has_errors:
-        errors = "".join(f"\n  {finding}" for finding in found.findings if finding.severity == "error")
-        raise usage_error("invalid_pipeline", f"{path.as_posix()}: is no pipeline that can be run:{errors}\n ")
-    return found
+    """Read a pipeline. Raises one error that lists all its errors."""
+    examined = examine(path, with_functions)
+    if examined.has_errors:
+        errors = "".join(f"\n  {finding}" for finding in examined.findings if finding.severity == "error")
+        raise usage_error("invalid_pipeline", f"{path.as_posix()}: cannot be run. Fix these errors:{errors}\n ")
+    return examined
 
 
-def chosen_variant(found: Examined, name: str) -> Flow:
-    """The flow of a variant by name; the pipeline as it is written under an empty one."""
-    if name not in found.flows:
-        known = [one for one in found.flows if one]
-        hint = did_you_mean(name, known) or f"; there are {listed(known)}"
+def chosen_variant(examined: Examined, name: str) -> Flow:
+    """Return the flow of a variant; an empty name means the pipeline without a variant."""
+    if name not in examined.flows:
+        variants = [variant for variant in examined.flows if variant]
+        hint = did_you_mean(name, variants) or f"; there are {listed(variants)}"
         raise usage_error("no_variants", f"the pipeline has no variant {name!r}{hint}")
-    return found.flows[name]
+    return examined.flows[name]
 
 
-def _find_function(wired: Wired, flow: Flow, variant: str, functions: dict[str, PythonTarget], faults: Faults) -> None:
+def _find_function(
+    wired: Wired, flow: Flow, variant: str, functions: dict[str, PythonTarget], collector: FindingCollector
+) -> None:
     step, pipeline = wired.step, flow.pipeline
     reference = step.spec.get("code_ref")
     if step.kind != "code_node" or reference is None:
         return
-    complain = partial(_complain, pipeline, faults, variant, step)
+    report_finding = partial(_add_step_finding, pipeline, collector, variant, step)
     if reference not in functions:
         try:
-            functions[reference] = PythonTarget(_look_up(reference, pipeline.path.parent))
+            functions[reference] = PythonTarget(_load_function(reference, pipeline.path.parent))
         except NoFunction as why:
-            complain("target_missing", "code_ref", f"code_ref: {reference}: {why}")
+            report_finding("target_missing", "code_ref", f"code_ref: {reference}: {why}")
             return
     function = functions[reference]
     for name in sorted(step.mapping.keys() - function.names) if not takes_anything(function, step) else ():
         hint = did_you_mean(name, function.names) or f"; it takes {listed(sorted(function.names))}"
         if name not in ("items", "item") or not step.batch_mode:
-            complain("unknown_parameter", "input_mapping", f"input_mapping.{name}: {reference} takes no {name!r}{hint}")
+            report_finding(
+                "unknown_parameter", "input_mapping", f"input_mapping.{name}: {reference} takes no {name!r}{hint}"
+            )
 
 
-def _complain(pipeline: Pipeline, faults: Faults, variant: str, step: Step, code: str, key: str, message: str) -> None:
-    faults.complain(code, place_in(pipeline, step.id, key, variant), f"step {step.id!r}: {message}")
+def _add_step_finding(
+    pipeline: Pipeline, collector: FindingCollector, variant: str, step: Step, code: str, key: str, message: str
+) -> None:
+    collector.report_finding(code, place_in(pipeline, step.id, key, variant), f"step {step.id!r}: {message}")
 
 
-def _look_up(reference: str, folder: Path) -> Callable[..., Any]:
-    """A function beside the pipeline, or else in the folder of its project, which holds `agents` or `pipelines`."""
+def _load_function(reference: str, folder: Path) -> Callable[..., Any]:
+    """Load a function from the pipeline's folder, or from the project folder with `agents` or `pipelines`."""
     agents = agents_folder(folder)
     project = agents.parent if agents else folder.parent if folder.name == "pipelines" else folder
     place = reference.rpartition(":")[0]
@@ -147,7 +155,7 @@ def _look_up(reference: str, folder: Path) -> Callable[..., Any]:
 
 
 class PipelineTarget:
-    """Runs each case through the variant that its profile names."""
+    """Runs each case with the variant of its profile."""
 
     def __init__(self, flows: dict[str, Flow], functions: dict[str, PythonTarget], may_run_code: bool) -> None:
         self._functions = functions
@@ -181,19 +189,19 @@ class PipelineTarget:
 
     def _ready(self, wired: Wired, flow: Flow, followers: tuple[int, ...]) -> Ready:
         function = self._functions.get(wired.step.spec.get("code_ref", ""))
-        make = partial(part_of, asked=wired.prompt, function=function, may_run_code=self._may_run_code)
+        make = partial(part_of, step_prompt=wired.prompt, function=function, may_run_code=self._may_run_code)
         part: Part | CallError
         try:
             part = make(wired.step)
-        except CallError as fault:
-            part = fault  # a case may set what is missing, or the step may never be reached
+        except CallError as error:
+            part = error  # a case may set the missing option, or the step may never run
         names = function.names if function else frozenset[str]()
         return Ready(wired, part, make, names, followers, head_of(wired, flow))
 
 
 def shape_of(target: PipelineTarget) -> Shape:
-    """What the cases of a pipeline must fit, whichever variant they run under."""
-    flows = [one.flow for one in target.assembled.values()]
+    """Return the shape that cases must match under every variant."""
+    flows = [assembled.flow for assembled in target.assembled.values()]
     steps = [wired.step for flow in flows for wired in flow.steps]
     named = {name for flow in flows for name in flow.unbatched_inputs}
     required = flows[0].pipeline.required
@@ -209,13 +217,13 @@ def shape_of(target: PipelineTarget) -> Shape:
 
 
 def with_pipeline(rules: Rules, file: str) -> Rules:
-    """Rules that also check a testset against a pipeline; its functions are not loaded, so they may take anything."""
+    """Add a pipeline to the rules; its functions are not imported, so they accept any input."""
     shape = shape_of(PipelineTarget(sound(Path(file)).flows, {}, may_run_code=False))
     return structs.replace(rules, shape=shape)
 
 
 def _steps_taken(target: PipelineTarget) -> dict[str, frozenset[str] | None]:
-    """What the step inputs of a case may hold, by step id and by output key; None where anything may."""
+    """Return the accepted step_inputs by step id and output key; None accepts any."""
     taken: dict[str, frozenset[str] | None] = {}
     for assembled in target.assembled.values():
         for ready in assembled.steps:
@@ -259,7 +267,7 @@ def _files(pipeline: Pipeline, flows: dict[str, Flow], functions: dict[str, Pyth
 
 
 def _default_dataset(pipeline: Pipeline) -> Path | None:
-    """The testset that a pipeline names: beside it, or in the `testsets` folder of its project."""
+    """Find the default testset: beside the pipeline, or in the `testsets` folder of its project."""
     places = _testset_places(pipeline)
     return next((path for path in places if path.is_file()), places[-1] if places else None)
 

@@ -1,4 +1,4 @@
-"""Pipeline testsets as Python objects: load, check, filter, take apart (PIPE-5)."""
+"""The Python API of pipeline testsets: load, check, filter and inspect cases (PIPE-5)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.pipeline import dialect
 from evalloom.pipeline.dialect import FORMATS
-from evalloom.pipeline.extensions import FIELDS as BEYOND
+from evalloom.pipeline.extensions import FIELDS as EXTENSION_FIELDS
 
 
 @dataclass
 class TestCase:
-    """One case of a testset, in the form of v2.0; `raw_data` has everything as it was read."""
+    """A case of a testset in v2.0 form; `raw_data` is the record as read."""
 
     __test__ = False  # pytest would take the name for a test class
 
@@ -38,18 +38,18 @@ class TestCase:
 
     @classmethod
     def from_dict(cls, record: Record) -> Self:
-        """A case from a record in v2.0 or v1.0."""
-        found = dialect.canonical(record)
-        given = {name: found[name] for name in dialect.FIELDS if found.get(name) is not None}
-        return cls(**{"id": "", **given, "raw_data": dict(record)})
+        """Create a case from a record in v2.0 or v1.0."""
+        record_v2 = dialect.canonical(record)
+        fields = {name: record_v2[name] for name in dialect.FIELDS if record_v2.get(name) is not None}
+        return cls(**{"id": "", **fields, "raw_data": dict(record)})
 
     def to_dict(self) -> Record:
-        """The v2.0 record of the case: fields that say something, and custom fields as they were read."""
+        """Return the v2.0 record of the case: fields that differ from their defaults, and custom fields."""
         custom = dialect.canonical(self.raw_data) if self.raw_data else {}
-        found = {name: value for name, value in custom.items() if name not in dialect.FIELDS}
+        custom_fields = {name: value for name, value in custom.items() if name not in dialect.FIELDS}
         own = {name: getattr(self, name) for name in dialect.FIELDS}
-        kept = {n: v for n, v in own.items() if v != dialect.DEFAULTS[n] or n == "id" or n in custom}
-        return {**kept, **found}
+        own_fields = {n: v for n, v in own.items() if v != dialect.DEFAULTS[n] or n == "id" or n in custom}
+        return {**own_fields, **custom_fields}
 
     def get_input(self, key: str, default: Any = None) -> Any:
         return self.inputs.get(key, default)
@@ -80,13 +80,13 @@ class TestCase:
 
 
 class TestsetLoader:
-    """What people do with testsets; every method is a function of the cases it is given."""
+    """Functions that load, check and filter testsets."""
 
     __test__ = False
 
     @staticmethod
     def load_testset(path: str | Path) -> list[TestCase]:
-        """The cases of a file in either version. A file with errors is refused; `findings` lists them all."""
+        """Load the cases of a file in either version. Raises if the file has errors; `findings` lists them."""
         errors = [finding for finding in TestsetLoader.findings(path) if finding.severity == "error"]
         if errors:
             more = f" (and {len(errors) - 1} more; see 'evalloom validate')" if len(errors) > 1 else ""
@@ -98,25 +98,25 @@ class TestsetLoader:
 
     @staticmethod
     def findings(path: str | Path, steps: Iterable[str] | None = None) -> list[Finding]:
-        """What is wrong with a testset file, all at once; `steps` are the step ids of its pipeline."""
+        """Return all findings about a testset file; `steps` are the step ids of its pipeline."""
         rules = Rules(steps=None if steps is None else frozenset(steps))
         return validate(Dataset(source_of(path), FORMATS, "pipeline"), rules).findings
 
     @staticmethod
     def validate_testset(cases: Iterable[TestCase], steps: Iterable[str] | None = None) -> list[Finding]:
-        """What is wrong with cases that are in memory; their number stands for the line."""
+        """Return all findings about cases in memory; the line is the number of the case."""
         rules = Rules(steps=None if steps is None else frozenset(steps))
-        found: list[Finding] = []
+        findings: list[Finding] = []
         first: dict[str, int] = {}
         for number, case in enumerate(cases, 1):
             origin = Origin("testset", number)
             for remark in dialect.findings(_record(case), rules):
                 field_name = str(remark.path[0]) if remark.path else ""
-                found.append(Finding(remark.code, remark.severity, remark.message, origin, field_name, str(case.id)))
+                findings.append(Finding(remark.code, remark.severity, remark.message, origin, field_name, str(case.id)))
             if first.setdefault(str(case.id), number) != number:
                 message = f"id: {case.id!r} of case {number} is already the id of case {first[str(case.id)]}"
-                found.append(Finding("duplicate_id", "error", message, origin, "id", str(case.id)))
-        return found
+                findings.append(Finding("duplicate_id", "error", message, origin, "id", str(case.id)))
+        return findings
 
     validate = validate_testset
 
@@ -126,7 +126,7 @@ class TestsetLoader:
         include_tags: Iterable[str] | None = None,
         exclude_tags: Iterable[str] | None = None,
     ) -> list[TestCase]:
-        """Cases with any of the wanted tags and none of the unwanted ones."""
+        """Return cases with any of the included tags and none of the excluded tags."""
         wanted, unwanted = set(include_tags or ()), set(exclude_tags or ())
         return [case for case in cases if (not wanted or wanted & {*case.tags}) and not unwanted & {*case.tags}]
 
@@ -140,22 +140,22 @@ class TestsetLoader:
 
     @staticmethod
     def get_intermediate_evaluation_test_cases(cases: Iterable[TestCase]) -> list[TestCase]:
-        """Cases whose steps are checked: they have intermediate expectations, and their config says so."""
+        """Return cases with intermediate expectations that are evaluated."""
         return [case for case in cases if case.has_intermediate_expectations() and case.should_evaluate_intermediate()]
 
     @staticmethod
     def extract_step_data(case: TestCase, step_id: str) -> Record:
-        """What a case says about one step: its `inputs` and what is `expected` of it, where it says so."""
-        found: Record = {}
+        """Return the `inputs` and the `expected` output of one step, if the case has them."""
+        step_data: Record = {}
         if step_id in case.step_inputs:
-            found["inputs"] = case.step_inputs[step_id]
+            step_data["inputs"] = case.step_inputs[step_id]
         if step_id in case.intermediate_expectations:
-            found["expected"] = case.intermediate_expectations[step_id]
-        return found
+            step_data["expected"] = case.intermediate_expectations[step_id]
+        return step_data
 
     @staticmethod
     def group_by_pipeline_features(cases: Iterable[TestCase]) -> dict[str, list[TestCase]]:
-        """Cases by the features they use; a case may stand in several groups, and with all three it is complex."""
+        """Group cases by feature; a case may be in several groups, and with all three features it is complex."""
         groups: dict[str, list[TestCase]] = {
             name: [] for name in ("simple", "multi_step", "batch_processing", "intermediate_evaluation", "complex")
         }
@@ -175,9 +175,9 @@ class TestsetLoader:
 
 
 def _record(case: TestCase) -> Record:
-    """The fields of a case as they stand, wrong types and all, so that they can be held against the format."""
-    beyond = {name: value for name, value in case.raw_data.items() if name in BEYOND}
-    return beyond | {
+    """Return the fields of a case unchanged, so that wrong types can be reported."""
+    extra = {name: value for name, value in case.raw_data.items() if name in EXTENSION_FIELDS}
+    return extra | {
         name: getattr(case, name)
         for name in dialect.FIELDS
         if getattr(case, name) != dialect.DEFAULTS[name] or name == "id"

@@ -1,4 +1,4 @@
-"""What the trace of a case says about a step: its inputs, calls, output, repairs, time and tokens."""
+"""The trace entry of a step: inputs, calls, output, repairs, duration and tokens."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from evalloom.pipeline.flow import Flow, Wired
 
 MIB = 1024 * 1024
 MAX_BATCH_OUTPUT = 16 * MIB
-"""How much all items of a batch may be together."""
+"""The maximum total output of a batch."""
 MAX_OUTPUTS = 64 * MIB
-"""How much all steps of a case may be together: the record holds them on one line."""
+"""The maximum total output of a case, which the batch log stores on one line."""
 _TRACED_ITEMS = 50
-"""Of how many items of a batch the calls are kept, and of how many that failed: memory stays bounded."""
+"""The maximum number of batch items, and of failed ones, whose calls are traced; this bounds memory."""
 
 
 def head_of(wired: Wired, flow: Flow) -> Record:
-    """What is the same for a step in every case."""
+    """Return the fields of a trace entry that are the same in every case."""
     step, target = wired.step, flow.pipeline.evaluation_target
     outputs = [key for key, source in flow.outputs.items() if source.kind == "step" and source.name == step.id]
     is_plain = flow.makers.get(target, target) == step.id if target else len(flow.outputs) == 1 and bool(outputs)
@@ -39,20 +39,20 @@ def head_of(wired: Wired, flow: Flow) -> Record:
 
 
 class StepEntry:
-    """The entry of one step, which is in the trace from the moment it begins."""
+    """The trace entry of one step; it is added to the trace when the step starts."""
 
     def __init__(self, head: Record, trace: list[Record]) -> None:
         self._entry = dict(head)
         self._usage: Usage = NO_USAGE
-        self._asked = 0
+        self._llm_calls = 0
         self._repaired = 0
-        self._kept_failures = 0
+        self._traced_failures = 0
         self._start = perf_counter()
         self.failed_items = 0
         trace.append(self._entry)
 
     def begin(self, inputs: Record) -> list[Record]:
-        """Takes down what goes in; gives the list that calls are to be taken down in."""
+        """Record the inputs, and return the list to record calls in."""
         calls: list[Record] = []
         self._entry |= {"inputs": clamped(inputs), "calls": calls}
         return calls
@@ -62,16 +62,16 @@ class StepEntry:
         self._entry |= {"inputs": clamped(shared), "items": len(items), **first, "calls": []}
 
     def end_item(self, number: int, calls: list[Record], has_failed: bool) -> None:
-        """Counts one item of a batch, and keeps its calls when it is among the first, or the first that failed."""
+        """Count one batch item, and keep its calls if it is among the first items or the first failures."""
         self._count(calls)
         self._repaired += any(call["type"] == "repair" for call in calls)
         self.failed_items += has_failed
-        if number < _TRACED_ITEMS or (has_failed and self._kept_failures < _TRACED_ITEMS):
-            self._kept_failures += has_failed
+        if number < _TRACED_ITEMS or (has_failed and self._traced_failures < _TRACED_ITEMS):
+            self._traced_failures += has_failed
             self._entry["calls"] += [{**call, "item": number} for call in calls]
 
     def end(self, status: str, **more: Any) -> None:
-        """Takes down how it ended."""
+        """Record the status and totals of the step."""
         if "items" not in self._entry:
             calls = self._entry.get("calls", [])
             self._count(calls)
@@ -79,35 +79,35 @@ class StepEntry:
             more |= {"repairs": repairs} if repairs else {}
         more |= {"failed_items": self.failed_items} if self.failed_items else {}
         more |= {"repaired_items": self._repaired} if self._repaired else {}
-        more |= {"tokens": self._usage.tokens, "llm_calls": self._asked} if self._asked else {}
+        more |= {"tokens": self._usage.tokens, "llm_calls": self._llm_calls} if self._llm_calls else {}
         self._entry |= {"status": status, **more, "duration_s": round(perf_counter() - self._start, 6)}
 
     def _count(self, calls: list[Record]) -> None:
         for call in calls:
-            self._asked += call["type"] == "llm"
+            self._llm_calls += call["type"] == "llm"
             if isinstance(response := call.get("response"), Response):
                 self._usage += response.usage
 
 
 def refuse_large(size: int, most: int, step: Step, what: str = "") -> None:
-    """Raises CallError where an output, or several together, are more JSON than they may be."""
+    """Raise CallError if outputs exceed a size limit."""
     if size > most:
-        told = f"expected at most {most // MIB} MiB of JSON{what}, got {size / MIB:.1f} MiB"
-        message = f"output {step.output_key!r}: {told}. Give back less, or a path to a file"
+        expected = f"expected at most {most // MIB} MiB of JSON{what}, got {size / MIB:.1f} MiB"
+        message = f"output {step.output_key!r}: {expected}. Return less, or a path to a file"
         raise CallError("output_too_large", message)
 
 
 def clamped(value: Any) -> Any:
-    """A value for the trace: itself when it is small, else the beginning of its JSON."""
+    """Return a value for the trace: itself if small, else its truncated JSON."""
     return measured(value)[0]
 
 
 def measured(value: Any) -> tuple[Any, int]:
-    """A value for the trace, and how many bytes of JSON it is."""
+    """Return a value for the trace, and its size in bytes of JSON."""
     try:
         text = orjson.dumps(value)
     except TypeError:
-        # An integer of more than 64 bits, or half of a surrogate pair.
+        # An integer of more than 64 bits, or a lone surrogate.
         text = json.dumps(value, default=str).encode()
     if len(text) <= CLAMP:
         return value, len(text)

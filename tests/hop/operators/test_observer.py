@@ -50,7 +50,7 @@ def test_many_threads_and_processes_write_whole_lines(tmp_path: Path) -> None:
         thread.join()
     assert [other.wait() for other in others] == [0, 0]
     found = lines(tmp_path / "observer.jsonl")
-    assert len(found) == 2 * 400 + 400 and not observer.faults
+    assert len(found) == 2 * 400 + 400 and not observer.errors
 
 
 def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_cannot_be_written_is_told_once_and_breaks_nothing(tmp_path: Path) 
     observer = HopletObserver(tmp_path / "file" / "observer.jsonl")
     for _ in range(2):
         observer.run_end(observer.run_start("h", object()), "OK", 1.0)
-    assert len(observer.faults) == 1 and "cannot be written" in observer.faults[0]
+    assert len(observer.errors) == 1 and "cannot be written" in observer.errors[0]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_whatever_it_is_given_a_line_is_written(tmp_path: Path, untold: Any, mak
     observer.run_end(run_id, odd, odd, odd, odd)
     start, step, end = lines(observer.path)
     assert start["hoplet"] == start["input"] == step["metadata"] == end["result"] == end["duration"] is not None
-    assert not observer.faults
+    assert not observer.errors
 
 
 def test_secrets_are_hidden_and_what_hides_them_may_fail(tmp_path: Path) -> None:
     HopletObserver(tmp_path, hide=lambda text: text.replace("sk-secret", "[hidden]")).run_start("h", "sk-secret")
     failing = HopletObserver(tmp_path, hide=lambda text: {"known": text}["unknown"])
     failing.run_start("h", "sk-secret")
-    assert [line["input"] for line in lines(failing.path)] == ["[hidden]"] and len(failing.faults) == 1
+    assert [line["input"] for line in lines(failing.path)] == ["[hidden]"] and len(failing.errors) == 1
 
 
 def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ o.run_start("first", {})
 for size in (300, 300, resource.RLIM_INFINITY):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     o.run_start("later", "x" * 300)
-print(*o.faults)"""
+print(*o.errors)"""
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
     first, cut, last = (tmp_path / "observer.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(first) + 1 + len(cut) == 300

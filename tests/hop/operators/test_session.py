@@ -69,7 +69,7 @@ def test_wrong_arguments_are_a_failure_and_no_exception(llm: MakeLlm, given: dic
     assert run.requests == [] and session.tracer.steps[0]["retry_count"] == 0
 
 
-class UntoldFault(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("untold")
 
@@ -92,11 +92,11 @@ def test_a_context_that_cannot_be_shown_is_told_as_far_as_it_can_be(llm: MakeLlm
 @pytest.mark.parametrize("who", ["llm", "verifier"])
 def test_a_fault_that_cannot_be_shown_is_a_failure(llm: MakeLlm, who: str) -> None:
     def raising(given: Any) -> Any:
-        raise UntoldFault
+        raise UnprintableError
 
     session = HopSession(raising if who == "llm" else llm("42"))
     status, reason = get(session, "x", verifier=None if who == "llm" else raising)
-    assert status == "FAIL" and "UntoldFault: <UntoldFault>" in reason
+    assert status == "FAIL" and "UnprintableError: <UnprintableError>" in reason
 
 
 @pytest.mark.req("HOP-9")
@@ -460,18 +460,18 @@ def test_no_tool_is_tried_again_when_others_find_one(llm: MakeLlm) -> None:
 @pytest.mark.req("HOP-10", "HOP-11")
 @pytest.mark.parametrize("verifier", [None, lambda attempt: True])
 @pytest.mark.parametrize(
-    ("choice", "fault"),
+    ("choice", "error"),
     [
         ({"tool": "serach", "parameters": {"query": "x"}}, "Did you mean 'search'?"),
         ({"tool": "search", "parameters": {}}, "query"),
         ({"tool": "search", "parameters": {"query": 5}}, "string"),
     ],
 )
-def test_a_choice_that_no_tool_allows_passes_no_verifier(llm: MakeLlm, verifier: Any, choice: Any, fault: str) -> None:
+def test_a_choice_that_no_tool_allows_passes_no_verifier(llm: MakeLlm, verifier: Any, choice: Any, error: str) -> None:
     run = llm(choice, {"match": AFTER_MISFIT, "answer": CHOICE})
     session = HopSession(run)
     assert asyncio.run(session.hop_tool_use("Look up", tools=[search], verifier=verifier)) == ("OK", CHOICE)
-    assert fault in run.requests[1].messages[-1]["content"]
+    assert error in run.requests[1].messages[-1]["content"]
     assert session.tracer.steps[0]["retry_count"] == 1
 
 

@@ -112,7 +112,7 @@ tame_files = st.lists(rows_with(objects.map(json.dumps), stats.filter(lambda one
 
 
 def shown(row: dict[str, Any]) -> str:
-    """One row as both ways have to tell it."""
+    """One row as both strategies have to tell it."""
     names = ("id", "tag", "difficulty", "profile", "completed", "outcome", "error", "correct")
     texts = [
         (part, name, repr(json.loads(text))) for part in ("fields", "expected") for name, text in row[part].items()
@@ -161,8 +161,8 @@ def test_every_file_is_read_the_fastest_way_that_tells_it_exactly(tmp_path: Path
     write(tmp_path / "d.jsonl", flat(1, "no object"))
     write(tmp_path / "e.jsonl", flat(1), "cut")
     index = Copy(tmp_path, lambda message: None).refresh()
-    ways = {part.way: [one.name for one in part.counted()] for part in index.parts}
-    assert ways == {"flat": ["a.jsonl"], "any": ["b.jsonl", "c.jsonl"], "exact": ["d.jsonl", "e.jsonl"]}
+    strategies = {part.strategy: [one.name for one in part.counted()] for part in index.parts}
+    assert strategies == {"flat": ["a.jsonl"], "any": ["b.jsonl", "c.jsonl"], "exact": ["d.jsonl", "e.jsonl"]}
 
 
 def test_a_field_that_comes_up_late_is_not_lost(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_field_that_comes_up_late_is_not_lost(tmp_path: Path) -> None:
     store = DataStore(tmp_path)
     assert store.get_stats()["fields"]["late"]["count"] == 1
     assert store.get_stats()["judged"] == 1
-    assert [part.way for part in Copy(tmp_path, print).refresh().parts] == ["flat"]
+    assert [part.strategy for part in Copy(tmp_path, print).refresh().parts] == ["flat"]
 
 
 def test_an_expected_null_is_an_expectation(tmp_path: Path) -> None:

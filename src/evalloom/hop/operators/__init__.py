@@ -1,4 +1,4 @@
-"""The operators of a hoplet: ask, verify what came back, try again with the reason, and take down every step.
+"""The operators of a hoplet: call the llm, verify the answer, retry with the reason, and trace every step.
 
 `evalloom.hop` is the door to them.
 """

@@ -1,4 +1,4 @@
-"""The observer's log: one line when a run begins, one for each of its steps, one when it ends (HOP-13)."""
+"""The observer's log: one line when a run starts, one per step, one when it ends (HOP-13)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FILE_NAME = "observer.jsonl"
 
 
 class HopletObserver:
-    """Appends to `observer.jsonl`, from any number of runs, threads and processes at once.
+    """Appends to `observer.jsonl`, safely from concurrent runs, threads and processes.
 
-    Whatever goes wrong here is kept in `faults` and never reaches the run that is observed.
+    Errors are collected in `errors` and never reach the observed run.
     """
 
     def __init__(
@@ -35,29 +35,29 @@ class HopletObserver:
         self._lock = Lock()
         self._file = -1
         self._is_cut = False
-        self.faults: list[str] = []
-        """What kept it from writing; the first time only."""
+        self.errors: list[str] = []
+        """The first write error, if any."""
 
     def run_start(self, hoplet: str, input: Any) -> str:
-        """Says that a run begins, and gives the id under which the rest of it is written."""
+        """Log the start of a run, and return its id."""
         run_id = secrets.token_hex(8)
         self._append({"type": "run_start", "run_id": run_id, "timestamp": _now(), "hoplet": hoplet, "input": input})
         return run_id
 
     def step(self, run_id: str, step: Record, metadata: Record | None = None) -> None:
-        """Writes one step: `step, op, task, status, retry_count, duration`."""
-        told = step if isinstance(step, dict) else {"step": step}
-        self._append({"type": "step", "run_id": run_id, "timestamp": _now(), **told, **_beside(metadata=metadata)})
+        """Log one step: `step, op, task, status, retry_count, duration`."""
+        fields = step if isinstance(step, dict) else {"step": step}
+        self._append({"type": "step", "run_id": run_id, "timestamp": _now(), **fields, **_beside(metadata=metadata)})
 
     def run_end(
         self, run_id: str, status: str, duration: float, result: Any = None, metadata: Record | None = None
     ) -> None:
-        """Says how a run ended, and after how many seconds."""
+        """Log the end of a run: its status and its duration in seconds."""
         ended = {"type": "run_end", "run_id": run_id, "timestamp": _now(), "duration": duration, "status": status}
         self._append({**ended, **_beside(result=result, metadata=metadata)})
 
     def close(self) -> None:
-        """Lets go of the file; what is written afterwards opens it again."""
+        """Close the file; a later write opens it again."""
         with self._lock, suppress(OSError):
             file, self._file = self._file, -1
             if file >= 0:
@@ -70,16 +70,15 @@ class HopletObserver:
                 if self._file < 0:
                     self._file, self._is_cut = _opened(self.path)
                 self._write(line)
-        except Exception as fault:  # users' code: `hide` may be theirs, and nothing here may end a run
-            if not self.faults:
-                reason = getattr(fault, "strerror", None) or in_words(fault)
-                self.faults.append(f"{self.path.as_posix()}: cannot be written, so runs went unobserved: {reason}")
+        except Exception as error:  # users' code: `hide` may be theirs, and nothing here may end a run
+            if not self.errors:
+                reason = getattr(error, "strerror", None) or in_words(error)
+                self.errors.append(f"{self.path.as_posix()}: cannot be written, so runs are not observed: {reason}")
 
     def _write(self, line: bytes) -> None:
-        """Appends a line, after the end of one that a full disk cut off.
+        """Append a line, on a new line if a full disk truncated the previous one.
 
-        It goes in one write, so that lines of other processes stay whole and so does this one; what did not fit is
-        tried once more.
+        A single write keeps the lines of concurrent processes intact; the rest of a short write is retried once.
         """
         rest = b"\n" + line if self._is_cut else line
         for _ in range(2):
@@ -94,7 +93,7 @@ Observer = HopletObserver
 
 
 def _opened(path: Path) -> tuple[int, bool]:
-    """The file, ready to be appended to, and whether a crash cut off its last line."""
+    """Open the file for appending, and return whether its last line is truncated."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     size = os.fstat(file).st_size
@@ -102,7 +101,7 @@ def _opened(path: Path) -> tuple[int, bool]:
 
 
 def _beside(**fields: Any) -> Record:
-    """The optional fields that there is something to say in."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

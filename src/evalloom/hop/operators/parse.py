@@ -1,6 +1,6 @@
-"""How a value is read from what an llm wrote: the text itself, JSON in it, or a word that can mean only one thing.
+"""Parses an llm's answer into a value: the text itself, JSON inside it, or an unambiguous word.
 
-Nothing here calls anybody. What does not fit is a `Misfit`, whose message goes back to the llm.
+Nothing here calls an llm. A bad answer raises `Misfit`, whose message goes back to the llm.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _DECODER = json.JSONDecoder()
 _IN_FORM = ("in this form", "形式如下")
 
 Convert = Callable[[Any], Any]
-"""Makes a value of a format out of JSON, or raises Misfit."""
+"""Converts JSON to a value of a format, or raises Misfit."""
 
 
 class Misfit(Exception):
-    """An answer is not of the format: the message says where, what was expected and what came."""
+    """An answer does not match the format; the message says where, what was expected and what was found."""
 
 
 class Format(Struct, frozen=True):
-    """How an answer is asked for, and how it is read. `read` gives the value of a text, or raises Misfit."""
+    """How to request an answer and how to parse it. `read` converts a text to a value, or raises Misfit."""
 
     read: Callable[[str], Any]
     asks: tuple[str, str]
     is_object: bool = False
-    """Whether the answer is a JSON object, which llms can be held to."""
+    """Whether the answer is a JSON object, so the llm's JSON mode applies."""
 
     def describe(self, is_chinese: bool) -> str:
-        """The sentence of the prompt that says how to reply."""
+        """Return the sentence of the prompt that says how to reply."""
         return self.asks[is_chinese]
 
 
@@ -51,7 +51,7 @@ class Format(Struct, frozen=True):
 
 
 def spoken(text: str) -> str:
-    """What an llm said, without the thoughts that some write down first; not all of them open the tag."""
+    """Strip the reasoning before `</think>`; some llms omit the opening tag."""
     thoughts, end, rest = text.partition("</think>")
     is_thought = end and ("<think>" not in thoughts or thoughts.lstrip().startswith("<think>"))
     return rest.lstrip() if is_thought else text
@@ -74,7 +74,7 @@ TEXT = Format(_read_text, ("Reply with the answer only, as plain text.", "只回
 
 
 def note_format(note: str) -> Format:
-    """The format of a description in words: a JSON object or list if the whole answer is one, else the text."""
+    """Return the format for a description in words: a JSON object or list if the answer is one, else the text."""
 
     def read(text: str) -> Any:
         text = _not_empty(text, note or "an answer")
@@ -94,7 +94,7 @@ def note_format(note: str) -> Format:
 def json_format(
     convert: Convert, form: str, is_object: bool = False, takes_text: bool = False, by: tuple[str, str] = _IN_FORM
 ) -> Format:
-    """A format of JSON. `form` shows it to the llm; `takes_text` says that plain words may be the value too."""
+    """Return a JSON format. `form` describes it to the llm; `takes_text` also accepts plain words as the value."""
 
     expected = cut(form)
 
@@ -106,70 +106,70 @@ def json_format(
 
 
 def _read_json(text: str, convert: Convert, expected: str, takes_text: bool) -> Any:
-    """The one value in a text that fits; plain words where they can be meant."""
+    """Return the only matching value in a text, or plain words if `takes_text`."""
     if not takes_text:
         _refuse_broken(text)
     fits: list[tuple[Any, Any]] = []
-    faults: list[Misfit] = []
-    for found in values_in(text):
+    misfits: list[Misfit] = []
+    for value in values_in(text):
         try:
-            fits.append((found, _converted(found, convert)))
-        except Misfit as fault:
-            faults.append(fault)
+            fits.append((value, _converted(value, convert)))
+        except Misfit as misfit:
+            misfits.append(misfit)
     for words in (text, plain(text)) if takes_text and not fits else ():
         try:
             return convert(words)
-        except Misfit as fault:
-            faults.append(fault)
+        except Misfit as misfit:
+            misfits.append(misfit)
     if not fits:
-        raise faults[0] if faults else Misfit(f"expected {expected}, got {shown(text)}")
-    if any(found != fits[0][0] for found, _ in fits):
-        raise Misfit(f"expected one answer, got several that differ: {shown([found for found, _ in fits])}")
+        raise misfits[0] if misfits else Misfit(f"expected {expected}, got {shown(text)}")
+    if any(value != fits[0][0] for value, _ in fits):
+        raise Misfit(f"expected one answer, got several that differ: {shown([value for value, _ in fits])}")
     return fits[0][1]
 
 
 def _refuse_broken(text: str) -> None:
-    """JSON that was cut off or is badly written has inner values that read well, and are not the answer."""
+    """Raise Misfit for truncated or malformed JSON: its inner values may parse, but they are not the answer."""
     begins = _JSON_BEGINS.search(text) if loads(text) is NO_JSON else None
     if begins is None:
         return
     try:
         _DECODER.raw_decode(text, begins.start())
-    except json.JSONDecodeError as fault:
-        raise Misfit(f"expected JSON, got {shown(text[begins.start() :])}: {fault}") from None
+    except json.JSONDecodeError as error:
+        raise Misfit(f"expected JSON, got {shown(text[begins.start() :])}: {error}") from None
     except RecursionError:
         raise Misfit("expected JSON, got lists or objects too deep to be read") from None
 
 
-def _converted(found: Any, convert: Convert) -> Any:
+def _converted(value: Any, convert: Convert) -> Any:
     try:
-        return convert(found)
-    except Misfit as fault:
-        for inner in _inside(found):
+        return convert(value)
+    except Misfit as misfit:
+        for inner in _inside(value):
             try:
                 return convert(inner)
             except Misfit:
                 continue
-        raise fault
+        raise misfit
 
 
-def _inside(found: Any) -> Iterator[Any]:
-    """What llms wrap a value in: an object with one field, or a string of JSON."""
-    if isinstance(found, dict) and len(found) == 1:
-        name, inner = next(iter(found.items()))
+def _inside(value: Any) -> Iterator[Any]:
+    """Yield the value inside common wrappers: an object with one field, or JSON in a string."""
+    if isinstance(value, dict) and len(value) == 1:
+        name, inner = next(iter(value.items()))
         if name in _WRAPPERS:
             yield inner
-    elif isinstance(found, str) and (inner := loads(found)) is not NO_JSON:
+    elif isinstance(value, str) and (inner := loads(value)) is not NO_JSON:
         yield inner
 
 
 def plain(text: str) -> str:
-    """A word without the marks and the full stop that llms put around it."""
+    """Strip the quotes, markup and full stop that llms put around a word."""
     return text.lstrip(_AROUND).rstrip(_AROUND + "。.!！")
 
 
 def shown(value: Any) -> str:
-    """A value as an llm is shown it in a message: JSON, cut when long."""
+    """Format a value for a message to the llm: JSON, truncated."""
     try:
         return cut(json.dumps(value, ensure_ascii=False, default=repr))
     except (TypeError, ValueError, RecursionError):
@@ -183,18 +183,18 @@ def cut(text: str) -> str:
 # --- judgements
 
 
-def _to_judgement(found: Any) -> bool | str:
-    if isinstance(found, dict):
-        given = [found[name] for name in _WRAPPERS if name in found]
-        found = given[0] if given else found
-    if isinstance(found, bool):
-        return found
-    word = plain(found).casefold() if isinstance(found, str) else ""
+def _to_judgement(value: Any) -> bool | str:
+    if isinstance(value, dict):
+        wrapped = [value[name] for name in _WRAPPERS if name in value]
+        value = wrapped[0] if wrapped else value
+    if isinstance(value, bool):
+        return value
+    word = plain(value).casefold() if isinstance(value, str) else ""
     if word in YES or word in NO:
         return word in YES
     if word in _UNCERTAIN:
         return "Uncertain"
-    raise Misfit(f'answer: expected true, false or "Uncertain", got {shown(found)}')
+    raise Misfit(f'answer: expected true, false or "Uncertain", got {shown(value)}')
 
 
 JUDGEMENT = json_format(

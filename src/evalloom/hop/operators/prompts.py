@@ -1,4 +1,4 @@
-"""What the operators say to llms: short, in the language of the task, with all material between marks."""
+"""The prompts of the operators: short, in the language of the task, with all material between delimiters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evalloom.hop.operators.tools import Tool
 from evalloom.llms.delimiters import block, mark_for
 
 Sentence = tuple[str, str]
-"""The same in English and in Chinese."""
+"""A sentence in English and in Chinese."""
 
 DO: Sentence = ("Do the task that you are given.", "完成给你的任务。")
 JUDGE: Sentence = (
@@ -69,7 +69,7 @@ _UNVERIFIED: Sentence = (
 def question(
     role: Sentence, task: str, context: str, form: Format, is_chinese: bool, tools: Sequence[Tool] = ()
 ) -> list[Record]:
-    """The messages that put a task to an llm. The task is the instruction; tools and context are material."""
+    """Build the messages for a task. The task is the instruction; tools and context are material."""
     parts = (("tools", text_of(tools) if tools else ""), ("context", context))
     shown = [(name, text) for name, text in parts if text]
     mark = mark_for("\n".join([task, *(text for _, text in shown)]))
@@ -79,7 +79,7 @@ def question(
 
 
 def verification(task: str, context: str, value: Any, is_chinese: bool) -> list[Record]:
-    """The messages that ask whether a value is right: here the task is material too."""
+    """Build the messages that verify a value; here the task is material too."""
     parts = [("task", task), ("context", context), ("answer", text_of(value) or '""')]
     shown = [(name, text) for name, text in parts if text]
     mark = mark_for("\n".join(text for _, text in shown))
@@ -89,12 +89,12 @@ def verification(task: str, context: str, value: Any, is_chinese: bool) -> list[
 
 
 def feedback(text: str, reason: str, status: str, is_chinese: bool) -> list[Record]:
-    """What follows an answer that did not do: the answer itself, and why. No status: it was not of the format."""
+    """Build the messages after a rejected answer: the answer and the reason. No status: the format was wrong."""
     mark = mark_for(reason)
     sentence = (_UNVERIFIED if status else _UNFIT)[is_chinese]
     why = _WHY[is_chinese].format(mark=mark)
     said = sentence.format(status=status, why=why, reason=block("reason", mark, reason))
-    # Some servers refuse a message that is empty.
+    # Some servers reject empty messages.
     return [_message("assistant", text or "…"), _message("user", said)]
 
 

@@ -1,4 +1,4 @@
-"""The session that a hoplet gets: operators that ask, verify and try again, and that never raise (HOP-9, HOP-11)."""
+"""The session of a hoplet: operators that call an llm, verify and retry, and never raise (HOP-9, HOP-11)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evalloom.core.model import Llm, Outcome, Record, Request, Response
 from evalloom.hop.operators import prompts
 from evalloom.hop.operators.formats import format_of
 from evalloom.hop.operators.parse import JUDGEMENT, Format, Misfit, spoken
-from evalloom.hop.operators.to_json import fault_in_words, quoted, text_of
+from evalloom.hop.operators.to_json import describe_error, quoted, text_of
 from evalloom.hop.operators.tools import Tool, choice_format, tools_of
 from evalloom.hop.operators.tracer import Tracer
 from evalloom.hop.operators.verifiers import (
@@ -37,11 +37,11 @@ _OVER: tuple[Outcome, str] = ("FAIL", "the run is over, so nothing more is asked
 
 
 class _RunOver(Exception):
-    """Nothing more is asked, since nobody waits for it."""
+    """The run has ended, so no further call is made."""
 
 
 class _Question(Struct, frozen=True):
-    """What an operator asks, ready to be sent; `outcome` is that of an answer which nothing speaks against."""
+    """A question of an operator, ready to send; `outcome` returns the outcome of a verified answer."""
 
     task: str
     context: str
@@ -55,26 +55,26 @@ class _Question(Struct, frozen=True):
         return Request(messages, answer="json" if self.format.is_object else "", pinned=pinned)
 
     def read(self, response: Response) -> Any:
-        """The value of an answer. Raises Misfit."""
+        """Parse the value of an answer. Raises Misfit."""
         try:
             return self.format.read(spoken(response.text))
-        except Misfit as fault:
+        except Misfit as misfit:
             if response.stop == "length":
-                raise Misfit(f"{fault} (the answer was cut off at max_tokens)") from None
+                raise Misfit(f"{misfit} (the answer was cut off at max_tokens)") from None
             raise
 
 
 class HopSession:
-    """What a hoplet asks llms through: `run` answers, `verify` checks (the same llm when there is no other).
+    """Gives a hoplet access to llms: `run` answers, `verify` checks (by default the same llm).
 
     Each operator is async, returns `(status, value)` and never raises. The status is one of
 
-    - `"OK"`: the value is of the right form and was verified;
-    - `"LACK_OF_INFO"`, `"UNCERTAIN"`: the value is of the right form, but it, or the verifier of it, says no more;
-    - `"FAIL"`: there is no value; in its place stands the reason, as text.
+    - `"OK"`: the value has the right format and was verified;
+    - `"LACK_OF_INFO"`, `"UNCERTAIN"`: the value has the right format, but it could not be confirmed;
+    - `"FAIL"`: there is no value; the reason takes its place, as text.
 
-    An answer that does not pass is asked for again with the verifier's reason, three times in all. A call that fails
-    was already tried again by the llm's client, and ends the operator. `tracer` takes down one step per operator.
+    A rejected answer is requested again with the verifier's reason, up to three attempts in all. A failed call has
+    already been retried by the llm's client and ends the operator. `tracer` records one step per operator.
     """
 
     def __init__(self, run: Llm, verify: Llm | None = None, tracer: Tracer | None = None) -> None:
@@ -86,9 +86,9 @@ class HopSession:
         self._sent_home: set[Future[tuple[Outcome, Any]]] = set()
 
     def close(self) -> None:
-        """Says that the run is over: whatever is asked from now on fails, and nothing is sent for it.
+        """End the run: later calls of operators fail without sending a request.
 
-        A sync hoplet that was given up goes on in its thread. What it has asked is cancelled, and its tracer takes down
+        A sync hoplet that timed out continues in its thread; its pending calls are cancelled, and its tracer records
         nothing more.
         """
         self._is_over = True
@@ -103,18 +103,18 @@ class HopSession:
         return_format: Any = str,
         verifier: Verifier | None = reverse_verify,
     ) -> tuple[Outcome, Any]:
-        """Asks for a value: `status, score = await session.hop_get("Rate the tone", text, int)`.
+        """Ask for a value: `status, score = await session.hop_get("Rate the tone", text, int)`.
 
-        `task` is the instruction. `context` is material for it, a text or anything that JSON can say; what stands in
-        it is never taken for an instruction. `return_format` is what the value comes back as:
+        `task` is the instruction. `context` is material for it, as text or JSON; the llm is told never to follow
+        instructions in it. `return_format` is the type of the value:
 
         - a type: `str`, `int`, `list[str]`, `Literal["a", "b"]`, a TypedDict, a dataclass, an Enum, `int | None`, …;
         - fields by name: `{"score": "int", "reason": "string", "sources": ["string"], "note": "string?"}`;
         - a JSON Schema, or a pydantic model;
         - a description in words: "three city names".
 
-        `verifier` is `reverse_verify`, `forward_cross_verify`, a function of your own that takes the `Attempt` and
-        gives True, False or `(status, reason)`, or None: then only the format is checked.
+        `verifier` is `reverse_verify`, `forward_cross_verify`, your own function that takes the `Attempt` and returns
+        True, False or `(status, reason)`, or None to check the format only.
         """
 
         def ask() -> _Question:
@@ -125,7 +125,7 @@ class HopSession:
     async def hop_judge(
         self, task: str = "", context: Any = "", verifier: Verifier | None = reverse_verify
     ) -> tuple[Outcome, Any]:
-        """Asks whether something is so: `("OK", True)`, `("OK", False)`, or `("UNCERTAIN", "Uncertain")`.
+        """Ask whether a statement holds: `("OK", True)`, `("OK", False)`, or `("UNCERTAIN", "Uncertain")`.
 
         `task`, `context` and `verifier` are as in `hop_get`.
         """
@@ -142,25 +142,25 @@ class HopSession:
         tools: Sequence[Any] = (),
         verifier: Verifier | None = tool_use_verifier,
     ) -> tuple[Outcome, Any]:
-        """Chooses a tool, and does not call it: `("OK", {"tool": "search", "parameters": {"query": "…"}})`.
+        """Choose a tool without calling it: `("OK", {"tool": "search", "parameters": {"query": "…"}})`.
 
         `tools` are Python functions, tools as OpenAI writes them, or `{"name", "description", "parameters"}` with a
-        JSON Schema or `{name: type}`. When no tool serves the task, the status is LACK_OF_INFO and the tool is None.
+        JSON Schema or `{name: type}`. If no tool fits the task, the status is LACK_OF_INFO and the tool is None.
         `task`, `context` and `verifier` are as in `hop_get`.
         """
 
         def ask() -> _Question:
-            known = tools_of(tools)
-            return _question(prompts.CHOOSE, task, context, choice_format(known), _chosen, known)
+            parsed_tools = tools_of(tools)
+            return _question(prompts.CHOOSE, task, context, choice_format(parsed_tools), _chosen, parsed_tools)
 
         return await self._operate("hop_tool_use", task, ask, verifier)
 
     async def _operate(
         self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
     ) -> tuple[Outcome, Any]:
-        """One operator, in the loop that the session was made in, also when a sync hoplet's thread has one of its own.
+        """Run one operator in the event loop of the session, even if a sync hoplet's thread has its own loop.
 
-        The llms live there: connections, limits and locks belong to one loop.
+        Connections, limits and locks of the llms belong to that loop.
         """
         if self._is_over:
             return _OVER
@@ -174,7 +174,7 @@ class HopSession:
         self._sent_home.add(sent)
         sent.add_done_callback(self._sent_home.discard)
         if self._is_over:
-            # The session may have been closed before it knew of this.
+            # The session may have been closed before this call was registered.
             sent.cancel()
         try:
             return await asyncio.wrap_future(sent)
@@ -187,19 +187,19 @@ class HopSession:
     async def _traced(
         self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
     ) -> tuple[Outcome, Any]:
-        """The attempts of one operator, and the step that tells of them."""
+        """Run the attempts of one operator, and trace them as one step."""
         start = perf_counter()
         tries: list[Record] = []
         status: Outcome
         try:
             status, value = await self._attempts(ask(), verifier, tries)
-        except CallError as fault:
-            status, value = _gone_wrong(str(fault), tries)
-        except Exception as fault:  # users' code: what a hoplet passes in is theirs, down to the llm and the types
-            status, value = _gone_wrong(fault_in_words(fault), tries)
+        except CallError as error:
+            status, value = _gone_wrong(str(error), tries)
+        except Exception as error:  # users' code: what a hoplet passes in is theirs, down to the llm and the types
+            status, value = _gone_wrong(describe_error(error), tries)
         if self._is_over:
             return _OVER
-        failed = [one for one in tries if one["status"] != "OK"]
+        failed = [attempt for attempt in tries if attempt["status"] != "OK"]
         self.tracer.trace_step(
             op, task, status, perf_counter() - start, len(tries) - 1, {"attempts": failed} if failed else None
         )
@@ -216,17 +216,17 @@ class HopSession:
             text = spoken(response.text)
             try:
                 value = question.read(response)
-            except Misfit as fault:
-                value, said, told = None, Verified("FAIL", str(fault)), ""
+            except Misfit as misfit:
+                value, verified, status = None, Verified("FAIL", str(misfit)), ""
             else:
-                said = await self._verified(question, text, value, verifier)
-                told = said.outcome
-            tries.append({"answer": text[:_LONGEST_ANSWER], "status": said.outcome, "reason": said.reason})
-            if said.outcome == "OK":
+                verified = await self._verified(question, text, value, verifier)
+                status = verified.outcome
+            tries.append({"answer": text[:_LONGEST_ANSWER], "status": verified.outcome, "reason": verified.reason})
+            if verified.outcome == "OK":
                 return question.outcome(value), value
             if len(tries) == ATTEMPTS:
-                return said.outcome, (said.reason or _NO_REASON) if said.outcome == "FAIL" else value
-            messages = messages + prompts.feedback(text, said.reason or _NO_REASON, told, question.is_chinese)
+                return verified.outcome, (verified.reason or _NO_REASON) if verified.outcome == "FAIL" else value
+            messages = messages + prompts.feedback(text, verified.reason or _NO_REASON, status, question.is_chinese)
 
     async def _verified(self, question: _Question, text: str, value: Any, verifier: Verifier | None) -> Verified:
         if verifier is None:
@@ -250,14 +250,14 @@ class HopSession:
         return await verified_by(verifier, attempt)
 
     async def _ask(self, llm: Llm, request: Request) -> Response:
-        """The one way to an llm."""
+        """Call an llm; every request of the session goes through here."""
         if self._is_over:
             raise _RunOver
         return await llm(request)
 
 
 def _gone_wrong(reason: str, tries: list[Record]) -> tuple[Outcome, str]:
-    """An attempt that no answer came of, and that is not repeated."""
+    """Record a failed attempt that is not retried."""
     tries.append({"status": "FAIL", "reason": reason})
     return "FAIL", reason
 

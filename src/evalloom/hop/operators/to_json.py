@@ -1,4 +1,4 @@
-"""What users pass in, told as JSON or in words: whatever it is, and whatever it raises when it is looked at."""
+"""Converts arbitrary user values to JSON or text, even if their own methods raise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOO_DEEP = "…"
 
 
 def as_json(value: Any) -> Any:
-    """A value as plain JSON, with words in place of what JSON does not have. Never raises."""
+    """Convert a value to plain JSON; values without a JSON form become text. Never raises."""
     try:
         return _through_json(value)
     except Exception:  # users' code: their objects say what they are, or fail to
@@ -21,7 +21,7 @@ def as_json(value: Any) -> Any:
 
 
 def json_of(value: Any) -> str:
-    """The JSON text of anything. Never raises."""
+    """Encode any value as JSON text. Never raises."""
     try:
         return msgspec.json.encode(value, enc_hook=fields_of).decode()
     except Exception:  # users' code, as above
@@ -29,17 +29,17 @@ def json_of(value: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Material as text: a text as it is, JSON for anything else. Never raises."""
+    """Return a text unchanged and anything else as JSON. Never raises."""
     return value if isinstance(value, str) else json_of(value)
 
 
 def fields_of(value: Any) -> Any:
-    """What an object that is no JSON has to say in JSON: a model its fields, anything else what it is."""
+    """Convert an object that is not JSON: a model to its fields, anything else to text."""
     return value.model_dump() if hasattr(value, "model_dump") else str(value)
 
 
 def in_words(value: Any) -> str:
-    """A value as it calls itself, else by its type. Never raises."""
+    """Return `str(value)`, or the type name if that fails. Never raises."""
     try:
         return str(value)
     except Exception:  # users' code
@@ -47,16 +47,16 @@ def in_words(value: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value for a message, as `quote` writes it, else by its type. Never raises."""
+    """Return `quote(value)`, or the type name if that fails. Never raises."""
     try:
         return quote(value)
     except Exception:  # users' code
         return _by_type(value)
 
 
-def fault_in_words(fault: BaseException) -> str:
-    """An exception by its type and message. Never raises."""
-    return f"{type(fault).__name__}: {in_words(fault)}"
+def describe_error(error: BaseException) -> str:
+    """Return the type and message of an exception. Never raises."""
+    return f"{type(error).__name__}: {in_words(error)}"
 
 
 def _by_type(value: Any) -> str:
@@ -68,7 +68,7 @@ def _through_json(value: Any) -> Any:
 
 
 def _in_parts(value: Any, around: tuple[int, ...]) -> Any:
-    """The same as JSON, piece by piece, so that one piece that cannot be told spoils no other."""
+    """Convert a value piece by piece, so that one bad piece does not affect the others."""
     try:
         return _parted(value, around)
     except Exception:  # users' code
@@ -89,5 +89,5 @@ def _parted(value: Any, around: tuple[int, ...]) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """A text that can stand in a file: half of a surrogate pair cannot."""
+    """Replace lone surrogates, which cannot be encoded as UTF-8."""
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""What a hoplet did, step by step: its `execution_path` (HOP-12), and the steps in the observer's log."""
+"""Traces the steps of a hoplet: its `execution_path` (HOP-12) and the steps in the observer's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_TASK = 200
 
 
 class Tracer:
-    """Takes down the steps of one run, in the order in which they end. Whatever it is given, it never raises."""
+    """Records the steps of one run, in the order in which they end. Never raises."""
 
     def __init__(
         self, trace: list[Record] | None = None, observer: HopletObserver | None = None, run_id: str = ""
@@ -34,9 +34,9 @@ class Tracer:
         metadata: Record | None = None,
         step: int | str | None = None,
     ) -> None:
-        """Takes down one step. The operators do so by themselves; a hoplet may add steps of its own.
+        """Record one step. Operators do this automatically; a hoplet may add its own steps.
 
-        A duration that is not known is None. `metadata` is any JSON; what is none is told in words.
+        An unknown duration is None. Values in `metadata` that are not JSON are converted to text.
         """
         if self._is_closed:
             return
@@ -57,13 +57,13 @@ class Tracer:
             self._observer.step(self._run_id, taken, beside)
 
     def close(self) -> None:
-        """Takes down nothing more: what a hoplet does after its run has ended is no part of it."""
+        """Stop recording: what a hoplet does after its run has ended is not part of the run."""
         self._is_closed = True
 
 
-def _number(given: Any) -> float | None:
+def _number(value: Any) -> float | None:
     try:
-        number = float(given)
+        number = float(value)
     except Exception:  # users' code: anything may be passed for a number
         return None
     return round(number, 6) if math.isfinite(number) else None

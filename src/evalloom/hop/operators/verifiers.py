@@ -1,7 +1,7 @@
-"""Verifiers: what is asked of an answer before a hoplet gets it (HOP-10).
+"""Verifiers: check an answer before the hoplet gets it (HOP-10).
 
-A verifier takes an `Attempt` and says `Verified`. Whoever writes one of their own may also give a boolean or
-`(outcome, reason)`, async or not.
+A verifier takes an `Attempt` and returns `Verified`. Custom verifiers may also return a boolean or
+`(outcome, reason)`, and may be async.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Llm, Outcome, Request, quote
 from evalloom.hop.operators import prompts
 from evalloom.hop.operators.parse import Format, Misfit, plain, spoken
-from evalloom.hop.operators.to_json import fault_in_words, fields_of, in_words, quoted, text_of
+from evalloom.hop.operators.to_json import describe_error, fields_of, in_words, quoted, text_of
 from evalloom.hop.operators.tools import Tool, check_choice
 from evalloom.llms.json_text import values_in
 
@@ -36,25 +36,25 @@ _ABSENT = object()
 
 
 class Verified(Struct, frozen=True):
-    """What a verifier says of an answer; the reason is what the llm is told when it has to try again."""
+    """The result of a verifier; the llm gets the reason when it has to try again."""
 
     outcome: Outcome
     reason: str = ""
 
 
 class Attempt(Struct, frozen=True):
-    """One answer to be verified, with all that it was asked by."""
+    """An answer to verify, with its task and context."""
 
     task: str
     context: str
     value: Any
-    """The answer as a value of the format."""
+    """The answer, parsed to a value of the format."""
     text: str
     """The answer as the llm wrote it."""
     format: Format
     verify: Llm
     ask_again: Callable[[], Awaitable[Any]]
-    """Puts the same question to the verify llm once more, at a temperature of its own. Raises Misfit or CallError."""
+    """Asks the verify llm the same question again, at CROSS_TEMPERATURE. Raises Misfit or CallError."""
     tools: tuple[Tool, ...] = ()
     is_chinese: bool = False
 
@@ -69,7 +69,7 @@ Verifier = Callable[[Attempt], Any]
 
 
 async def verified_by(verifier: Verifier, attempt: Attempt) -> Verified:
-    """What a verifier says. What it raises is FAIL with its text, but for a CallError, which ends the operator."""
+    """Run a verifier. An exception counts as FAIL, except a CallError, which ends the operator."""
     name = getattr(verifier, "__name__", type(verifier).__name__)
     try:
         said = verifier(attempt)
@@ -78,8 +78,8 @@ async def verified_by(verifier: Verifier, attempt: Attempt) -> Verified:
         return _read(said, name)
     except CallError:
         raise
-    except Exception as fault:  # users' code
-        return Verified("FAIL", f"{name} raised {fault_in_words(fault)}")
+    except Exception as error:  # users' code
+        return Verified("FAIL", f"{name} raised {describe_error(error)}")
 
 
 def _read(said: Any, name: str) -> Verified:
@@ -94,70 +94,70 @@ def _read(said: Any, name: str) -> Verified:
 
 
 def format_verifier(attempt: Attempt) -> Verified:
-    """OK when the answer is of its `return_format`. Calls nobody, and comes first before every other verifier."""
+    """Check that the answer matches its `return_format`, without a call. Runs before every other verifier."""
     try:
         attempt.format.read(attempt.text)
-    except Misfit as fault:
-        return Verified("FAIL", str(fault))
+    except Misfit as misfit:
+        return Verified("FAIL", str(misfit))
     return Verified("OK")
 
 
 async def reverse_verify(attempt: Attempt) -> Verified:
-    """One call of the verify llm, which sees task, context and answer, and gives one of the four outcomes."""
+    """Ask the verify llm for one of the four outcomes, given task, context and answer."""
     messages = prompts.verification(attempt.task, attempt.context, attempt.value, attempt.is_chinese)
     response = await attempt.verify(Request(messages, answer="json"))
     text = spoken(response.text)
-    said = {verified for found in (*values_in(text), text) if (verified := _verdict(found))}
-    if len(said) == 1:
-        return said.pop()
+    verdicts = {verified for answer in (*values_in(text), text) if (verified := _verdict(answer))}
+    if len(verdicts) == 1:
+        return verdicts.pop()
     return Verified("UNCERTAIN", f"the verifier's answer could not be read: {quote(response.text, 200)}")
 
 
-def _verdict(found: Any) -> Verified | None:
-    """The outcome in a verifier's JSON, or in a word that is all it said; None where there is none, or several."""
-    told = [found.get(name) for name in _VERDICT_FIELDS] if isinstance(found, dict) else [found]
-    outcomes = {outcome for one in told if (outcome := _outcome(one))}
+def _verdict(answer: Any) -> Verified | None:
+    """Return the outcome in a verifier's JSON or single word; None if there is none or more than one."""
+    candidates = [answer.get(name) for name in _VERDICT_FIELDS] if isinstance(answer, dict) else [answer]
+    outcomes = {outcome for candidate in candidates if (outcome := _outcome(candidate))}
     if len(outcomes) != 1:
         return None
-    return Verified(outcomes.pop(), str(found.get("reason") or "").strip() if isinstance(found, dict) else "")
+    return Verified(outcomes.pop(), str(answer.get("reason") or "").strip() if isinstance(answer, dict) else "")
 
 
 def _outcome(word: Any) -> Outcome | None:
-    """An outcome, however the word for it is written."""
+    """Parse an outcome, ignoring case and separators."""
     said = "_".join(plain(word).upper().replace("-", " ").split()) if isinstance(word, str) else ""
     return next((outcome for outcome in _OUTCOMES if outcome == said), None)
 
 
 async def forward_cross_verify(attempt: Attempt) -> Verified:
-    """Three more answers of the verify llm at temperature 0.3: OK when they agree with this one by 0.7 or more."""
+    """Compare with three answers of the verify llm at temperature 0.3: an agreement of 0.7 or more is OK."""
     return await _cross(attempt, agreement)
 
 
 async def tool_use_verifier(attempt: Attempt) -> Verified:
-    """The tool is known, its parameters are as declared, or there is none; then three more choices must agree."""
+    """Check the tool and its parameters, then compare with three more choices."""
     try:
         check_choice(attempt.value, attempt.tools)
-    except Misfit as fault:
-        return Verified("FAIL", str(fault))
+    except Misfit as misfit:
+        return Verified("FAIL", str(misfit))
     return await _cross(attempt, _same_choice)
 
 
-def _same_choice(one: Any, other: Any) -> float:
-    """How far two choices agree: not at all when the tools differ, however alike their parameters."""
-    return agreement(one["parameters"], other["parameters"]) if one["tool"] == other["tool"] else 0.0
+def _same_choice(first: Any, second: Any) -> float:
+    """Return the agreement of two choices; 0 if the tools differ."""
+    return agreement(first["parameters"], second["parameters"]) if first["tool"] == second["tool"] else 0.0
 
 
 async def _cross(attempt: Attempt, agree: Callable[[Any, Any], float]) -> Verified:
-    # All are waited for, so that none goes on unheard when another fails.
+    # Wait for all, so that no call continues unobserved when another fails.
     others = await asyncio.gather(*(attempt.ask_again() for _ in range(CROSS_CALLS)), return_exceptions=True)
-    faults = [other for other in others if isinstance(other, BaseException) and not isinstance(other, Misfit)]
-    # A spent budget says more than a call that failed beside it.
-    for fault in sorted(faults, key=lambda fault: (isinstance(fault, Exception), in_words(fault))):
-        raise fault
+    errors = [other for other in others if isinstance(other, BaseException) and not isinstance(other, Misfit)]
+    # An exhausted budget is more informative than a failed call.
+    for error in sorted(errors, key=lambda error: (isinstance(error, Exception), in_words(error))):
+        raise error
     mean = _mean([0.0 if isinstance(other, Misfit) else agree(attempt.value, other) for other in others])
-    # The three come in any order, and what is said of them becomes part of a question that must stay the same.
+    # Answers arrive in any order; sorting keeps the next prompt, and so its cache key, the same.
     said = "; ".join(sorted(f"unreadable ({other})" if isinstance(other, Misfit) else _cut(other) for other in others))
-    # Three shares may add up to a hair less than what they come to.
+    # Floating-point sums may fall just below the threshold.
     outcome: Outcome = "OK" if mean >= _AGREES - 1e-9 else "UNCERTAIN" if mean >= _LEANS - 1e-9 else "FAIL"
     return Verified(outcome, f"{CROSS_CALLS} other answers agree with this one by {mean:.2f}: {said}")
 
@@ -167,48 +167,48 @@ def _cut(value: Any, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def agreement(one: Any, other: Any) -> float:
-    """How far two values agree, from 0 to 1: over fields and positions the mean, over leaves equal or not."""
-    return _agreement(_builtins(one), _builtins(other))
+def agreement(first: Any, second: Any) -> float:
+    """Return the agreement of two values from 0 to 1: the mean over fields and items, 0 or 1 for leaves."""
+    return _agreement(_builtins(first), _builtins(second))
 
 
 def _builtins(value: Any) -> Any:
     return msgspec.to_builtins(value, order="deterministic", enc_hook=fields_of)
 
 
-def _agreement(one: Any, other: Any) -> float:
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = one.keys() | other.keys()
-        return _mean([_agreement(one.get(name, _ABSENT), other.get(name, _ABSENT)) for name in names])
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return _mean([_agreement(*pair) for pair in zip_longest(one, other, fillvalue=_ABSENT)])
-    return float(_same_leaf(one, other))
+def _agreement(first: Any, second: Any) -> float:
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = first.keys() | second.keys()
+        return _mean([_agreement(first.get(name, _ABSENT), second.get(name, _ABSENT)) for name in names])
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return _mean([_agreement(*pair) for pair in zip_longest(first, second, fillvalue=_ABSENT)])
+    return float(_same_leaf(first, second))
 
 
 def _mean(shares: list[float]) -> float:
-    # Summed in order of size, so that the order of fields makes no difference.
+    # Sorted, so that the order of fields does not change the sum.
     return sum(sorted(shares)) / len(shares) if shares else 1.0
 
 
-def _same_leaf(one: Any, other: Any) -> bool:
-    if isinstance(one, str) and isinstance(other, str):
-        return _same_text(_folded(one), _folded(other))
+def _same_leaf(first: Any, second: Any) -> bool:
+    if isinstance(first, str) and isinstance(second, str):
+        return _same_text(_folded(first), _folded(second))
     # For Python, True is 1.
-    if isinstance(one, bool) is not isinstance(other, bool):
+    if isinstance(first, bool) is not isinstance(second, bool):
         return False
-    return bool(one == other)
+    return bool(first == second)
 
 
-def _same_text(one: str, other: str) -> bool:
-    if one == other:
+def _same_text(first: str, second: str) -> bool:
+    if first == second:
         return True
-    if min(len(one), len(other)) <= _LONG_TEXT:
+    if min(len(first), len(second)) <= _LONG_TEXT:
         return False
     from rapidfuzz.fuzz import ratio
 
-    return ratio(one, other, score_cutoff=_ALIKE) >= _ALIKE
+    return ratio(first, second, score_cutoff=_ALIKE) >= _ALIKE
 
 
 def _folded(text: str) -> str:
-    """A text in one case and width, with single blanks."""
+    """Normalize case, width and whitespace."""
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())

@@ -1,4 +1,4 @@
-"""Makes the parts of the derived copy: by DuckDB where it can tell every row exactly, by Python where it cannot."""
+"""Builds the parts of the derived copy: with DuckDB if it reads every row exactly, else with Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from evalloom.hop.results.rows import (
     select_rows,
 )
 from evalloom.hop.results.sample import (
-    Look,
+    FileSample,
     contract_names,
     expected_names,
     joined,
@@ -49,70 +49,72 @@ _SHOWN_LINES = 20
 
 
 class Builder:
-    """Makes parts, by the fast way or by the exact one."""
+    """Builds parts with the fast strategies or the exact one."""
 
     def __init__(
-        self, copy: Copy, connection: DuckDBPyConnection, stamps: dict[str, Stamp], looks: dict[str, Look]
+        self, copy: Copy, connection: DuckDBPyConnection, stamps: dict[str, Stamp], samples: dict[str, FileSample]
     ) -> None:
         self._copy = copy
         self._connection = connection
         self._stamps = stamps
-        self._looks = looks
+        self._samples = samples
 
-    def fast(self, group: list[str], way: str) -> Part:
-        """The part that DuckDB makes of files; those that it cannot tell exactly are left out, or not in it at all."""
-        names = joined([contract_names(self._copy.folder), *(self._looks[name].names for name in group)])
-        part = self._try_fast(group, names, way)
-        odd = [one.name for one in part.sources if one.left_out]
-        wanted = joined([names, self._all_names(odd, way)]) if odd else names
+    def fast(self, group: list[str], strategy: str) -> Part:
+        """Build a part with DuckDB; files that it cannot read exactly are marked `left_out` or omitted."""
+        names = joined([contract_names(self._copy.folder), *(self._samples[name].names for name in group)])
+        part = self._try_fast(group, names, strategy)
+        left_out = [source.name for source in part.sources if source.left_out]
+        wanted = joined([names, self._all_names(left_out, strategy)]) if left_out else names
         if wanted != names:
             (self._copy.place / part.name).unlink(missing_ok=True)
-            part = self._try_fast(group, wanted, way)
+            part = self._try_fast(group, wanted, strategy)
         return part
 
-    def _try_fast(self, group: list[str], names: Names, way: str) -> Part:
+    def _try_fast(self, group: list[str], names: Names, strategy: str) -> Part:
         import duckdb
 
-        part = self._named(group, names, way)
+        part = self._named(group, names, strategy)
         with ThreadPoolExecutor(1) as beside:
-            # Beside the copying, which leaves the interpreter alone: counting is half a second for a gigabyte.
+            # Runs in parallel with DuckDB, which releases the GIL: counting takes half a second per gigabyte.
             counts = beside.submit(lambda: {name: occurrences(self._copy.folder / name) for name in group})
             try:
-                self._copy.write_beside(self._connection, select_rows(self._paths(group), names, way), part.name)
+                self._copy.write_beside(self._connection, select_rows(self._paths(group), names, strategy), part.name)
             except (duckdb.InvalidInputException, duckdb.IOException):
-                readable = [name for name in group if self._is_readable(name, names, way)]
+                readable = [name for name in group if self._is_readable(name, names, strategy)]
                 if not readable or readable == group:
                     return structs.replace(part, sources=[])
-                return self._try_fast(readable, names, way)
+                return self._try_fast(readable, names, strategy)
             return self._checked(part, counts.result())
 
     def _paths(self, group: Iterable[str]) -> list[Path]:
         return [self._copy.folder / name for name in group]
 
-    def _is_readable(self, name: str, names: Names, way: str) -> bool:
+    def _is_readable(self, name: str, names: Names, strategy: str) -> bool:
         import duckdb
 
         try:
-            query = select_rows(self._paths([name]), names, way)
+            query = select_rows(self._paths([name]), names, strategy)
             self._connection.execute(f"SELECT bit_xor(hash(t)) FROM ({query}) t").fetchone()
         except (duckdb.InvalidInputException, duckdb.IOException):
             return False
         return True
 
     def _checked(self, part: Part, expected: dict[str, int]) -> Part:
-        """The part with what is in it. A file with a row that SQL cannot tell is left out."""
+        """Return the part with its counts; leave out files with rows that need Python."""
         counts = " + ".join(f"count(e{number})" for number in range(len(part.names.expected))) or "0"
-        found = self._connection.execute(f"""
+        rows = self._connection.execute(f"""
             SELECT src, min(file_row_number), count(*) FILTER (kind = {RESULT}), count(*) FILTER (kind = {META}),
                 count(*) FILTER (kind = {INPUT}), list(DISTINCT profile) FILTER (kind = {RESULT}),
                 bool_or(kind = {RESULT} AND profile IS NULL), bool_or(odd), {counts}
             FROM read_parquet({quoted(path_pattern(self._copy.place / part.name))}) GROUP BY src""").fetchall()
-        seen = {row[0]: row[1:] for row in found}
+        counts_by_source = {row[0]: row[1:] for row in rows}
         sources = []
         for number, source in enumerate(part.sources):
-            first, results, metas, inputs, profiles, nameless, odd, known = seen.get(number, (0, 0, 0, 0, [], 0, 0, 0))
-            lost = known != expected[source.name]
-            hidden = part.way == FLAT and inputs and may_hide_results(self._copy.folder / source.name, results > 0)
+            first, results, metas, inputs, profiles, nameless, needs_python, expected_count = counts_by_source.get(
+                number, (0, 0, 0, 0, [], 0, 0, 0)
+            )
+            lost = expected_count != expected[source.name]
+            hidden = part.strategy == FLAT and inputs and may_hide_results(self._copy.folder / source.name, results > 0)
             sources.append(
                 structs.replace(
                     source,
@@ -121,25 +123,26 @@ class Builder:
                     metas=metas,
                     inputs=inputs,
                     profiles=_profiles([*(profiles or []), *([None] if nameless else [])]),
-                    left_out=bool(odd or lost or hidden),
+                    left_out=bool(needs_python or lost or hidden),
                 )
             )
         return structs.replace(part, sources=sources)
 
-    def _all_names(self, group: list[str], way: str) -> Names:
-        """Every field name in files, from all of their lines."""
+    def _all_names(self, group: list[str], strategy: str) -> Names:
+        """Return all field names in files, from all lines."""
         import duckdb
 
         expected = set().union(*map(expected_names, self._paths(group)))
         fields: list[str] = []
         with suppress(duckdb.InvalidInputException, duckdb.IOException):
-            query = f"""SELECT DISTINCT unnest(json_keys(packed)) FROM ({read_raw(self._paths(group), Names(), way)})
+            raw = read_raw(self._paths(group), Names(), strategy)
+            query = f"""SELECT DISTINCT unnest(json_keys(packed)) FROM ({raw})
                 WHERE starts_with(packed, '{{') AND json_valid(packed)"""
             fields = [name for (name,) in self._connection.execute(query).fetchall()]
         return selectable(fields, expected)
 
     def exact(self, group: list[str]) -> Part:
-        """The part that Python makes of files, line by line."""
+        """Build a part with Python, line by line."""
         part = self._named(group, Names(), EXACT)
         plain = self._copy.place / f"{part.name}.{secrets.token_hex(4)}.tmp"
         writer = _ExactWriter(plain)
@@ -159,15 +162,15 @@ class Builder:
             plain.unlink(missing_ok=True)
         return structs.replace(part, names=writer.names, sources=sources)
 
-    def _named(self, group: list[str], names: Names, way: str) -> Part:
-        """A part whose name tells what it was made of, so that processes at once make the same."""
+    def _named(self, group: list[str], names: Names, strategy: str) -> Part:
+        """Return a part named by a hash of its contents, so that concurrent processes build the same part."""
         sources = [Source(name, self._stamps[name]) for name in group]
-        digest = sha256(msgspec.json.encode([FORMAT, way, names, sources])).hexdigest()
-        return Part(f"{digest[:20]}.parquet", way, names, sources)
+        digest = sha256(msgspec.json.encode([FORMAT, strategy, names, sources])).hexdigest()
+        return Part(f"{digest[:20]}.parquet", strategy, names, sources)
 
 
 class _ExactWriter:
-    """Writes the rows of files as clean lines, with a column for each field name as it comes up."""
+    """Writes rows as clean JSON lines, adding a column for each new field name."""
 
     def __init__(self, path: Path) -> None:
         self._stream = path.open("wb")
@@ -187,16 +190,16 @@ class _ExactWriter:
         return Names(list(self._fields), list(self._expected))
 
     def add(self, number: int, source: Source, folder: Path) -> Source:
-        """Writes one file and says what was in it."""
+        """Write one file, and return its source with counts."""
         counts = [0, 0, 0]
         profiles: dict[str | None, None] = {}
-        faults: list[tuple[int, str]] = []
+        line_errors: list[tuple[int, str]] = []
         first, unreadable = self._rows, 0
         for line, record in read_records(folder / source.name):
             if isinstance(record, str):
                 unreadable += 1
-                if len(faults) < _SHOWN_LINES:
-                    faults.append((line, record))
+                if len(line_errors) < _SHOWN_LINES:
+                    line_errors.append((line, record))
                 continue
             row = row_of(record)
             counts[row["kind"]] += 1
@@ -211,7 +214,7 @@ class _ExactWriter:
             inputs=counts[INPUT],
             profiles=_profiles(profiles),
             unreadable=unreadable,
-            faults=faults,
+            line_errors=line_errors,
         )
 
     def _write(self, row: Record) -> None:
@@ -226,5 +229,5 @@ class _ExactWriter:
 
 
 def _profiles(names: Iterable[str | None] | None) -> list[str | None]:
-    """The different profiles, sorted, the missing one last."""
+    """Return the unique profiles, sorted, with None last."""
     return sorted(set(names or ()), key=lambda name: (name is None, name or ""))

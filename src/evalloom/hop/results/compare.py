@@ -1,4 +1,4 @@
-"""Two profiles on the same cases, side by side (HOP-20)."""
+"""Compares two profiles on the same cases (HOP-20)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BOTH = "FROM sides a JOIN sides b USING (case_key) WHERE a.side = 'a' AND b.sid
 def compare(
     connection: DuckDBPyConnection, copy: Copy, table: Table, profiles: tuple[str, str], page: tuple[int, int]
 ) -> Record:
-    """What became of the cases that ran under both profiles; `flipped` and `rows` hold at most a page of them."""
+    """Compare the cases that ran under both profiles; `flipped` and `rows` hold at most one page."""
     page = checked_page(page)
     repeated = _make_sides(connection, copy, table, profiles)
     counts = connection.execute(_COUNTING).fetchall()[0]
@@ -71,9 +71,9 @@ def _side_figures(cases: int, judged: int, completed: int, completed_judged: int
 
 
 def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profiles: tuple[str, str]) -> int:
-    """Fills the table `sides` with one result for each case and profile; how many were left aside.
+    """Fill the table `sides` with one result per case and profile; return the number of superseded results.
 
-    Of several results the one in the newest file counts. `good` is whether a result is correct: an error is not.
+    The result in the newest file counts. `good` is whether a result is correct; errors are not.
     """
     keys = " UNION ALL ".join(
         f"SELECT {number} AS part, file_row_number AS row, case_key AS found FROM read_parquet({path})"
@@ -82,11 +82,11 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
     ages = {source.name: _age(copy.folder / source.name) for source in table.index.sources()}
     newest = sorted(ages, key=lambda name: (ages[name], name))
     sides = []
-    given: list[str] = []
+    parameters: list[str] = []
     for side, profile in zip("ab", profiles, strict=True):
         where, bound = table.where_profile(profile)
         sides.append(f"SELECT '{side}' AS side, * FROM results WHERE {where}")
-        given += bound
+        parameters += bound
     files = ", ".join(quoted(name) for name in newest)
     connection.execute(
         f"""CREATE TEMP TABLE sides AS
@@ -98,7 +98,7 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
             row_number() OVER (PARTITION BY side, case_key
                 ORDER BY list_position([{files}], file) DESC, row DESC) AS age
         FROM both_sides""",
-        given,
+        parameters,
     )
     [(repeated,)] = connection.execute("SELECT count(*) FROM sides WHERE age > 1").fetchall()
     connection.execute("DELETE FROM sides WHERE age > 1")
@@ -113,7 +113,7 @@ def _age(path: Path) -> int:
 
 
 def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
-    """The Parquet file that says for each row of a part which case it is; made when first asked for."""
+    """Return the Parquet file with the case key of each row of a part; built on first use."""
     if part.exact:
         return quoted(path_pattern(copy.place / part.name))
     path = copy.place / part.name.replace(".parquet", ".keys.parquet")
@@ -150,8 +150,8 @@ class _Shown:
         ).fetchall()
         halves = [(row[: len(_SIDE)], row[len(_SIDE) :]) for row in rows]
         spots = [Spot(*half[:4]) for pair in halves for half in pair]
-        found = read_back(self._folder, self._index, spots)
-        return [_pair(*(row_shown(half, found.get(Spot(*half[:4]))) for half in pair)) for pair in halves]
+        records = read_back(self._folder, self._index, spots)
+        return [_pair(*(row_shown(half, records.get(Spot(*half[:4]))) for half in pair)) for pair in halves]
 
 
 def _pair(a: Record, b: Record) -> Record:

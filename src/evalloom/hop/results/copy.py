@@ -1,7 +1,7 @@
-"""The derived copy of a folder of HOP result files: Parquet parts that follow the JSONL files, which are the truth.
+"""The derived copy of a folder of HOP result files: Parquet parts built from the JSONL files.
 
-A part holds consecutive files of a folder and every line of them in order. Parts and the index are written under
-another name and then put in place, the index last, so whoever comes in between finds the copy as it was.
+A part holds all lines of consecutive files in order. Parts and the index are written to temporary files and renamed,
+the index last, so concurrent readers always see a consistent copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.hop.results.build import Builder
 from evalloom.hop.results.parts import FORMAT, Index, Part, Stamp, stamps_of
 from evalloom.hop.results.rows import ANY, EXACT, FLAT, quoted, same_json
-from evalloom.hop.results.sample import Look, look
+from evalloom.hop.results.sample import FileSample, sample_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -30,47 +30,47 @@ if TYPE_CHECKING:
 _FAST_PART, _SLOW_PART = 1024**3, 32 * 1024**2
 _ABANDONED_S = 3600
 _PARQUET = "FORMAT parquet, COMPRESSION lz4_raw, WRITE_BLOOM_FILTER false"
-"""The quickest to write; the copy is about a hundredth of the files."""
+"""The fastest to write; the copy is about 1 % of the size of the files."""
 _MEMORY = "2GB"
 
 
 class Copy:
-    """The copy of one folder, which `refresh` makes agree with the files. Every file in it is written whole."""
+    """The copy of one folder; `refresh` updates it. Every file is written atomically."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.folder = folder
         self._warn = warn
-        self._kept_elsewhere: tempfile.TemporaryDirectory[str] | None = None
-        self._told: set[tuple[str, int, str]] = set()
+        self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._warned: set[tuple[str, int, str]] = set()
 
     @property
     def place(self) -> Path:
-        """Where the copy is kept: beside the files, or in a folder of this process where that cannot be written."""
-        if self._kept_elsewhere is not None:
-            return Path(self._kept_elsewhere.name)
+        """The folder of the copy: beside the files, or a temporary folder if that is not writable."""
+        if self._temporary_folder is not None:
+            return Path(self._temporary_folder.name)
         return self.folder / ".evalloom" / "hop-store"
 
     def stamps(self) -> dict[str, Stamp]:
-        """What tells the files as they are now."""
+        """Return the current stamps of the files."""
         return stamps_of(self.folder)
 
     def exists(self) -> bool:
-        """Whether rows were copied before, so that only what changed has to be read again."""
+        """Return whether there is a copy, so that only changed files have to be read."""
         return (self.place / "index.json").is_file()
 
     def refresh(self) -> Index:
-        """The index of a copy that agrees with the files as they are now."""
+        """Update the copy to the current files, and return its index."""
         stamps = self.stamps()
         index = self._read_index()
         if {one.name: one.stamp for one in index.sources()} != stamps:
             index = self._build(index, stamps)
         for source in index.sources():
-            for line, reason in source.faults:
-                self._tell(source.name, line, reason)
+            for line, reason in source.line_errors:
+                self._warn_once(source.name, line, reason)
         return index
 
     def forget(self) -> None:
-        """Lets go of a copy that is damaged: nothing in it is the only one of its kind."""
+        """Delete a damaged copy; it can be rebuilt from the files."""
         for path in self.place.glob("*"):
             if path.suffix in (".json", ".parquet"):
                 with suppress(OSError):
@@ -78,7 +78,7 @@ class Copy:
 
     @contextmanager
     def connection(self) -> Iterator[DuckDBPyConnection]:
-        """A connection of its own for one question, bounded in memory."""
+        """Open a DuckDB connection for one query, with a memory limit."""
         import duckdb
 
         spill = self.place if os.access(self.place, os.W_OK) else Path(tempfile.gettempdir())
@@ -93,7 +93,7 @@ class Copy:
             connection.close()
 
     def write_beside(self, connection: DuckDBPyConnection, query: str, name: str) -> None:
-        """Writes what a query gives as a Parquet file of the copy, whole or not at all."""
+        """Write the result of a query to a Parquet file of the copy, atomically."""
         temporary = self.place / f"{name}.{secrets.token_hex(4)}.tmp"
         try:
             connection.execute(f"COPY ({query}) TO {quoted(temporary.as_posix())} ({_PARQUET})")
@@ -102,28 +102,28 @@ class Copy:
             temporary.unlink(missing_ok=True)
 
     def put(self, name: str, value: Struct) -> None:
-        """Writes a JSON file of the copy, whole or not at all."""
+        """Write a JSON file of the copy, atomically."""
         temporary = self.place / f"{name}.{secrets.token_hex(4)}.tmp"
         temporary.write_bytes(msgspec.json.encode(value))
         os.replace(temporary, self.place / name)
 
-    def _tell(self, name: str, line: int, reason: str) -> None:
-        if (name, line, reason) not in self._told:
-            self._told.add((name, line, reason))
+    def _warn_once(self, name: str, line: int, reason: str) -> None:
+        if (name, line, reason) not in self._warned:
+            self._warned.add((name, line, reason))
             where = f"{(self.folder / name).as_posix()}:{line}" if line else (self.folder / name).as_posix()
             self._warn(f"{where}: skipped: {reason} [unreadable_result_line]")
 
     def make_writable(self) -> None:
-        """Makes the folder of the copy, or takes one of this process where that cannot be written."""
+        """Create the folder of the copy, or a temporary folder if it is not writable."""
         try:
             self.place.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.place):
                 pass
         except OSError:
-            self._keep_elsewhere()
+            self._use_temporary_folder()
 
-    def _keep_elsewhere(self) -> None:
-        self._kept_elsewhere = tempfile.TemporaryDirectory(prefix="evalloom-hop-store-")
+    def _use_temporary_folder(self) -> None:
+        self._temporary_folder = tempfile.TemporaryDirectory(prefix="evalloom-hop-store-")
 
     def _read_index(self) -> Index:
         try:
@@ -141,43 +141,52 @@ class Copy:
         self.make_writable()
         try:
             return self._build_here(old, stamps)
-        except (OSError, duckdb.IOException) as fault:
-            if self._kept_elsewhere is not None:
-                reason = str(fault).splitlines()[0]
-                message = f"{self.place.as_posix()}: cannot be written: {reason}. Make room for a copy of the results"
+        except (OSError, duckdb.IOException) as error:
+            if self._temporary_folder is not None:
+                reason = str(error).splitlines()[0]
+                message = (
+                    f"{self.place.as_posix()}: cannot be written: {reason}. Free disk space for a copy of the results"
+                )
                 raise EvalloomError("cannot_write", message) from None
-        self._keep_elsewhere()
+        self._use_temporary_folder()
         return self._build(Index(), stamps)
 
     def _build_here(self, old: Index, stamps: dict[str, Stamp]) -> Index:
-        """Keeps the parts that are as they should be, and makes new ones of all other files."""
-        kept = [part for part in old.parts if _can_stay(part, stamps)]
-        have = {source.name for part in kept for source in part.counted()}
-        known = {
-            one.name: part.way for part in old.parts for one in part.counted() if stamps.get(one.name) == one.stamp
+        """Keep the valid parts, and build new parts for all other files."""
+        unchanged = [part for part in old.parts if _can_stay(part, stamps)]
+        current_files = {source.name for part in unchanged for source in part.counted()}
+        strategies = {
+            source.name: part.strategy
+            for part in old.parts
+            for source in part.counted()
+            if stamps.get(source.name) == source.stamp
         }
-        looks = {name: look(self.folder / name, known.get(name, FLAT)) for name in stamps if name not in have}
-        made = []
+        samples = {
+            name: sample_file(self.folder / name, strategies.get(name, FLAT))
+            for name in stamps
+            if name not in current_files
+        }
+        added = []
         with self.connection() as connection:
-            builder = Builder(self, connection, stamps, looks)
-            left: list[str] = []
-            for way in (FLAT, ANY):
-                for group in _grouped(sorted([*left, *_going(looks, way)]), stamps, _FAST_PART):
-                    part = builder.fast(group, way)
-                    told = {one.name for one in part.counted()}
-                    left = [name for name in (*left, *group) if name not in told]
-                    made += [part] if told else []
-            waiting = sorted({*left, *_going(looks, EXACT)})
-            made += [builder.exact(group) for group in _grouped(waiting, stamps, _SLOW_PART)]
-        index = Index(FORMAT, kept + made)
+            builder = Builder(self, connection, stamps, samples)
+            remaining: list[str] = []
+            for strategy in (FLAT, ANY):
+                for group in _grouped(sorted([*remaining, *_files_for(samples, strategy)]), stamps, _FAST_PART):
+                    part = builder.fast(group, strategy)
+                    copied = {source.name for source in part.counted()}
+                    remaining = [name for name in (*remaining, *group) if name not in copied]
+                    added += [part] if copied else []
+            waiting = sorted({*remaining, *_files_for(samples, EXACT)})
+            added += [builder.exact(group) for group in _grouped(waiting, stamps, _SLOW_PART)]
+        index = Index(FORMAT, unchanged + added)
         self.put("index.json", index)
         self._clean(old, index)
         return index
 
     def _clean(self, old: Index, new: Index) -> None:
-        """Removes parts that were replaced, and what killed processes left behind.
+        """Delete replaced parts and the leftovers of killed processes.
 
-        A part that no index names may be one that another process is about to name, so it is given time.
+        Another process may be about to add an unlisted part to the index, so unlisted parts are kept for a while.
         """
         alive = {_stem(part.name) for part in new.parts}
         replaced = {_stem(part.name) for part in old.parts} - alive
@@ -193,14 +202,14 @@ def _stem(name: str) -> str:
 
 
 def _can_stay(part: Part, stamps: dict[str, Stamp]) -> bool:
-    """Whether a part is as it should be, and large enough not to be joined with what is new."""
+    """Return whether a part is current, and too large to be merged with new files."""
     if any(stamps.get(one.name) != one.stamp for one in part.sources):
         return False
     return part.size * 2 >= (_SLOW_PART if part.exact else _FAST_PART)
 
 
 def _grouped(names: Iterable[str], stamps: dict[str, Stamp], limit: int) -> Iterator[list[str]]:
-    """Consecutive files, together as large as a part may be."""
+    """Yield groups of consecutive files, each up to the size limit of a part."""
     group: list[str] = []
     size = 0
     for name in names:
@@ -213,5 +222,5 @@ def _grouped(names: Iterable[str], stamps: dict[str, Stamp], limit: int) -> Iter
         yield group
 
 
-def _going(looks: dict[str, Look], way: str) -> list[str]:
-    return [name for name, look in looks.items() if look.way == way]
+def _files_for(samples: dict[str, FileSample], strategy: str) -> list[str]:
+    return [name for name, sample in samples.items() if sample.strategy == strategy]

@@ -1,7 +1,7 @@
-"""All results counted by kind in one pass over the files: what `get_stats` is answered from, as long as none changes.
+"""Counts of all results by kind, from one pass over the files; `get_stats` uses them until a file changes.
 
-This is quicker than the copy, which holds every row, and is enough for figures. Files that are not all of the plain
-flat wrapper, and fields with many different numbers, are left to the copy.
+This is faster than the copy, which holds every row, and enough for statistics. Files outside the flat wrapper and
+fields with many distinct numbers need the copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evalloom.core.model import Record
 from evalloom.hop.results.copy import Copy
 from evalloom.hop.results.parts import Stamp
 from evalloom.hop.results.rows import FLAT, INPUT, OUTCOMES, RESULT, Names, json_text, select_rows
-from evalloom.hop.results.sample import Look, contract_names, joined, look, may_hide_results, occurrences
+from evalloom.hop.results.sample import FileSample, contract_names, joined, may_hide_results, occurrences, sample_file
 from evalloom.hop.results.stats import FEW_VALUES, Gathering
 from evalloom.hop.results.table import NO_PROFILE, unknown_profile
 
@@ -32,15 +32,15 @@ FILE = "cube.json"
 _MANY_NUMBERS = 200
 _MOST_KINDS = 300
 _SOURCES, _HEADS = -2, -1
-"""What a row of the query is about, where it is not about fields."""
+"""The kinds of query rows that are not about fields."""
 _KEYS = "tag, difficulty, profile"
 
 Counted = tuple[str | None, str | None, str | None, list[Any], int]
-"""Tag, difficulty and profile of some results, what else they have in common, and how many they are."""
+"""Tag, difficulty and profile of some results, their other common values, and their count."""
 
 
 class Cube(Struct, frozen=True):
-    """The results of a folder by kind: `heads` by status, `values` and `pairs` by field."""
+    """Counts of the results of a folder: `heads` by status, `values` and `pairs` by field."""
 
     stamps: dict[str, Stamp]
     files: int
@@ -48,14 +48,14 @@ class Cube(Struct, frozen=True):
     values: dict[str, list[Counted]]
     pairs: dict[str, list[Counted]]
     many: list[str]
-    """Fields with so many different texts that they are not told apart."""
+    """Fields with too many distinct texts to count each of them."""
     format: int = FORMAT
 
     def stats(self, profile: str | None, by: Sequence[str]) -> Record:
-        """The same as `hop_stats.stats`."""
-        known = sorted({NO_PROFILE if row[2] is None else row[2] for row in self.heads})
-        if profile is not None and profile not in known:
-            raise unknown_profile(profile, known)
+        """Return the same as `stats.stats`."""
+        profiles = sorted({NO_PROFILE if row[2] is None else row[2] for row in self.heads})
+        if profile is not None and profile not in profiles:
+            raise unknown_profile(profile, profiles)
         gathering = Gathering(self.values, by)
         for *keys, kind, count in _of_profile(self.heads, profile):
             gathering.add_head(keys, kind, count)
@@ -73,7 +73,7 @@ def _of_profile(rows: Iterable[Counted], profile: str | None) -> Iterable[Counte
 
 
 def load(copy: Copy, stamps: dict[str, Stamp]) -> Cube | None:
-    """The cube of files that have not changed since it was made."""
+    """Load the cube if the files have not changed since it was built."""
     try:
         cube = msgspec.json.decode((copy.place / FILE).read_bytes(), type=Cube)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -82,39 +82,39 @@ def load(copy: Copy, stamps: dict[str, Stamp]) -> Cube | None:
 
 
 def make(copy: Copy, stamps: dict[str, Stamp]) -> Cube | None:
-    """Counts the results of files, unless one of them needs a closer look."""
-    looks = [look(copy.folder / name, FLAT) for name in stamps]
-    values = _sampled(looks)
-    if not stamps or any(one.way != FLAT for one in looks) or any(map(_is_measured, values.values())):
+    """Build the cube; return None if a file needs the copy."""
+    samples = [sample_file(copy.folder / name, FLAT) for name in stamps]
+    values = _sampled(samples)
+    if not stamps or any(sample.strategy != FLAT for sample in samples) or any(map(_is_measured, values.values())):
         return None
-    names = joined([contract_names(copy.folder), *(one.names for one in looks)])
+    names = joined([contract_names(copy.folder), *(sample.names for sample in samples)])
     many = [name for name in names.fields if _has_many_texts(values.get(name, []))]
     scores = [name for name in names.fields if name in names.expected and _may_be_score(values.get(name, []))]
     sets = _sets(names, values, scores)
     copy.make_writable()
     with copy.connection() as connection, ThreadPoolExecutor(1) as beside:
-        # Beside the counting, which leaves the interpreter alone.
+        # Runs in parallel with DuckDB, which releases the GIL.
         expected = beside.submit(lambda: [occurrences(copy.folder / name) for name in stamps])
         rows = _counted(connection, [copy.folder / name for name in stamps], names, many, sets)
         if rows is None or not _is_exact(rows, expected.result(), [copy.folder / name for name in stamps]):
             return None
     cube = _cube(rows, stamps, names, many, sets)
     with suppress(OSError):
-        # Without room for it, it is made again the next time.
+        # If the disk is full, the cube is rebuilt next time.
         copy.put(FILE, cube)
     return cube
 
 
-def _sampled(looks: Iterable[Look]) -> dict[str, list[Any]]:
+def _sampled(samples: Iterable[FileSample]) -> dict[str, list[Any]]:
     values: dict[str, list[Any]] = {}
-    for one in looks:
-        for name, found in one.values.items():
-            values.setdefault(name, []).extend(found)
+    for sample in samples:
+        for name, sampled in sample.values.items():
+            values.setdefault(name, []).extend(sampled)
     return values
 
 
 def _is_measured(values: list[Any]) -> bool:
-    """Whether a field holds measurements: too many numbers to count one by one."""
+    """Return whether a field holds measurements: too many distinct numbers to count each."""
     numbers = {value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}
     return len(numbers) > _MANY_NUMBERS or any(isinstance(value, float) and value % 1 for value in numbers)
 
@@ -124,21 +124,21 @@ def _has_many_texts(values: list[Any]) -> bool:
 
 
 def _may_be_score(values: list[Any]) -> bool:
-    """Whether nothing that was seen speaks against whole numbers from 1 to 5."""
+    """Return whether all sampled numbers are integers from 1 to 5."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     return all(1 <= value <= 5 and value == int(value) for value in numbers)
 
 
 class _Set(NamedTuple):
-    """Fields that are counted together, by the columns of their values and of what was expected of them."""
+    """Fields that are counted together, with the columns of their actual and expected values."""
 
     fields: tuple[str, ...]
     columns: tuple[str, ...]
 
 
 def _sets(names: Names, values: dict[str, list[Any]], scores: list[str]) -> list[_Set]:
-    """As few sets as give few combinations: each takes as long as reading a column."""
-    found: list[_Set] = []
+    """Group the fields into few sets with few combinations; each set costs as much as reading a column."""
+    sets: list[_Set] = []
     kinds = _MOST_KINDS
     for name in sorted(names.fields, key=lambda name: _different(values.get(name, []))):
         columns: tuple[str, ...] = (f"v{names.fields.index(name)}",)
@@ -146,11 +146,11 @@ def _sets(names: Names, values: dict[str, list[Any]], scores: list[str]) -> list
         if name in scores:
             columns, more = (*columns, f"e{names.expected.index(name)}"), more * 5
         if kinds * more > _MOST_KINDS:
-            found.append(_Set((), ()))
+            sets.append(_Set((), ()))
             kinds = 1
         kinds *= more
-        found[-1] = _Set((*found[-1].fields, name), (*found[-1].columns, *columns))
-    return found
+        sets[-1] = _Set((*sets[-1].fields, name), (*sets[-1].columns, *columns))
+    return sets
 
 
 def _different(values: list[Any]) -> int:
@@ -160,21 +160,21 @@ def _different(values: list[Any]) -> int:
 def _counted(
     connection: DuckDBPyConnection, files: list[Path], names: Names, many: list[str], sets: list[_Set]
 ) -> list[tuple[Any, ...]] | None:
-    """The rows of the one query; None where DuckDB stumbles over a line."""
+    """Run the counting query; return None if DuckDB cannot read a line."""
     import duckdb
 
     values = "".join(f", {_value(number, name in many)}" for number, name in enumerate(names.fields))
-    known = " + ".join(f"(e{number} IS NOT NULL)::INT" for number in range(len(names.expected))) or "0"
+    expected_count = " + ".join(f"(e{number} IS NOT NULL)::INT" for number in range(len(names.expected))) or "0"
     grouped = ["src, kind", f"{_KEYS}, kind, completed, correct, outcome, retry_count"]
-    grouped += [f"{_KEYS}, {', '.join(one.columns)}" for one in sets]
+    grouped += [f"{_KEYS}, {', '.join(field_set.columns)}" for field_set in sets]
     # Each set has a column that no other one has.
-    marks = ["src", "completed", *(one.columns[0] for one in sets)]
+    marks = ["src", "completed", *(field_set.columns[0] for field_set in sets)]
     what = " ".join(f"WHEN GROUPING({mark}) = 0 THEN {at - 2}" for at, mark in enumerate(marks))
-    columns = "".join(f", {column}" for one in sets for column in one.columns)
+    columns = "".join(f", {column}" for field_set in sets for column in field_set.columns)
     query = f"""SELECT CASE {what} END, count(*), {_KEYS}, src, kind, completed, correct, outcome, retry_count,
             bool_or(odd), sum(known){columns}
-        FROM (SELECT *, {known} AS known{values} FROM ({select_rows(files, names, FLAT)}))
-        GROUP BY GROUPING SETS ({", ".join(f"({one})" for one in grouped)})"""
+        FROM (SELECT *, {expected_count} AS known{values} FROM ({select_rows(files, names, FLAT)}))
+        GROUP BY GROUPING SETS ({", ".join(f"({field_set})" for field_set in grouped)})"""
     try:
         return connection.execute(query).fetchall()
     except (duckdb.InvalidInputException, duckdb.IOException):
@@ -182,7 +182,7 @@ def _counted(
 
 
 def _value(number: int, is_many: bool) -> str:
-    """The value of a field in a result that completed: as a whole, or only its type and the length of a list."""
+    """Return the SQL for the value of a field in a completed result: in full, or only its type and list length."""
     field = f"f{number}"
     short = f"""CASE WHEN starts_with({field}, '"') THEN '"' WHEN starts_with({field}, '{{') THEN '{{'
         WHEN starts_with({field}, '[') THEN '[' || json_array_length({field}) ELSE {field} END"""
@@ -190,17 +190,17 @@ def _value(number: int, is_many: bool) -> str:
 
 
 def _is_exact(rows: list[tuple[Any, ...]], expected: list[int], files: list[Path]) -> bool:
-    """Whether every row was one that SQL can tell, and no expectation was missed."""
-    known = [0] * len(expected)
+    """Return whether SQL read every row exactly and missed no expectation."""
+    counts = [0] * len(expected)
     kinds: dict[int, set[int]] = {}
-    for _, _, _, _, _, src, kind, *_, odd, found in (row[:13] for row in rows if row[0] == _SOURCES):
-        known[src] += int(found)
+    for _, _, _, _, _, src, kind, *_, needs_python, found in (row[:13] for row in rows if row[0] == _SOURCES):
+        counts[src] += int(found)
         kinds.setdefault(src, set()).add(kind)
-        if odd:
+        if needs_python:
             return False
-    # A row that looks like a case may be a result whose value is null, which a declared column hides.
+    # A row that looks like a case may be a result with a null value, which a declared column hides.
     hidden = (src for src, found in kinds.items() if INPUT in found)
-    return known == expected and not any(may_hide_results(files[src], RESULT in kinds[src]) for src in hidden)
+    return counts == expected and not any(may_hide_results(files[src], RESULT in kinds[src]) for src in hidden)
 
 
 def _cube(
@@ -209,7 +209,7 @@ def _cube(
     heads: list[Counted] = []
     values: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in names.fields}
     pairs: dict[str, Counter[tuple[Any, ...]]] = {}
-    columns = [column for one in sets for column in one.columns]
+    columns = [column for field_set in sets for column in field_set.columns]
     files = set()
     for what, count, tag, difficulty, profile, src, kind, *more in rows:
         completed, correct, outcome, retry_count, _, _, *found = more
@@ -218,14 +218,14 @@ def _cube(
         elif what == _HEADS and kind == RESULT:
             heads.append((tag, difficulty, profile, [completed, correct, OUTCOMES[outcome], retry_count], count))
         elif what >= 0:
-            given = dict(zip(columns, found, strict=True))
+            by_column = dict(zip(columns, found, strict=True))
             for name in sets[what].fields:
-                text = given[f"v{names.fields.index(name)}"]
+                text = by_column[f"v{names.fields.index(name)}"]
                 expected = f"e{names.expected.index(name)}" if name in names.expected else ""
                 if text is not None:
                     values[name][tag, difficulty, profile, text] += count
-                if expected in sets[what].columns and _are_numbers(given[expected], text):
-                    pairs.setdefault(name, Counter())[tag, difficulty, profile, given[expected], text] += count
+                if expected in sets[what].columns and _are_numbers(by_column[expected], text):
+                    pairs.setdefault(name, Counter())[tag, difficulty, profile, by_column[expected], text] += count
     return Cube(stamps, len(files), heads, _listed(values), _listed(pairs), many)
 
 

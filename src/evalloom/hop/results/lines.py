@@ -1,4 +1,4 @@
-"""Single results read back from the JSONL files, which alone know everything about a row."""
+"""Reads single results from the JSONL files, because the copy does not hold all their fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evalloom.hop.results.rows import expected_of
 
 
 class Spot(NamedTuple):
-    """Where a result stands: its file, and its row among all rows of the part."""
+    """The position of a result: its file, and its row in the part."""
 
     file: str
     part: int
@@ -27,17 +27,17 @@ class Spot(NamedTuple):
 
 
 def read_back(folder: Path, index: Index, spots: Iterable[Spot]) -> dict[Spot, Record]:
-    """The records at some places, each with its line under `line`; a place that is gone has none."""
-    found: dict[Spot, Record] = {}
+    """Return the records at some positions with their line numbers; skip positions that no longer exist."""
+    records: dict[Spot, Record] = {}
     for (file, part), wanted in groupby(sorted(spots, key=lambda spot: spot[:3]), key=lambda spot: spot[:2]):
-        source = next(one for one in index.parts[part].sources if one.name == file)
+        source = next(candidate for candidate in index.parts[part].sources if candidate.name == file)
         read = _exact if index.parts[part].exact else _plain
-        found |= read(folder / file, {spot.row - source.first: spot for spot in wanted})
-    return found
+        records |= read(folder / file, {spot.row - source.first: spot for spot in wanted})
+    return records
 
 
 def _exact(path: Path, wanted: dict[int, Spot]) -> dict[Spot, Record]:
-    """The n-th objects of a file, several of which may stand in one line."""
+    """Return the n-th objects of a file; one line may contain several."""
     objects = ((line, record) for line, record in read_records(path) if isinstance(record, dict))
     return _chosen(objects, wanted)
 
@@ -57,7 +57,7 @@ def _chosen(records: Iterable[tuple[int, Record | None]], wanted: dict[int, Spot
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, Record | None]]:
-    """The lines that are not blank, which is how DuckDB counts rows; None for what is no object."""
+    """Yield the lines that are not blank, as DuckDB counts rows; None for a line that is not an object."""
     with path.open("rb") as stream:
         for line, text in enumerate(stream, 1):
             if not text.isspace():
@@ -66,26 +66,26 @@ def lines_of(path: Path) -> Iterator[tuple[int, Record | None]]:
 
 def _decoded(text: bytes) -> Record | None:
     try:
-        found = msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             # Python writes NaN, and DuckDB reads it.
-            found = json.loads(text)
+            value = json.loads(text)
         except (ValueError, RecursionError):
             return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def told(found: Record | None) -> Record:
-    """What only the file knows of a result: `line, result, expected, input, execution_path`."""
-    audit = normalize_audit(found["record"]) if found else None
-    if found is None or audit is None:
+def row_details(entry: Record | None) -> Record:
+    """Return the fields of a result that only the file has: `line, result, expected, input, execution_path`."""
+    audit = normalize_audit(entry["record"]) if entry else None
+    if entry is None or audit is None:
         return {"line": None, "result": None, "expected": {}, "input": {}, "execution_path": []}
     path = audit["stats"].get("execution_path")
     return {
-        "line": found["line"],
+        "line": entry["line"],
         "result": audit["result"],
         "expected": expected_of(audit["case"]),
-        "input": inputs_of(found["record"]),
+        "input": inputs_of(entry["record"]),
         "execution_path": path if isinstance(path, list) else [],
     }

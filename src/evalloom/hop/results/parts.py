@@ -1,4 +1,4 @@
-"""What the derived copy of a folder is made of: parts, the files in them, and the stamps that tell a file."""
+"""The index of the derived copy of a folder: parts, their source files, and file stamps."""
 
 from __future__ import annotations
 
@@ -19,47 +19,48 @@ from evalloom.hop.results.rows import EXACT, Names
 
 OBSERVER = "observer.jsonl"
 FORMAT = 2
-"""Counts up when the columns change or what they mean; a copy of another format is made anew."""
+"""Incremented when the columns or their meaning change; a copy of another format is rebuilt."""
 _SETTLED_NS = 50_000_000
-"""A file written this shortly ago may be written again without its time changing, so its stamp proves nothing."""
+"""A file modified more recently than this may change again within the same timestamp."""
 
 
 class Stamp(Struct, frozen=True):
-    """What tells that a file is still the one that was copied."""
+    """Identifies the version of a file that was copied."""
 
     size: int
     mtime_ns: int
 
 
-class Source(Struct, frozen=True):
-    """One JSONL file inside a part, and what its lines are."""
+# `rename` keeps the keys of index.json, so that copies made by earlier versions stay valid.
+class Source(Struct, frozen=True, rename={"line_errors": "faults"}):
+    """A JSONL file inside a part, with counts of its lines."""
 
     name: str
     stamp: Stamp
     first: int = 0
-    """The place of its first line among the rows of the part."""
+    """The row number of its first line in the part."""
     results: int = 0
     metas: int = 0
     inputs: int = 0
     profiles: list[str | None] = []
     unreadable: int = 0
-    faults: list[tuple[int, str]] = []
+    line_errors: list[tuple[int, str]] = []
     """The first unreadable lines, each with the reason."""
     left_out: bool = False
-    """Whether its rows in this part do not count, because another part has them read the exact way."""
+    """Whether its rows in this part are ignored, because another part has them from the exact strategy."""
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, rename={"strategy": "way"}):
     """One Parquet file."""
 
     name: str
-    way: str
+    strategy: str
     names: Names
     sources: list[Source]
 
     @property
     def exact(self) -> bool:
-        return self.way == EXACT
+        return self.strategy == EXACT
 
     @property
     def size(self) -> int:
@@ -76,11 +77,11 @@ class Index(Struct, frozen=True):
     parts: list[Part] = []
 
     def sources(self) -> list[Source]:
-        return sorted((one for part in self.parts for one in part.counted()), key=lambda source: source.name)
+        return sorted((source for part in self.parts for source in part.counted()), key=lambda source: source.name)
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Record | str]]:
-    """The objects of a file with their lines, and in between the reasons why there is none."""
+    """Yield the lines of a file with their objects, or the reason why a line is unreadable."""
     for item in RowReader(source_of(path)):
         if isinstance(item, Row):
             is_object = isinstance(item.value, dict)
@@ -90,21 +91,21 @@ def read_records(path: Path) -> Iterator[tuple[int, Record | str]]:
 
 
 def stamps_of(folder: Path) -> dict[str, Stamp]:
-    """The result files of a folder, sorted by name."""
+    """Return the stamps of the result files of a folder, sorted by name."""
     try:
         entries = [
             entry
             for entry in os.scandir(folder)
             if entry.name.endswith(".jsonl") and entry.name[0] != "." and entry.name != OBSERVER and entry.is_file()
         ]
-        found = {entry.name: entry.stat() for entry in sorted(entries, key=lambda entry: entry.name)}
-    except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
+        stats = {entry.name: entry.stat() for entry in sorted(entries, key=lambda entry: entry.name)}
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
         raise EvalloomError("results_unreadable", f"{folder.as_posix()}: cannot be read: {reason}", 2) from None
     now = time.time_ns()
-    return {name: Stamp(stat.st_size, _settled(stat.st_mtime_ns, now)) for name, stat in found.items()}
+    return {name: Stamp(stat.st_size, _settled(stat.st_mtime_ns, now)) for name, stat in stats.items()}
 
 
 def _settled(mtime_ns: int, now: int) -> int:
-    """When a file was last written; what is of this very moment is like nothing before."""
+    """Return the modification time of a file; a unique value if it was modified just now."""
     return -secrets.randbits(62) if abs(now - mtime_ns) < _SETTLED_NS else mtime_ns

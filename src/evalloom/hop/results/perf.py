@@ -1,4 +1,4 @@
-"""How long runs and operators took, from the observer's log (HOP-18)."""
+"""Durations of runs and operators, from the observer's log (HOP-18)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _COLUMNS = ("type", "run_id", "op", "status", "duration", "retry_count", "metada
 
 
 def perf_summary(connection: DuckDBPyConnection, log: Path, profile: str | None = None) -> Record:
-    """Runs with mean, p50 and p95 of their seconds, and a row for each operator, the most called first.
+    """Return mean, p50 and p95 of the run durations, and one row per operator, most called first.
 
-    All columns are declared as JSON: a log without steps has no `op`, and what is written may be a number or a text.
+    All columns are declared as JSON: a log without steps has no `op`, and values may be numbers or texts.
     """
     declared = ", ".join(f"{name}: 'JSON'" for name in _COLUMNS)
     texts = ", ".join(f"json_extract_string({name}, '$') AS {name}" for name in _COLUMNS)
     connection.execute(f"""CREATE TEMP TABLE log AS SELECT {texts} FROM read_json({quoted(path_pattern(log))},
         format = 'newline_delimited', ignore_errors = true, columns = {{{declared}}})""")
     if profile is not None:
-        # Only the end of a run tells its profile; its steps go by its id.
+        # Only run_end has the profile; steps are matched by run_id.
         connection.execute(
             """CREATE OR REPLACE TEMP TABLE log AS SELECT * FROM log WHERE type IS NULL OR run_id IN (
                 SELECT run_id FROM log WHERE type = 'run_end' AND json_extract_string(metadata, '$.profile') = ?)""",
@@ -60,5 +60,5 @@ def perf_summary(connection: DuckDBPyConnection, log: Path, profile: str | None 
 
 
 def _number(column: str) -> str:
-    """A column as a number that can be reckoned with, else NULL."""
+    """Return the SQL for a column as a finite number, or NULL."""
     return f"CASE WHEN isfinite(TRY_CAST({column} AS DOUBLE)) THEN TRY_CAST({column} AS DOUBLE) END"

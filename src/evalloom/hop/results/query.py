@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalloom.core.errors import did_you_mean, usage_error
 from evalloom.core.model import Record, quote
-from evalloom.hop.results.lines import Spot, read_back, told
+from evalloom.hop.results.lines import Spot, read_back, row_details
 from evalloom.hop.results.rows import json_text
 from evalloom.hop.results.stats import GROUPS
 from evalloom.hop.results.table import Table
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("file", "id", "tag", "difficulty", "profile", "status", "outcome", "retry_count", "correct", "error")
 FIELD = "result."
-"""In front of a field that is named like a column."""
+"""The prefix of a field with the same name as a column."""
 SHOWN = "file, part, row, line, id, tag, difficulty, profile, completed, outcome, correct, retry_count, error"
 
 
@@ -32,21 +32,21 @@ def query_results(
     sort_by: str,
     filters: Mapping[str, Any],
 ) -> Record:
-    """`{total, rows}`: how many results pass the filters, and those of one page `(offset, limit)`."""
-    conditions, given = _conditions(table, filters)
+    """Return `{total, rows}`: the number of matching results, and one page `(offset, limit)` of them."""
+    conditions, parameters = _conditions(table, filters)
     order = _order(table, sort_by)
     offset, limit = checked_page(page)
     source = f"FROM ({table.query}) WHERE {conditions}"
-    [(total,)] = connection.execute(f"SELECT count(*) {source}", given).fetchall()
+    [(total,)] = connection.execute(f"SELECT count(*) {source}", parameters).fetchall()
     rows = connection.execute(
-        f"SELECT {SHOWN} {source} ORDER BY {order} LIMIT {limit} OFFSET {offset}", given
+        f"SELECT {SHOWN} {source} ORDER BY {order} LIMIT {limit} OFFSET {offset}", parameters
     ).fetchall()
     records = read_back(folder, table.index, [Spot(*row[:4]) for row in rows])
     return {"total": total, "rows": [row_shown(row, records.get(Spot(*row[:4]))) for row in rows]}
 
 
-def row_shown(row: tuple[Any, ...], found: Record | None) -> Record:
-    """One result as users see it."""
+def row_shown(row: tuple[Any, ...], record: Record | None) -> Record:
+    """Return one result as shown to users."""
     file, _, _, _, identity, tag, difficulty, profile, completed, outcome, correct, retry_count, error = row
     return {
         "file": file,
@@ -59,7 +59,7 @@ def row_shown(row: tuple[Any, ...], found: Record | None) -> Record:
         "correct": correct,
         "retry_count": int(retry_count or 0),
         "error": error,
-        **told(found),
+        **row_details(record),
     }
 
 
@@ -68,7 +68,7 @@ def decoded(text: str | None) -> Any:
 
 
 def checked_page(page: tuple[Any, Any]) -> tuple[int, int]:
-    """An offset and a limit that can stand in a query."""
+    """Check the offset and the limit of a page."""
     for name, value in zip(("offset", "limit"), page, strict=True):
         if type(value) is not int or not 0 <= value < 2**60:
             raise usage_error("bad_page", f"{name}: expected a whole number from 0 on, got {quote(value)}")
@@ -76,7 +76,7 @@ def checked_page(page: tuple[Any, Any]) -> tuple[int, int]:
 
 
 def _order(table: Table, sort_by: str) -> str:
-    """Numbers as numbers and before texts; equal ones in the order of the files."""
+    """Return the ORDER BY clause: numbers before texts, ties in file order."""
     name = sort_by.removeprefix("-")
     if not name:
         return "file, part, row"
@@ -87,19 +87,22 @@ def _order(table: Table, sort_by: str) -> str:
 
 
 def _column(table: Table, name: str) -> tuple[str, bool]:
-    """The SQL of a known column, and whether it holds JSON texts."""
+    """Return the SQL of a column, and whether it holds JSON texts."""
     if name in COLUMNS:
         return "CASE WHEN completed THEN 'OK' ELSE 'ERROR' END" if name == "status" else name, name == "id"
     field = name.removeprefix(FIELD)
     if field in table.names.fields:
         return table.field(field), True
-    known = [*COLUMNS, *(FIELD + one if one in COLUMNS else one for one in table.names.fields)]
-    hint = did_you_mean(name, known) or f". Known are {', '.join(known)}"
+    columns = [
+        *COLUMNS,
+        *(FIELD + field_name if field_name in COLUMNS else field_name for field_name in table.names.fields),
+    ]
+    hint = did_you_mean(name, columns) or f". Known are {', '.join(columns)}"
     raise usage_error("unknown_result_column", f"there is no column {name!r}{hint}")
 
 
 def _conditions(table: Table, filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    conditions, given = ["true"], []
+    conditions, parameters = ["true"], []
     for name, wanted in filters.items():
         column, is_json = _column(table, name)
         values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
@@ -107,13 +110,13 @@ def _conditions(table: Table, filters: Mapping[str, Any]) -> tuple[str, list[Any
         for value in values:
             condition, bound = _is(column, is_json, name, value)
             either.append(condition)
-            given += bound
+            parameters += bound
         conditions.append(f"({' OR '.join(either) or 'false'})")
-    return " AND ".join(conditions), given
+    return " AND ".join(conditions), parameters
 
 
 def _is(column: str, is_json: bool, name: str, value: Any) -> tuple[str, list[Any]]:
-    """The condition that a column has a value. What is typed on a command line is always a text, so "3" finds 3 too."""
+    """Return the condition that a column equals a value; "3" matches 3 too, because command lines pass texts."""
     if value is None or value == GROUPS.get(name):
         return f"({column} IS NULL OR {column}::VARCHAR = 'null')", []
     if name == "correct":

@@ -1,7 +1,7 @@
-"""What one row of a HOP result file becomes in the derived copy: in Python, exactly, and in SQL, fast.
+"""Converts rows of HOP result files for the derived copy: in Python, exactly, and in SQL, fast.
 
-`row_of` is the definition. `select_rows` says the same in SQL for rows of the flat wrapper in which nothing is odd,
-and marks every other row, so that the file it stands in is read by `row_of` instead.
+`row_of` is the definition. `select_rows` is equivalent SQL for regular rows, and marks every other row, so that
+`row_of` reads its file instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Numbers stand for words (the kind of a line, the outcome) because Parquet takes 
 """
 RESULT, META, INPUT = range(3)
 FLAT, ANY, EXACT = "flat", "any", "exact"
-"""The ways to read a file, the fastest first: SQL with declared columns, SQL over whole lines, and Python."""
+"""The strategies to read a file, fastest first: SQL with declared columns, SQL over whole lines, and Python."""
 
 _PLAIN_NAME = re.compile(r"[^\"'\\.\[\]*\x00-\x1f]+")
 _NO_CASE = Case("", {})
@@ -54,14 +54,14 @@ _equals = by_kind("equals")
 
 
 class Names(Struct, frozen=True):
-    """The fields of results, and those that something is expected of, in the order of their columns."""
+    """The result fields and the expected fields, in column order."""
 
     fields: list[str] = []
     expected: list[str] = []
 
 
 def row_of(record: Record) -> Record:
-    """One row of the copy, with `fields` and `expected` by name; values are JSON texts."""
+    """Return one row of the copy, with `fields` and `expected` by name; values are JSON texts."""
     audit = normalize_audit(record)
     if audit is None:
         return {"kind": META if is_meta(record) else INPUT}
@@ -93,7 +93,7 @@ def _is_number_of_64_bits(value: Any) -> bool:
 
 
 def case_key(record: Record) -> str:
-    """What stands for the case of a row: its id and its inputs, in whatever order they are written."""
+    """Return a key for the case of a row: a hash of its id and inputs, independent of their order."""
     case = [normalize_input(record).get("id"), inputs_of(record)]
     try:
         text = orjson.dumps(case, option=orjson.OPT_SORT_KEYS)
@@ -103,20 +103,20 @@ def case_key(record: Record) -> str:
 
 
 def expected_of(case: Record) -> Record:
-    """What a case expects, by output field."""
-    found = {name.removeprefix(EXPECTED): value for name, value in case.items() if name.startswith(EXPECTED)}
-    found.pop("", None)
-    return found
+    """Return the expected values of a case, by output field."""
+    expected = {name.removeprefix(EXPECTED): value for name, value in case.items() if name.startswith(EXPECTED)}
+    expected.pop("", None)
+    return expected
 
 
 def _has_completed(record: Record, audit: Record) -> bool:
-    """Whether the status is OK and not ERROR, as HOP-9 maps outcomes; where nobody says so, an error speaks."""
+    """Return whether the status is OK, as HOP-9 maps outcomes; without a status, whether there is no error."""
     failed = audit["error"] not in (None, "")
     if is_view_row(record) and (failed or "result" not in record):
         return False
-    told = audit["stats"].get("status")
-    if told in ("OK", "ERROR"):
-        return bool(told == "OK")
+    status = audit["stats"].get("status")
+    if status in ("OK", "ERROR"):
+        return bool(status == "OK")
     return not failed and audit["stats"].get("hop_status") != "FAIL"
 
 
@@ -126,19 +126,19 @@ def _holds(name: str, expected: Any, result: Any) -> bool:
 
 
 def _is_equal(expected: Any, value: Any) -> bool:
-    """Whether the engine's own `equals` passes."""
+    """Return whether the engine's `equals` check passes."""
     assert _equals is not None and _equals.grade is not None
     grade = _equals.grade(Check("equals", expected), Seen(value, Output(value), _NO_CASE))
     return grade is not None and grade.passed is True
 
 
-def same_json(expected: str, given: str) -> bool:
-    """Whether two JSON texts are equal by value; asked only where the texts do not settle it."""
-    return _is_equal(json.loads(expected), json.loads(given))
+def same_json(expected: str, actual: str) -> bool:
+    """Return whether two JSON texts are equal by value; called only if comparing the texts is not enough."""
+    return _is_equal(json.loads(expected), json.loads(actual))
 
 
 def json_text(value: Any) -> str:
-    """A value as compact JSON."""
+    """Encode a value as compact JSON."""
     return orjson_text(value).decode()
 
 
@@ -146,12 +146,12 @@ def orjson_text(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        # Integers beyond 64 bits, and halves of surrogate pairs.
+        # Integers beyond 64 bits, and lone surrogates.
         return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _text(value: Any) -> str | None:
-    """A text to group by or to show; nothing for nothing and for an empty one."""
+    """Convert a value to text; None for null and empty texts."""
     if value is None or value == "":
         return None
     return value.encode(errors="replace").decode() if isinstance(value, str) else json_text(value)
@@ -161,22 +161,22 @@ def _text(value: Any) -> str | None:
 
 
 def can_select(name: str) -> bool:
-    """Whether a field's name can stand in a JSON path and in SQL, and means only itself in a check."""
+    """Return whether a field's name is safe in a JSON path, in SQL and in a check."""
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
-def select_rows(files: Iterable[Path], names: Names, way: str) -> str:
-    """The query that reads files in one of the two ways of SQL; `odd` marks the rows that only `row_of` can tell.
+def select_rows(files: Iterable[Path], names: Names, strategy: str) -> str:
+    """Return the query that reads files with one of the SQL strategies; `odd` marks the rows that need `row_of`.
 
-    No column is left to be guessed (a guess ends after some rows), and no error is passed over: a line that is no JSON
-    ends the query, and whoever asked looks for the file.
+    All columns are declared, because DuckDB infers types from the first rows only. A line that is not JSON fails the
+    query, and the caller finds the file.
     """
     paths = ", ".join(quoted(f'$."{name}"') for name in names.fields)
     fields = "".join(f", (f[{number + 1}])::VARCHAR AS f{number}" for number in range(len(names.fields)))
     shown = "".join(f"{column}, " for column in (*_columns("f", names.fields), *_columns("e", names.expected)))
-    outcomes = " ".join(f"WHEN {quoted(one)} THEN {number}" for number, one in enumerate(OUTCOMES))
+    outcomes = " ".join(f"WHEN {quoted(outcome)} THEN {number}" for number, outcome in enumerate(OUTCOMES))
     failed, fine = OUTCOMES.index("FAIL"), OUTCOMES.index("OK")
-    # Each level is worked out once; what is taken apart inside a CASE would be taken apart in every branch.
+    # Each level is computed once; inside a CASE, every branch would extract the values again.
     return f"""
         SELECT src::INTEGER AS src, kind::UTINYINT AS kind,
             CASE WHEN {_is_fraction("identity")} THEN NULL ELSE TRY_CAST(identity AS BIGINT) END AS id,
@@ -184,19 +184,19 @@ def select_rows(files: Iterable[Path], names: Names, way: str) -> str:
             nullif(difficulty, '') AS difficulty, nullif(profile, '') AS profile, completed,
             (CASE told {outcomes} ELSE CASE WHEN completed THEN {fine} ELSE {failed} END END)::UTINYINT AS outcome,
             CASE WHEN retries <= '9~' THEN TRY_CAST(retries AS DOUBLE) END AS retry_count,
-            nullif(error, '') AS error, {_correct(names)} AS correct, {shown}{_odd(names)} AS odd
+            nullif(error, '') AS error, {_correct(names)} AS correct, {shown}{_needs_python(names)} AS odd
         FROM (SELECT *{fields} FROM (
             SELECT *, {f"json_extract(packed, [{paths}])" if paths else "NULL::JSON[]"} AS f
-            FROM ({read_raw(files, names, way)})))"""
+            FROM ({read_raw(files, names, strategy)})))"""
 
 
-def read_raw(files: Iterable[Path], names: Names, way: str) -> str:
-    """The query that reads lines of files as they are; `packed` is the text of the result.
+def read_raw(files: Iterable[Path], names: Names, strategy: str) -> str:
+    """Return the query that reads raw lines; `packed` is the text of the result.
 
-    FLAT is fast and knows the flat wrapper only; it cannot see whether something that is null is there at all.
-    ANY takes about twice as long and knows both wrappers.
+    FLAT is fast but reads the flat wrapper only and cannot distinguish null from missing.
+    ANY reads both wrappers and takes about twice as long.
     """
-    return _read_flat(files, names) if way == FLAT else _read_any(files, names)
+    return _read_flat(files, names) if strategy == FLAT else _read_any(files, names)
 
 
 def _read_flat(files: Iterable[Path], names: Names) -> str:
@@ -255,13 +255,13 @@ def _read_any(files: Iterable[Path], names: Names) -> str:
 
 
 def _as_text(json_column: str) -> str:
-    """The text in a column of JSON: a string without its marks, nothing for null."""
+    """Return the SQL for the text in a JSON column: a string without quotes, NULL for null."""
     return f"""CASE WHEN starts_with({json_column}, '"') THEN json_extract_string({json_column}, '$')
         WHEN {json_column} <> 'null' THEN {json_column} END"""
 
 
 def _has_repeated(json_column: str) -> str:
-    """Whether an object has a key twice, of which DuckDB takes the first and everybody else the last."""
+    """Return the SQL for whether an object has duplicate keys; DuckDB uses the first, other parsers the last."""
     keys = f"json_keys({json_column})"
     return f"coalesce(len({keys}) <> len(list_distinct({keys})), false)"
 
@@ -270,37 +270,37 @@ def _columns(letter: str, names: list[str]) -> list[str]:
     return [f"{letter}{number}" for number in range(len(names))]
 
 
-def _odd(names: Names) -> str:
-    """Whether a row is none that SQL can tell: an odd one, no object as its result, an unknown field, or no JSON.
+def _needs_python(names: Names) -> str:
+    """Return the SQL for whether a row needs Python: irregular, result not an object, unknown field, or not JSON.
 
-    A result that is as long as its known fields in compact JSON has nothing else in it, which is quick to see; only
-    one that is not is looked at closely.
+    A result as long as its known fields in compact JSON has no other fields, which is cheap to check; only other
+    results are inspected.
     """
     columns = _columns("f", names.fields)
-    # Beside its value a field has its name, two marks, a colon, and a comma or the closing bracket.
+    # Besides its value, a field has its name, two quotes, a colon, and a comma or the closing brace.
     sizes = [
         f"coalesce(strlen({column}) + {len(name.encode()) + 4}, 0)"
         for column, name in zip(columns, names.fields, strict=True)
     ]
-    found = " + ".join(f"({column} IS NOT NULL)::INT" for column in columns) or "0"
+    field_count = " + ".join(f"({column} IS NOT NULL)::INT" for column in columns) or "0"
     conditions = [
         "strange",
         "contains(packed, 'NaN')",
         "contains(packed, 'Infinity')",
         *(f"{column} IN ('NaN', 'Infinity', '-Infinity')" for column in _columns("e", names.expected)),
         f"""CASE WHEN strlen(packed) = {" + ".join(["1", *sizes])} OR packed = 'null' THEN false
-            ELSE NOT starts_with(packed, '{{') OR coalesce(len(json_keys(packed)), 0) <> {found}
-                OR regexp_matches(packed, '{_ODD_JSON}') END""",
+            ELSE NOT starts_with(packed, '{{') OR coalesce(len(json_keys(packed)), 0) <> {field_count}
+                OR regexp_matches(packed, '{_LAX_JSON}') END""",
     ]
     return " OR ".join(conditions)
 
 
-_ODD_JSON = r",\s*[\]}]|[:\[,]\s*[-+]?(?i:nan|inf|infinity)\s*[,\]}]"
-"""What DuckDB reads though it is no JSON."""
+_LAX_JSON = r",\s*[\]}]|[:\[,]\s*[-+]?(?i:nan|inf|infinity)\s*[,\]}]"
+"""Text that DuckDB accepts although it is not JSON."""
 
 
 def _correct(names: Names) -> str:
-    """Whether every expectation of a row holds; NULL where it has none."""
+    """Return the SQL for whether a row meets all its expectations; NULL if it has none."""
     if not names.expected:
         return "NULL::BOOLEAN"
     places = {name: f"f{number}" for number, name in enumerate(names.fields)}
@@ -310,16 +310,17 @@ def _correct(names: Names) -> str:
     return f"CASE WHEN coalesce({', '.join(columns)}) IS NOT NULL THEN {' AND '.join(every)} END"
 
 
-def _agree(expected: str, given: str) -> str:
+def _agree(expected: str, actual: str) -> str:
     """Equal texts are equal values. Texts that differ are different values but for fractions, containers, and JSON in
     a text where no text is expected, which Python compares by the engine's own rule."""
-    if given == "NULL":
+    if actual == "NULL":
         return f"{expected} IS NULL"
-    return f"""CASE WHEN {expected} IS NULL THEN true WHEN {given} IS NULL THEN false
-        WHEN {expected} = {given} THEN true WHEN starts_with({expected}, '"') THEN false
-        WHEN starts_with({given}, '"') OR ({_is_container(expected)} AND {_is_container(given)})
-            OR ({_is_number(expected)} AND {_is_number(given)} AND ({_is_fraction(expected)} OR {_is_fraction(given)}))
-        THEN same_json({expected}, {given}) ELSE false END"""
+    return f"""CASE WHEN {expected} IS NULL THEN true WHEN {actual} IS NULL THEN false
+        WHEN {expected} = {actual} THEN true WHEN starts_with({expected}, '"') THEN false
+        WHEN starts_with({actual}, '"') OR ({_is_container(expected)} AND {_is_container(actual)})
+            OR ({_is_number(expected)} AND {_is_number(actual)}
+                AND ({_is_fraction(expected)} OR {_is_fraction(actual)}))
+        THEN same_json({expected}, {actual}) ELSE false END"""
 
 
 def _is_container(text: str) -> str:
@@ -327,7 +328,7 @@ def _is_container(text: str) -> str:
 
 
 def _is_number(text: str) -> str:
-    """Digits and the minus sign come before all letters and brackets, but after the quotation mark."""
+    """Digits and the minus sign sort before letters and brackets, but after the quotation mark."""
     return f"({text} >= '-' AND {text} < ':')"
 
 
@@ -336,12 +337,12 @@ def _is_fraction(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a literal of SQL."""
+    """Quote a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def path_pattern(path: Path) -> str:
-    """A path for a reader of DuckDB, which takes some characters for wildcards."""
+    """Escape the wildcards in a path for DuckDB."""
     return re.sub(r"([*?\[])", r"[\1]", path.as_posix())
 
 

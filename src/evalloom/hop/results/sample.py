@@ -1,4 +1,4 @@
-"""A look into result files before and while they are copied: which fields there are, and whether any was missed."""
+"""Samples result files before and while they are copied: finds field names, and detects missed ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEEDLE = f'"{EXPECTED}'.encode()
 
 
 def _is_cut(path: Path) -> bool:
-    """Whether the last line is not whole: being written, or left by a crash."""
+    """Return whether the last line is incomplete: still being written, or truncated by a crash."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -43,44 +43,44 @@ def _is_cut(path: Path) -> bool:
     return False
 
 
-class Look(Struct, frozen=True):
-    """What some lines of a file tell: the field names, the fastest way that may do, and some values of each field."""
+class FileSample(Struct, frozen=True):
+    """A sample of a file: field names, the fastest strategy that may work, and some values of each field."""
 
     names: Names
-    way: str
+    strategy: str
     values: dict[str, list[Any]] = {}
 
 
-def look(path: Path, way: str) -> Look:
-    """Reads some lines of a file. `way` is the one that did before, where the file is known."""
-    if way == EXACT or _is_cut(path):
-        return Look(Names(), EXACT)
+def sample_file(path: Path, strategy: str) -> FileSample:
+    """Sample some lines of a file. `strategy` is the one that worked before, if any."""
+    if strategy == EXACT or _is_cut(path):
+        return FileSample(Names(), EXACT)
     fields: dict[str, list[Any]] = {}
     expected: Record = {}
     for record in _sample(path):
         audit = normalize_audit(record)
         expected |= expected_of(normalize_input(record))
         if is_view_row(record) or None in expected.values():
-            way = ANY
+            strategy = ANY
         if audit is not None and isinstance(audit["result"], dict):
             has_failed = audit["error"] or audit["stats"].get("status") == "ERROR"
             for name, value in audit["result"].items():
-                # What did not complete has a field, and nothing to say about its values.
+                # A failed result contributes field names, but no values.
                 fields.setdefault(name, []).extend([] if has_failed else [value])
         elif audit is not None and audit["result"] is not None:
-            return Look(Names(), EXACT)
-    return Look(selectable(fields, expected), way, fields)
+            return FileSample(Names(), EXACT)
+    return FileSample(selectable(fields, expected), strategy, fields)
 
 
 def contract_names(folder: Path) -> Names:
-    """The output fields of the task's contract, where there is one beside the folder."""
+    """Return the output fields of the task's contract, if there is one beside the folder."""
     path = folder.parent / "Hoplet" / "metainfo.md"
     if not path.is_file():
         return Names()
     try:
         outputs = read_contract(str(path)).outputs
     except EvalloomError:
-        # It only helps to guess; whether it is right is for others to say.
+        # The contract is only a hint here; other commands report its errors.
         return Names()
     return selectable(outputs, ())
 
@@ -98,20 +98,20 @@ def _sample(path: Path) -> Iterator[Record]:
 
 
 def selectable(fields: Iterable[str], expected: Iterable[str]) -> Names:
-    """Names that SQL can ask for. DuckDB takes columns for the same that differ in upper and lower case only."""
+    """Return the names that SQL can select. DuckDB ignores case in column names."""
     by_fold = {name.casefold(): name for name in expected if can_select(name)}
     return Names([name for name in fields if can_select(name)], list(by_fold.values()))
 
 
-def joined(found: Iterable[Names]) -> Names:
-    """All names together, in an order that depends on nothing else."""
-    every = list(found)
-    fields = dict.fromkeys(name for one in every for name in one.fields)
-    return selectable(sorted(fields), sorted({name for one in every for name in one.expected}))
+def joined(groups: Iterable[Names]) -> Names:
+    """Merge names in a deterministic order."""
+    every = list(groups)
+    fields = dict.fromkeys(name for names in every for name in names.fields)
+    return selectable(sorted(fields), sorted({name for names in every for name in names.expected}))
 
 
 def occurrences(path: Path, needle: bytes = _NEEDLE) -> int:
-    """How often some bytes stand in a file."""
+    """Count the occurrences of bytes in a file."""
     count, keep = 0, 0
     buffer = bytearray(_SCAN)
     view = memoryview(buffer)
@@ -126,12 +126,12 @@ def occurrences(path: Path, needle: bytes = _NEEDLE) -> int:
 
 
 def may_hide_results(path: Path, has_results: bool) -> bool:
-    """Whether rows that look like cases may be results whose value is null, which a declared column hides."""
+    """Return whether rows that look like cases may be results with a null value, which a declared column hides."""
     return has_results or any(occurrences(path, mark) for mark in (b'"hop_result"', b'"hop_stats"'))
 
 
 def expected_names(path: Path) -> set[str]:
-    """Every `expected_<field>` that stands anywhere in a file, without the prefix."""
+    """Return every `expected_<field>` in a file, without the prefix."""
     pattern = re.compile(rb'"' + EXPECTED.encode() + rb'([^"\\]+)"')
     names: set[bytes] = set()
     with suppress(OSError), path.open("rb") as stream:

@@ -1,7 +1,7 @@
-"""The figures of HOP results: completion, correctness, each field by its type, how far scores agree (HOP-16, HOP-17).
+"""Statistics of HOP results: completion, correctness, fields by type, agreement of scores (HOP-16, HOP-17).
 
-DuckDB counts once for every combination of tag, difficulty and profile; those few rows are then added up in Python
-for the whole, and for each group.
+DuckDB counts once per combination of tag, difficulty and profile; Python then sums these few rows in total and per
+group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Bands = Mapping[str, tuple[float, float]]
 DEFAULT_BANDS: Bands = {"BAD": (1, 2), "MID": (3, 3), "GOOD": (4, 5)}
 GROUPS = {"tag": NO_TAG, "difficulty": NO_DIFFICULTY, "profile": NO_PROFILE}
-"""What results are grouped by, and the name of the group of those that do not say."""
+"""The grouping columns, and the name of the group for missing values."""
 FEW_VALUES = 20
 _LOWEST, _HIGHEST = 1, 5
 _TYPES = ("number", "boolean", "string", "array", "object")
@@ -32,17 +32,17 @@ _HEAD = ("total", "completed", "judged", "correct", "retries", "with_count", "re
 
 
 def stats(connection: DuckDBPyConnection, table: Table, profile: str | None, by: Sequence[str]) -> Record:
-    """The figures of all results, or of one profile, and of each group."""
+    """Return the statistics of all results, or of one profile, in total and per group."""
     gathering = Gathering(table.names.fields, by)
-    where, given = table.where_profile(profile)
+    where, parameters = table.where_profile(profile)
     source = f"(SELECT * FROM ({table.query}) WHERE {where})"
     for *keys, completed, correct, outcome, retry_count, count in connection.execute(
-        _counting(source), given
+        _counting(source), parameters
     ).fetchall():
         gathering.add_head(keys, (completed, correct, outcome, retry_count), count)
     many = []
     for name in table.names.fields:
-        connection.execute(_values(table, source, name), given)
+        connection.execute(_values(table, source, name), parameters)
         for row in connection.execute(_FIELD_FIGURES).fetchall():
             gathering.add_figures(row[:3], name, row[3:])
         [(different,)] = connection.execute(_DIFFERENT_TEXTS).fetchall()
@@ -52,13 +52,13 @@ def stats(connection: DuckDBPyConnection, table: Table, profile: str | None, by:
         for *keys, text, count in connection.execute(_TEXTS).fetchall():
             gathering.add_text(keys, name, text, count)
     for name in [name for name in table.names.expected if gathering.is_ordinal(name)]:
-        pairs = connection.execute(_pairs(table, source, name), given).fetchall()
+        pairs = connection.execute(_pairs(table, source, name), parameters).fetchall()
         gathering.add_pairs(name, [(keys, expected, actual, count) for *keys, expected, actual, count in pairs])
     return {"files": table.files(), **gathering.figures(gathering.few(many))}
 
 
 class Gathering:
-    """Adds up what was counted, for all results and for each group that is asked for."""
+    """Sums the counts in total and per requested group."""
 
     def __init__(self, fields: Iterable[str], by: Sequence[str]) -> None:
         for name in by:
@@ -70,7 +70,7 @@ class Gathering:
         self._groups: dict[str, dict[str, _Sums]] = {name: {} for name in by}
 
     def _of(self, keys: Sequence[str | None]) -> Iterator[_Sums]:
-        """The sums that results of this tag, difficulty and profile add to."""
+        """Yield the sums that results with this tag, difficulty and profile belong to."""
         yield self._every
         for key, (name, nameless) in zip(keys, GROUPS.items(), strict=True):
             if name in self._groups:
@@ -80,17 +80,17 @@ class Gathering:
                 yield group[key]
 
     def add_head(self, keys: Sequence[str | None], kind: Sequence[Any], count: int) -> None:
-        """Adds results of one kind: whether they completed and are correct, their outcome and their retries."""
+        """Add results with the same completion, correctness, outcome and retries."""
         for sums in self._of(keys):
             sums.add(kind, count)
 
     def add_figures(self, keys: Sequence[str | None], name: str, row: Sequence[Any]) -> None:
-        """Adds what SQL reckoned of a field."""
+        """Add the statistics of a field computed by SQL."""
         for sums in self._of(keys):
             sums.fields[name].add(row)
 
     def add_value(self, keys: Sequence[str | None], name: str, text: str, count: int) -> None:
-        """Adds one value of a field, as JSON text."""
+        """Add one value of a field, as JSON text."""
         row = _figures_of(text, count)
         is_string = text.startswith('"')
         for sums in self._of(keys):
@@ -103,7 +103,7 @@ class Gathering:
             sums.fields[name].values[text] += count
 
     def add_pairs(self, name: str, pairs: Sequence[tuple[Sequence[str | None], float, float, int]]) -> None:
-        """Adds expected and given scores of a field, if that is what they are."""
+        """Add expected and actual scores of a field, if all are scores."""
         is_score = all(_is_ordinal(expected) and _is_ordinal(actual) for _, expected, actual, _ in pairs)
         for keys, expected, actual, count in pairs if is_score and self.is_ordinal(name) else ():
             for sums in self._of(keys):
@@ -113,19 +113,19 @@ class Gathering:
         return name in self._every.fields and self._every.fields[name].is_ordinal
 
     def few(self, many: Iterable[str]) -> set[str]:
-        """The fields of which every text is told, since there are few."""
+        """Return the fields with few enough texts to list all of them."""
         fields = self._every.fields
         return {name for name in fields if name not in many and len(fields[name].values) <= FEW_VALUES}
 
     def figures(self, few: set[str]) -> Record:
         return self._every.figures(few) | {
-            f"by_{name}": {key: found[key].figures(few) for key in sorted(found)}
-            for name, found in self._groups.items()
+            f"by_{name}": {key: groups[key].figures(few) for key in sorted(groups)}
+            for name, groups in self._groups.items()
         }
 
 
 def _figures_of(text: str, count: int) -> tuple[Any, ...]:
-    """What `_FIELD_FIGURES` says, of one value; a list may stand there as `[` and its length."""
+    """Return the row of `_FIELD_FIGURES` for one value; a list may be abbreviated to `[` and its length."""
     number = float(text) if text[0] in "-0123456789" else None
     kind = "number" if number is not None else _KINDS.get(text[0], "boolean")
     items = 0
@@ -141,15 +141,15 @@ _KINDS = {'"': "string", "[": "array", "{": "object"}
 
 
 def _counting(source: str) -> str:
-    """How many results there are of each kind; there are few kinds."""
+    """Return the query that counts results of each kind."""
     return f"""SELECT tag, difficulty, profile, completed, correct, outcome, retry_count, count(*)
         FROM {source} GROUP BY ALL"""
 
 
 def _values(table: Table, source: str, name: str) -> str:
-    """Fills the table `field` with the different values of a field, which are mostly few, before anything is reckoned.
+    """Return the query that fills the table `field` with the distinct values of a field.
 
-    Only results that completed have something to say; the first character of a JSON text tells its type.
+    Only completed results count; the first character of a JSON text determines its type.
     """
     text = table.field(name)
     number = f"CASE WHEN {text} >= '-' AND {text} < ':' THEN TRY_CAST({text} AS DOUBLE) END"
@@ -183,7 +183,7 @@ def _pairs(table: Table, source: str, name: str) -> str:
 
 
 class _Field:
-    """What was counted of one field."""
+    """The counts of one field."""
 
     def __init__(self) -> None:
         self.filled = 0
@@ -199,7 +199,7 @@ class _Field:
 
     @property
     def is_ordinal(self) -> bool:
-        """Whether it looks like a score: whole numbers from 1 to 5."""
+        """Whether it looks like a score: integers from 1 to 5."""
         if self.low is None or self.high is None:
             return False
         return self.is_whole and self.low >= _LOWEST and self.high <= _HIGHEST
@@ -216,25 +216,25 @@ class _Field:
         self.items += int(row[11])
 
     def figures(self, completed: int, is_few: bool) -> Record:
-        found: Record = {"count": self.filled, "non_null_rate": _rate(self.filled, completed)}
-        found["type"] = next(iter(self.types)) if len(self.types) == 1 else "mixed" if self.types else "null"
-        if found["type"] == "mixed":
-            found["types"] = {name: self.types[name] for name in _TYPES if self.types[name]}
-        if found["type"] == "number":
-            found |= {"mean": fsum(self.sums) / self.types["number"], "min": self.low, "max": self.high}
-        elif found["type"] == "boolean":
-            found["rate"] = _rate(self.true, self.types["boolean"])
-        elif found["type"] == "array":
-            found["mean_length"] = self.items / self.types["array"]
-        elif found["type"] == "string" and is_few:
-            found["distribution"] = {json.loads(text): self.values[text] for text in sorted(self.values)}
+        figures: Record = {"count": self.filled, "non_null_rate": _rate(self.filled, completed)}
+        figures["type"] = next(iter(self.types)) if len(self.types) == 1 else "mixed" if self.types else "null"
+        if figures["type"] == "mixed":
+            figures["types"] = {name: self.types[name] for name in _TYPES if self.types[name]}
+        if figures["type"] == "number":
+            figures |= {"mean": fsum(self.sums) / self.types["number"], "min": self.low, "max": self.high}
+        elif figures["type"] == "boolean":
+            figures["rate"] = _rate(self.true, self.types["boolean"])
+        elif figures["type"] == "array":
+            figures["mean_length"] = self.items / self.types["array"]
+        elif figures["type"] == "string" and is_few:
+            figures["distribution"] = {json.loads(text): self.values[text] for text in sorted(self.values)}
         if self.pairs:
-            found["agreement"] = agreement_of(self.pairs, DEFAULT_BANDS)
-        return found
+            figures["agreement"] = agreement_of(self.pairs, DEFAULT_BANDS)
+        return figures
 
 
 class _Sums:
-    """What was counted of a group of results."""
+    """The counts of a group of results."""
 
     def __init__(self, fields: Iterable[str]) -> None:
         self.head: dict[str, float] = dict.fromkeys(_HEAD, 0)
@@ -275,23 +275,23 @@ class _Sums:
 
 
 def agreement(connection: DuckDBPyConnection, table: Table, field: str, bands: Bands, profile: str | None) -> Record:
-    """How far a score agrees with the expected one, in bands (HOP-17)."""
+    """Compute the agreement of a score with the expected one, in bands (HOP-17)."""
     if field not in table.names.expected:
-        known = table.names.expected
-        hint = did_you_mean(field, known) or (f". Known are {', '.join(known)}" if known else "")
+        names = table.names.expected
+        hint = did_you_mean(field, names) or (f". Known are {', '.join(names)}" if names else "")
         raise usage_error("unknown_result_column", f"field: no result has expected_{field}{hint}")
-    where, given = table.where_profile(profile)
+    where, parameters = table.where_profile(profile)
     source = f"(SELECT * FROM ({table.query}) WHERE {where})"
     query = f"""SELECT expected, actual, sum(count)
         FROM ({_pairs(table, source, field)}) t(tag, difficulty, profile, expected, actual, count) GROUP BY ALL"""
     pairs: Counter[tuple[float, float]] = Counter()
-    for expected, actual, count in connection.execute(query, given).fetchall():
+    for expected, actual, count in connection.execute(query, parameters).fetchall():
         pairs[expected, actual] = int(count)
     return agreement_of(pairs, bands)
 
 
 def agreement_of(pairs: Mapping[tuple[float, float], int], bands: Bands) -> Record:
-    """The confusion matrix of pairs (expected, given), and the rates that follow from it."""
+    """Return the confusion matrix of (expected, actual) pairs and its rates."""
     matrix = {name: dict.fromkeys(bands, 0) for name in bands}
     total = exact = near = outside = 0
     for (expected, actual), count in pairs.items():

@@ -1,4 +1,4 @@
-"""All results of a folder as one table of DuckDB, over the parts of the derived copy."""
+"""All results of a folder as one DuckDB table, over the parts of the derived copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWN = ("tag", "difficulty", "profile", "completed", "retry_count", "error", "co
 
 
 class Table:
-    """The query that gives every result row, or those of the `only` file that is asked about.
+    """The query for all result rows, or for those of the `only` file.
 
     Field `n` of `names.fields` is its column `f<n>`.
     """
@@ -21,14 +21,16 @@ class Table:
     def __init__(self, index: Index, place: Path, only: str = "") -> None:
         self.index = index
         self._sources = [source for source in index.sources() if only in ("", source.name)]
-        asked = {source.name for source in self._sources}
-        numbers = [at for at, part in enumerate(index.parts) if any(one.name in asked for one in part.counted())]
+        file_names = {source.name for source in self._sources}
+        numbers = [
+            at for at, part in enumerate(index.parts) if any(source.name in file_names for source in part.counted())
+        ]
         parts = [index.parts[number] for number in numbers]
         self.names = Names(
             sorted({name for part in parts for name in part.names.fields}),
             sorted({name for part in parts for name in part.names.expected}),
         )
-        self.query = " UNION ALL ".join(self._part(number, place, asked) for number in numbers)
+        self.query = " UNION ALL ".join(self._part(number, place, file_names) for number in numbers)
         if not numbers:
             columns = [
                 "file",
@@ -44,23 +46,23 @@ class Table:
             self.query = f"SELECT {', '.join(f'NULL AS {name}' for name in columns)} WHERE false"
 
     def field(self, name: str) -> str:
-        """The column of a result field; NULL where no result has it."""
+        """Return the column of a result field; NULL if no result has it."""
         return f"f{self.names.fields.index(name)}" if name in self.names.fields else "NULL::VARCHAR"
 
     def expected(self, name: str) -> str:
         return f"e{self.names.expected.index(name)}" if name in self.names.expected else "NULL::VARCHAR"
 
     def files(self) -> int:
-        """How many of the files have results in them."""
+        """Return the number of files with results."""
         return sum(1 for source in self._sources if source.results)
 
     def profiles(self) -> list[str]:
-        """The profiles of all results, those without one under "no profile"."""
-        found = {NO_PROFILE if one is None else one for source in self._sources for one in source.profiles}
-        return sorted(found)
+        """Return the profiles of all results; "no profile" for results without one."""
+        names = {NO_PROFILE if profile is None else profile for source in self._sources for profile in source.profiles}
+        return sorted(names)
 
     def where_profile(self, profile: str | None) -> tuple[str, list[str]]:
-        """The condition that restricts the table to a profile, with its parameter."""
+        """Return the condition for a profile, with its parameter."""
         if profile is None:
             return "true", []
         if profile not in self.profiles():
@@ -73,7 +75,7 @@ class Table:
             *(f"e{number}" for number in range(len(self.names.expected))),
         ]
 
-    def _part(self, number: int, place: Path, asked: set[str]) -> str:
+    def _part(self, number: int, place: Path, file_names: set[str]) -> str:
         part = self.index.parts[number]
         files = ", ".join(quoted(source.name) for source in part.sources)
         outcomes = ", ".join(quoted(one) for one in OUTCOMES)
@@ -89,7 +91,7 @@ class Table:
             *_renamed(part.names.fields, self.names.fields, "f"),
             *_renamed(part.names.expected, self.names.expected, "e"),
         ]
-        left_out = [str(at) for at, one in enumerate(part.sources) if one.left_out or one.name not in asked]
+        left_out = [str(at) for at, one in enumerate(part.sources) if one.left_out or one.name not in file_names]
         condition = f" AND src NOT IN ({', '.join(left_out)})" if left_out else ""
         parquet = quoted(path_pattern(place / part.name))
         return f"SELECT {', '.join(columns)} FROM read_parquet({parquet}) WHERE kind = {RESULT}{condition}"
@@ -100,8 +102,8 @@ def _renamed(of_part: list[str], of_table: list[str], letter: str) -> list[str]:
     return [f"{at.get(name, 'NULL::VARCHAR')} AS {letter}{number}" for number, name in enumerate(of_table)]
 
 
-def unknown_profile(profile: str, known: list[str]) -> EvalloomError:
-    """The error for a profile that no result has."""
-    there = f"The results have {', '.join(map(repr, known))}" if known else "There are no results"
-    hint = did_you_mean(profile, known)
+def unknown_profile(profile: str, profiles: list[str]) -> EvalloomError:
+    """Return the error for a profile without results."""
+    there = f"The results have {', '.join(map(repr, profiles))}" if profiles else "There are no results"
+    hint = did_you_mean(profile, profiles)
     return usage_error("unknown_profile_in_store", f"profile: no result has {profile!r}{hint or '. ' + there}")
