@@ -17,7 +17,7 @@ from evalloom.prompt_eval import folder as prompt_eval_folder
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import Folder, Invalid
 from evalloom.prompt_eval.steps import provenance as prompt_eval_made
-from evalloom.prompt_eval.steps.context import Asking, Desk, open_desk
+from evalloom.prompt_eval.steps.context import Asking, StepContext, open_context
 from evalloom.prompt_eval.steps.run import run
 from evalloom.prompt_eval.steps.score import score
 from evalloom.prompt_eval.table import columns
@@ -84,8 +84,8 @@ class Bench:
             return list(csv.DictReader(stream))
 
     @property
-    def desk(self) -> Desk:
-        return open_desk(self.folder, Asking(catalog.load(), warn=self.warnings.append))
+    def context(self) -> StepContext:
+        return open_context(self.folder, Asking(catalog.load(), warn=self.warnings.append))
 
     def calls(self) -> int:
         """How many runs the engine has made in this folder."""
@@ -104,7 +104,7 @@ def bench(tmp_path: Path) -> Bench:
 @pytest.mark.req("EVAL-5")
 def test_run_renders_the_prompt_with_each_input_and_stores_the_raw_output(bench: Bench) -> None:
     bench.script("answers", [{"match": "product: crane", "answer": ' {"a": "crane"}\n'}, {"answer": "other"}])
-    found = run(bench.desk)
+    found = run(bench.context)
     results = bench.read(bench.folder.results)
     assert (found.cases, found.asked, found.failures) == (3, 3, {})
     assert [one["result_aftertest"] for one in results] == ["other", ' {"a": "crane"}\n', "other"]
@@ -114,52 +114,52 @@ def test_run_renders_the_prompt_with_each_input_and_stores_the_raw_output(bench:
 @pytest.mark.req("EVAL-5")
 def test_a_failed_run_stores_null_and_the_reason_aside_and_only_nulls_are_run_again(bench: Bench) -> None:
     bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "a lamp"}])
-    found = run(bench.desk)
+    found = run(bench.context)
     assert list(found.failures) == ["TC002"] and "400" in found.failures["TC002"]
     assert bench.read(bench.folder.results)[1]["result_aftertest"] is None
     assert bench.read(bench.folder.failures) == found.failures
-    assert run(bench.desk).asked == 0
-    assert run(bench.desk, rerun_failed=True).asked == 1
+    assert run(bench.context).asked == 0
+    assert run(bench.context, rerun_failed=True).asked == 1
     bench.script("answers", [{"answer": "now"}])
-    assert run(bench.desk, rerun_failed=True).failures == {}
+    assert run(bench.context, rerun_failed=True).failures == {}
 
 
 @pytest.mark.req("EVAL-1")
 def test_a_finished_run_is_not_redone_and_edits_by_hand_stay(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     edited = bench.read(bench.folder.results)
     edited[0]["result_aftertest"] = "by hand"
     bench.write(bench.folder.results, edited)
     bench.cases("forklift", "crane", "another lamp", "ladder")
-    assert run(bench.desk).asked == 2
+    assert run(bench.context).asked == 2
     results = [one["result_aftertest"] for one in bench.read(bench.folder.results)]
     assert results == ["by hand", "a forklift", "a forklift", "a forklift"]
 
 
 @pytest.mark.req("EVAL-1")
 def test_a_changed_prompt_is_run_anew_but_edits_are_not_thrown_away_unasked(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     (bench.path / "prompt_a.md").write_text("Say {{product}}")
-    assert run(bench.desk).asked == 3
+    assert run(bench.context).asked == 3
     bench.write(bench.folder.results, [{**bench.read(bench.folder.results)[0], "result_aftertest": "by hand"}])
     (bench.path / "prompt_a.md").write_text("Speak: {{product}}")
     with pytest.raises(EvalloomError, match=r"edits by hand in it.*--redo.*\[edited_by_hand\]"):
-        run(bench.desk)
+        run(bench.context)
     edited = bench.folder.results.read_bytes()
-    assert run(bench.desk, redo=True).asked == 3
+    assert run(bench.context, redo=True).asked == 3
     assert (bench.folder.path / "test_cases_with_results.edited.json").read_bytes() == edited
 
 
 def test_results_that_another_tool_made_are_kept(bench: Bench) -> None:
     bench.write(bench.folder.results, [case(1, "forklift", result_aftertest="made elsewhere")])
-    assert run(bench.desk).asked == 2
+    assert run(bench.context).asked == 2
     assert bench.read(bench.folder.results)[0]["result_aftertest"] == "made elsewhere"
 
 
 def test_invalid_cases_are_refused_before_anything_is_paid_for(bench: Bench) -> None:
     bench.write(bench.folder.cases, [case(1, "a"), case(1, "b", test_category="happy")])
     with pytest.raises(Invalid) as fault:
-        run(bench.desk)
+        run(bench.context)
     assert {"duplicate_id", "bad_test_category"} <= {finding.code for finding in fault.value.findings}
     assert bench.calls() == 0
 
@@ -167,43 +167,43 @@ def test_invalid_cases_are_refused_before_anything_is_paid_for(bench: Bench) -> 
 def test_a_step_names_the_one_before_it(bench: Bench) -> None:
     bench.folder.cases.unlink()
     with pytest.raises(EvalloomError, match=r"evalloom prompt-eval generate .*\[step_missing\]"):
-        run(bench.desk)
+        run(bench.context)
     with pytest.raises(EvalloomError, match=r"evalloom prompt-eval run .*\[step_missing\]"):
-        score(bench.desk)
+        score(bench.context)
     bench.folder.plan.unlink()
     with pytest.raises(EvalloomError, match=r"\[no_plan\]"):
-        assert bench.desk
+        assert bench.context
 
 
 @pytest.mark.req("EVAL-5")
 def test_the_reason_of_the_last_failure_is_kept(bench: Bench) -> None:
     bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "a lamp"}])
-    run(bench.desk)
+    run(bench.context)
     bench.script("answers", [{"match": "crane", "fault": {"status": 404}}, {"answer": "a lamp"}])
-    assert "404" in run(bench.desk, rerun_failed=True).failures["TC002"]
+    assert "404" in run(bench.context, rerun_failed=True).failures["TC002"]
 
 
 def test_a_service_that_is_down_takes_no_results_away(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     before = bench.folder.results.read_bytes()
     bench.script("answers", [{"fault": {"status": 401}}])
     with pytest.raises(EvalloomError, match=r"stays as it was.*\[nothing_answered\]"):
-        run(bench.desk)
+        run(bench.context)
     assert bench.folder.results.read_bytes() == before
 
 
 def test_a_changed_description_runs_nothing_again(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     edited = bench.read(bench.folder.cases)
     edited[0]["test_description"] = "Said better."
     bench.write(bench.folder.cases, edited)
-    assert run(bench.desk).asked == 0
+    assert run(bench.context).asked == 0
     assert bench.read(bench.folder.results)[0]["test_description"] == "Said better."
 
 
 def test_an_input_that_the_prompt_does_not_take_is_said(bench: Bench) -> None:
     (bench.path / "prompt_a.md").write_text("Say something nice.")
-    run(bench.desk)
+    run(bench.context)
     assert any("'product' is not sent" in warning and "[input_not_sent]" in warning for warning in bench.warnings)
 
 
@@ -211,20 +211,20 @@ def test_a_variable_with_a_default_is_no_input_that_is_not_sent(bench: Bench) ->
     (bench.path / "prompt_a.md").rename(bench.path / "prompt_a.yaml")
     (bench.path / "prompt_a.yaml").write_text("user: 'Name {product}{{unit}}'\ndefaults: {product: lamp, unit: ''}\n")
     bench.folder.plan.write_text(bench.folder.plan.read_text().replace("prompt_a.md", "prompt_a.yaml"))
-    assert run(bench.desk).asked == 3 and bench.warnings == []
+    assert run(bench.context).asked == 3 and bench.warnings == []
 
 
 def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
     run(
-        open_desk(
+        open_context(
             bench.folder,
             Asking(catalog.load(), profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None),
         )
     )
-    assert run(bench.desk).asked == 0
+    assert run(bench.context).asked == 0
     with pytest.raises(EvalloomError, match="unknown_profile"):
-        open_desk(bench.folder, Asking(catalog.load(), profile="nobody"))
-    assert run(bench.desk).asked == 0
+        open_context(bench.folder, Asking(catalog.load(), profile="nobody"))
+    assert run(bench.context).asked == 0
 
 
 @pytest.mark.req("EVAL-1")
@@ -233,7 +233,7 @@ def test_killed_between_two_writes_the_step_goes_on_and_nothing_is_paid_twice(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
     bench.script("answers", [{"match": "Say", "answer": "new"}, {"answer": "a forklift"}])
-    run(bench.desk)
+    run(bench.context)
     (bench.path / "prompt_a.md").write_text("Say {{product}}")
     written: list[Path] = []
     real = write_text
@@ -247,10 +247,10 @@ def test_killed_between_two_writes_the_step_goes_on_and_nothing_is_paid_twice(
     for module in (prompt_eval_folder, prompt_eval_made):
         monkeypatch.setattr(module, "write_text", killed)
     with pytest.raises(KeyboardInterrupt):
-        run(bench.desk)
+        run(bench.context)
     monkeypatch.undo()
     paid = bench.calls()
-    assert run(bench.desk).failures == {} and run(bench.desk).asked == 0
+    assert run(bench.context).failures == {} and run(bench.context).asked == 0
     assert bench.calls() == paid and bench.read(bench.folder.results)[0]["result_aftertest"] == "new"
     sent = {
         line for log in (bench.folder.path / ".evalloom").rglob("runs.jsonl") for line in log.read_text().splitlines()
@@ -264,8 +264,8 @@ def test_killed_between_two_writes_the_step_goes_on_and_nothing_is_paid_twice(
 @pytest.mark.req("EVAL-6", "EVAL-7", "EVAL-11")
 def test_score_joins_rules_and_judge_and_writes_json_and_the_one_csv(bench: Bench) -> None:
     bench.script("judge", [{"match": '"TC002"', "answer": verdict(1, total_score=99)}, {"answer": verdict()}])
-    run(bench.desk)
-    found = score(bench.desk)
+    run(bench.context)
+    found = score(bench.context)
     first, second, _ = bench.read(bench.folder.scored)
     assert (first["total_score"], first["avg_tp_score"], second["total_score"]) == (9, 3.0, 7)
     assert first["TP1_score"] == 3 and "10 characters" in first["TP1_reason"]
@@ -278,8 +278,8 @@ def test_score_joins_rules_and_judge_and_writes_json_and_the_one_csv(bench: Benc
 def test_a_faulty_answer_is_asked_for_again_with_the_fault_named(bench: Bench) -> None:
     again = {"match": {"contains": "TP2_score: expected the integer 1, 2 or 3, got '3/3'"}, "answer": verdict(2)}
     bench.script("judge", [again, {"answer": verdict("3/3")}])
-    run(bench.desk)
-    assert not score(bench.desk).incomplete
+    run(bench.context)
+    assert not score(bench.context).incomplete
     assert [row["TP2_score"] for row in bench.rows()] == ["2", "2", "2"]
 
 
@@ -288,8 +288,8 @@ def test_what_stays_faulty_is_incomplete_and_never_guessed(bench: Bench) -> None
     bench.script(
         "judge", [{"match": '"TC001"', "answer": verdict(5)}, {"match": '"TC002"', "answer": verdict(None, 1)}]
     )
-    run(bench.desk)
-    found = score(bench.desk)
+    run(bench.context)
+    found = score(bench.context)
     assert [case.missing for case in found.incomplete] == [("TP2",), ("TP2",), ("TP2", "TP_safety")]
     first, second, third = bench.rows()
     assert first["TP2_score"] == "" and first["TP_safety_score"] == "3" and first["is_bad_case"] == ""
@@ -304,84 +304,84 @@ def test_what_stays_faulty_is_incomplete_and_never_guessed(bench: Bench) -> None
 @pytest.mark.req("EVAL-1")
 def test_only_what_is_incomplete_is_scored_again(bench: Bench) -> None:
     bench.script("judge", [{"match": '"TC001"', "answer": verdict(5)}, {"answer": verdict()}])
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     edited = bench.read(bench.folder.scored)
     edited[1]["TP2_score"] = 1
     bench.write(bench.folder.scored, edited)
-    assert score(bench.desk).asked == 1
+    assert score(bench.context).asked == 1
     # An edit by hand stays, and its totals are computed here.
     assert [row["total_score"] for row in bench.rows()] == ["", "7", "9"]
     bench.script("judge", [{"answer": verdict(2)}])
     with pytest.raises(EvalloomError, match=r"\[edited_by_hand\]"):
-        score(bench.desk)
-    assert score(bench.desk, redo=True).asked == 3
+        score(bench.context)
+    assert score(bench.context, redo=True).asked == 3
     assert [row["total_score"] for row in bench.rows()] == ["8", "8", "8"]
 
 
 @pytest.mark.req("EVAL-6")
 def test_known_marks_stay_when_the_rest_is_asked_for_again(bench: Bench) -> None:
     bench.script("judge", [{"answer": verdict(1, "3/3")}])
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     bench.script("judge", [{"fault": {"status": 400}}])
-    desk = open_desk(bench.folder, Asking(catalog.load(), judge="judge", warn=lambda message: None))
+    context = open_context(bench.folder, Asking(catalog.load(), judge="judge", warn=lambda message: None))
     with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
-        score(desk)
+        score(context)
     edited = bench.read(bench.folder.scored)
     edited[0]["TP2_reason"] = "corrected by hand"
     bench.write(bench.folder.scored, edited)
     bench.script("judge", [{"answer": verdict(1, "3/3")}])
-    found = score(bench.desk)
+    found = score(bench.context)
     assert found.asked == 3 and found.cases[0].marks["TP2"].reason == "corrected by hand"
     assert [row["is_bad_case"] for row in bench.rows()] == ["YES"] * 3
 
 
 @pytest.mark.req("EVAL-6")
 def test_a_test_point_with_a_rule_is_added_without_the_judge_and_edits_stay(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     edited = bench.read(bench.folder.scored)
     edited[0]["TP2_score"] = 2
     bench.write(bench.folder.scored, edited)
     calls = bench.calls()
     bench.plan([*POINTS, {"id": "TP5", "name": "fork", "criticality": "core", "rule": {"contains": "forklift"}}])
-    found = score(bench.desk)
+    found = score(bench.context)
     assert bench.calls() == calls and [case.total for case in found.cases] == [11, 12, 12]
     bench.plan([*POINTS, {"id": "TP5", "name": "fork", "criticality": "core", "rule": {"contains": "crane"}}])
-    assert [case.total for case in score(bench.desk).cases] == [9, 10, 10]
+    assert [case.total for case in score(bench.context).cases] == [9, 10, 10]
 
 
 @pytest.mark.req("EVAL-1")
 def test_outputs_of_a_former_prompt_are_not_scored(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     (bench.path / "prompt_a.md").write_text("Say {{product}}")
     with pytest.raises(EvalloomError, match=r"evalloom prompt-eval run .*\[prompt_changed\]"):
-        score(bench.desk)
+        score(bench.context)
 
 
 def test_cases_that_were_not_run_and_rules_that_ask_nothing_are_said(bench: Bench) -> None:
     rule = {"contains": "a", "when": 'test_category == "i18n"'}
     bench.plan([*POINTS, {"id": "TP5", "name": "other", "criticality": "core", "rule": rule}])
-    run(bench.desk)
+    run(bench.context)
     bench.cases("forklift", "crane", "lamp", "ladder")
-    score(bench.desk)
+    score(bench.context)
     assert any("TC004 not run yet" in warning and "[case_not_run]" in warning for warning in bench.warnings)
     assert any("TP5" in warning and "[rule_never_asked]" in warning for warning in bench.warnings)
 
 
 def test_one_budget_holds_for_all_steps(bench: Bench) -> None:
-    desk = open_desk(bench.folder, Asking(catalog.load(), options={"max_tokens": 60}, warn=lambda message: None))
-    run(desk)
+    context = open_context(bench.folder, Asking(catalog.load(), options={"max_tokens": 60}, warn=lambda message: None))
+    run(context)
     with pytest.raises(EvalloomError, match=r"the budget is spent.*\[stopped\]"):
-        score(desk)
+        score(context)
 
 
 @pytest.mark.req("EVAL-9")
 def test_a_failed_run_is_in_the_table_with_its_reason_and_is_not_judged(bench: Bench) -> None:
     bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "a lamp"}])
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     row = bench.rows()[1]
     assert (row["result_preview"], row["run_status"], row["TP1_score"], row["TP2_reason"]) == (
         "[NULL]",
@@ -399,7 +399,7 @@ def test_a_plan_of_rules_alone_needs_no_judge_and_no_llm_at_all(bench: Bench) ->
     bench.plan([POINTS[0], {"id": "TP2", "name": "json", "criticality": "core", "rule": "json_valid"}])
     bench.write(bench.folder.results, [case(1, "a", result_aftertest="{}"), case(2, "b", result_aftertest="x" * 31)])
     (bench.path / "evalloom.yaml").write_text("{}")
-    found = score(bench.desk)
+    found = score(bench.context)
     assert [one.total for one in found.cases] == [6, 2] and bench.calls() == 0
     assert [one.comment for one in found.cases] == ["Every rule holds.", "Below 3: TP1 1, TP2 1."]
 
@@ -408,20 +408,20 @@ def test_a_plan_of_rules_alone_needs_no_judge_and_no_llm_at_all(bench: Bench) ->
 def test_a_result_that_is_an_object_or_was_not_run_is_refused_by_name(bench: Bench) -> None:
     bench.write(bench.folder.results, [case(1, "a", result_aftertest={"a": 1}), case(2, "b")])
     with pytest.raises(Invalid) as fault:
-        score(bench.desk)
+        score(bench.context)
     codes = {(finding.case_id, finding.code) for finding in fault.value.findings}
     assert codes == {("TC001", "bad_result"), ("TC002", "no_result_yet")}
 
 
 @pytest.mark.req("EVAL-1")
 def test_prompt_b_follows_the_plan_until_somebody_edits_it(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     bench.plan([*POINTS, {**POINTS[1], "id": "TP3", "name": "brief"}])
     bench.script("judge", [{"answer": verdict(TP3_score=3, TP3_reason="'forklift'")}])
-    assert not score(bench.desk).incomplete and "### TP3 · brief" in bench.folder.prompt_b.read_text()
+    assert not score(bench.context).incomplete and "### TP3 · brief" in bench.folder.prompt_b.read_text()
     bench.folder.prompt_b.write_text("Score TP2 and TP_safety of {{result_aftertest}}")
-    score(bench.desk)
+    score(bench.context)
     assert bench.folder.prompt_b.read_text().startswith("Score TP2")
     assert any("does not name TP3" in warning for warning in bench.warnings)
 
@@ -431,23 +431,23 @@ def test_repeated_scoring_shows_the_noise_of_the_judge(bench: Bench) -> None:
     bench.script(
         "judge", [{"match": '"TC001"', "answers": [verdict(3), verdict(2), verdict(3)]}, {"answer": verdict()}]
     )
-    run(bench.desk)
-    score(bench.desk, repeat=3)
+    run(bench.context)
+    score(bench.context, repeat=3)
     repeats = bench.read(bench.folder.repeats)
     assert [one["TP2"] for one in repeats["TC001"]["scores"]] == [3, 2, 3]
     assert bench.rows()[0]["TP2_score"] == "3"
     edited = bench.read(bench.folder.scored)
     edited[0]["TP2_score"] = 1
     bench.write(bench.folder.scored, edited)
-    assert [case.marks["TP2"].score for case in score(bench.desk, repeat=2).cases] == [1, 3, 3]
+    assert [case.marks["TP2"].score for case in score(bench.context, repeat=2).cases] == [1, 3, 3]
     steps.report(bench.folder)
     assert "noise" in bench.folder.report.read_text("utf-8").lower()
     bench.script("judge", [{"answer": verdict(2)}])
-    score(bench.desk, redo=True)
+    score(bench.context, redo=True)
     kept = bench.folder.repeats.read_bytes()
     bench.script("judge", [{"answer": "I refuse."}])
     with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
-        score(bench.desk, repeat=2, redo=True)
+        score(bench.context, repeat=2, redo=True)
     assert bench.folder.repeats.read_bytes() == kept
     bench.script("judge", [{"answer": verdict(2)}])
     found = steps.report(bench.folder)
@@ -457,20 +457,20 @@ def test_repeated_scoring_shows_the_noise_of_the_judge(bench: Bench) -> None:
 
 @pytest.mark.req("EVAL-16")
 def test_a_table_that_people_have_written_in_is_put_aside_and_not_lost(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     lines = bench.folder.table.read_text("utf-8").splitlines()
     reviewed = [lines[0] + ',"human_TP2_score"', lines[1] + ',"2"', *(line + ',""' for line in lines[2:])]
     bench.folder.table.write_text("\n".join(reviewed) + "\n", "utf-8")
-    score(bench.desk)
+    score(bench.context)
     aside = bench.folder.path / "final_scored_results.edited.csv"
     assert aside.read_text("utf-8").splitlines() == reviewed and "human" not in bench.folder.table.read_text("utf-8")
     assert any("table_put_aside" in warning for warning in bench.warnings)
 
 
 def test_marks_notes_and_comments_of_people_stay_with_their_case(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     calls = bench.calls()
     edited = bench.read(bench.folder.scored)
     edited[0] |= {"TP2_score": 1, "reviewer": "Bob", "overall_comment": "Mine."}
@@ -478,55 +478,55 @@ def test_marks_notes_and_comments_of_people_stay_with_their_case(bench: Bench) -
     cases = bench.read(bench.folder.cases)
     cases[0]["test_description"] = "Said better."
     bench.write(bench.folder.cases, cases)
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     first = bench.read(bench.folder.scored)[0]
     assert bench.calls() == calls and (first["TP2_score"], first["reviewer"]) == (1, "Bob")
     assert (first["overall_comment"], first["test_description"]) == ("Mine.", "Said better.")
 
 
 def test_edited_marks_that_a_changed_rule_replaces_are_kept_beside(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     edited = bench.read(bench.folder.scored)
     edited[0]["TP1_score"] = 1
     bench.write(bench.folder.scored, edited)
     bench.plan([{**POINTS[0], "rule": {"max_chars": 31}}, *POINTS[1:]])
-    assert score(bench.desk).cases[0].marks["TP1"].score == 3
+    assert score(bench.context).cases[0].marks["TP1"].score == 3
     assert bench.read(bench.folder.path / "final_scored_results.edited.json") == edited
 
 
 def test_a_judge_that_only_refuses_takes_no_scores_away(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     before = bench.folder.scored.read_bytes()
     bench.script("judge", [{"answer": "I refuse."}])
     with pytest.raises(EvalloomError, match=r"stays as it was.*\[nothing_answered\]"):
-        score(bench.desk)
+        score(bench.context)
     assert bench.folder.scored.read_bytes() == before
 
 
 def test_what_half_a_failure_replaces_is_kept_beside(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     before = bench.folder.results.read_bytes()
     bench.script("answers", [{"match": "crane", "fault": {"status": 400}}, {"answer": "new"}])
-    run(bench.desk)
+    run(bench.context)
     assert (bench.folder.path / "test_cases_with_results.before.json").read_bytes() == before
 
 
 def test_outputs_that_somebody_brings_are_scored_though_the_prompt_has_changed(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     (bench.path / "prompt_a.md").write_text("Say {{product}}")
     results = bench.read(bench.folder.results)
     results[0]["result_aftertest"] = "brought by hand"
     bench.write(bench.folder.results, results)
-    assert len(score(bench.desk).cases) == 3 and any("[prompt_changed]" in warning for warning in bench.warnings)
+    assert len(score(bench.context).cases) == 3 and any("[prompt_changed]" in warning for warning in bench.warnings)
 
 
 @pytest.mark.req("EVAL-1")
 def test_writes_that_fail_twice_do_not_make_old_results_new(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.script("answers", [{"match": "Say", "answer": "new"}, {"answer": "old"}])
-    run(bench.desk)
+    run(bench.context)
     (bench.path / "prompt_a.md").write_text("Say {{product}}")
 
     def full(path: Path, text: str) -> None:
@@ -535,26 +535,26 @@ def test_writes_that_fail_twice_do_not_make_old_results_new(bench: Bench, monkey
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(EvalloomError, match="the disk is full"):
             patch.setattr(prompt_eval_made, "write_text", full)
-            run(bench.desk)
+            run(bench.context)
         with pytest.raises(EvalloomError, match=r"\[prompt_changed\]"):
-            score(bench.desk)
+            score(bench.context)
     calls = bench.calls()
-    assert run(bench.desk).asked == 3 and bench.calls() == calls
+    assert run(bench.context).asked == 3 and bench.calls() == calls
     assert {one["result_aftertest"] for one in bench.read(bench.folder.results)} == {"new"}
 
 
 def test_a_judge_that_refused_is_asked_again(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     rules = [{"match": "Task: score", "answers": ["I refuse."] * 3 + [verdict(2)]}]
     bench.script("judge", rules)
     bench.folder.prompt_b.write_text("Score TP2 and TP_safety, please.")
     for _ in range(2):
         with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
-            score(bench.desk)
+            score(bench.context)
     bench.script("judge", [*rules, {"answer": "another script"}])
     (bench.path / "judge.yaml").write_text(yaml.safe_dump({"rules": [{"answer": verdict(2)}]}))
-    assert [case.total for case in score(bench.desk).cases] == [8, 8, 8]
+    assert [case.total for case in score(bench.context).cases] == [8, 8, 8]
 
 
 @pytest.mark.parametrize(
@@ -562,40 +562,40 @@ def test_a_judge_that_refused_is_asked_again(bench: Bench) -> None:
     [{"TP2_score": 1, "TP2_reason": ""}, {"overall_comment": "Mine."}, {"note": "look at this"}, {"TP9_score": 2}],
 )
 def test_whatever_somebody_wrote_is_in_a_file_after_a_redo(bench: Bench, change: dict[str, Any]) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     edited = bench.read(bench.folder.scored)
     edited[0] |= change
     bench.write(bench.folder.scored, edited)
-    score(bench.desk, redo=True)
+    score(bench.context, redo=True)
     assert bench.read(bench.folder.path / "final_scored_results.edited.json") == edited
-    score(bench.desk)
+    score(bench.context)
     assert not (bench.folder.path / "final_scored_results.edited1.json").exists()
 
 
 def test_an_edited_file_that_cannot_be_read_is_kept_too(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     broken = bench.folder.scored.read_text("utf-8").replace('"TC001"', '"TC001', 1)
     bench.folder.scored.write_text(broken, "utf-8")
     with pytest.raises(Invalid):
-        score(bench.desk)
-    score(bench.desk, redo=True)
+        score(bench.context)
+    score(bench.context, redo=True)
     assert (bench.folder.path / "final_scored_results.edited.json").read_text("utf-8") == broken
 
 
 def test_outputs_by_hand_of_cases_that_go_are_kept_beside(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     edited = bench.read(bench.folder.results)
     edited[2]["result_aftertest"] = "by hand"
     bench.write(bench.folder.results, edited)
     bench.cases("forklift", "crane")
-    run(bench.desk)
+    run(bench.context)
     assert bench.read(bench.folder.path / "test_cases_with_results.edited.json") == edited
 
 
 def test_a_redo_that_could_not_write_pays_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(bench.desk)
+    run(bench.context)
     edited = bench.read(bench.folder.results)
     edited[0]["result_aftertest"] = "by hand"
     bench.write(bench.folder.results, edited)
@@ -606,15 +606,15 @@ def test_a_redo_that_could_not_write_pays_once(bench: Bench, monkeypatch: pytest
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(EvalloomError, match="the disk is full"):
             patch.setattr(prompt_eval_made, "write_text", full)
-            run(bench.desk, redo=True)
-    run(bench.desk, redo=True)
+            run(bench.context, redo=True)
+    run(bench.context, redo=True)
     assert bench.calls() == 6
 
 
 def test_a_redo_asks_also_where_the_file_is_gone(bench: Bench) -> None:
-    run(bench.desk)
+    run(bench.context)
     bench.folder.results.unlink()
-    run(bench.desk, redo=True)
+    run(bench.context, redo=True)
     assert bench.calls() == 6
 
 
@@ -623,8 +623,8 @@ def test_a_redo_asks_also_where_the_file_is_gone(bench: Bench) -> None:
 
 @pytest.mark.req("EVAL-14")
 def test_the_report_needs_only_the_scored_results(bench: Bench) -> None:
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     for path in (bench.folder.plan, bench.folder.cases, bench.folder.results, bench.folder.prompt_b):
         path.unlink()
     found = steps.report(bench.folder)
@@ -635,8 +635,8 @@ def test_the_report_needs_only_the_scored_results(bench: Bench) -> None:
 
 def test_incomplete_scores_are_told_in_the_report(bench: Bench) -> None:
     bench.script("judge", [{"match": '"TC001"', "answer": verdict(5)}, {"answer": verdict()}])
-    run(bench.desk)
-    score(bench.desk)
+    run(bench.context)
+    score(bench.context)
     found = steps.report(bench.folder)
     assert (found.scorecard.scored, found.scorecard.incomplete) == (2, 1)
 
@@ -648,7 +648,7 @@ def test_incomplete_scores_are_told_in_the_report(bench: Bench) -> None:
 def test_a_plan_beside_the_prompt_is_taken_over_and_then_kept(bench: Bench) -> None:
     bench.folder.plan.rename(bench.path / "test_plan.yaml")
     found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
-    assert found.how.endswith("test_plan.yaml") and bench.desk.prompt.text == PROMPT
+    assert found.how.endswith("test_plan.yaml") and bench.context.prompt.text == PROMPT
     bench.plan(POINTS[:2])
     again = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
     assert (again.how, len(again.plan.points)) == ("kept", 2) and again.differs
@@ -671,7 +671,7 @@ def test_a_plan_is_taken_over_however_it_is_written(bench: Bench, text: str) -> 
     lines = body if text.startswith("{") else yaml.safe_dump({"dimensions": {"i18n": 1}, "test_points": POINTS})
     (bench.path / "test_plan.yaml").write_text(text.format(lines))
     found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
-    assert found.plan.ids == ("TP1", "TP2", "TP_safety") and bench.desk.prompt.text == PROMPT
+    assert found.plan.ids == ("TP1", "TP2", "TP_safety") and bench.context.prompt.text == PROMPT
 
 
 @pytest.mark.req("EVAL-3")
@@ -681,17 +681,17 @@ def test_without_a_plan_a_model_drafts_one(bench: Bench) -> None:
     bench.script("answers", [{"match": "Task: draft a test plan", "answer": json.dumps(plan)}])
     found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
     assert found.how == "drafted" and found.plan.ids == ("TP1", "TP2", "TP_safety")
-    assert bench.desk.prompt.text == PROMPT
+    assert bench.context.prompt.text == PROMPT
 
 
 @pytest.mark.req("EVAL-4")
 def test_generate_adds_only_what_the_plan_lacks_and_ids_stay(bench: Bench) -> None:
-    assert steps.make_cases(bench.desk).added == 0
+    assert steps.make_cases(bench.context).added == 0
     bench.plan(POINTS, happy_path=4)
     new = {"test_description": "A ladder.", "eval_type": "quantitative", "input": {"product": "step ladder, 3 m"}}
     bench.script("answers", [{"match": "Task: write test cases", "answer": json.dumps({"cases": [new]})}])
     before = bench.read(bench.folder.cases)
-    found = steps.make_cases(bench.desk)
+    found = steps.make_cases(bench.context)
     after = bench.read(bench.folder.cases)
     assert found.added == 1 and after[:3] == before and after[3]["test_id"] == "TC004"
 
@@ -700,11 +700,11 @@ def test_generate_adds_only_what_the_plan_lacks_and_ids_stay(bench: Bench) -> No
 def test_what_a_redo_cannot_better_stays_and_what_it_betters_is_put_aside(bench: Bench) -> None:
     before = bench.folder.cases.read_bytes()
     bench.script("answers", [{"fault": {"status": 400}}])
-    steps.make_cases(bench.desk, redo=True)
+    steps.make_cases(bench.context, redo=True)
     assert bench.folder.cases.read_bytes() == before
     new = {"test_description": "A ladder.", "eval_type": "quantitative", "input": {"product": "step ladder, 3 m"}}
     bench.script("answers", [{"match": "Task: write test cases", "answer": json.dumps({"cases": [new]})}])
-    steps.make_cases(bench.desk, redo=True)
+    steps.make_cases(bench.context, redo=True)
     assert (bench.folder.path / "test_cases.old.json").read_bytes() == before and len(
         bench.read(bench.folder.cases)
     ) == 1
@@ -714,11 +714,11 @@ def test_an_empty_list_of_cases_is_filled(bench: Bench) -> None:
     bench.write(bench.folder.cases, [])
     new = {"test_description": "A ladder.", "eval_type": "quantitative", "input": {"product": "step ladder, 3 m"}}
     bench.script("answers", [{"match": "Task: write test cases", "answer": json.dumps({"cases": [new]})}])
-    assert steps.make_cases(bench.desk).added == 1
+    assert steps.make_cases(bench.context).added == 1
 
 
 @pytest.mark.req("EVAL-4")
 def test_a_shortfall_is_told_and_what_there_is_is_kept(bench: Bench) -> None:
     bench.plan(POINTS, happy_path=4, i18n=2)
-    found = steps.make_cases(bench.desk)
+    found = steps.make_cases(bench.context)
     assert found.shortfalls == {"happy_path": 1, "i18n": 2} and len(bench.read(bench.folder.cases)) == 3

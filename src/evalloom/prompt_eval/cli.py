@@ -23,7 +23,7 @@ from evalloom.prompt_eval import cli_text as text
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import DEFAULT, Folder, Invalid
 from evalloom.prompt_eval.steps.check import check
-from evalloom.prompt_eval.steps.context import Asking, open_desk
+from evalloom.prompt_eval.steps.context import Asking, open_context
 from evalloom.prompt_eval.steps.improve import improve
 from evalloom.prompt_eval.steps.review import import_review
 from evalloom.prompt_eval.steps.run import run
@@ -133,11 +133,14 @@ def generate_command(folder: str, redo: bool, **flags: Any) -> int:
 
     Exit codes: 0 as planned, 1 fewer cases than planned.
     """
-    desk = open_desk(Folder(Path(folder)), _asking(flags))
-    found = steps.make_cases(desk, redo)
+    context = open_context(Folder(Path(folder)), _asking(flags))
+    found = steps.make_cases(context, redo)
     is_short = bool(found.shortfalls or found.below_floor)
-    lines = [*text.generated(desk.folder, found), text.next_step("generate again" if is_short else "run", desk.folder)]
-    _tell(lines, text.case_facts(desk.folder, found), flags["as_json"])
+    lines = [
+        *text.generated(context.folder, found),
+        text.next_step("generate again" if is_short else "run", context.folder),
+    ]
+    _tell(lines, text.case_facts(context.folder, found), flags["as_json"])
     return int(is_short)
 
 
@@ -151,11 +154,11 @@ def run_command(folder: str, rerun_failed: bool, redo: bool, **flags: Any) -> in
 
     Exit codes: 0 every case has a result, 1 some runs failed.
     """
-    desk = open_desk(Folder(Path(folder)), _asking(flags))
-    found = run(desk, rerun_failed, redo)
+    context = open_context(Folder(Path(folder)), _asking(flags))
+    found = run(context, rerun_failed, redo)
     _tell(
-        [*text.ran(desk.folder, found), text.next_step("score", desk.folder)],
-        text.run_facts(desk.folder, found),
+        [*text.ran(context.folder, found), text.next_step("score", context.folder)],
+        text.run_facts(context.folder, found),
         flags["as_json"],
     )
     return int(bool(found.failures))
@@ -176,12 +179,12 @@ def score_command(
 
     Exit codes: 0 scored, 1 below --fail-under, 2 the scoring of some cases is incomplete.
     """
-    desk = open_desk(Folder(Path(folder)), _asking(flags))
+    context = open_context(Folder(Path(folder)), _asking(flags))
     least = _least(fail_under)
-    found = score(desk, redo, repeat, excel, xlsx)
-    after = text.next_step(text.after_scoring(found.cases, "report"), desk.folder)
-    lines = [*text.scored(desk.folder, found), *text.below(found.cases, least), after]
-    _tell(lines, text.score_facts(desk.folder, found), flags["as_json"])
+    found = score(context, redo, repeat, excel, xlsx)
+    after = text.next_step(text.after_scoring(found.cases, "report"), context.folder)
+    lines = [*text.scored(context.folder, found), *text.below(found.cases, least), after]
+    _tell(lines, text.score_facts(context.folder, found), flags["as_json"])
     return text.score_exit(found.cases, least)
 
 
@@ -223,12 +226,12 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
 
     planned = steps.plan(Path(prompt), folder, asking)
     told("plan", text.planned(folder, planned), text.plan_facts(planned))
-    desk = open_desk(folder, asking)
-    made = steps.make_cases(desk)
+    context = open_context(folder, asking)
+    made = steps.make_cases(context)
     told("generate", text.generated(folder, made), text.case_facts(folder, made))
-    ran = run(desk)
+    ran = run(context)
     told("run", text.ran(folder, ran), text.run_facts(folder, ran))
-    scored = score(desk, excel=excel, xlsx=xlsx)
+    scored = score(context, excel=excel, xlsx=xlsx)
     told("score", text.scored(folder, scored), text.score_facts(folder, scored))
     reported = steps.report(folder)
     after = text.next_step(text.after_report(reported), folder)
@@ -251,10 +254,10 @@ def improve_command(folder: str, iterations: int, **flags: Any) -> int:
 
     Exit codes: 0 promoted, 1 a gate does not hold.
     """
-    desk = open_desk(Folder(Path(folder)), _asking(flags))
+    context = open_context(Folder(Path(folder)), _asking(flags))
     for _ in range(iterations):
-        attempt = improve(desk)
-        _tell(text.attempted(desk, attempt), text.attempt_facts(attempt), flags["as_json"])
+        attempt = improve(context)
+        _tell(text.attempted(context, attempt), text.attempt_facts(attempt), flags["as_json"])
         if attempt.is_promoted:
             return 0
     return 1

@@ -15,7 +15,7 @@ from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.reports.content import STATUS_WORDS, average, interval, rate
 from evalloom.prompt_eval.scores import ScoredCase
 from evalloom.prompt_eval.steps.check import Artifact
-from evalloom.prompt_eval.steps.context import Desk
+from evalloom.prompt_eval.steps.context import StepContext
 from evalloom.prompt_eval.steps.generate import Generated
 from evalloom.prompt_eval.steps.improve import Attempt
 from evalloom.prompt_eval.steps.review import Reviewed
@@ -232,7 +232,7 @@ def report_facts(folder: Folder, found: Reported) -> Record:
     }
 
 
-def attempted(desk: Desk, attempt: Attempt) -> Iterator[Line]:
+def attempted(context: StepContext, attempt: Attempt) -> Iterator[Line]:
     """What became of a candidate."""
     folder = attempt.folder.as_posix()
     yield _line("improve", f"{folder}: {tell(len(attempt.candidate.edits), 'change')}, tried on {attempt.cases} cases")
@@ -242,11 +242,11 @@ def attempted(desk: Desk, attempt: Attempt) -> Iterator[Line]:
         yield _more(f"{'holds' if gate.holds else 'does not hold'}: {gate.asked}: {gate.found}", _GATE[gate.holds])
     if attempt.is_promoted:
         yield f"PROMOTED  {printable(attempt.prompt.as_posix())}", "bold green"
-        copy = f"cp {_typed(attempt.prompt)} {_typed(desk.prompt.name)}"
+        copy = f"cp {_typed(attempt.prompt)} {_typed(context.prompt.name)}"
         yield f"Next: read {_typed(attempt.folder / 'improvement.md')}; to adopt the candidate: {copy}", "bold"
     else:
         yield f"REJECTED  {printable(attempt.prompt.as_posix())}", "bold red"
-        again = f"evalloom prompt-eval improve {_typed(desk.folder)} tries again"
+        again = f"evalloom prompt-eval improve {_typed(context.folder)} tries again"
         yield f"Next: read {_typed(attempt.folder / 'improvement.md')}; {again}", "bold"
 
 

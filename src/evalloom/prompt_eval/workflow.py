@@ -41,7 +41,7 @@ from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
 from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks
 from evalloom.prompt_eval.scores import ScoredCase, output_digest, points_in, read_scored
-from evalloom.prompt_eval.steps.context import Asking, Desk, drafted
+from evalloom.prompt_eval.steps.context import Asking, StepContext, drafted
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
 from evalloom.prompt_eval.steps.generate import Generated, generate
 from evalloom.prompt_eval.steps.provenance import made
@@ -113,17 +113,17 @@ def _text(path: Path) -> str:
     return path.read_text("utf-8-sig")
 
 
-def make_cases(desk: Desk, redo: bool = False) -> Generated:
+def make_cases(context: StepContext, redo: bool = False) -> Generated:
     """Step 2: the cases there are, or those beside the prompt, and as many new ones as the plan asks for."""
-    folder = desk.folder
-    have = _cases_there(desk, redo)
+    folder = context.folder
+    have = _cases_there(context, redo)
     there = Counter(record.get("test_category") for record in have)
-    keep = _Keeper(desk, redo)
-    if all(there[name] >= planned for name, planned in desk.plan.dimensions.items()):
-        found = run_loop(generate(desk.plan, desk.prompt, have, _nobody, keep))
+    keep = _Keeper(context, redo)
+    if all(there[name] >= planned for name, planned in context.plan.dimensions.items()):
+        found = run_loop(generate(context.plan, context.prompt, have, _nobody, keep))
     else:
-        ask = lambda llm: generate(desk.plan, desk.prompt, have, llm, keep)  # noqa: E731
-        found = run_loop(drafted(folder, desk.asking, desk.known, ask))
+        ask = lambda llm: generate(context.plan, context.prompt, have, llm, keep)  # noqa: E731
+        found = run_loop(drafted(folder, context.asking, context.known, ask))
     # Nothing in place of something is no improvement.
     if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
         keep(found.cases)
@@ -133,29 +133,29 @@ def make_cases(desk: Desk, redo: bool = False) -> Generated:
 class _Keeper:
     """Writes the cases there are so far; those that were there before a `--redo` are put aside at the first."""
 
-    def __init__(self, desk: Desk, redo: bool) -> None:
-        self._desk = desk
+    def __init__(self, context: StepContext, redo: bool) -> None:
+        self._context = context
         self._redo = redo
 
     def __call__(self, cases: list[Record]) -> None:
-        path = self._desk.folder.cases
+        path = self._context.folder.cases
         if self._redo and path.is_file():
             aside = put_aside(path, "old")
-            self._desk.asking.warn(f"{path.as_posix()}: the cases that were there are now in {aside.name}")
+            self._context.asking.warn(f"{path.as_posix()}: the cases that were there are now in {aside.name}")
         self._redo = False
         write_json(path, cases)
 
 
-def _cases_there(desk: Desk, redo: bool) -> list[Record]:
-    own = desk.folder.cases
-    beside = desk.prompt.path.parent / own.name if desk.prompt.path else own
+def _cases_there(context: StepContext, redo: bool) -> list[Record]:
+    own = context.folder.cases
+    beside = context.prompt.path.parent / own.name if context.prompt.path else own
     places = ([] if redo else [own]) + ([beside] if beside.resolve() != own.resolve() else [])
     for path in places:
         if path.is_file():
             found = _cases_in(path)
             if path is own and beside in places and any(one not in found for one in _cases_in(beside)):
                 told = f"{beside.as_posix()}: has cases that are not, or not so, in {own.as_posix()}"
-                desk.asking.warn(f"{told}, which is used. 'generate --redo' takes them over")
+                context.asking.warn(f"{told}, which is used. 'generate --redo' takes them over")
             return found
     return []
 

@@ -14,7 +14,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.steps.check import check
-from evalloom.prompt_eval.steps.context import Asking, open_desk
+from evalloom.prompt_eval.steps.context import Asking, open_context
 from evalloom.prompt_eval.steps.run import run
 from evalloom.prompt_eval.steps.score import score
 
@@ -28,10 +28,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(EXAMPLE, path / "example")
     folder, asking = Folder(path / "results"), Asking(catalog.load(), warn=lambda message: None)
     steps.plan(path / "example" / "prompt_a.md", folder, asking)
-    desk = open_desk(folder, asking)
-    steps.make_cases(desk)
-    run(desk)
-    score(desk)
+    context = open_context(folder, asking)
+    steps.make_cases(context)
+    run(context)
+    score(context)
     steps.report(folder)
     return path
 

@@ -14,7 +14,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.scores import Mark, ScoredCase
 from evalloom.prompt_eval.steps import improve as prompt_eval_improve
-from evalloom.prompt_eval.steps.context import Asking, Desk, open_desk
+from evalloom.prompt_eval.steps.context import Asking, StepContext, open_context
 from evalloom.prompt_eval.steps.improve import TASK, improve, validation_cases
 from evalloom.prompt_eval.steps.run import run
 from evalloom.prompt_eval.steps.score import score
@@ -56,12 +56,12 @@ class Bench:
         ]
         (path / "llm.yaml").write_text(yaml.safe_dump({"rules": rules}))
         (path / "evalloom.yaml").write_text("llms: {llm: {protocol: scripted, file: llm.yaml}}")
-        run(self.desk)
-        score(self.desk)
+        run(self.context)
+        score(self.context)
 
     @property
-    def desk(self) -> Desk:
-        return open_desk(self.folder, Asking(catalog.load(), warn=lambda message: None))
+    def context(self) -> StepContext:
+        return open_context(self.folder, Asking(catalog.load(), warn=lambda message: None))
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -71,7 +71,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.req("EVAL-15")
 def test_a_candidate_that_holds_all_gates_is_promoted_and_prompt_a_stays(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    attempt = improve(bench.desk)
+    attempt = improve(bench.context)
     assert attempt.is_promoted and attempt.cases == 4
     assert attempt.prompt.name == "promoted.md" and attempt.prompt.read_text() == BETTER
     assert (tmp_path / "prompt_a.md").read_text() == PROMPT
@@ -91,7 +91,7 @@ def test_a_candidate_that_holds_all_gates_is_promoted_and_prompt_a_stays(tmp_pat
 )
 def test_a_candidate_that_misses_one_gate_is_rejected(tmp_path: Path, after: str, failing: set[str]) -> None:
     bench = Bench(tmp_path, after=after)
-    attempt = improve(bench.desk)
+    attempt = improve(bench.context)
     assert {gate.name for gate in attempt.improvement.gates if not gate.holds} == failing
     assert attempt.prompt.name == "rejected.md" and not (attempt.folder / "promoted.md").exists()
 
@@ -99,9 +99,9 @@ def test_a_candidate_that_misses_one_gate_is_rejected(tmp_path: Path, after: str
 @pytest.mark.req("EVAL-15")
 def test_each_iteration_has_a_folder_of_its_own_and_overwrites_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    first = improve(bench.desk)
+    first = improve(bench.context)
     before = files(first.folder)
-    second = improve(bench.desk)
+    second = improve(bench.context)
     assert (first.folder.name, second.folder.name) == ("iteration_01", "iteration_02")
     assert files(first.folder) == before
 
@@ -123,7 +123,7 @@ def test_each_iteration_has_a_folder_of_its_own_and_overwrites_nothing(tmp_path:
 def test_a_draft_without_evidence_or_holes_is_refused(tmp_path: Path, draft: str, fault: str) -> None:
     bench = Bench(tmp_path, draft)
     with pytest.raises(EvalloomError, match=r"\[draft_failed\]") as refused:
-        improve(bench.desk)
+        improve(bench.context)
     assert fault in str(refused.value) and not (bench.folder.path / "improve").exists()
 
 
@@ -136,18 +136,18 @@ def test_an_attempt_that_was_cut_off_is_gone_on_with(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(prompt_eval_improve, "judge_candidate", killed)
     with pytest.raises(KeyboardInterrupt):
-        improve(bench.desk)
+        improve(bench.context)
     monkeypatch.undo()
     script = (tmp_path / "llm.yaml").read_text()
-    assert improve(bench.desk).folder.name == "iteration_01" and script == (tmp_path / "llm.yaml").read_text()
-    assert improve(bench.desk).folder.name == "iteration_02"
+    assert improve(bench.context).folder.name == "iteration_01" and script == (tmp_path / "llm.yaml").read_text()
+    assert improve(bench.context).folder.name == "iteration_02"
 
 
 def test_a_plan_without_a_core_point_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.folder.plan.write_text(bench.folder.plan.read_text().replace("core", "supporting"))
     with pytest.raises(EvalloomError, match=r"\[no_core_point\]"):
-        improve(bench.desk)
+        improve(bench.context)
 
 
 def test_without_a_bad_case_there_is_nothing_to_improve(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_without_a_bad_case_there_is_nothing_to_improve(tmp_path: Path) -> None:
     good = [one for one in json.loads(bench.folder.scored.read_text()) if one["TP1_score"] == 3]
     bench.folder.scored.write_text(json.dumps(good))
     with pytest.raises(EvalloomError, match=r"\[nothing_to_improve\]"):
-        improve(bench.desk)
+        improve(bench.context)
 
 
 def scored(number: int, category: str, value: int) -> ScoredCase:

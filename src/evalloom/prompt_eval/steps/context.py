@@ -109,8 +109,8 @@ class Answered(NamedTuple):
     runs: Sequence[Run] = ()
 
 
-class Desk(Struct, frozen=True):
-    """Everything that a step works with."""
+class StepContext(Struct, frozen=True):
+    """The folder, plan, prompt, settings and options that a step works with."""
 
     folder: Folder
     plan: TestPlan
@@ -185,7 +185,7 @@ class Desk(Struct, frozen=True):
         return Resume()
 
 
-def open_desk(folder: Folder, asking: Asking) -> Desk:
+def open_context(folder: Folder, asking: Asking) -> StepContext:
     """The plan of a folder, its prompt and the settings; whom flags name is remembered for the next step."""
     plan = the_plan(folder)
     prompt = prompt_a(plan)
@@ -197,7 +197,7 @@ def open_desk(folder: Folder, asking: Asking) -> Desk:
     for name in given.values():
         settings.profile(known, name)  # a slip of the pen is not remembered
     remember(folder, given)
-    return Desk(folder, plan, prompt, known, asking.remembering(folder))
+    return StepContext(folder, plan, prompt, known, asking.remembering(folder))
 
 
 def as_case(test_id: str, inputs: Record) -> Case:

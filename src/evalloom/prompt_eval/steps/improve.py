@@ -27,7 +27,7 @@ from evalloom.prompt_eval.folder import Folder, needed, prompt_file, read_object
 from evalloom.prompt_eval.reports import improvement as prompt_eval_improvement
 from evalloom.prompt_eval.reports.improvement import ImprovementReport
 from evalloom.prompt_eval.scores import ScoredCase, definition, read_scored, write_scored
-from evalloom.prompt_eval.steps.context import Desk, drafted
+from evalloom.prompt_eval.steps.context import StepContext, drafted
 from evalloom.prompt_eval.steps.draft import plan_text
 from evalloom.prompt_eval.steps.evaluator import refresh
 from evalloom.prompt_eval.steps.provenance import digest
@@ -70,40 +70,42 @@ class Attempt(Struct, frozen=True):
         return self.improvement.is_promoted
 
 
-def improve(desk: Desk) -> Attempt:
+def improve(context: StepContext) -> Attempt:
     """Drafts one candidate and holds it against prompt_a; promotes it where every gate holds.
 
     An attempt that was cut off is gone on with: its draft is there, and so is every answer.
     """
-    if not any(point.is_core for point in desk.plan.points):
-        message = f"{desk.plan.path.as_posix()}: no test point is core, and without one no candidate can be promoted"
+    if not any(point.is_core for point in context.plan.points):
+        message = f"{context.plan.path.as_posix()}: no test point is core, and without one no candidate can be promoted"
         raise usage_error("no_core_point", message)
-    refuse_changed_prompt(desk)
-    scored = read_records(needed(desk.folder.scored, "score", desk.folder))
-    refuse(scored.findings, desk.folder.scored)
-    cases = [read_scored(record, desk.plan.ids) for record in scored.values]
-    source = digest(desk.prompt.text, msgspec.to_builtins(desk.plan.points), [write_scored(case) for case in cases])
-    folder, candidate = _cut_off(desk.folder, source) or _begin(desk, cases, source)
-    suffix = desk.prompt.path.suffix if desk.prompt.path else ".md"
+    refuse_changed_prompt(context)
+    scored = read_records(needed(context.folder.scored, "score", context.folder))
+    refuse(scored.findings, context.folder.scored)
+    cases = [read_scored(record, context.plan.ids) for record in scored.values]
+    source = digest(
+        context.prompt.text, msgspec.to_builtins(context.plan.points), [write_scored(case) for case in cases]
+    )
+    folder, candidate = _cut_off(context.folder, source) or _begin(context, cases, source)
+    suffix = context.prompt.path.suffix if context.prompt.path else ".md"
     chosen = [definition(case.record) for case in validation_cases(cases)]
-    before = _scored(desk, folder / "prompt_a", chosen, f"prompt_a{suffix}", desk.prompt.text)
-    after = _scored(desk, folder / "candidate", chosen, f"candidate{suffix}", candidate.prompt)
-    improvement = judge_candidate(before, after, desk.plan.points)
+    before = _scored(context, folder / "prompt_a", chosen, f"prompt_a{suffix}", context.prompt.text)
+    after = _scored(context, folder / "candidate", chosen, f"candidate{suffix}", candidate.prompt)
+    improvement = judge_candidate(before, after, context.plan.points)
     name = "promoted" if improvement.is_promoted else "rejected"
     attempt = Attempt(folder, folder / f"{name}{suffix}", candidate, improvement, len(chosen))
     write_text(attempt.prompt, candidate.prompt)
-    write_text(folder / "improvement.md", prompt_eval_improvement.render(_report(desk, attempt)))
+    write_text(folder / "improvement.md", prompt_eval_improvement.render(_report(context, attempt)))
     write_json(folder / _GATES, _record(attempt))
     return attempt
 
 
-def _begin(desk: Desk, cases: list[ScoredCase], source: str) -> tuple[Path, Candidate]:
+def _begin(context: StepContext, cases: list[ScoredCase], source: str) -> tuple[Path, Candidate]:
     """A new draft, in a folder of its own."""
     bad = [case for case in cases if case.is_bad and not case.is_failed]
     if not bad:
-        raise usage_error("nothing_to_improve", f"{desk.folder.scored.as_posix()}: has no bad case to learn from")
-    candidate = run_loop(drafted(desk.folder, desk.asking, desk.known, partial(draft, desk, bad)))
-    folder = _next_folder(desk.folder)
+        raise usage_error("nothing_to_improve", f"{context.folder.scored.as_posix()}: has no bad case to learn from")
+    candidate = run_loop(drafted(context.folder, context.asking, context.known, partial(draft, context, bad)))
+    folder = _next_folder(context.folder)
     write_json(folder / _DRAFT, {"source": source, **msgspec.to_builtins(candidate)})
     return folder, candidate
 
@@ -147,20 +149,22 @@ def _next_folder(folder: Folder) -> Path:
             return path
 
 
-def _scored(desk: Desk, path: Path, chosen: list[Record], name: str, prompt: str) -> list[ScoredCase]:
+def _scored(context: StepContext, path: Path, chosen: list[Record], name: str, prompt: str) -> list[ScoredCase]:
     """The cases under one prompt, in a results folder of its own that every other command can read.
 
     The evaluator is shown prompt_a on both sides: two prompts are held against one yardstick.
     """
     folder = Folder(path)
-    suffix = desk.prompt.path.suffix if desk.prompt.path else ".md"
-    plan = msgspec.structs.replace(desk.plan, path=folder.plan, prompt=name, yardstick=f"../prompt_a/prompt_a{suffix}")
+    suffix = context.prompt.path.suffix if context.prompt.path else ".md"
+    plan = msgspec.structs.replace(
+        context.plan, path=folder.plan, prompt=name, yardstick=f"../prompt_a/prompt_a{suffix}"
+    )
     write_text(path / name, prompt)
     write_text(folder.plan, plan_text(plan, is_draft=False))
     write_json(folder.cases, chosen)
-    write_text(folder.prompt_b, refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn))
-    asking = msgspec.structs.replace(desk.asking, profile=desk.runner.name, judge=desk.scorer.name)
-    side = Desk(folder, plan, prompt_file(path / name), desk.known, asking)
+    write_text(folder.prompt_b, refresh(context.folder.prompt_b, context.plan, context.asking.warn))
+    asking = msgspec.structs.replace(context.asking, profile=context.runner.name, judge=context.scorer.name)
+    side = StepContext(folder, plan, prompt_file(path / name), context.known, asking)
     run(side, rerun_failed=True)
     cases = score(side).cases
     if not any(case.is_complete for case in cases):
@@ -183,10 +187,12 @@ Reply with one JSON object and nothing else:
 "why": "<the cause it mends>", "evidence": ["<test_id of a bad case below>"]}}]}}"""
 
 
-async def draft(desk: Desk, bad: list[ScoredCase], llm: Llm) -> Candidate:
+async def draft(context: StepContext, bad: list[ScoredCase], llm: Llm) -> Candidate:
     """A candidate of the drafting llm; every change of it names the bad cases that speak for it."""
     shown = bad[:_MOST_SHOWN]
-    found = await ask(llm, _messages(desk, shown, len(bad)), lambda text: _read(text, desk, {one.id for one in shown}))
+    found = await ask(
+        llm, _messages(context, shown, len(bad)), lambda text: _read(text, context, {one.id for one in shown})
+    )
     if found.faults:
         listed = "\n".join(f"- {fault}" for fault in found.faults)
         told = f"the model drafted no usable prompt in {TRIES} tries; the best of them has these faults:\n{listed}"
@@ -194,16 +200,18 @@ async def draft(desk: Desk, bad: list[ScoredCase], llm: Llm) -> Candidate:
     return found.answer
 
 
-def _messages(desk: Desk, shown: list[ScoredCase], count: int) -> list[Record]:
-    points = [f"{one.id} ({one.criticality}): {one.name}. A 3 is: {one.anchors.get(3, '')}" for one in desk.plan.points]
+def _messages(context: StepContext, shown: list[ScoredCase], count: int) -> list[Record]:
+    points = [
+        f"{one.id} ({one.criticality}): {one.name}. A 3 is: {one.anchors.get(3, '')}" for one in context.plan.points
+    ]
     parts = {
-        "prompt_a": desk.prompt.text,
+        "prompt_a": context.prompt.text,
         "test_points": "\n".join(points),
         **{f"bad_case {case.id}": _case_text(case) for case in shown},
-        **{f"earlier_attempt {name}": text for name, text in _earlier(desk.folder)},
+        **{f"earlier_attempt {name}": text for name, text in _earlier(context.folder)},
     }
     mark = mark_for("\n".join(parts.values()))
-    holes = ", ".join(f"{{{{{name}}}}}" for name in sorted(desk.prompt.target.takes)) or "(it has none)"
+    holes = ", ".join(f"{{{{{name}}}}}" for name in sorted(context.prompt.target.takes)) or "(it has none)"
     told = f"{count} cases are bad" + (f"; here are {len(shown)} of them." if count > len(shown) else ".")
     return [
         {"role": "system", "content": _SYSTEM.format(task=TASK, mark=mark, holes=holes)},
@@ -228,14 +236,14 @@ def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
         yield file.parent.name, json.dumps(told, ensure_ascii=False)
 
 
-def _read(text: str, desk: Desk, ids: set[str]) -> Best[Candidate]:
+def _read(text: str, context: StepContext, ids: set[str]) -> Best[Candidate]:
     """The candidate of an answer, and everything that is wrong with it."""
     try:
         answer = object_of(text)
     except Unreadable as fault:
         return Best(Candidate(), (str(fault),), is_unreadable=True)
     prompt, changes = answer.get("prompt"), answer.get("changes")
-    faults = list(_prompt_faults(prompt, desk))
+    faults = list(_prompt_faults(prompt, context))
     if not isinstance(changes, list) or not changes:
         faults.append("changes: expected a list with every change, got none")
         changes = []
@@ -247,13 +255,13 @@ def _read(text: str, desk: Desk, ids: set[str]) -> Best[Candidate]:
     return Best(Candidate(prompt, tuple(edits)))
 
 
-def _prompt_faults(prompt: object, desk: Desk) -> Iterator[str]:
+def _prompt_faults(prompt: object, context: StepContext) -> Iterator[str]:
     if not isinstance(prompt, str) or not prompt.strip():
         yield "prompt: expected the whole text of the prompt, got nothing"
         return
-    if prompt.strip() == desk.prompt.text.strip():
+    if prompt.strip() == context.prompt.text.strip():
         yield "prompt: is the same as before"
-    suffix = desk.prompt.path.suffix if desk.prompt.path else ".md"
+    suffix = context.prompt.path.suffix if context.prompt.path else ".md"
     with TemporaryDirectory(prefix="evalloom-") as folder:
         file = Path(folder) / f"candidate{suffix}"
         file.write_text(prompt, "utf-8", errors="backslashreplace")
@@ -262,7 +270,7 @@ def _prompt_faults(prompt: object, desk: Desk) -> Iterator[str]:
         except EvalloomError as fault:
             yield f"prompt: cannot be used: {fault.args[0]}"
             return
-    wanted = desk.prompt.target.takes
+    wanted = context.prompt.target.takes
     yield from (f"prompt: the hole {{{{{name}}}}} is gone" for name in sorted(wanted - holes))
     yield from (f"prompt: the hole {{{{{name}}}}} is new, and no case fills it" for name in sorted(holes - wanted))
 
@@ -296,18 +304,18 @@ def _record(attempt: Attempt) -> Record:
     }
 
 
-def _report(desk: Desk, attempt: Attempt) -> ImprovementReport:
+def _report(context: StepContext, attempt: Attempt) -> ImprovementReport:
     found = attempt.improvement
     failing = sum(not gate.holds for gate in found.gates)
     verdict = "Promoted: every gate holds." if attempt.is_promoted else f"Rejected: {failing} of the gates do not hold."
-    names = {point.id: f"{point.id} {point.name}" for point in desk.plan.points}
+    names = {point.id: f"{point.id} {point.name}" for point in context.plan.points}
     figures = [
         _figure("core test points, average", found.core),
         _figure("pass rate", found.passing, is_rate=True),
         *(_figure(names[one], change) for one, change in found.points.items()),
     ]
     return ImprovementReport(
-        title=f"{attempt.folder.name.replace('_', ' ')}: a candidate for {desk.prompt.name}",
+        title=f"{attempt.folder.name.replace('_', ' ')}: a candidate for {context.prompt.name}",
         verdict=verdict,
         changes=tuple((edit.change, edit.why, ", ".join(edit.evidence)) for edit in attempt.candidate.edits),
         gates=tuple((gate.asked, gate.found, gate.holds) for gate in found.gates),
@@ -317,7 +325,7 @@ def _report(desk: Desk, attempt: Attempt) -> ImprovementReport:
         notes=(
             f"Both prompts were run and scored on the same {attempt.cases} cases: all bad ones, all about safety, "
             "and good ones from every category.",
-            f"{desk.prompt.name} is as it was. The candidate is {attempt.prompt.name} in this folder.",
+            f"{context.prompt.name} is as it was. The candidate is {attempt.prompt.name} in this folder.",
             "The subset has more bad cases than the whole: run all cases with the candidate before you rely on it.",
         ),
     )

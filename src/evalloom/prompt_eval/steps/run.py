@@ -11,7 +11,7 @@ from evalloom.core.model import Record, Remark, quote, warning
 from evalloom.matchers.base import text_of
 from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object, read_records, refuse, write_json
 from evalloom.prompt_eval.scores import definition
-from evalloom.prompt_eval.steps.context import Desk, as_case
+from evalloom.prompt_eval.steps.context import StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import refresh
 from evalloom.prompt_eval.steps.provenance import Made, look_back, note_used, write_made
 from evalloom.targets import BuiltTarget
@@ -30,18 +30,18 @@ class Ran(Struct, frozen=True):
     """Whether results that were there are no longer good, since what they were made from has changed."""
 
 
-def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
+def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) -> Ran:
     """Runs prompt_a on every case that has no result yet, and writes the results."""
-    folder, target, profile = desk.folder, desk.prompt.target, desk.runner
+    folder, target, profile = context.folder, context.prompt.target, context.runner
     cases = read_records(needed(folder.cases, "generate", folder))
     refuse(cases.findings, folder.cases)
     for remark in _odd_inputs(target, cases.values):
-        desk.asking.warn(f"{desk.prompt.name}: {remark.message} [{remark.code}]")
-    source = desk.source(target, profile)
+        context.asking.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
+    source = context.source(target, profile)
     before = look_back(folder, "run", source, folder.results, redo)
     kept = {} if before.is_anew else _kept(folder, cases.values, rerun_failed)
     todo = [record for record in cases.values if record["test_id"] not in kept]
-    answered = desk.answers(before, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
+    answered = context.answers(before, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
     results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in answered.runs}
     failures = {one.case_id: one.error for one in answered.runs if one.error}
     if before.is_anew and failures and folder.results.is_file():
@@ -49,7 +49,7 @@ def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
             note_used(folder, "run", before, answered.batch)
             why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
             raise EvalloomError("nothing_answered", f"every call failed, so {why}")
-        keep_beside(folder.results, "before", desk.asking.warn)
+        keep_beside(folder.results, "before", context.asking.warn)
     results |= kept
     reasons = {**read_object(folder.failures), **failures}
     failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
@@ -57,9 +57,9 @@ def run(desk: Desk, rerun_failed: bool = False, redo: bool = False) -> Ran:
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
     how = Made(source, who=profile.name, batch=answered.batch, prompt=target.digest)
-    write_made(folder, "run", before, how, folder.results, rows, desk.asking.warn)
+    write_made(folder, "run", before, how, folder.results, rows, context.asking.warn)
     # Step 4 stands ready to be read and edited before the judge is paid.
-    refresh(folder.prompt_b, desk.plan, desk.asking.warn)
+    refresh(folder.prompt_b, context.plan, context.asking.warn)
     return Ran(len(rows), len(todo), failed, before.is_anew and bool(before.was.source) and not redo)
 
 

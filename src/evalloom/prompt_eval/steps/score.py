@@ -18,7 +18,7 @@ from evalloom.llms.retry_until_valid import Best
 from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object, read_records, refuse, write_json
 from evalloom.prompt_eval.plan import TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase, definition, output_digest, read_scored, write_scored
-from evalloom.prompt_eval.steps.context import Answered, Desk, as_case
+from evalloom.prompt_eval.steps.context import Answered, StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import Judgement, evaluator, judgement_of, refresh
 from evalloom.prompt_eval.steps.provenance import Before, Made, digest, look_back, made, note_used, write_made
 from evalloom.prompt_eval.steps.rules import never_asked, refuse_bad_rules, score_by_rules
@@ -41,17 +41,19 @@ class Scoring(Struct, frozen=True):
         return [case for case in self.cases if case.missing]
 
 
-def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, xlsx: bool = False) -> Scoring:
+def score(
+    context: StepContext, redo: bool = False, repeat: int = 1, excel: bool = False, xlsx: bool = False
+) -> Scoring:
     """Scores every output that has no complete score yet, and writes the scored results and the one CSV."""
-    folder, plan = desk.folder, desk.plan
+    folder, plan = context.folder, context.plan
     refuse_bad_rules(plan)
     tables = _tables(folder, xlsx)
     results = read_records(needed(folder.results, "run", folder))
     refuse([*results.findings, *results.not_run()], folder.results)
-    refuse_changed_prompt(desk)
-    for warning in _doubts(desk, results.values):
-        desk.asking.warn(warning)
-    work = _Work(desk, redo)
+    refuse_changed_prompt(context)
+    for warning in _doubts(context, results.values):
+        context.asking.warn(warning)
+    work = _Work(context, redo)
     answered = work.ask(results.values, repeat)
     judgements = {run.case_id: _judgement(run, plan) for run in answered.runs if not run.repeat}
     failures = read_object(folder.failures)
@@ -62,7 +64,7 @@ def score(desk: Desk, redo: bool = False, repeat: int = 1, excel: bool = False, 
         write_json(folder.repeats, _repeats(answered, cases, work.source, plan))
     for path in tables:
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
-            desk.asking.warn(str(finding))
+            context.asking.warn(str(finding))
     faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
     return Scoring(cases, work.count, faults, work.before.is_anew and bool(work.before.was.source) and not redo)
 
@@ -75,51 +77,57 @@ def _tables(folder: Folder, xlsx: bool) -> list[Path]:
     return [folder.table, folder.sheet]
 
 
-def refuse_changed_prompt(desk: Desk) -> None:
+def refuse_changed_prompt(context: StepContext) -> None:
     """Refuses to go on with outputs of a prompt that has changed since: they would be held against another one.
 
     Outputs that somebody has written in are his to judge.
     """
-    before = made(desk.folder, "run", desk.folder.results)
-    if not before.was.prompt or before.was.prompt == desk.prompt.target.digest:
+    before = made(context.folder, "run", context.folder.results)
+    if not before.was.prompt or before.was.prompt == context.prompt.target.digest:
         return
-    message = f"{desk.prompt.name}: has changed since {desk.folder.results.as_posix()} was made"
+    message = f"{context.prompt.name}: has changed since {context.folder.results.as_posix()} was made"
     if not before.is_edited:
-        raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {desk.folder}")
-    desk.asking.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
+        raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {context.folder}")
+    context.asking.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
 
 
-def _doubts(desk: Desk, results: list[Record]) -> Iterator[str]:
+def _doubts(context: StepContext, results: list[Record]) -> Iterator[str]:
     """What is worth a look before the judge is paid: cases that are left out, rules that ask nothing."""
-    if desk.folder.cases.is_file():
+    if context.folder.cases.is_file():
         ids = {record["test_id"] for record in results}
-        cases = [record.get("test_id") for record in read_records(desk.folder.cases).values]
+        cases = [record.get("test_id") for record in read_records(context.folder.cases).values]
         if left_out := [one for one in cases if one not in ids]:
-            told = f"{desk.folder.cases.as_posix()}: {', '.join(map(str, left_out[:5]))}"
+            told = f"{context.folder.cases.as_posix()}: {', '.join(map(str, left_out[:5]))}"
             told += f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-            yield f"{told} not run yet, and so not scored: evalloom prompt-eval run {desk.folder} [case_not_run]"
+            yield f"{told} not run yet, and so not scored: evalloom prompt-eval run {context.folder} [case_not_run]"
     outputs = [(one, one["result_aftertest"]) for one in results if one["result_aftertest"] is not None]
-    yield from (f"{desk.plan.path.as_posix()}: {told} [rule_never_asked]" for told in never_asked(desk.plan, outputs))
+    yield from (
+        f"{context.plan.path.as_posix()}: {told} [rule_never_asked]" for told in never_asked(context.plan, outputs)
+    )
 
 
 class _Work:
     """One scoring: what is there already, what is asked for, and what comes of both."""
 
-    def __init__(self, desk: Desk, redo: bool) -> None:
-        self._desk = desk
-        self._target = evaluator(desk.plan, desk.yardstick, refresh(desk.folder.prompt_b, desk.plan, desk.asking.warn))
+    def __init__(self, context: StepContext, redo: bool) -> None:
+        self._context = context
+        self._target = evaluator(
+            context.plan, context.yardstick, refresh(context.folder.prompt_b, context.plan, context.asking.warn)
+        )
         # Rules alone need no llm, so none is asked for.
-        self.source = desk.source(self._target, desk.scorer) if desk.plan.judged else digest("rules alone")
-        self.before: Before = look_back(desk.folder, "score", self.source, desk.folder.scored, redo)
-        self._rules = {point.id: digest(msgspec.to_builtins(point.rules)) for point in desk.plan.points if point.rules}
-        self._former = self._read_former() if desk.folder.scored.is_file() else {}
+        self.source = context.source(self._target, context.scorer) if context.plan.judged else digest("rules alone")
+        self.before: Before = look_back(context.folder, "score", self.source, context.folder.scored, redo)
+        self._rules = {
+            point.id: digest(msgspec.to_builtins(point.rules)) for point in context.plan.points if point.rules
+        }
+        self._former = self._read_former() if context.folder.scored.is_file() else {}
         self.count = 0
 
     def _read_former(self) -> dict[str, ScoredCase]:
-        records = read_records(self._desk.folder.scored)
+        records = read_records(self._context.folder.scored)
         if not self.before.is_anew:
-            refuse(records.findings, self._desk.folder.scored)
-        return {case.id: case for one in records.values if (case := read_scored(one, self._desk.plan.ids))}
+            refuse(records.findings, self._context.folder.scored)
+        return {case.id: case for one in records.values if (case := read_scored(one, self._context.plan.ids))}
 
     def _there(self, record: Record) -> ScoredCase | None:
         """What is known of a case already, where it is the same case with the same output."""
@@ -129,13 +137,13 @@ class _Work:
 
     def ask(self, records: list[Record], repeat: int) -> Answered:
         """Asks the evaluator about every output that lacks a mark, or about all of them to see its noise."""
-        judged = [point.id for point in self._desk.plan.judged]
+        judged = [point.id for point in self._context.plan.judged]
         given: list[Case] = []
         is_again = False
         for one in (record for record in records if record["result_aftertest"] is not None):
             there = self._there(one)
             lacks = there is None or not all(there.marks[point].is_complete for point in judged)
-            self.count += lacks or any(self._is_due(there, point) for point in self._desk.plan.points)
+            self.count += lacks or any(self._is_due(there, point) for point in self._context.plan.points)
             is_again |= lacks and there is not None
             if judged and (lacks or repeat > 1):
                 inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
@@ -144,7 +152,7 @@ class _Work:
             return Answered(self.before.was.batch)
         # What came out incomplete is asked again in earnest: the cache would give the same answer.
         options = {"repeat": repeat, **({"cache": False} if is_again else {})}
-        return self._desk.answers(self.before, self._target, self._desk.scorer, given, **options)
+        return self._context.answers(self.before, self._target, self._context.scorer, given, **options)
 
     def _is_due(self, there: ScoredCase | None, point: TestPoint) -> bool:
         """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
@@ -155,7 +163,7 @@ class _Work:
 
     def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
         """A case with its marks: those there are, then those of rules and of the evaluator."""
-        plan, there = self._desk.plan, self._there(record)
+        plan, there = self._context.plan, self._there(record)
         if record["result_aftertest"] is None:
             failure = failures.get(record["test_id"], "")
             return ScoredCase(record, {one: Mark() for one in plan.ids}, f"run failed: {failure}" if failure else "")
@@ -180,15 +188,15 @@ class _Work:
 
     def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
         """Before all scores are replaced: keeps those that nothing better comes for."""
-        path = self._desk.folder.scored
+        path = self._context.folder.scored
         if not self.before.is_anew or not judgements or not path.is_file():
             return
         if all(one.answer.has_no_marks for one in judgements.values()):
-            note_used(self._desk.folder, "score", self.before, batch)
+            note_used(self._context.folder, "score", self.before, batch)
             message = f"no answer had a score, so {path.as_posix()} stays as it was"
             raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
         if any(case.missing and self._is_less(case) for case in cases):
-            keep_beside(path, "before", self._desk.asking.warn)
+            keep_beside(path, "before", self._context.asking.warn)
 
     def _is_less(self, case: ScoredCase) -> bool:
         """Whether a complete mark of the former results has gone or has changed."""
@@ -199,10 +207,10 @@ class _Work:
 
     def write(self, cases: list[ScoredCase], answered: Answered) -> None:
         """Writes the scored results."""
-        who = self._desk.scorer.name if self._desk.plan.judged else ""
+        who = self._context.scorer.name if self._context.plan.judged else ""
         how = Made(self.source, who=who, batch=answered.batch, rules=self._rules)
         rows = [write_scored(case) for case in cases]
-        folder, warn = self._desk.folder, self._desk.asking.warn
+        folder, warn = self._context.folder, self._context.asking.warn
         write_made(folder, "score", self.before, how, folder.scored, rows, warn)
 
 
