@@ -17,7 +17,7 @@ from evalloom.prompt_eval import folder as prompt_eval_folder
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import Folder, Invalid
 from evalloom.prompt_eval.steps import provenance as prompt_eval_made
-from evalloom.prompt_eval.steps.context import Asking, StepContext, open_context
+from evalloom.prompt_eval.steps.context import StepContext, StepOptions, open_context
 from evalloom.prompt_eval.steps.run import run
 from evalloom.prompt_eval.steps.score import score
 from evalloom.prompt_eval.table import columns
@@ -85,7 +85,7 @@ class Bench:
 
     @property
     def context(self) -> StepContext:
-        return open_context(self.folder, Asking(catalog.load(), warn=self.warnings.append))
+        return open_context(self.folder, StepOptions(catalog.load(), warn=self.warnings.append))
 
     def calls(self) -> int:
         """How many runs the engine has made in this folder."""
@@ -218,12 +218,12 @@ def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
     run(
         open_context(
             bench.folder,
-            Asking(catalog.load(), profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None),
+            StepOptions(catalog.load(), profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None),
         )
     )
     assert run(bench.context).asked == 0
     with pytest.raises(EvalloomError, match="unknown_profile"):
-        open_context(bench.folder, Asking(catalog.load(), profile="nobody"))
+        open_context(bench.folder, StepOptions(catalog.load(), profile="nobody"))
     assert run(bench.context).asked == 0
 
 
@@ -325,7 +325,7 @@ def test_known_marks_stay_when_the_rest_is_asked_for_again(bench: Bench) -> None
     run(bench.context)
     score(bench.context)
     bench.script("judge", [{"fault": {"status": 400}}])
-    context = open_context(bench.folder, Asking(catalog.load(), judge="judge", warn=lambda message: None))
+    context = open_context(bench.folder, StepOptions(catalog.load(), judge="judge", warn=lambda message: None))
     with pytest.raises(EvalloomError, match=r"\[nothing_answered\]"):
         score(context)
     edited = bench.read(bench.folder.scored)
@@ -371,7 +371,9 @@ def test_cases_that_were_not_run_and_rules_that_ask_nothing_are_said(bench: Benc
 
 
 def test_one_budget_holds_for_all_steps(bench: Bench) -> None:
-    context = open_context(bench.folder, Asking(catalog.load(), options={"max_tokens": 60}, warn=lambda message: None))
+    context = open_context(
+        bench.folder, StepOptions(catalog.load(), run_options={"max_tokens": 60}, warn=lambda message: None)
+    )
     run(context)
     with pytest.raises(EvalloomError, match=r"the budget is spent.*\[stopped\]"):
         score(context)
@@ -647,19 +649,22 @@ def test_incomplete_scores_are_told_in_the_report(bench: Bench) -> None:
 @pytest.mark.req("EVAL-1", "EVAL-3")
 def test_a_plan_beside_the_prompt_is_taken_over_and_then_kept(bench: Bench) -> None:
     bench.folder.plan.rename(bench.path / "test_plan.yaml")
-    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, StepOptions(catalog.load()))
     assert found.how.endswith("test_plan.yaml") and bench.context.prompt.text == PROMPT
     bench.plan(POINTS[:2])
-    again = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
+    again = steps.plan(bench.path / "prompt_a.md", bench.folder, StepOptions(catalog.load()))
     assert (again.how, len(again.plan.points)) == ("kept", 2) and again.differs
-    assert len(steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()), redo=True).plan.points) == 3
+    assert (
+        len(steps.plan(bench.path / "prompt_a.md", bench.folder, StepOptions(catalog.load()), redo=True).plan.points)
+        == 3
+    )
 
 
 @pytest.mark.req("EVAL-1")
 def test_the_folder_of_one_prompt_is_not_taken_for_another(bench: Bench) -> None:
     (bench.path / "prompt_b2.md").write_text("Another {{product}}")
     with pytest.raises(EvalloomError, match=r"is about .*prompt_a\.md, not about .*\[other_prompt\]"):
-        steps.plan(bench.path / "prompt_b2.md", bench.folder, Asking(catalog.load()))
+        steps.plan(bench.path / "prompt_b2.md", bench.folder, StepOptions(catalog.load()))
 
 
 @pytest.mark.parametrize(
@@ -670,7 +675,7 @@ def test_a_plan_is_taken_over_however_it_is_written(bench: Bench, text: str) -> 
     body = json.dumps({"dimensions": {"i18n": 1}, "test_points": POINTS})[1:-1]
     lines = body if text.startswith("{") else yaml.safe_dump({"dimensions": {"i18n": 1}, "test_points": POINTS})
     (bench.path / "test_plan.yaml").write_text(text.format(lines))
-    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, StepOptions(catalog.load()))
     assert found.plan.ids == ("TP1", "TP2", "TP_safety") and bench.context.prompt.text == PROMPT
 
 
@@ -679,7 +684,7 @@ def test_without_a_plan_a_model_drafts_one(bench: Bench) -> None:
     bench.folder.plan.unlink()
     plan = {"test_points": POINTS, "dimensions": {"happy_path": 2}}
     bench.script("answers", [{"match": "Task: draft a test plan", "answer": json.dumps(plan)}])
-    found = steps.plan(bench.path / "prompt_a.md", bench.folder, Asking(catalog.load()))
+    found = steps.plan(bench.path / "prompt_a.md", bench.folder, StepOptions(catalog.load()))
     assert found.how == "drafted" and found.plan.ids == ("TP1", "TP2", "TP_safety")
     assert bench.context.prompt.text == PROMPT
 

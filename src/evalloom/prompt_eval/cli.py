@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,12 +17,11 @@ from evalloom.console.run_options import rate
 from evalloom.console.run_text import Line, print_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Record
-from evalloom.engine.evaluate import Live
 from evalloom.prompt_eval import cli_text as text
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import DEFAULT, Folder, Invalid
 from evalloom.prompt_eval.steps.check import check
-from evalloom.prompt_eval.steps.context import Asking, open_context
+from evalloom.prompt_eval.steps.context import StepOptions, open_context
 from evalloom.prompt_eval.steps.improve import improve
 from evalloom.prompt_eval.steps.review import import_review
 from evalloom.prompt_eval.steps.run import run
@@ -32,7 +30,7 @@ from evalloom.prompt_eval.steps.table import TableOptions, write_table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_ASKING = (
+_STEP_OPTIONS = (
     click.option("--llm", default="", metavar="LLM", help="Who drafts: plans, test cases, better prompts."),
     click.option("--profile", default="", metavar="P", help="The profile or llm that prompt_a runs under."),
     click.option("--judge", default="", metavar="LLM", help="Who scores, as prompt_b says."),
@@ -60,21 +58,25 @@ def _step(command: Command) -> Command:
                 click.echo(text.shown(finding), err=True)
             raise
 
-    for option in reversed(_ASKING):
+    for option in reversed(_STEP_OPTIONS):
         told = option(told)
     return told  # type: ignore[return-value]
 
 
-def _asking(flags: Record) -> Asking:
-    given = {name: flags[name] for name in ("concurrency", "max_cost", "max_tokens") if flags[name] is not None}
+def _step_options(flags: Record) -> StepOptions:
+    run_options = {name: flags[name] for name in ("concurrency", "max_cost", "max_tokens") if flags[name] is not None}
     if flags["no_cache"]:
-        given["cache"] = False
-
-    def shown(live: Live) -> AbstractContextManager[None]:
-        return showing(live, is_quiet=flags["as_json"])
-
-    services = (flags["llm"], flags["judge"], flags["profile"])
-    return Asking(current_catalog(), *services, flags["config"], given, warn, shown)
+        run_options["cache"] = False
+    return StepOptions(
+        current_catalog(),
+        llm=flags["llm"],
+        judge=flags["judge"],
+        profile=flags["profile"],
+        config=flags["config"],
+        run_options=run_options,
+        warn=warn,
+        show_progress=partial(showing, is_quiet=flags["as_json"]),
+    )
 
 
 def _least(fail_under: str | None) -> float | None:
@@ -119,7 +121,7 @@ def command() -> None:
 def plan_command(prompt: str, output: str, cases: int | None, redo: bool, **flags: Any) -> int:
     """Step 1: take over the test_plan.yaml beside the prompt, or let a model draft one."""
     folder = Folder(Path(output))
-    found = steps.plan(Path(prompt), folder, _asking(flags), cases, redo)
+    found = steps.plan(Path(prompt), folder, _step_options(flags), cases, redo)
     _tell([*text.planned(folder, found), text.next_step("generate", folder)], text.plan_facts(found), flags["as_json"])
     return 0
 
@@ -133,7 +135,7 @@ def generate_command(folder: str, redo: bool, **flags: Any) -> int:
 
     Exit codes: 0 as planned, 1 fewer cases than planned.
     """
-    context = open_context(Folder(Path(folder)), _asking(flags))
+    context = open_context(Folder(Path(folder)), _step_options(flags))
     found = steps.make_cases(context, redo)
     is_short = bool(found.shortfalls or found.below_floor)
     lines = [
@@ -154,7 +156,7 @@ def run_command(folder: str, rerun_failed: bool, redo: bool, **flags: Any) -> in
 
     Exit codes: 0 every case has a result, 1 some runs failed.
     """
-    context = open_context(Folder(Path(folder)), _asking(flags))
+    context = open_context(Folder(Path(folder)), _step_options(flags))
     found = run(context, rerun_failed, redo)
     _tell(
         [*text.ran(context.folder, found), text.next_step("score", context.folder)],
@@ -179,7 +181,7 @@ def score_command(
 
     Exit codes: 0 scored, 1 below --fail-under, 2 the scoring of some cases is incomplete.
     """
-    context = open_context(Folder(Path(folder)), _asking(flags))
+    context = open_context(Folder(Path(folder)), _step_options(flags))
     least = _least(fail_under)
     found = score(context, redo, repeat, excel, xlsx)
     after = text.next_step(text.after_scoring(found.cases, "report"), context.folder)
@@ -216,7 +218,7 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
     Exit codes: 0 good, 1 runs failed or the pass rate is below --fail-under, 2 invalid data or incomplete scoring.
     """
     least = _least(fail_under)
-    asking, folder, as_json = _asking(flags), Folder(Path(output)), flags["as_json"]
+    options, folder, as_json = _step_options(flags), Folder(Path(output)), flags["as_json"]
     facts: Record = {}
 
     def told(step: str, lines: Iterable[Line], found: Record) -> None:
@@ -224,9 +226,9 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
         if not as_json:
             print_lines(lines)
 
-    planned = steps.plan(Path(prompt), folder, asking)
+    planned = steps.plan(Path(prompt), folder, options)
     told("plan", text.planned(folder, planned), text.plan_facts(planned))
-    context = open_context(folder, asking)
+    context = open_context(folder, options)
     made = steps.make_cases(context)
     told("generate", text.generated(folder, made), text.case_facts(folder, made))
     ran = run(context)
@@ -254,7 +256,7 @@ def improve_command(folder: str, iterations: int, **flags: Any) -> int:
 
     Exit codes: 0 promoted, 1 a gate does not hold.
     """
-    context = open_context(Folder(Path(folder)), _asking(flags))
+    context = open_context(Folder(Path(folder)), _step_options(flags))
     for _ in range(iterations):
         attempt = improve(context)
         _tell(text.attempted(context, attempt), text.attempt_facts(attempt), flags["as_json"])

@@ -41,7 +41,7 @@ from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
 from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks
 from evalloom.prompt_eval.scores import ScoredCase, output_digest, points_in, read_scored
-from evalloom.prompt_eval.steps.context import Asking, StepContext, drafted
+from evalloom.prompt_eval.steps.context import StepContext, StepOptions, drafted
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
 from evalloom.prompt_eval.steps.generate import Generated, generate
 from evalloom.prompt_eval.steps.provenance import made
@@ -59,7 +59,7 @@ class Planned(Struct, frozen=True):
     """A plan beside the prompt that says something else."""
 
 
-def plan(prompt: Path, folder: Folder, asking: Asking, cases: int | None = None, redo: bool = False) -> Planned:
+def plan(prompt: Path, folder: Folder, options: StepOptions, cases: int | None = None, redo: bool = False) -> Planned:
     """Step 1: the plan beside the prompt, or one that a model drafts."""
     if not prompt.is_file():
         raise usage_error("prompt_missing", f"there is no file {prompt.as_posix()!r}. Name the prompt to be tested")
@@ -75,11 +75,11 @@ def plan(prompt: Path, folder: Folder, asking: Asking, cases: int | None = None,
         text = _as_taken(beside, folder, named)
     else:
         tested = prompt_file(prompt)
-        known = asking.settings(folder, tested)
-        text = run_loop(drafted(folder, asking, known, lambda llm: draft_plan(tested.text, named, llm, cases))).text
+        known = options.load_settings(folder, tested)
+        text = run_loop(drafted(folder, options, known, lambda llm: draft_plan(tested.text, named, llm, cases))).text
     if folder.plan.is_file() and _text(folder.plan) != text:
         aside = put_aside(folder.plan, "old")
-        asking.warn(f"{folder.plan.as_posix()}: the plan that was there is now {aside.name}")
+        options.warn(f"{folder.plan.as_posix()}: the plan that was there is now {aside.name}")
     write_text(folder.plan, text)
     return Planned(the_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
 
@@ -123,7 +123,7 @@ def make_cases(context: StepContext, redo: bool = False) -> Generated:
         found = run_loop(generate(context.plan, context.prompt, have, _nobody, keep))
     else:
         ask = lambda llm: generate(context.plan, context.prompt, have, llm, keep)  # noqa: E731
-        found = run_loop(drafted(folder, context.asking, context.known, ask))
+        found = run_loop(drafted(folder, context.options, context.known, ask))
     # Nothing in place of something is no improvement.
     if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
         keep(found.cases)
@@ -141,7 +141,7 @@ class _Keeper:
         path = self._context.folder.cases
         if self._redo and path.is_file():
             aside = put_aside(path, "old")
-            self._context.asking.warn(f"{path.as_posix()}: the cases that were there are now in {aside.name}")
+            self._context.options.warn(f"{path.as_posix()}: the cases that were there are now in {aside.name}")
         self._redo = False
         write_json(path, cases)
 
@@ -155,7 +155,7 @@ def _cases_there(context: StepContext, redo: bool) -> list[Record]:
             found = _cases_in(path)
             if path is own and beside in places and any(one not in found for one in _cases_in(beside)):
                 told = f"{beside.as_posix()}: has cases that are not, or not so, in {own.as_posix()}"
-                context.asking.warn(f"{told}, which is used. 'generate --redo' takes them over")
+                context.options.warn(f"{told}, which is used. 'generate --redo' takes them over")
             return found
     return []
 

@@ -14,7 +14,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.steps.check import check
-from evalloom.prompt_eval.steps.context import Asking, open_context
+from evalloom.prompt_eval.steps.context import StepOptions, open_context
 from evalloom.prompt_eval.steps.run import run
 from evalloom.prompt_eval.steps.score import score
 
@@ -26,9 +26,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example with everything that its steps make."""
     path = tmp_path_factory.mktemp("check")
     shutil.copytree(EXAMPLE, path / "example")
-    folder, asking = Folder(path / "results"), Asking(catalog.load(), warn=lambda message: None)
-    steps.plan(path / "example" / "prompt_a.md", folder, asking)
-    context = open_context(folder, asking)
+    folder, options = Folder(path / "results"), StepOptions(catalog.load(), warn=lambda message: None)
+    steps.plan(path / "example" / "prompt_a.md", folder, options)
+    context = open_context(folder, options)
     steps.make_cases(context)
     run(context)
     score(context)

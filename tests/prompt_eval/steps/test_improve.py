@@ -14,7 +14,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.scores import Mark, ScoredCase
 from evalloom.prompt_eval.steps import improve as prompt_eval_improve
-from evalloom.prompt_eval.steps.context import Asking, StepContext, open_context
+from evalloom.prompt_eval.steps.context import StepContext, StepOptions, open_context
 from evalloom.prompt_eval.steps.improve import TASK, improve, validation_cases
 from evalloom.prompt_eval.steps.run import run
 from evalloom.prompt_eval.steps.score import score
@@ -61,7 +61,7 @@ class Bench:
 
     @property
     def context(self) -> StepContext:
-        return open_context(self.folder, Asking(catalog.load(), warn=lambda message: None))
+        return open_context(self.folder, StepOptions(catalog.load(), warn=lambda message: None))
 
 
 def files(folder: Path) -> dict[str, bytes]:

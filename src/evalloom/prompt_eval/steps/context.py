@@ -48,36 +48,39 @@ class Purse:
         return {**options, **limits}
 
 
-def _silent(live: Live) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 _GOES_ON = "What was answered is kept; the same command goes on"
 
 
-class Asking(Struct, frozen=True):
-    """Who drafts, who answers and who scores; what is empty is left to evalloom.yaml. `options` are of RunSettings."""
+def _no_progress(live: Live) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+class StepOptions(Struct, frozen=True):
+    """Which llms and profile a step uses and what it may spend; evalloom.yaml fills what is empty.
+
+    `run_options` has the fields of RunSettings.
+    """
 
     catalog: Catalog
     llm: str = ""
     judge: str = ""
     profile: str = ""
     config: str = ""
-    options: Record = {}
+    run_options: Record = {}
     warn: Callable[[str], None] = print
-    showing: Callable[[Live], AbstractContextManager[None]] = _silent
+    show_progress: Callable[[Live], AbstractContextManager[None]] = _no_progress
     purse: Purse = msgspec.field(default_factory=Purse)
 
-    def settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
-        """The settings that are named, or those of the folder, or beside the prompt, or here."""
+    def load_settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
+        """Load the settings file that --config names, or the one in the folder, beside the prompt or here."""
         path = Path(self.config) if self.config else _settings_file(folder, prompt)
         return settings.load(path, self.catalog.sections)
 
-    def remembering(self, folder: Folder) -> Asking:
-        """The same with whom flags have named for this folder before."""
+    def with_saved_flags(self, folder: Folder) -> StepOptions:
+        """These options, completed with the llms and the profile that earlier commands named for this folder."""
         before = remembered(folder)
-        named = {one: getattr(self, one) or before.get(one) for one in ("llm", "judge", "profile")}
-        return msgspec.structs.replace(self, **{one: name for one, name in named.items() if isinstance(name, str)})
+        named = {flag: getattr(self, flag) or before.get(flag) for flag in ("llm", "judge", "profile")}
+        return msgspec.structs.replace(self, **{flag: name for flag, name in named.items() if isinstance(name, str)})
 
     def drafter(self, known: Settings) -> str:
         """The llm that drafts."""
@@ -99,7 +102,7 @@ class Asking(Struct, frozen=True):
 def _settings_file(folder: Folder, prompt: PromptA | None) -> Path | None:
     beside = prompt.path.parent if prompt and prompt.path else folder.path
     places = (folder.path / settings.FILE_NAME, beside / settings.FILE_NAME)
-    return next((file for file in places if file.is_file()), None)
+    return next((path for path in places if path.is_file()), None)
 
 
 class Answered(NamedTuple):
@@ -116,15 +119,15 @@ class StepContext(Struct, frozen=True):
     plan: TestPlan
     prompt: PromptA
     known: Settings
-    asking: Asking
+    options: StepOptions
 
     @property
     def runner(self) -> Profile:
-        return self.asking.runner(self.known)
+        return self.options.runner(self.known)
 
     @property
     def scorer(self) -> Profile:
-        return self.asking.scorer(self.known)
+        return self.options.scorer(self.known)
 
     @property
     def yardstick(self) -> str:
@@ -134,7 +137,7 @@ class StepContext(Struct, frozen=True):
 
     def source(self, target: BuiltTarget, profile: Profile) -> str:
         """What stands for all that the answers of a target under a profile depend on."""
-        return digest(target.digest, Plan(target, (profile,), self.asking.catalog, self.known).profile_digests())
+        return digest(target.digest, Plan(target, (profile,), self.options.catalog, self.known).profile_digests())
 
     def answers(
         self, before: Before, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any
@@ -146,25 +149,25 @@ class StepContext(Struct, frozen=True):
         """
         if not given:
             return Answered(before.was.batch)
-        options = self.asking.purse.left(self.asking.options)
+        run_options = self.options.purse.left(self.options.run_options)
         live = Live()
-        with self.asking.showing(live):
-            plan = self._batch(target, profile, tuple(given), {**options, **more})
-            results = evaluate(plan, live, self._cut_off(before, target.name), self.asking.warn)
-        self.asking.purse.cost += results.summary.cost
-        self.asking.purse.tokens += results.summary.tokens
+        with self.options.show_progress(live):
+            plan = self._batch(target, profile, tuple(given), {**run_options, **more})
+            results = evaluate(plan, live, self._cut_off(before, target.name), self.options.warn)
+        self.options.purse.cost += results.summary.cost
+        self.options.purse.tokens += results.summary.tokens
         if results.stopped:
             why = "the budget is spent" if results.stopped.startswith("--max-") else results.stopped
             raise EvalloomError("stopped", f"stopped: {why}. {_GOES_ON}")
         return Answered(results.path.name, [run for run, _ in results])
 
-    def _batch(self, target: BuiltTarget, profile: Profile, given: tuple[Case, ...], options: Record) -> Plan:
+    def _batch(self, target: BuiltTarget, profile: Profile, given: tuple[Case, ...], run_options: Record) -> Plan:
         """A plan for the engine; nothing is scored there."""
         whole: Record = {"limit": None, "tags": [], "filter": "", "variants": [], "output": [], "repeat": 1}
-        options = {**whole, **options, "profiles": [profile.name]}
+        run_options = {**whole, **run_options, "profiles": [profile.name]}
         config = self.known.path.as_posix() if self.known.path else ""
         return msgspec.structs.replace(
-            prepare(Asked(config=config, target=target, options=options, given=given), self.asking.catalog),
+            prepare(Asked(config=config, target=target, options=run_options, given=given), self.options.catalog),
             profiles=(profile,),
             known=msgspec.structs.replace(self.known, gates=[]),
             checks=(),
@@ -185,19 +188,19 @@ class StepContext(Struct, frozen=True):
         return Resume()
 
 
-def open_context(folder: Folder, asking: Asking) -> StepContext:
-    """The plan of a folder, its prompt and the settings; whom flags name is remembered for the next step."""
+def open_context(folder: Folder, options: StepOptions) -> StepContext:
+    """Load the plan, the prompt and the settings of a folder; save the llms that flags name for the next step."""
     plan = the_plan(folder)
     prompt = prompt_a(plan)
     if plan.yardstick:
-        prompt_file(plan.path.parent / plan.yardstick)  # one that is not there is told before anything is paid
-    known = asking.settings(folder, prompt)
-    named = {"llm": asking.llm, "judge": asking.judge, "profile": asking.profile}
-    given = {one: name for one, name in named.items() if name}
-    for name in given.values():
-        settings.profile(known, name)  # a slip of the pen is not remembered
-    remember(folder, given)
-    return StepContext(folder, plan, prompt, known, asking.remembering(folder))
+        prompt_file(plan.path.parent / plan.yardstick)  # fails on a missing file before any call is paid for
+    known = options.load_settings(folder, prompt)
+    named = {"llm": options.llm, "judge": options.judge, "profile": options.profile}
+    flags = {flag: name for flag, name in named.items() if name}
+    for name in flags.values():
+        settings.profile(known, name)  # fails on a typo, so that it is not saved
+    remember(folder, flags)
+    return StepContext(folder, plan, prompt, known, options.with_saved_flags(folder))
 
 
 def as_case(test_id: str, inputs: Record) -> Case:
@@ -206,14 +209,16 @@ def as_case(test_id: str, inputs: Record) -> Case:
 
 
 async def drafted(
-    folder: Folder, asking: Asking, known: Settings, work: Callable[[Llm], Awaitable[Drafted]]
+    folder: Folder, options: StepOptions, known: Settings, work: Callable[[Llm], Awaitable[Drafted]]
 ) -> Drafted:
     """What comes of work that asks the drafting llm; its answers are kept in the folder's own cache."""
-    name = asking.drafter(known)
+    name = options.drafter(known)
     settings.key_of(settings.llm_of(known, name))
-    limits = {one: left for one, left in asking.purse.left(asking.options).items() if one in ("max_cost", "max_tokens")}
-    options = LlmOptions(use_cache=bool(asking.options.get("cache", True)), home=folder.path, **limits)
-    llms = Llms(known, options, asking.warn)
+    limits = {
+        one: left for one, left in options.purse.left(options.run_options).items() if one in ("max_cost", "max_tokens")
+    }
+    llm_options = LlmOptions(use_cache=bool(options.run_options.get("cache", True)), home=folder.path, **limits)
+    llms = Llms(known, llm_options, options.warn)
     try:
         return await work(llms.get(name))
     except CallError as fault:
@@ -221,6 +226,6 @@ async def drafted(
     except BudgetSpent as fault:
         raise EvalloomError("stopped", f"stopped: {fault}. {_GOES_ON}") from None
     finally:
-        asking.purse.cost += llms.budget.cost
-        asking.purse.tokens += llms.budget.tokens
+        options.purse.cost += llms.budget.cost
+        options.purse.tokens += llms.budget.tokens
         await llms.close()

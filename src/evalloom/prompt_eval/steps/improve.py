@@ -104,7 +104,7 @@ def _begin(context: StepContext, cases: list[ScoredCase], source: str) -> tuple[
     bad = [case for case in cases if case.is_bad and not case.is_failed]
     if not bad:
         raise usage_error("nothing_to_improve", f"{context.folder.scored.as_posix()}: has no bad case to learn from")
-    candidate = run_loop(drafted(context.folder, context.asking, context.known, partial(draft, context, bad)))
+    candidate = run_loop(drafted(context.folder, context.options, context.known, partial(draft, context, bad)))
     folder = _next_folder(context.folder)
     write_json(folder / _DRAFT, {"source": source, **msgspec.to_builtins(candidate)})
     return folder, candidate
@@ -162,9 +162,9 @@ def _scored(context: StepContext, path: Path, chosen: list[Record], name: str, p
     write_text(path / name, prompt)
     write_text(folder.plan, plan_text(plan, is_draft=False))
     write_json(folder.cases, chosen)
-    write_text(folder.prompt_b, refresh(context.folder.prompt_b, context.plan, context.asking.warn))
-    asking = msgspec.structs.replace(context.asking, profile=context.runner.name, judge=context.scorer.name)
-    side = StepContext(folder, plan, prompt_file(path / name), context.known, asking)
+    write_text(folder.prompt_b, refresh(context.folder.prompt_b, context.plan, context.options.warn))
+    options = msgspec.structs.replace(context.options, profile=context.runner.name, judge=context.scorer.name)
+    side = StepContext(folder, plan, prompt_file(path / name), context.known, options)
     run(side, rerun_failed=True)
     cases = score(side).cases
     if not any(case.is_complete for case in cases):

@@ -36,7 +36,7 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     cases = read_records(needed(folder.cases, "generate", folder))
     refuse(cases.findings, folder.cases)
     for remark in _odd_inputs(target, cases.values):
-        context.asking.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
+        context.options.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
     source = context.source(target, profile)
     before = look_back(folder, "run", source, folder.results, redo)
     kept = {} if before.is_anew else _kept(folder, cases.values, rerun_failed)
@@ -49,7 +49,7 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
             note_used(folder, "run", before, answered.batch)
             why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
             raise EvalloomError("nothing_answered", f"every call failed, so {why}")
-        keep_beside(folder.results, "before", context.asking.warn)
+        keep_beside(folder.results, "before", context.options.warn)
     results |= kept
     reasons = {**read_object(folder.failures), **failures}
     failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
@@ -57,9 +57,9 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
     how = Made(source, who=profile.name, batch=answered.batch, prompt=target.digest)
-    write_made(folder, "run", before, how, folder.results, rows, context.asking.warn)
+    write_made(folder, "run", before, how, folder.results, rows, context.options.warn)
     # Step 4 stands ready to be read and edited before the judge is paid.
-    refresh(folder.prompt_b, context.plan, context.asking.warn)
+    refresh(folder.prompt_b, context.plan, context.options.warn)
     return Ran(len(rows), len(todo), failed, before.is_anew and bool(before.was.source) and not redo)
 
 

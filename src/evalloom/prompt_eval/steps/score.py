@@ -52,7 +52,7 @@ def score(
     refuse([*results.findings, *results.not_run()], folder.results)
     refuse_changed_prompt(context)
     for warning in _doubts(context, results.values):
-        context.asking.warn(warning)
+        context.options.warn(warning)
     work = _Work(context, redo)
     answered = work.ask(results.values, repeat)
     judgements = {run.case_id: _judgement(run, plan) for run in answered.runs if not run.repeat}
@@ -64,7 +64,7 @@ def score(
         write_json(folder.repeats, _repeats(answered, cases, work.source, plan))
     for path in tables:
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
-            context.asking.warn(str(finding))
+            context.options.warn(str(finding))
     faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
     return Scoring(cases, work.count, faults, work.before.is_anew and bool(work.before.was.source) and not redo)
 
@@ -88,7 +88,7 @@ def refuse_changed_prompt(context: StepContext) -> None:
     message = f"{context.prompt.name}: has changed since {context.folder.results.as_posix()} was made"
     if not before.is_edited:
         raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {context.folder}")
-    context.asking.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
+    context.options.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
 
 
 def _doubts(context: StepContext, results: list[Record]) -> Iterator[str]:
@@ -112,7 +112,7 @@ class _Work:
     def __init__(self, context: StepContext, redo: bool) -> None:
         self._context = context
         self._target = evaluator(
-            context.plan, context.yardstick, refresh(context.folder.prompt_b, context.plan, context.asking.warn)
+            context.plan, context.yardstick, refresh(context.folder.prompt_b, context.plan, context.options.warn)
         )
         # Rules alone need no llm, so none is asked for.
         self.source = context.source(self._target, context.scorer) if context.plan.judged else digest("rules alone")
@@ -196,7 +196,7 @@ class _Work:
             message = f"no answer had a score, so {path.as_posix()} stays as it was"
             raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
         if any(case.missing and self._is_less(case) for case in cases):
-            keep_beside(path, "before", self._context.asking.warn)
+            keep_beside(path, "before", self._context.options.warn)
 
     def _is_less(self, case: ScoredCase) -> bool:
         """Whether a complete mark of the former results has gone or has changed."""
@@ -210,7 +210,7 @@ class _Work:
         who = self._context.scorer.name if self._context.plan.judged else ""
         how = Made(self.source, who=who, batch=answered.batch, rules=self._rules)
         rows = [write_scored(case) for case in cases]
-        folder, warn = self._context.folder, self._context.asking.warn
+        folder, warn = self._context.folder, self._context.options.warn
         write_made(folder, "score", self.before, how, folder.scored, rows, warn)
 
 
