@@ -30,25 +30,25 @@ from evalloom.targets import BuiltTarget
 Drafted = TypeVar("Drafted")
 
 
-class Purse:
-    """What a command has spent so far: its steps share one budget."""
+class BudgetLedger:
+    """Tracks the cost and tokens of a command, whose steps share one budget."""
 
     def __init__(self) -> None:
         self.cost = 0.0
         self.tokens = 0
 
-    def left(self, options: Record) -> Record:
-        """The options with what is left of their budget."""
+    def remaining(self, run_options: Record) -> Record:
+        """Return the options with max_cost and max_tokens reduced by what is spent; raise when nothing remains."""
         spent = {"max_cost": self.cost, "max_tokens": self.tokens}
-        limits = {name: options[name] - used for name, used in spent.items() if options.get(name) is not None}
+        limits = {name: run_options[name] - used for name, used in spent.items() if run_options.get(name) is not None}
         for name, left in limits.items():
             if left <= 0 < spent[name]:
-                flag = f"--{name.replace('_', '-')} {options[name]:g}"
-                raise EvalloomError("stopped", f"stopped: {flag} is reached. {_GOES_ON}")
-        return {**options, **limits}
+                flag = f"--{name.replace('_', '-')} {run_options[name]:g}"
+                raise EvalloomError("stopped", f"stopped: {flag} is reached. {_RESUME_HINT}")
+        return {**run_options, **limits}
 
 
-_GOES_ON = "What was answered is kept; the same command goes on"
+_RESUME_HINT = "Answers are saved; run the same command again to resume"
 
 
 def _no_progress(live: Live) -> AbstractContextManager[None]:
@@ -69,7 +69,7 @@ class StepOptions(Struct, frozen=True):
     run_options: Record = {}
     warn: Callable[[str], None] = print
     show_progress: Callable[[Live], AbstractContextManager[None]] = _no_progress
-    purse: Purse = msgspec.field(default_factory=Purse)
+    ledger: BudgetLedger = msgspec.field(default_factory=BudgetLedger)
 
     def load_settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
         """Load the settings file that --config names, or the one in the folder, beside the prompt or here."""
@@ -149,16 +149,16 @@ class StepContext(Struct, frozen=True):
         """
         if not given:
             return Answered(before.was.batch)
-        run_options = self.options.purse.left(self.options.run_options)
+        run_options = self.options.ledger.remaining(self.options.run_options)
         live = Live()
         with self.options.show_progress(live):
             plan = self._batch(target, profile, tuple(given), {**run_options, **more})
             results = evaluate(plan, live, self._cut_off(before, target.name), self.options.warn)
-        self.options.purse.cost += results.summary.cost
-        self.options.purse.tokens += results.summary.tokens
+        self.options.ledger.cost += results.summary.cost
+        self.options.ledger.tokens += results.summary.tokens
         if results.stopped:
             why = "the budget is spent" if results.stopped.startswith("--max-") else results.stopped
-            raise EvalloomError("stopped", f"stopped: {why}. {_GOES_ON}")
+            raise EvalloomError("stopped", f"stopped: {why}. {_RESUME_HINT}")
         return Answered(results.path.name, [run for run, _ in results])
 
     def _batch(self, target: BuiltTarget, profile: Profile, given: tuple[Case, ...], run_options: Record) -> Plan:
@@ -215,7 +215,9 @@ async def drafted(
     name = options.drafter(known)
     settings.key_of(settings.llm_of(known, name))
     limits = {
-        one: left for one, left in options.purse.left(options.run_options).items() if one in ("max_cost", "max_tokens")
+        one: left
+        for one, left in options.ledger.remaining(options.run_options).items()
+        if one in ("max_cost", "max_tokens")
     }
     llm_options = LlmOptions(use_cache=bool(options.run_options.get("cache", True)), home=folder.path, **limits)
     llms = Llms(known, llm_options, options.warn)
@@ -224,8 +226,8 @@ async def drafted(
     except CallError as fault:
         raise EvalloomError(fault.code, f"llm {name!r}: {fault.message}") from None
     except BudgetSpent as fault:
-        raise EvalloomError("stopped", f"stopped: {fault}. {_GOES_ON}") from None
+        raise EvalloomError("stopped", f"stopped: {fault}. {_RESUME_HINT}") from None
     finally:
-        options.purse.cost += llms.budget.cost
-        options.purse.tokens += llms.budget.tokens
+        options.ledger.cost += llms.budget.cost
+        options.ledger.tokens += llms.budget.tokens
         await llms.close()
