@@ -41,7 +41,7 @@ from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
 from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks
 from evalloom.prompt_eval.scores import ScoredCase, output_digest, points_in, read_scored
-from evalloom.prompt_eval.steps.context import StepContext, StepOptions, drafted
+from evalloom.prompt_eval.steps.context import StepContext, StepOptions, with_drafter
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
 from evalloom.prompt_eval.steps.generate import Generated, generate
 from evalloom.prompt_eval.steps.provenance import made
@@ -75,8 +75,10 @@ def plan(prompt: Path, folder: Folder, options: StepOptions, cases: int | None =
         text = _as_taken(beside, folder, named)
     else:
         tested = prompt_file(prompt)
-        known = options.load_settings(folder, tested)
-        text = run_loop(drafted(folder, options, known, lambda llm: draft_plan(tested.text, named, llm, cases))).text
+        settings = options.load_settings(folder, tested)
+        text = run_loop(
+            with_drafter(folder, options, settings, lambda llm: draft_plan(tested.text, named, llm, cases))
+        ).text
     if folder.plan.is_file() and _text(folder.plan) != text:
         aside = put_aside(folder.plan, "old")
         options.warn(f"{folder.plan.as_posix()}: the plan that was there is now {aside.name}")
@@ -123,7 +125,7 @@ def make_cases(context: StepContext, redo: bool = False) -> Generated:
         found = run_loop(generate(context.plan, context.prompt, have, _nobody, keep))
     else:
         ask = lambda llm: generate(context.plan, context.prompt, have, llm, keep)  # noqa: E731
-        found = run_loop(drafted(folder, context.options, context.known, ask))
+        found = run_loop(with_drafter(folder, context.options, context.settings, ask))
     # Nothing in place of something is no improvement.
     if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
         keep(found.cases)
@@ -190,13 +192,17 @@ def report(folder: Folder) -> Reported:
     scored = read_records(needed(folder.scored, "score", folder))
     # Scores that are missing or wrong are counted and told in the report; only what is no case at all stops it.
     refuse([one for one in scored.findings if one.code not in _TOLD_IN_REPORT], folder.scored)
-    known = the_plan(folder) if folder.plan.is_file() else None
-    points = known.points if known else tuple(TestPoint(one, one, criticality="") for one in points_in(scored.values))
+    test_plan = the_plan(folder) if folder.plan.is_file() else None
+    points = (
+        test_plan.points
+        if test_plan
+        else tuple(TestPoint(one, one, criticality="") for one in points_in(scored.values))
+    )
     ids = [point.id for point in points]
     cases = [read_scored(record, ids) for record in scored.values]
     humans, outdated = current_scores(folder.path, cases)
     repeats, old_repeats = _repeats(folder, cases)
-    prompt = _prompt_name(known) if known else ""
+    prompt = _prompt_name(test_plan) if test_plan else ""
     figures = scorecard(cases, points)
     page = PromptEvalReport(
         title=f"Prompt evaluation: {Path(prompt or 'prompt_a').name}",
@@ -206,7 +212,7 @@ def report(folder: Folder) -> Reported:
         scorecard=figures,
         agreement=agreement(cases, humans, ids),
         noise=noise(repeats, ids),
-        remarks=(*_changed(folder, known), *_remarks(cases, outdated, old_repeats)),
+        remarks=(*_changed(folder, test_plan), *_remarks(cases, outdated, old_repeats)),
         unknown=unknown_points(cases, points),
         facts=_facts(folder),
         folder=str(folder),

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.batchlog import FOLDER, batches
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
 from evalloom.core.model import Case, Llm, Profile, Record, Run
@@ -24,10 +23,11 @@ from evalloom.prompt_eval.folder import Folder, PromptA, prompt_a, prompt_file, 
 from evalloom.prompt_eval.plan import TestPlan
 from evalloom.prompt_eval.settings import SECTION
 from evalloom.prompt_eval.steps.provenance import Before, digest, remember, remembered
-from evalloom.settings import Settings
+from evalloom.settings import FILE_NAME, Settings, first_profile, key_of, llm_of, load
+from evalloom.settings import profile as find_profile
 from evalloom.targets import BuiltTarget
 
-Drafted = TypeVar("Drafted")
+Draft = TypeVar("Draft")
 
 
 class BudgetLedger:
@@ -74,7 +74,7 @@ class StepOptions(Struct, frozen=True):
     def load_settings(self, folder: Folder, prompt: PromptA | None) -> Settings:
         """Load the settings file that --config names, or the one in the folder, beside the prompt or here."""
         path = Path(self.config) if self.config else _settings_file(folder, prompt)
-        return settings.load(path, self.catalog.sections)
+        return load(path, self.catalog.sections)
 
     def with_saved_flags(self, folder: Folder) -> StepOptions:
         """These options, completed with the llms and the profile that earlier commands named for this folder."""
@@ -82,26 +82,26 @@ class StepOptions(Struct, frozen=True):
         named = {flag: getattr(self, flag) or before.get(flag) for flag in ("llm", "judge", "profile")}
         return msgspec.structs.replace(self, **{flag: name for flag, name in named.items() if isinstance(name, str)})
 
-    def drafter(self, known: Settings) -> str:
-        """The llm that drafts."""
-        return self.llm or known.section(SECTION).llm or self.runner(known).run
+    def drafter(self, settings: Settings) -> str:
+        """Return the name of the llm that drafts."""
+        return self.llm or settings.section(SECTION).llm or self.runner(settings).run
 
-    def runner(self, known: Settings) -> Profile:
-        """The profile that the prompt is run under."""
-        name = self.profile or known.section(SECTION).profile
-        return settings.profile(known, name) if name else settings.first_profile(known)
+    def runner(self, settings: Settings) -> Profile:
+        """Return the profile that runs the prompt."""
+        name = self.profile or settings.section(SECTION).profile
+        return find_profile(settings, name) if name else first_profile(settings)
 
-    def scorer(self, known: Settings) -> Profile:
-        """The llm that scores, at temperature 0 unless it says otherwise, as a profile to run the evaluator under."""
-        name = self.judge or known.section(SECTION).judge or known.judge or self.runner(known).run
-        found = settings.profile(known, name)
-        params = {"temperature": 0, **settings.llm_of(known, found.run).params, **found.params}
-        return msgspec.structs.replace(found, params=params)
+    def scorer(self, settings: Settings) -> Profile:
+        """Return the profile that runs the evaluator, at temperature 0 unless the llm sets another."""
+        name = self.judge or settings.section(SECTION).judge or settings.judge or self.runner(settings).run
+        profile = find_profile(settings, name)
+        params = {"temperature": 0, **llm_of(settings, profile.run).params, **profile.params}
+        return msgspec.structs.replace(profile, params=params)
 
 
 def _settings_file(folder: Folder, prompt: PromptA | None) -> Path | None:
     beside = prompt.path.parent if prompt and prompt.path else folder.path
-    places = (folder.path / settings.FILE_NAME, beside / settings.FILE_NAME)
+    places = (folder.path / FILE_NAME, beside / FILE_NAME)
     return next((path for path in places if path.is_file()), None)
 
 
@@ -118,16 +118,16 @@ class StepContext(Struct, frozen=True):
     folder: Folder
     plan: TestPlan
     prompt: PromptA
-    known: Settings
+    settings: Settings
     options: StepOptions
 
     @property
     def runner(self) -> Profile:
-        return self.options.runner(self.known)
+        return self.options.runner(self.settings)
 
     @property
     def scorer(self) -> Profile:
-        return self.options.scorer(self.known)
+        return self.options.scorer(self.settings)
 
     @property
     def yardstick(self) -> str:
@@ -137,7 +137,7 @@ class StepContext(Struct, frozen=True):
 
     def source(self, target: BuiltTarget, profile: Profile) -> str:
         """What stands for all that the answers of a target under a profile depend on."""
-        return digest(target.digest, Plan(target, (profile,), self.options.catalog, self.known).profile_digests())
+        return digest(target.digest, Plan(target, (profile,), self.options.catalog, self.settings).profile_digests())
 
     def answers(
         self, before: Before, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any
@@ -165,11 +165,11 @@ class StepContext(Struct, frozen=True):
         """A plan for the engine; nothing is scored there."""
         whole: Record = {"limit": None, "tags": [], "filter": "", "variants": [], "output": [], "repeat": 1}
         run_options = {**whole, **run_options, "profiles": [profile.name]}
-        config = self.known.path.as_posix() if self.known.path else ""
+        config = self.settings.path.as_posix() if self.settings.path else ""
         return msgspec.structs.replace(
             prepare(Asked(config=config, target=target, options=run_options, given=given), self.options.catalog),
             profiles=(profile,),
-            known=msgspec.structs.replace(self.known, gates=[]),
+            known=msgspec.structs.replace(self.settings, gates=[]),
             checks=(),
             judge="",
             home=self.folder.path,
@@ -194,13 +194,13 @@ def open_context(folder: Folder, options: StepOptions) -> StepContext:
     prompt = prompt_a(plan)
     if plan.yardstick:
         prompt_file(plan.path.parent / plan.yardstick)  # fails on a missing file before any call is paid for
-    known = options.load_settings(folder, prompt)
+    settings = options.load_settings(folder, prompt)
     named = {"llm": options.llm, "judge": options.judge, "profile": options.profile}
     flags = {flag: name for flag, name in named.items() if name}
     for name in flags.values():
-        settings.profile(known, name)  # fails on a typo, so that it is not saved
+        find_profile(settings, name)  # fails on a typo, so that it is not saved
     remember(folder, flags)
-    return StepContext(folder, plan, prompt, known, options.with_saved_flags(folder))
+    return StepContext(folder, plan, prompt, settings, options.with_saved_flags(folder))
 
 
 def as_case(test_id: str, inputs: Record) -> Case:
@@ -208,19 +208,19 @@ def as_case(test_id: str, inputs: Record) -> Case:
     return Case(test_id, inputs, raw={"id": test_id, "inputs": inputs})
 
 
-async def drafted(
-    folder: Folder, options: StepOptions, known: Settings, work: Callable[[Llm], Awaitable[Drafted]]
-) -> Drafted:
-    """What comes of work that asks the drafting llm; its answers are kept in the folder's own cache."""
-    name = options.drafter(known)
-    settings.key_of(settings.llm_of(known, name))
+async def with_drafter(
+    folder: Folder, options: StepOptions, settings: Settings, work: Callable[[Llm], Awaitable[Draft]]
+) -> Draft:
+    """Await `work` with the drafting llm, whose answers are cached in the folder."""
+    name = options.drafter(settings)
+    key_of(llm_of(settings, name))
     limits = {
         one: left
         for one, left in options.ledger.remaining(options.run_options).items()
         if one in ("max_cost", "max_tokens")
     }
     llm_options = LlmOptions(use_cache=bool(options.run_options.get("cache", True)), home=folder.path, **limits)
-    llms = Llms(known, llm_options, options.warn)
+    llms = Llms(settings, llm_options, options.warn)
     try:
         return await work(llms.get(name))
     except CallError as fault:

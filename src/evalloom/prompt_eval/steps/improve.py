@@ -27,7 +27,7 @@ from evalloom.prompt_eval.folder import Folder, needed, prompt_file, read_object
 from evalloom.prompt_eval.reports import improvement as prompt_eval_improvement
 from evalloom.prompt_eval.reports.improvement import ImprovementReport
 from evalloom.prompt_eval.scores import ScoredCase, definition, read_scored, write_scored
-from evalloom.prompt_eval.steps.context import StepContext, drafted
+from evalloom.prompt_eval.steps.context import StepContext, with_drafter
 from evalloom.prompt_eval.steps.draft import plan_text
 from evalloom.prompt_eval.steps.evaluator import refresh
 from evalloom.prompt_eval.steps.provenance import digest
@@ -104,7 +104,7 @@ def _begin(context: StepContext, cases: list[ScoredCase], source: str) -> tuple[
     bad = [case for case in cases if case.is_bad and not case.is_failed]
     if not bad:
         raise usage_error("nothing_to_improve", f"{context.folder.scored.as_posix()}: has no bad case to learn from")
-    candidate = run_loop(drafted(context.folder, context.options, context.known, partial(draft, context, bad)))
+    candidate = run_loop(with_drafter(context.folder, context.options, context.settings, partial(draft, context, bad)))
     folder = _next_folder(context.folder)
     write_json(folder / _DRAFT, {"source": source, **msgspec.to_builtins(candidate)})
     return folder, candidate
@@ -122,18 +122,18 @@ def _cut_off(folder: Folder, source: str) -> tuple[Path, Candidate] | None:
 
 def validation_cases(cases: list[ScoredCase]) -> list[ScoredCase]:
     """Every bad case, every case about safety, and as many good ones as bad, from all categories in turn."""
-    known = [case for case in cases if not case.is_failed]
-    chosen = {case.id for case in known if case.is_bad or case.category == "safety"}
-    bad = sum(bool(case.is_bad) for case in known)
+    with_output = [case for case in cases if not case.is_failed]
+    chosen = {case.id for case in with_output if case.is_bad or case.category == "safety"}
+    bad = sum(bool(case.is_bad) for case in with_output)
     by_category: dict[str, list[str]] = {}
-    for case in known:
+    for case in with_output:
         by_category.setdefault(case.category, []).append(case.id)
-    while len(chosen) < min(2 * bad, len(known)):
+    while len(chosen) < min(2 * bad, len(with_output)):
         left = {name: [one for one in ids if one not in chosen] for name, ids in by_category.items()}
         # The category that has the smallest share among the chosen gives the next.
         share = {name: 1 - len(left[name]) / len(by_category[name]) for name in left if left[name]}
         chosen.add(left[min(share, key=lambda name: share[name])][0])
-    return [case for case in known if case.id in chosen]
+    return [case for case in with_output if case.id in chosen]
 
 
 def _next_folder(folder: Folder) -> Path:
@@ -164,7 +164,7 @@ def _scored(context: StepContext, path: Path, chosen: list[Record], name: str, p
     write_json(folder.cases, chosen)
     write_text(folder.prompt_b, refresh(context.folder.prompt_b, context.plan, context.options.warn))
     options = msgspec.structs.replace(context.options, profile=context.runner.name, judge=context.scorer.name)
-    side = StepContext(folder, plan, prompt_file(path / name), context.known, options)
+    side = StepContext(folder, plan, prompt_file(path / name), context.settings, options)
     run(side, rerun_failed=True)
     cases = score(side).cases
     if not any(case.is_complete for case in cases):
