@@ -143,7 +143,7 @@ def test_a_changed_prompt_is_run_anew_but_edits_are_not_thrown_away_unasked(benc
     assert run(bench.context).asked == 3
     bench.write(bench.folder.results, [{**bench.read(bench.folder.results)[0], "result_aftertest": "by hand"}])
     (bench.path / "prompt_a.md").write_text("Speak: {{product}}")
-    with pytest.raises(EvalloomError, match=r"edits by hand in it.*--redo.*\[edited_by_hand\]"):
+    with pytest.raises(EvalloomError, match=r"has edits by hand.*--redo.*\[edited_by_hand\]"):
         run(bench.context)
     edited = bench.folder.results.read_bytes()
     assert run(bench.context, redo=True).asked == 3

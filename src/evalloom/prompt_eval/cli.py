@@ -229,8 +229,8 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
     planned = steps.plan(Path(prompt), folder, options)
     told("plan", text.planned(folder, planned), text.plan_facts(planned))
     context = open_context(folder, options)
-    made = steps.make_cases(context)
-    told("generate", text.generated(folder, made), text.case_facts(folder, made))
+    generated = steps.make_cases(context)
+    told("generate", text.generated(folder, generated), text.case_facts(folder, generated))
     ran = run(context)
     told("run", text.ran(folder, ran), text.run_facts(folder, ran))
     scored = score(context, excel=excel, xlsx=xlsx)
@@ -241,7 +241,9 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
     told("report", lines, text.report_facts(folder, reported))
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
-    return text.score_exit(scored.cases, least) or int(bool(ran.failures or made.shortfalls or made.below_floor))
+    return text.score_exit(scored.cases, least) or int(
+        bool(ran.failures or generated.shortfalls or generated.below_floor)
+    )
 
 
 @command.command("improve")

@@ -134,7 +134,7 @@ def ran(folder: Folder, found: Ran) -> Iterator[Line]:
     failed = f", {tell(len(found.failures), 'run')} failed" if found.failures else ""
     told = f"{tell(found.cases, 'case')}, {found.asked} run now{failed}"
     yield _line("run", f"{folder.results.as_posix()}: {told}")
-    if found.is_anew:
+    if found.is_rebuilt:
         yield _more("the prompt or the profile has changed, so all cases were run anew", "yellow")
     yield from _some([f"{one}: {why}" for one, why in found.failures.items()])
     if found.failures:
@@ -154,7 +154,7 @@ def scored(folder: Folder, found: Scoring) -> Iterator[Line]:
     told += f", {tell(failed, 'failed run')}" if failed else ""
     told += f", {len(found.incomplete)} incomplete" if found.incomplete else ""
     yield _line("score", f"{folder.table.as_posix()}: {told}")
-    if found.is_anew:
+    if found.is_rebuilt:
         yield _more("the plan, prompt_b or the judge has changed, so all cases were scored anew", "yellow")
     yield from _some([_incomplete(case, found.faults.get(case.id, "")) for case in found.incomplete])
     missing = {case.id for case in found.incomplete}

@@ -41,10 +41,10 @@ from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
 from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks
 from evalloom.prompt_eval.scores import ScoredCase, output_digest, points_in, read_scored
+from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.context import StepContext, StepOptions, with_drafter
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
 from evalloom.prompt_eval.steps.generate import Generated, generate
-from evalloom.prompt_eval.steps.provenance import made
 from evalloom.prompt_eval.steps.review import current_scores
 from evalloom.reports.lint import tell
 
@@ -226,17 +226,19 @@ def report(folder: Folder) -> Reported:
 
 def _changed(folder: Folder, plan: TestPlan | None) -> Iterator[str]:
     """Says so where the outputs are of a prompt that has changed since."""
-    was = made(folder, "run", folder.results).was.prompt
+    digest = provenance.load(folder, "run", folder.results).provenance.prompt
     with suppress(EvalloomError):  # a report needs no prompt
-        if was and plan and was != prompt_a(plan).target.digest:
+        if digest and plan and digest != prompt_a(plan).target.digest:
             yield "the prompt has changed since these outputs were made"
 
 
 def _facts(folder: Folder) -> dict[str, str]:
     """Who answered and who scored, as far as that was noted."""
     steps = {"profile": ("run", folder.results), "judge": ("score", folder.scored)}
-    found = {name: made(folder, step, artifact).was.who for name, (step, artifact) in steps.items()}
-    return {name: who for name, who in found.items() if who}
+    services = {
+        name: provenance.load(folder, step, artifact).provenance.service for name, (step, artifact) in steps.items()
+    }
+    return {name: service for name, service in services.items() if service}
 
 
 def _prompt_name(plan: TestPlan) -> str:
@@ -260,7 +262,7 @@ def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[di
     except msgspec.ValidationError as fault:
         message = f"{folder.repeats.as_posix()}: {fault}. Delete it, and score again with --repeat"
         raise usage_error("bad_artifact", message) from None
-    judge = made(folder, "score", folder.scored).was.source
+    judge = provenance.load(folder, "score", folder.scored).provenance.source
     present = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}
     good = {one: it.scores for one, it in found.items() if (it.judge, it.result) == present.get(one)}
     return good, len(found) - len(good)

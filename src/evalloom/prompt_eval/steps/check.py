@@ -16,8 +16,8 @@ from evalloom.prompt_eval.dialect import FIELDS
 from evalloom.prompt_eval.folder import Folder, Records, prompt_a, prompt_file, read_object, read_records
 from evalloom.prompt_eval.plan import TestPlan, read_plan
 from evalloom.prompt_eval.scores import points_in, read_scored, scored_remarks
+from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.evaluator import lacking
-from evalloom.prompt_eval.steps.provenance import made
 from evalloom.prompt_eval.steps.review import current_scores, read_reviews
 from evalloom.prompt_eval.steps.rules import refuse_bad_rules
 from evalloom.prompt_eval.steps.run import input_remarks
@@ -99,8 +99,8 @@ def _results(folder: Folder, seen: _Seen) -> Artifact:
     seen.results = _by_id(records)
     findings = [*records.findings, *records.not_run()]
     findings += _against(records, seen.cases, folder.cases.name, "case_changed", _defined)
-    was = made(folder, "run", folder.results).was.prompt
-    if was and seen.target and was != seen.target.digest:
+    digest = provenance.load(folder, "run", folder.results).provenance.prompt
+    if digest and seen.target and digest != seen.target.digest:
         message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
         findings.append(_about(folder.results, warning("prompt_changed", (), message)))
     return Artifact(folder.results, findings, len(records.rows))

@@ -22,7 +22,7 @@ from evalloom.llms import LlmOptions, Llms
 from evalloom.prompt_eval.folder import Folder, PromptA, prompt_a, prompt_file, the_plan
 from evalloom.prompt_eval.plan import TestPlan
 from evalloom.prompt_eval.settings import SECTION
-from evalloom.prompt_eval.steps.provenance import Before, digest, remember, remembered
+from evalloom.prompt_eval.steps.provenance import ArtifactState, digest, save_flags, saved_flags
 from evalloom.settings import FILE_NAME, Settings, first_profile, key_of, llm_of, load
 from evalloom.settings import profile as find_profile
 from evalloom.targets import BuiltTarget
@@ -78,8 +78,8 @@ class StepOptions(Struct, frozen=True):
 
     def with_saved_flags(self, folder: Folder) -> StepOptions:
         """These options, completed with the llms and the profile that earlier commands named for this folder."""
-        before = remembered(folder)
-        named = {flag: getattr(self, flag) or before.get(flag) for flag in ("llm", "judge", "profile")}
+        saved = saved_flags(folder)
+        named = {flag: getattr(self, flag) or saved.get(flag) for flag in ("llm", "judge", "profile")}
         return msgspec.structs.replace(self, **{flag: name for flag, name in named.items() if isinstance(name, str)})
 
     def drafter(self, settings: Settings) -> str:
@@ -140,20 +140,20 @@ class StepContext(Struct, frozen=True):
         return digest(target.digest, Plan(target, (profile,), self.options.catalog, self.settings).profile_digests())
 
     def answers(
-        self, before: Before, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any
+        self, state: ArtifactState, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any
     ) -> Answered:
-        """The runs of a target on these cases, recorded in the folder.
+        """Run a target on these cases and record the batch in the folder.
 
-        `before` names the batch that the artifact was made from. A later one was cut off before its step was finished,
-        and what it has is not asked for again.
+        `state` names the batch that the artifact was made from. A later batch was interrupted before its step
+        finished; its answers are reused.
         """
         if not given:
-            return Answered(before.was.batch)
+            return Answered(state.provenance.batch)
         run_options = self.options.ledger.remaining(self.options.run_options)
         live = Live()
         with self.options.show_progress(live):
             plan = self._batch(target, profile, tuple(given), {**run_options, **more})
-            results = evaluate(plan, live, self._cut_off(before, target.name), self.options.warn)
+            results = evaluate(plan, live, self._cut_off(state, target.name), self.options.warn)
         self.options.ledger.cost += results.summary.cost
         self.options.ledger.tokens += results.summary.tokens
         if results.stopped:
@@ -175,15 +175,15 @@ class StepContext(Struct, frozen=True):
             home=self.folder.path,
         )
 
-    def _cut_off(self, before: Before, target: str) -> Resume:
-        """Takes over from the newest batch of a target where nothing was made of it yet, as after `kill -9`.
+    def _cut_off(self, state: ArtifactState, target: str) -> Resume:
+        """Resume the newest batch of a target if no artifact was made from it yet, as after `kill -9`.
 
-        Where the file is gone and the step is to be done anew, a batch that came to its end is not taken over.
+        With --redo and a deleted artifact, a batch that finished is not resumed.
         """
         for path, batch in batches(self.folder.path / FOLDER):
             if batch.target == target:
-                is_gone = before.is_redo and not before.was.content
-                is_used = path.name == before.was.batch or (is_gone and batch.finished_at)
+                is_gone = state.is_redo and not state.provenance.content
+                is_used = path.name == state.provenance.batch or (is_gone and batch.finished_at)
                 return Resume() if is_used else Resume(source=path.name, retry_errors=True)
         return Resume()
 
@@ -199,7 +199,7 @@ def open_context(folder: Folder, options: StepOptions) -> StepContext:
     flags = {flag: name for flag, name in named.items() if name}
     for name in flags.values():
         find_profile(settings, name)  # fails on a typo, so that it is not saved
-    remember(folder, flags)
+    save_flags(folder, flags)
     return StepContext(folder, plan, prompt, settings, options.with_saved_flags(folder))
 
 

@@ -1,7 +1,7 @@
-"""What the artifacts of a results folder were made from, so that a step knows what it finds (EVAL-1).
+"""Tracks what each artifact of a results folder was made from, so that a step detects stale or edited files (EVAL-1).
 
-docs/decisions/0007 says why. A note is written before the artifact and after it: whenever we are killed, the content of
-the file says which of the two notes holds.
+docs/decisions/0007 gives the reasons. An entry is stored before and after the artifact is written: after a kill at any
+point, the content of the file shows which of the two entries applies.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from evalloom.files.write import write_text
 from evalloom.prompt_eval.dialect import FIELDS
 from evalloom.prompt_eval.folder import Folder, Warn, json_text, keep_beside, read_object, write_json
 
-_NOTES = ".evalloom/prompt_eval.json"
+_FILE = ".evalloom/prompt_eval.json"
 
 
 def digest(*parts: Any) -> str:
-    """What stands for values that a step depends on."""
+    """Return the digest of values that a step depends on."""
     return _content(json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str).encode())
 
 
@@ -32,136 +32,144 @@ def _content(data: bytes) -> str:
     return blake2b(data, digest_size=12).hexdigest()
 
 
-class Made(Struct, frozen=True, omit_defaults=True):
-    """What an artifact was made from and by whom, and what it was like when it was made."""
+class Provenance(Struct, frozen=True, omit_defaults=True):
+    """What an artifact was made from: its sources, the batch and the service, and the digest of its content."""
 
     source: str = ""
     content: str = ""
-    who: str = ""
+    service: str = msgspec.field(default="", name="who")
+    """The profile that answered, or the judge that scored."""
     batch: str = ""
     prompt: str = ""
-    """The prompt that was run, as a digest."""
+    """The digest of the prompt that was run."""
     rules: dict[str, str] = {}
-    """The rules that scored, as a digest for each test point."""
+    """The digest of the rules of each test point that was scored by rules."""
     is_edited: bool = False
-    """Whether something in it was written by a hand or another tool."""
+    """Whether a person or another tool has written into it."""
 
 
-class Before(Struct, frozen=True):
-    """How a step finds its artifact: what it was made from, and whether it is to be made anew as a whole."""
+class ArtifactState(Struct, frozen=True):
+    """The state of an artifact when its step starts."""
 
-    was: Made = Made()
-    is_anew: bool = True
+    provenance: Provenance = Provenance()
+    needs_rebuild: bool = True
+    """Whether the step makes it again as a whole: it is missing or stale, or --redo was given."""
     is_edited: bool = False
-    """Whether there is something in it that a hand or another tool wrote."""
+    """Whether a person or another tool has written into it."""
     is_redo: bool = False
-    """Whether it is made anew because somebody asked for it."""
+    """Whether --redo was given."""
 
 
-def made(folder: Folder, step: str, artifact: Path, source: str = "") -> Before:
-    """What the artifact was made from, as far as that was noted, and whether it was edited since.
+def load(folder: Folder, step: str, artifact: Path, source: str = "") -> ArtifactState:
+    """Load the provenance of an artifact, as far as it is stored, and detect edits since.
 
-    Of two notes and a file that fits neither, the one with this source is more likely.
+    When two entries are stored and the file matches neither, the entry with this source is the more likely one.
     """
     entries = _entries(folder, step)
     if not artifact.is_file():
-        return Before(is_anew=True)
+        return ArtifactState(needs_rebuild=True)
     content = _content(artifact.read_bytes())
-    same = next((one for one in reversed(entries) if one.content == content), None)
-    likely = next((one for one in entries if source and one.source == source), None)
-    was = same or likely or next(iter(entries), Made())
-    return Before(was, is_anew=False, is_edited=was.is_edited or same is None)
+    same = next((entry for entry in reversed(entries) if entry.content == content), None)
+    likely = next((entry for entry in entries if source and entry.source == source), None)
+    provenance = same or likely or next(iter(entries), Provenance())
+    return ArtifactState(provenance, needs_rebuild=False, is_edited=provenance.is_edited or same is None)
 
 
-def look_back(folder: Folder, step: str, source: str, artifact: Path, redo: bool) -> Before:
-    """The same, and whether it is to be made anew; edits in it are not thrown away unasked."""
-    found = msgspec.structs.replace(made(folder, step, artifact, source), is_redo=redo)
-    was = found.was
-    if found.is_anew or (not redo and (not was.source or was.source == source)):
-        return found
-    if found.is_edited and not redo:
-        message = f"{artifact.as_posix()}: the prompt, the plan, prompt_b or who is asked has changed since it was made"
-        hint = f"'evalloom prompt-eval {step} {folder} --redo' makes it anew and keeps the edited one beside it"
-        raise usage_error("edited_by_hand", f"{message}, and there are edits by hand in it. {hint}")
-    return msgspec.structs.replace(found, is_anew=True)
+def check_stale(folder: Folder, step: str, source: str, artifact: Path, redo: bool) -> ArtifactState:
+    """Load the state of an artifact and decide whether to make it again; never discards manual edits without --redo."""
+    state = msgspec.structs.replace(load(folder, step, artifact, source), is_redo=redo)
+    provenance = state.provenance
+    if state.needs_rebuild or (not redo and (not provenance.source or provenance.source == source)):
+        return state
+    if state.is_edited and not redo:
+        message = f"{artifact.as_posix()}: the prompt, plan, prompt_b or llm has changed since this file was made"
+        hint = f"'evalloom prompt-eval {step} {folder} --redo' makes it again and keeps a copy of the edited file"
+        raise usage_error("edited_by_hand", f"{message}, and it has edits by hand. {hint}")
+    return msgspec.structs.replace(state, needs_rebuild=True)
 
 
-def write_made(
-    folder: Folder, step: str, before: Before, how: Made, artifact: Path, rows: list[Record], warn: Warn
+def write_artifact(
+    folder: Folder,
+    step: str,
+    state: ArtifactState,
+    provenance: Provenance,
+    artifact: Path,
+    rows: list[Record],
+    warn: Warn,
 ) -> None:
-    """Writes an artifact, and remembers what it was made from; `before` is how it was found.
+    """Write an artifact and store its provenance; `state` is the state before the step.
 
-    Where somebody has written in it, and something of that is not in the new one, the old one is kept beside it.
+    If the new file loses something that a person wrote into the old one, a copy of the old one stays beside it.
     """
-    text, is_edited = json_text(rows), before.is_edited and not before.is_anew
-    if before.is_edited and _loses(artifact, rows):
+    text, is_edited = json_text(rows), state.is_edited and not state.needs_rebuild
+    if state.is_edited and _loses_edits(artifact, rows):
         keep_beside(artifact, "edited", warn)
-    noted = msgspec.structs.replace(how, content=_content(text.encode()), is_edited=is_edited)
-    # The old note stays until the new file is there, however often that is tried in vain.
-    _note(folder, step, [before.was, noted] if artifact.is_file() else [noted])
+    entry = msgspec.structs.replace(provenance, content=_content(text.encode()), is_edited=is_edited)
+    # The old entry stays until the new file is written, however often that fails.
+    _store(folder, step, [state.provenance, entry] if artifact.is_file() else [entry])
     write_text(artifact, text)
-    _note(folder, step, [noted])
+    _store(folder, step, [entry])
 
 
-_NOT_WRITTEN = (*FIELDS, "total_score", "max_score", "avg_tp_score", "score_pct", "is_bad_case", "run_status")
-"""What nobody writes into a file of results: it comes from the cases, or is computed."""
+_COMPUTED = (*FIELDS, "total_score", "max_score", "avg_tp_score", "score_pct", "is_bad_case", "run_status")
+"""Fields of a results file that are not edits: they come from the cases, or are computed."""
 
 
-def _loses(artifact: Path, rows: list[Record]) -> bool:
-    """Whether a file has a row or a value that is not among these rows; one that cannot be read may have."""
+def _loses_edits(artifact: Path, rows: list[Record]) -> bool:
+    """Whether a file has a row or a value that these rows lack; true for a file that cannot be read."""
     present = {row["test_id"]: row for row in rows}
     try:
-        return any(_has_more(one, present.get(one["test_id"])) for one in json.loads(artifact.read_bytes()))
+        return any(_has_more(former, present.get(former["test_id"])) for former in json.loads(artifact.read_bytes()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return True
 
 
 def _has_more(former: Record, row: Record | None) -> bool:
-    written = {name: value for name, value in former.items() if value and name not in _NOT_WRITTEN}
+    written = {name: value for name, value in former.items() if value and name not in _COMPUTED}
     return row is None or any(row.get(name) != value for name, value in written.items())
 
 
-def note_used(folder: Folder, step: str, before: Before, batch: str) -> None:
-    """Remembers that nothing was made of a batch, and that nothing will be."""
-    _note(folder, step, [msgspec.structs.replace(before.was, batch=batch)])
+def mark_batch_used(folder: Folder, step: str, state: ArtifactState, batch: str) -> None:
+    """Store that a batch led to no artifact, so that no later step resumes it."""
+    _store(folder, step, [msgspec.structs.replace(state.provenance, batch=batch)])
 
 
-def note_written(folder: Folder, step: str, artifact: Path) -> None:
-    """Remembers what a file was like that is only a view of another artifact."""
-    _note(folder, step, [Made(content=_content(artifact.read_bytes()))])
+def store_view(folder: Folder, step: str, artifact: Path) -> None:
+    """Store the content of a file that is a view of another artifact."""
+    _store(folder, step, [Provenance(content=_content(artifact.read_bytes()))])
 
 
-def has_notes(folder: Folder) -> bool:
-    """Whether steps of ours have worked in a folder."""
-    return (folder.path / _NOTES).is_file()
+def is_tracked(folder: Folder) -> bool:
+    """Whether evalloom has run a step in this folder."""
+    return (folder.path / _FILE).is_file()
 
 
-def remembered(folder: Folder) -> Record:
-    """The llms and profiles that flags have named for this folder."""
-    found = _notes(folder).get("flags")
-    return found if isinstance(found, dict) else {}
+def saved_flags(folder: Folder) -> Record:
+    """Return the llms and profiles that earlier commands named for this folder."""
+    flags = _read(folder).get("flags")
+    return flags if isinstance(flags, dict) else {}
 
 
-def remember(folder: Folder, flags: Record) -> None:
-    """Remembers llms and profiles that flags have named."""
-    if any(remembered(folder).get(name) != value for name, value in flags.items()):
-        write_json(folder.path / _NOTES, {**_notes(folder), "flags": {**remembered(folder), **flags}})
+def save_flags(folder: Folder, flags: Record) -> None:
+    """Save the llms and profiles that flags name, for later commands."""
+    if any(saved_flags(folder).get(name) != value for name, value in flags.items()):
+        write_json(folder.path / _FILE, {**_read(folder), "flags": {**saved_flags(folder), **flags}})
 
 
-def _notes(folder: Folder) -> Record:
+def _read(folder: Folder) -> Record:
     try:
-        return read_object(folder.path / _NOTES)
+        return read_object(folder.path / _FILE)
     except EvalloomError:
-        return {}  # our own notes, damaged: as if nothing had been noted
+        return {}  # evalloom's own file is damaged: treat it as empty
 
 
-def _entries(folder: Folder, step: str) -> list[Made]:
-    """How a step's artifact was made: twice while it is being written, since it may be the old or the new one."""
+def _entries(folder: Folder, step: str) -> list[Provenance]:
+    """Return the entries of a step's artifact: two while it is being written, one for the old and one for the new."""
     try:
-        return msgspec.convert(_notes(folder).get(step, []), list[Made])
+        return msgspec.convert(_read(folder).get(step, []), list[Provenance])
     except msgspec.ValidationError:
         return []
 
 
-def _note(folder: Folder, step: str, entries: list[Made]) -> None:
-    write_json(folder.path / _NOTES, {**_notes(folder), step: msgspec.to_builtins(entries)})
+def _store(folder: Folder, step: str, entries: list[Provenance]) -> None:
+    write_json(folder.path / _FILE, {**_read(folder), step: msgspec.to_builtins(entries)})

@@ -13,7 +13,7 @@ from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object
 from evalloom.prompt_eval.scores import definition
 from evalloom.prompt_eval.steps.context import StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import refresh
-from evalloom.prompt_eval.steps.provenance import Made, look_back, note_used, write_made
+from evalloom.prompt_eval.steps.provenance import Provenance, check_stale, mark_batch_used, write_artifact
 from evalloom.targets import BuiltTarget
 
 Results = dict[str, str | None]
@@ -26,8 +26,8 @@ class Ran(Struct, frozen=True):
     cases: int
     asked: int
     failures: dict[str, str]
-    is_anew: bool = False
-    """Whether results that were there are no longer good, since what they were made from has changed."""
+    is_rebuilt: bool = False
+    """Whether earlier results were stale and all cases were run again."""
 
 
 def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) -> Ran:
@@ -38,15 +38,15 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     for remark in _odd_inputs(target, cases.values):
         context.options.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
     source = context.source(target, profile)
-    before = look_back(folder, "run", source, folder.results, redo)
-    kept = {} if before.is_anew else _kept(folder, cases.values, rerun_failed)
+    state = check_stale(folder, "run", source, folder.results, redo)
+    kept = {} if state.needs_rebuild else _kept(folder, cases.values, rerun_failed)
     todo = [record for record in cases.values if record["test_id"] not in kept]
-    answered = context.answers(before, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
+    answered = context.answers(state, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
     results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in answered.runs}
     failures = {one.case_id: one.error for one in answered.runs if one.error}
-    if before.is_anew and failures and folder.results.is_file():
+    if state.needs_rebuild and failures and folder.results.is_file():
         if len(failures) == len(todo):
-            note_used(folder, "run", before, answered.batch)
+            mark_batch_used(folder, "run", state, answered.batch)
             why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
             raise EvalloomError("nothing_answered", f"every call failed, so {why}")
         keep_beside(folder.results, "before", context.options.warn)
@@ -56,11 +56,11 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     # First the reasons: of a result without one nobody would know why it is null.
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
-    how = Made(source, who=profile.name, batch=answered.batch, prompt=target.digest)
-    write_made(folder, "run", before, how, folder.results, rows, context.options.warn)
+    made_from = Provenance(source, service=profile.name, batch=answered.batch, prompt=target.digest)
+    write_artifact(folder, "run", state, made_from, folder.results, rows, context.options.warn)
     # Step 4 stands ready to be read and edited before the judge is paid.
     refresh(folder.prompt_b, context.plan, context.options.warn)
-    return Ran(len(rows), len(todo), failed, before.is_anew and bool(before.was.source) and not redo)
+    return Ran(len(rows), len(todo), failed, state.needs_rebuild and bool(state.provenance.source) and not redo)
 
 
 def _odd_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
@@ -87,12 +87,12 @@ def _kept(folder: Folder, cases: list[Record], rerun_failed: bool) -> Results:
     """The results that are there already and belong to the inputs as they are now."""
     if not folder.results.is_file():
         return {}
-    before = read_records(folder.results)
-    refuse(before.findings, folder.results)
+    former = read_records(folder.results)
+    refuse(former.findings, folder.results)
     inputs = {record["test_id"]: record["input"] for record in cases}
     return {
         record["test_id"]: record["result_aftertest"]
-        for record in before.values
+        for record in former.values
         if "result_aftertest" in record
         and inputs.get(record["test_id"]) == record["input"]
         and not (rerun_failed and record["result_aftertest"] is None)

@@ -18,9 +18,17 @@ from evalloom.llms.retry_until_valid import Best
 from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object, read_records, refuse, write_json
 from evalloom.prompt_eval.plan import TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase, definition, output_digest, read_scored, write_scored
+from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.context import Answered, StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import Judgement, evaluator, judgement_of, refresh
-from evalloom.prompt_eval.steps.provenance import Before, Made, digest, look_back, made, note_used, write_made
+from evalloom.prompt_eval.steps.provenance import (
+    ArtifactState,
+    Provenance,
+    check_stale,
+    digest,
+    mark_batch_used,
+    write_artifact,
+)
 from evalloom.prompt_eval.steps.rules import never_asked, refuse_bad_rules, score_by_rules
 from evalloom.prompt_eval.steps.table import TableOptions, write_own
 from evalloom.prompt_eval.table import need_openpyxl
@@ -33,8 +41,8 @@ class Scoring(Struct, frozen=True):
     asked: int = 0
     faults: dict[str, str] = {}
     """What was wrong with the answers of the evaluator that count, by test_id."""
-    is_anew: bool = False
-    """Whether scores that were there are no longer good, since what they were made from has changed."""
+    is_rebuilt: bool = False
+    """Whether earlier scores were stale and all cases were scored again."""
 
     @property
     def incomplete(self) -> list[ScoredCase]:
@@ -66,7 +74,9 @@ def score(
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
             context.options.warn(str(finding))
     faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
-    return Scoring(cases, work.count, faults, work.before.is_anew and bool(work.before.was.source) and not redo)
+    return Scoring(
+        cases, work.count, faults, work.state.needs_rebuild and bool(work.state.provenance.source) and not redo
+    )
 
 
 def _tables(folder: Folder, xlsx: bool) -> list[Path]:
@@ -82,11 +92,11 @@ def refuse_changed_prompt(context: StepContext) -> None:
 
     Outputs that somebody has written in are his to judge.
     """
-    before = made(context.folder, "run", context.folder.results)
-    if not before.was.prompt or before.was.prompt == context.prompt.target.digest:
+    state = provenance.load(context.folder, "run", context.folder.results)
+    if not state.provenance.prompt or state.provenance.prompt == context.prompt.target.digest:
         return
     message = f"{context.prompt.name}: has changed since {context.folder.results.as_posix()} was made"
-    if not before.is_edited:
+    if not state.is_edited:
         raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {context.folder}")
     context.options.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
 
@@ -116,7 +126,7 @@ class _Work:
         )
         # Rules alone need no llm, so none is asked for.
         self.source = context.source(self._target, context.scorer) if context.plan.judged else digest("rules alone")
-        self.before: Before = look_back(context.folder, "score", self.source, context.folder.scored, redo)
+        self.state: ArtifactState = check_stale(context.folder, "score", self.source, context.folder.scored, redo)
         self._rules = {
             point.id: digest(msgspec.to_builtins(point.rules)) for point in context.plan.points if point.rules
         }
@@ -125,13 +135,13 @@ class _Work:
 
     def _read_former(self) -> dict[str, ScoredCase]:
         records = read_records(self._context.folder.scored)
-        if not self.before.is_anew:
+        if not self.state.needs_rebuild:
             refuse(records.findings, self._context.folder.scored)
         return {case.id: case for one in records.values if (case := read_scored(one, self._context.plan.ids))}
 
     def _there(self, record: Record) -> ScoredCase | None:
         """What is known of a case already, where it is the same case with the same output."""
-        case = None if self.before.is_anew else self._former.get(record["test_id"])
+        case = None if self.state.needs_rebuild else self._former.get(record["test_id"])
         is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
         return case if is_same else None
 
@@ -149,16 +159,16 @@ class _Work:
                 inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
                 given.append(as_case(one["test_id"], inputs))
         if not given:
-            return Answered(self.before.was.batch)
+            return Answered(self.state.provenance.batch)
         # What came out incomplete is asked again in earnest: the cache would give the same answer.
         options = {"repeat": repeat, **({"cache": False} if is_again else {})}
-        return self._context.answers(self.before, self._target, self._context.scorer, given, **options)
+        return self._context.answers(self.state, self._target, self._context.scorer, given, **options)
 
     def _is_due(self, there: ScoredCase | None, point: TestPoint) -> bool:
         """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
         if not point.rules:
             return False
-        is_same = self.before.was.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
+        is_same = self.state.provenance.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
         return there is None or not there.marks[point.id].is_complete or not is_same
 
     def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
@@ -189,10 +199,10 @@ class _Work:
     def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
         """Before all scores are replaced: keeps those that nothing better comes for."""
         path = self._context.folder.scored
-        if not self.before.is_anew or not judgements or not path.is_file():
+        if not self.state.needs_rebuild or not judgements or not path.is_file():
             return
         if all(one.answer.has_no_marks for one in judgements.values()):
-            note_used(self._context.folder, "score", self.before, batch)
+            mark_batch_used(self._context.folder, "score", self.state, batch)
             message = f"no answer had a score, so {path.as_posix()} stays as it was"
             raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
         if any(case.missing and self._is_less(case) for case in cases):
@@ -207,11 +217,11 @@ class _Work:
 
     def write(self, cases: list[ScoredCase], answered: Answered) -> None:
         """Writes the scored results."""
-        who = self._context.scorer.name if self._context.plan.judged else ""
-        how = Made(self.source, who=who, batch=answered.batch, rules=self._rules)
+        judge = self._context.scorer.name if self._context.plan.judged else ""
+        made_from = Provenance(self.source, service=judge, batch=answered.batch, rules=self._rules)
         rows = [write_scored(case) for case in cases]
         folder, warn = self._context.folder, self._context.options.warn
-        write_made(folder, "score", self.before, how, folder.scored, rows, warn)
+        write_artifact(folder, "score", self.state, made_from, folder.scored, rows, warn)
 
 
 _WHAT_COUNTS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")

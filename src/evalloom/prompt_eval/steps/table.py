@@ -23,7 +23,7 @@ from evalloom.prompt_eval.plan import read_plan
 from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
 from evalloom.prompt_eval.scores import ScoredCase, points_in, read_scored, scored_remarks
-from evalloom.prompt_eval.steps.provenance import has_notes, made, note_written
+from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.table import holds_review, is_ours, need_openpyxl
 
 _PACKED = (".gz", ".zst")
@@ -163,7 +163,7 @@ def _merged(checked: Checked, more: Iterable[Finding]) -> Checked:
 
 def _write(path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions) -> list[Finding]:
     folder = Folder(path.parent)
-    if path in (folder.table, folder.sheet) and has_notes(folder):
+    if path in (folder.table, folder.sheet) and provenance.is_tracked(folder):
         return write_own(folder, path, cases, points, options)
     return write_file(path, cases, points, options)
 
@@ -172,9 +172,9 @@ def write_own(
     folder: Folder, path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions
 ) -> list[Finding]:
     """Writes a table of a results folder; one that somebody has changed since it was written is put aside first."""
-    aside = put_aside(path, "edited") if made(folder, path.suffix, path).is_edited else None
+    aside = put_aside(path, "edited") if provenance.load(folder, path.suffix, path).is_edited else None
     found = write_file(path, cases, points, options)
-    note_written(folder, path.suffix, path)
+    provenance.store_view(folder, path.suffix, path)
     if aside is not None and aside.read_bytes() == path.read_bytes():
         aside.unlink()
     elif aside is not None:
