@@ -185,18 +185,18 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json_text(value))
 
 
-def put_aside(path: Path, word: str) -> Path:
-    """Gives a file another name, so that nothing of it is lost; says which."""
+def move_to_backup(path: Path, word: str) -> Path:
+    """Rename a file to a free backup name, and return that name."""
     return path.rename(_free_name(path, word))
 
 
-def keep_beside(path: Path, word: str, warn: Warn) -> None:
-    """Keeps a copy of a file that is about to be replaced, unless there is one already."""
-    data, aside = path.read_bytes(), _free_name(path, word)
-    former = [one for one in path.parent.glob(f"{path.stem}.{word}*{path.suffix}") if one.read_bytes() == data]
-    if not former:
-        aside.write_bytes(data)
-        warn(f"{path.as_posix()}: what was there is kept as {aside.name} [kept_beside]")
+def copy_to_backup(path: Path, word: str, warn: Warn) -> None:
+    """Copy a file that is about to be replaced, unless a backup with the same content exists."""
+    data, backup = path.read_bytes(), _free_name(path, word)
+    backups = path.parent.glob(f"{path.stem}.{word}*{path.suffix}")
+    if not any(other.read_bytes() == data for other in backups):
+        backup.write_bytes(data)
+        warn(f"{path.as_posix()}: the previous file is saved as {backup.name} [kept_beside]")
 
 
 def _free_name(path: Path, word: str) -> Path:

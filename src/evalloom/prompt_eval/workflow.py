@@ -25,11 +25,11 @@ from evalloom.prompt_eval.analysis.scorecard import Scorecard, scorecard, unknow
 from evalloom.prompt_eval.citing import uncited
 from evalloom.prompt_eval.folder import (
     Folder,
+    move_to_backup,
     needed,
     path_from,
     prompt_a,
     prompt_file,
-    put_aside,
     read_object,
     read_records,
     refuse,
@@ -80,8 +80,8 @@ def plan(prompt: Path, folder: Folder, options: StepOptions, cases: int | None =
             with_drafter(folder, options, settings, lambda llm: draft_plan(tested.text, named, llm, cases))
         ).text
     if folder.plan.is_file() and _text(folder.plan) != text:
-        aside = put_aside(folder.plan, "old")
-        options.warn(f"{folder.plan.as_posix()}: the plan that was there is now {aside.name}")
+        backup = move_to_backup(folder.plan, "old")
+        options.warn(f"{folder.plan.as_posix()}: the previous plan is now {backup.name}")
     write_text(folder.plan, text)
     return Planned(the_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
 
@@ -142,8 +142,8 @@ class _Keeper:
     def __call__(self, cases: list[Record]) -> None:
         path = self._context.folder.cases
         if self._redo and path.is_file():
-            aside = put_aside(path, "old")
-            self._context.options.warn(f"{path.as_posix()}: the cases that were there are now in {aside.name}")
+            backup = move_to_backup(path, "old")
+            self._context.options.warn(f"{path.as_posix()}: the previous cases are now in {backup.name}")
         self._redo = False
         write_json(path, cases)
 

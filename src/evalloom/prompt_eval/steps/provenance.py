@@ -18,7 +18,7 @@ from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Record
 from evalloom.files.write import write_text
 from evalloom.prompt_eval.dialect import FIELDS
-from evalloom.prompt_eval.folder import Folder, Warn, json_text, keep_beside, read_object, write_json
+from evalloom.prompt_eval.folder import Folder, Warn, copy_to_backup, json_text, read_object, write_json
 
 _FILE = ".evalloom/prompt_eval.json"
 
@@ -103,7 +103,7 @@ def write_artifact(
     """
     text, is_edited = json_text(rows), state.is_edited and not state.needs_rebuild
     if state.is_edited and _loses_edits(artifact, rows):
-        keep_beside(artifact, "edited", warn)
+        copy_to_backup(artifact, "edited", warn)
     entry = msgspec.structs.replace(provenance, content=_content(text.encode()), is_edited=is_edited)
     # The old entry stays until the new file is written, however often that fails.
     _store(folder, step, [state.provenance, entry] if artifact.is_file() else [entry])

@@ -9,7 +9,7 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record, Remark, quote, warning
 from evalloom.matchers.base import text_of
-from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object, read_records, refuse, write_json
+from evalloom.prompt_eval.folder import Folder, copy_to_backup, needed, read_object, read_records, refuse, write_json
 from evalloom.prompt_eval.scores import definition
 from evalloom.prompt_eval.steps.context import StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import refresh
@@ -49,7 +49,7 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
             mark_batch_used(folder, "run", state, answered.batch)
             why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
             raise EvalloomError("nothing_answered", f"every call failed, so {why}")
-        keep_beside(folder.results, "before", context.options.warn)
+        copy_to_backup(folder.results, "before", context.options.warn)
     results |= kept
     reasons = {**read_object(folder.failures), **failures}
     failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}

@@ -15,7 +15,7 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Case, Record, Run
 from evalloom.llms.retry_until_valid import Best
-from evalloom.prompt_eval.folder import Folder, keep_beside, needed, read_object, read_records, refuse, write_json
+from evalloom.prompt_eval.folder import Folder, copy_to_backup, needed, read_object, read_records, refuse, write_json
 from evalloom.prompt_eval.plan import TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase, definition, output_digest, read_scored, write_scored
 from evalloom.prompt_eval.steps import provenance
@@ -206,7 +206,7 @@ class _Work:
             message = f"no answer had a score, so {path.as_posix()} stays as it was"
             raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
         if any(case.missing and self._is_less(case) for case in cases):
-            keep_beside(path, "before", self._context.options.warn)
+            copy_to_backup(path, "before", self._context.options.warn)
 
     def _is_less(self, case: ScoredCase) -> bool:
         """Whether a complete mark of the former results has gone or has changed."""

@@ -18,7 +18,7 @@ from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
 from evalloom.prompt_eval.dialect import DIALECT, FORMATS, is_table_row
-from evalloom.prompt_eval.folder import Folder, Records, put_aside
+from evalloom.prompt_eval.folder import Folder, Records, move_to_backup
 from evalloom.prompt_eval.plan import read_plan
 from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
@@ -171,17 +171,17 @@ def _write(path: Path, cases: Sequence[ScoredCase], points: Sequence[str], optio
 def write_own(
     folder: Folder, path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions
 ) -> list[Finding]:
-    """Writes a table of a results folder; one that somebody has changed since it was written is put aside first."""
-    aside = put_aside(path, "edited") if provenance.load(folder, path.suffix, path).is_edited else None
-    found = write_file(path, cases, points, options)
+    """Write a table of a results folder; a table that was edited since it was written is renamed to a backup first."""
+    backup = move_to_backup(path, "edited") if provenance.load(folder, path.suffix, path).is_edited else None
+    findings = write_file(path, cases, points, options)
     provenance.store_view(folder, path.suffix, path)
-    if aside is not None and aside.read_bytes() == path.read_bytes():
-        aside.unlink()
-    elif aside is not None:
-        told = f"was changed since it was written, and is now {aside.name}"
-        hint = f"Scores are edited in {folder.scored.name}; those of people come in by import-review"
-        found.append(Finding("table_put_aside", "warning", f"{told}. {hint}", Origin(path.as_posix())))
-    return found
+    if backup is not None and backup.read_bytes() == path.read_bytes():
+        backup.unlink()
+    elif backup is not None:
+        message = f"was edited since it was written, and is now {backup.name}"
+        hint = f"Edit scores in {folder.scored.name}; import human scores with 'evalloom prompt-eval import-review'"
+        findings.append(Finding("table_put_aside", "warning", f"{message}. {hint}", Origin(path.as_posix())))
+    return findings
 
 
 def write_file(
