@@ -15,7 +15,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.files.write import write_text
 from evalloom.prompt_eval import folder as prompt_eval_folder
 from evalloom.prompt_eval import workflow as steps
-from evalloom.prompt_eval.folder import Folder, Invalid
+from evalloom.prompt_eval.folder import Folder, InvalidArtifact
 from evalloom.prompt_eval.steps import provenance as prompt_eval_made
 from evalloom.prompt_eval.steps.context import StepContext, StepOptions, open_context
 from evalloom.prompt_eval.steps.run import run
@@ -158,7 +158,7 @@ def test_results_that_another_tool_made_are_kept(bench: Bench) -> None:
 
 def test_invalid_cases_are_refused_before_anything_is_paid_for(bench: Bench) -> None:
     bench.write(bench.folder.cases, [case(1, "a"), case(1, "b", test_category="happy")])
-    with pytest.raises(Invalid) as fault:
+    with pytest.raises(InvalidArtifact) as fault:
         run(bench.context)
     assert {"duplicate_id", "bad_test_category"} <= {finding.code for finding in fault.value.findings}
     assert bench.calls() == 0
@@ -409,7 +409,7 @@ def test_a_plan_of_rules_alone_needs_no_judge_and_no_llm_at_all(bench: Bench) ->
 @pytest.mark.req("EVAL-6")
 def test_a_result_that_is_an_object_or_was_not_run_is_refused_by_name(bench: Bench) -> None:
     bench.write(bench.folder.results, [case(1, "a", result_aftertest={"a": 1}), case(2, "b")])
-    with pytest.raises(Invalid) as fault:
+    with pytest.raises(InvalidArtifact) as fault:
         score(bench.context)
     codes = {(finding.case_id, finding.code) for finding in fault.value.findings}
     assert codes == {("TC001", "bad_result"), ("TC002", "no_result_yet")}
@@ -580,7 +580,7 @@ def test_an_edited_file_that_cannot_be_read_is_kept_too(bench: Bench) -> None:
     score(bench.context)
     broken = bench.folder.scored.read_text("utf-8").replace('"TC001"', '"TC001', 1)
     bench.folder.scored.write_text(broken, "utf-8")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArtifact):
         score(bench.context)
     score(bench.context, redo=True)
     assert (bench.folder.path / "final_scored_results.edited.json").read_text("utf-8") == broken

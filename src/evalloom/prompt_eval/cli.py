@@ -19,7 +19,7 @@ from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Record
 from evalloom.prompt_eval import cli_text as text
 from evalloom.prompt_eval import workflow as steps
-from evalloom.prompt_eval.folder import DEFAULT, Folder, Invalid
+from evalloom.prompt_eval.folder import DEFAULT, Folder, InvalidArtifact
 from evalloom.prompt_eval.steps.check import check
 from evalloom.prompt_eval.steps.context import StepOptions, open_context
 from evalloom.prompt_eval.steps.improve import improve
@@ -53,7 +53,7 @@ def _step(command: Command) -> Command:
     def told(**flags: Any) -> int:
         try:
             return int(command(**flags))
-        except Invalid as fault:
+        except InvalidArtifact as fault:
             for finding in fault.findings:
                 click.echo(text.shown(finding), err=True)
             raise

@@ -14,15 +14,15 @@ from evalloom.core.model import Finding, Record
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.reports.content import STATUS_WORDS, average, interval, rate
 from evalloom.prompt_eval.scores import ScoredCase
-from evalloom.prompt_eval.steps.check import Artifact
+from evalloom.prompt_eval.steps.check import ArtifactFindings
 from evalloom.prompt_eval.steps.context import StepContext
-from evalloom.prompt_eval.steps.generate import Generated
+from evalloom.prompt_eval.steps.generate import GenerateResult
 from evalloom.prompt_eval.steps.improve import Attempt
-from evalloom.prompt_eval.steps.review import Reviewed
-from evalloom.prompt_eval.steps.run import Ran
-from evalloom.prompt_eval.steps.score import Scoring
-from evalloom.prompt_eval.steps.table import Tabled
-from evalloom.prompt_eval.workflow import Planned, Reported
+from evalloom.prompt_eval.steps.review import ReviewResult
+from evalloom.prompt_eval.steps.run import RunResult
+from evalloom.prompt_eval.steps.score import ScoreResult
+from evalloom.prompt_eval.steps.table import TableResult
+from evalloom.prompt_eval.workflow import PlanResult, ReportResult
 from evalloom.reports.lint import printable, tell
 
 _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
@@ -54,7 +54,7 @@ def after_scoring(cases: Sequence[ScoredCase], otherwise: str) -> str:
     return "score again" if any(case.missing for case in cases) else otherwise
 
 
-def after_report(found: Reported) -> str:
+def after_report(found: ReportResult) -> str:
     can_improve = any(case.is_bad and not case.is_failed for case in found.cases)
     return after_scoring(found.cases, "improve" if can_improve else "look")
 
@@ -87,7 +87,7 @@ def shown_json(one: Finding) -> str:
 # -- steps --------------------------------------------------------------------------------------------
 
 
-def planned(folder: Folder, found: Planned) -> Iterator[Line]:
+def planned(folder: Folder, found: PlanResult) -> Iterator[Line]:
     """What became of the plan."""
     plan = found.plan
     core = sum(point.is_core for point in plan.points)
@@ -100,7 +100,7 @@ def planned(folder: Folder, found: Planned) -> Iterator[Line]:
         yield _more(f"{found.differs} says something else; 'plan --redo' takes it over", "yellow")
 
 
-def plan_facts(found: Planned) -> Record:
+def plan_facts(found: PlanResult) -> Record:
     return {
         "plan": found.plan.path.as_posix(),
         "prompt": found.prompt,
@@ -110,7 +110,7 @@ def plan_facts(found: Planned) -> Record:
     }
 
 
-def generated(folder: Folder, found: Generated) -> Iterator[Line]:
+def generated(folder: Folder, found: GenerateResult) -> Iterator[Line]:
     """What became of the cases."""
     refused = f", {tell(len(found.refused), 'proposal')} refused" if found.refused else ""
     yield _line("generate", f"{folder.cases.as_posix()}: {tell(len(found.cases), 'case')}, {found.added} new{refused}")
@@ -118,7 +118,7 @@ def generated(folder: Folder, found: Generated) -> Iterator[Line]:
     yield from _some(found.refused, "dim")
 
 
-def case_facts(folder: Folder, found: Generated) -> Record:
+def case_facts(folder: Folder, found: GenerateResult) -> Record:
     return {
         "files": [folder.cases.as_posix()],
         "cases": len(found.cases),
@@ -129,7 +129,7 @@ def case_facts(folder: Folder, found: Generated) -> Record:
     }
 
 
-def ran(folder: Folder, found: Ran) -> Iterator[Line]:
+def ran(folder: Folder, found: RunResult) -> Iterator[Line]:
     """What became of the runs."""
     failed = f", {tell(len(found.failures), 'run')} failed" if found.failures else ""
     told = f"{tell(found.cases, 'case')}, {found.asked} run now{failed}"
@@ -141,12 +141,12 @@ def ran(folder: Folder, found: Ran) -> Iterator[Line]:
         yield _more(f"evalloom prompt-eval run {_typed(folder)} --rerun-failed runs them again", "dim")
 
 
-def run_facts(folder: Folder, found: Ran) -> Record:
+def run_facts(folder: Folder, found: RunResult) -> Record:
     files = [folder.results.as_posix(), folder.failures.as_posix(), folder.prompt_b.as_posix()]
     return {"files": files, "cases": found.cases, "asked": found.asked, "failures": found.failures}
 
 
-def scored(folder: Folder, found: Scoring) -> Iterator[Line]:
+def scored(folder: Folder, found: ScoreResult) -> Iterator[Line]:
     """What became of the scores."""
     failed = sum(case.is_failed for case in found.cases)
     done = len(found.cases) - failed - len(found.incomplete)
@@ -170,7 +170,7 @@ def _bad(cases: Sequence[ScoredCase]) -> int:
     return sum(case.is_bad is True for case in cases)
 
 
-def score_facts(folder: Folder, found: Scoring) -> Record:
+def score_facts(folder: Folder, found: ScoreResult) -> Record:
     return {
         "files": [folder.table.as_posix(), folder.scored.as_posix(), folder.prompt_b.as_posix()],
         "cases": len(found.cases),
@@ -196,7 +196,7 @@ def below(cases: Sequence[ScoredCase], least: float | None) -> Iterator[Line]:
         yield f"FAILED    pass rate {rate(passed, len(cases))} is below --fail-under {least:.0%}", "bold red"
 
 
-def reported(folder: Folder, found: Reported) -> Iterator[Line]:
+def reported(folder: Folder, found: ReportResult) -> Iterator[Line]:
     """The report in a few lines, with the figures as it shows them."""
     card = found.scorecard
     told = f"pass rate {rate(card.passed, card.rated)}" if card.rated else "no case is scored completely"
@@ -216,7 +216,7 @@ def reported(folder: Folder, found: Reported) -> Iterator[Line]:
     yield from (_more(remark, "yellow") for remark in found.remarks)
 
 
-def report_facts(folder: Folder, found: Reported) -> Record:
+def report_facts(folder: Folder, found: ReportResult) -> Record:
     card = found.scorecard
     return {
         "files": [folder.page.as_posix(), folder.report.as_posix()],
@@ -266,7 +266,7 @@ def attempt_facts(attempt: Attempt) -> Record:
 # -- tables, checks, reviews --------------------------------------------------------------------------
 
 
-def tabled(source: Path, found: Tabled) -> Iterator[Line]:
+def tabled(source: Path, found: TableResult) -> Iterator[Line]:
     """What became of a table."""
     if not found.paths:
         yield f"{printable(source.as_posix())}: no table was written", "bold red"
@@ -279,7 +279,7 @@ def tabled(source: Path, found: Tabled) -> Iterator[Line]:
     yield printable(f"{where}: {told}"), "bold"
 
 
-def table_facts(found: Tabled) -> Record:
+def table_facts(found: TableResult) -> Record:
     return {
         "files": [path.as_posix() for path in found.paths],
         "test_points": list(found.points),
@@ -293,7 +293,7 @@ def table_facts(found: Tabled) -> Record:
     }
 
 
-def checked(artifact: Artifact) -> Iterator[Line]:
+def checked(artifact: ArtifactFindings) -> Iterator[Line]:
     """What is wrong with one artifact, and how much of it."""
     counted = Counter((one.code, one.message) for one in artifact.findings)
     for one in artifact.findings:
@@ -310,14 +310,14 @@ def checked(artifact: Artifact) -> Iterator[Line]:
     yield f"{printable(artifact.path.as_posix())}: {told}", "bold"
 
 
-def reviewed(found: Reviewed) -> Iterator[Line]:
+def reviewed(found: ReviewResult) -> Iterator[Line]:
     """What became of a review."""
     told = f"{tell(found.scores, 'score')} of {tell(found.cases, 'case')}, {found.added} new, {found.replaced} replaced"
     told += f", {found.dropped} dropped that were about former outputs" if found.dropped else ""
     yield f"{printable(found.path.as_posix())}: {told}", "bold"
 
 
-def review_facts(found: Reviewed) -> Record:
+def review_facts(found: ReviewResult) -> Record:
     return {
         "file": found.path.as_posix(),
         "cases": found.cases,

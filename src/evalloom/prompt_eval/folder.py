@@ -86,8 +86,8 @@ class Folder(Struct, frozen=True):
         return self.path.as_posix()
 
 
-class Invalid(EvalloomError):
-    """An artifact has errors, so the step was not begun; the findings say which."""
+class InvalidArtifact(EvalloomError):
+    """An artifact has errors, so the step does not start; `findings` lists them."""
 
     def __init__(self, message: str, findings: list[Finding]) -> None:
         super().__init__("invalid_data", message, exit_code=2)
@@ -138,7 +138,7 @@ def refuse(findings: Iterable[Finding], what: Path) -> None:
     errors = sum(finding.severity == "error" for finding in found)
     if errors:
         told = "an error" if errors == 1 else f"{errors} errors"
-        raise Invalid(f"{what.as_posix()}: has {told}, so nothing was done. Mend what is listed above", found)
+        raise InvalidArtifact(f"{what.as_posix()}: has {told}, so nothing was done. Mend what is listed above", found)
 
 
 def the_plan(folder: Folder) -> TestPlan:

@@ -44,22 +44,24 @@ from evalloom.prompt_eval.scores import ScoredCase, output_digest, points_in, re
 from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.context import StepContext, StepOptions, with_drafter
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
-from evalloom.prompt_eval.steps.generate import Generated, generate
+from evalloom.prompt_eval.steps.generate import GenerateResult, generate
 from evalloom.prompt_eval.steps.review import current_scores
 from evalloom.reports.lint import tell
 
 
-class Planned(Struct, frozen=True):
-    """The plan of a folder, and how it came there: `drafted`, `kept` as it was, or taken from a file."""
+class PlanResult(Struct, frozen=True):
+    """The plan of a folder, and its source: `drafted`, `kept`, or the path of the file it was copied from."""
 
     plan: TestPlan
     prompt: str
     how: str
     differs: str = ""
-    """A plan beside the prompt that says something else."""
+    """The path of a plan beside the prompt that differs from this one."""
 
 
-def plan(prompt: Path, folder: Folder, options: StepOptions, cases: int | None = None, redo: bool = False) -> Planned:
+def plan(
+    prompt: Path, folder: Folder, options: StepOptions, cases: int | None = None, redo: bool = False
+) -> PlanResult:
     """Step 1: the plan beside the prompt, or one that a model drafts."""
     if not prompt.is_file():
         raise usage_error("prompt_missing", f"there is no file {prompt.as_posix()!r}. Name the prompt to be tested")
@@ -70,7 +72,7 @@ def plan(prompt: Path, folder: Folder, options: StepOptions, cases: int | None =
         kept = the_plan(folder)
         _refuse_other_prompt(kept, prompt, folder)
         differs = is_other and _as_taken(beside, folder, named) != _text(folder.plan)
-        return Planned(kept, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
+        return PlanResult(kept, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
     if is_other:
         text = _as_taken(beside, folder, named)
     else:
@@ -83,7 +85,7 @@ def plan(prompt: Path, folder: Folder, options: StepOptions, cases: int | None =
         backup = move_to_backup(folder.plan, "old")
         options.warn(f"{folder.plan.as_posix()}: the previous plan is now {backup.name}")
     write_text(folder.plan, text)
-    return Planned(the_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
+    return PlanResult(the_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
 
 
 def _refuse_other_prompt(kept: TestPlan, prompt: Path, folder: Folder) -> None:
@@ -115,12 +117,12 @@ def _text(path: Path) -> str:
     return path.read_text("utf-8-sig")
 
 
-def make_cases(context: StepContext, redo: bool = False) -> Generated:
+def make_cases(context: StepContext, redo: bool = False) -> GenerateResult:
     """Step 2: the cases there are, or those beside the prompt, and as many new ones as the plan asks for."""
     folder = context.folder
     have = _cases_there(context, redo)
     there = Counter(record.get("test_category") for record in have)
-    keep = _Keeper(context, redo)
+    keep = _CaseWriter(context, redo)
     if all(there[name] >= planned for name, planned in context.plan.dimensions.items()):
         found = run_loop(generate(context.plan, context.prompt, have, _nobody, keep))
     else:
@@ -132,8 +134,8 @@ def make_cases(context: StepContext, redo: bool = False) -> Generated:
     return found
 
 
-class _Keeper:
-    """Writes the cases there are so far; those that were there before a `--redo` are put aside at the first."""
+class _CaseWriter:
+    """Writes all cases so far; with `--redo`, the first write moves the previous file to a backup."""
 
     def __init__(self, context: StepContext, redo: bool) -> None:
         self._context = context
@@ -175,8 +177,8 @@ async def _nobody(request: Request) -> Response:
     raise CallError("no_llm", "every case is there, so nobody is asked")
 
 
-class Reported(Struct, frozen=True):
-    """What the report says, in figures."""
+class ReportResult(Struct, frozen=True):
+    """The outcome of `report`: the scored cases and their figures."""
 
     cases: list[ScoredCase]
     scorecard: Scorecard
@@ -187,7 +189,7 @@ class Reported(Struct, frozen=True):
 _TOLD_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
 
 
-def report(folder: Folder) -> Reported:
+def report(folder: Folder) -> ReportResult:
     """The report as Markdown and as one HTML file, from the scored results; a plan is not needed."""
     scored = read_records(needed(folder.scored, "score", folder))
     # Scores that are missing or wrong are counted and told in the report; only what is no case at all stops it.
@@ -221,7 +223,7 @@ def report(folder: Folder) -> Reported:
     )
     write_text(folder.report, prompt_eval_markdown.render(page))
     write_text(folder.page, prompt_eval_html.render(page))
-    return Reported(cases, figures, tuple(remarks(page)))
+    return ReportResult(cases, figures, tuple(remarks(page)))
 
 
 def _changed(folder: Folder, plan: TestPlan | None) -> Iterator[str]:

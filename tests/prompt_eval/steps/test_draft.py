@@ -18,7 +18,7 @@ from evalloom.core.model import Record, Request, Response
 from evalloom.llms.scripted import Scripted
 from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES
 from evalloom.prompt_eval.plan import CRITICALITIES, Rule, TestPlan, TestPoint, read_plan
-from evalloom.prompt_eval.steps.draft import TASK, Drafted, draft_plan, plan_text
+from evalloom.prompt_eval.steps.draft import TASK, PlanDraft, draft_plan, plan_text
 
 PROMPT = "你是采购助手。产品：{{product_name}}，备注：{{notes}}。输出 JSON。"
 ANCHORS = {"1": "不对", "2": "部分对", "3": "对"}
@@ -45,7 +45,7 @@ class Model:
         return Response(self.answers[min(len(self.asked), len(self.answers)) - 1])
 
 
-def draft(llm: Any, cases: int | None = None, prompt: str = PROMPT) -> Drafted:
+def draft(llm: Any, cases: int | None = None, prompt: str = PROMPT) -> PlanDraft:
     return asyncio.run(draft_plan(prompt, "prompt_a.md", llm, cases))
 
 

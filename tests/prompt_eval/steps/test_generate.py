@@ -25,7 +25,7 @@ from evalloom.llms.scripted import Scripted
 from evalloom.prompt_eval.dialect import CATEGORIES, SUBCATEGORIES, findings
 from evalloom.prompt_eval.folder import prompt_text
 from evalloom.prompt_eval.plan import TestPlan, TestPoint
-from evalloom.prompt_eval.steps.generate import CHUNK, TASK, Generated, generate, harm_in
+from evalloom.prompt_eval.steps.generate import CHUNK, TASK, GenerateResult, generate, harm_in
 
 PROMPT = "产品：{{product_name}}，备注：{{notes}}"
 POINTS = (TestPoint("TP1", "有效 JSON"), TestPoint("TP_safety", "安全"))
@@ -83,7 +83,7 @@ def answering(*answers: Any) -> tuple[Llm, list[Request]]:
     return llm, asked
 
 
-def make(plan: TestPlan, llm: Any, have: list[Record] | None = None, prompt: str = PROMPT) -> Generated:
+def make(plan: TestPlan, llm: Any, have: list[Record] | None = None, prompt: str = PROMPT) -> GenerateResult:
     return asyncio.run(generate(plan, prompt_text(prompt), have or [], llm, lambda cases: None))
 
 
@@ -187,7 +187,7 @@ def test_ids_are_stable_when_the_plan_grows(first: dict[str, int], more: dict[st
     after = make(plan_for(**grown), model, before.cases)
     assert after.cases[: len(before.cases)] == before.cases
     assert ids(after.cases) == numbered(sum(grown.values())) and counts(after.cases) == grown
-    assert make(plan_for(**grown), model, after.cases) == Generated(after.cases, 0)
+    assert make(plan_for(**grown), model, after.cases) == GenerateResult(after.cases, 0)
 
 
 @pytest.mark.req("EVAL-4")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalloom.core.errors import EvalloomError
-from evalloom.prompt_eval.steps.table import Tabled, TableOptions, write_table
+from evalloom.prompt_eval.steps.table import TableOptions, TableResult, write_table
 from evalloom.prompt_eval.table import shown_output
 
 CASE: dict[str, Any] = {
@@ -43,12 +43,12 @@ def source(tmp_path: Path, *records: Any, name: str = "final_scored_results.json
     return path
 
 
-def rows(tabled: Tabled) -> list[dict[str, str]]:
+def rows(tabled: TableResult) -> list[dict[str, str]]:
     with tabled.paths[0].open(encoding="utf-8-sig", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
-def errors(tabled: Tabled) -> list[str]:
+def errors(tabled: TableResult) -> list[str]:
     return [finding.code for finding in tabled.findings if finding.severity == "error"]
 
 

@@ -52,8 +52,8 @@ class Trait(Struct, frozen=True):
     is_category: bool = False
 
 
-class _Usual(Struct, frozen=True):
-    """What the outputs and inputs of most cases are like."""
+class _Typical(Struct, frozen=True):
+    """What is typical of the outputs and inputs of all cases."""
 
     length: int
     are_json: bool
@@ -134,15 +134,15 @@ def _telling(left: list[int], traits: list[list[Trait]], overall: Counter[Trait]
 
 
 def _traits_of_all(cases: Sequence[ScoredCase]) -> list[list[Trait]]:
-    usual = _usual(cases)
-    return [list(dict.fromkeys(trait for of in _TRAITS for trait in of(case, usual))) for case in cases]
+    typical = _usual(cases)
+    return [list(dict.fromkeys(trait for of in _TRAITS for trait in of(case, typical))) for case in cases]
 
 
-def _usual(cases: Sequence[ScoredCase]) -> _Usual:
+def _usual(cases: Sequence[ScoredCase]) -> _Typical:
     outputs = [output for case in cases if (output := _output(case)).strip()]
     lengths = sorted(map(len, outputs))
     fields = Counter(name for case in cases for name in _input(case))
-    return _Usual(
+    return _Typical(
         length=lengths[len(lengths) // 2] if lengths else 0,
         are_json=2 * sum(map(_is_json, outputs)) > len(outputs),
         fields=frozenset(name for name, often in fields.items() if 2 * often > len(cases)),
@@ -171,36 +171,36 @@ def _is_json(text: str) -> bool:
 # -- what can be said of a case, the most telling first ------------------------------------------------
 
 
-def _by_category(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+def _by_category(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     for name in ("test_subcategory", "test_category"):
         value = case.record.get(name)
         if isinstance(value, str) and value:
             yield Trait(f"{name} is {value}", is_category=True)
 
 
-def _by_output(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+def _by_output(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     output = _output(case)
     if not output.strip():
         yield Trait("output is empty")
         return
-    if usual.are_json and not _is_json(output):
+    if typical.are_json and not _is_json(output):
         yield Trait("output is not JSON, while most outputs are")
-    if len(output) >= _MUCH * usual.length:
+    if len(output) >= _MUCH * typical.length:
         yield Trait("output is much longer than the others")
-    elif len(output) * _MUCH <= usual.length:
+    elif len(output) * _MUCH <= typical.length:
         yield Trait("output is much shorter than the others")
 
 
-def _by_fields(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+def _by_fields(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     found = _input(case)
     for name, value in found.items():
         if value is None or value in ([], {}) or (isinstance(value, str) and not value.strip()):
             yield Trait(f"input {name} is empty")
-    for name in sorted(usual.fields - found.keys()):
+    for name in sorted(typical.fields - found.keys()):
         yield Trait(f"input {name} is missing")
 
 
-def _by_language(case: ScoredCase, usual: _Usual) -> Iterator[Trait]:
+def _by_language(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     # The matchers take a tenth of a second to import, and only bad cases need them.
     from evalloom.matchers.language import is_in, languages_of
 
@@ -218,7 +218,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-_TRAITS: tuple[Callable[[ScoredCase, _Usual], Iterator[Trait]], ...] = (
+_TRAITS: tuple[Callable[[ScoredCase, _Typical], Iterator[Trait]], ...] = (
     _by_category,
     _by_output,
     _by_fields,

@@ -26,8 +26,8 @@ from evalloom.reports.lint import tell
 from evalloom.targets import BuiltTarget
 
 
-class Artifact(Struct, frozen=True):
-    """What was found about one file."""
+class ArtifactFindings(Struct, frozen=True):
+    """The findings of one file."""
 
     path: Path
     findings: list[Finding]
@@ -37,8 +37,8 @@ class Artifact(Struct, frozen=True):
         return sum(finding.severity == severity for finding in self.findings)
 
 
-class _Seen(Struct):
-    """What the artifacts before said, for those after them."""
+class _FolderContents(Struct):
+    """What earlier artifacts of the folder contain, for the checks of later ones."""
 
     plan: TestPlan | None = None
     target: BuiltTarget | None = None
@@ -47,10 +47,10 @@ class _Seen(Struct):
     scored: list[Record] = []
 
 
-def check(folder: Folder) -> list[Artifact]:
-    """What is wrong with each artifact that is there, in the order of the steps."""
-    seen = _Seen()
-    checks: tuple[tuple[Path, Callable[[Folder, _Seen], Artifact]], ...] = (
+def check(folder: Folder) -> list[ArtifactFindings]:
+    """Check each artifact of the folder, in the order of the steps."""
+    contents = _FolderContents()
+    checks: tuple[tuple[Path, Callable[[Folder, _FolderContents], ArtifactFindings]], ...] = (
         (folder.plan, _plan),
         (folder.cases, _cases),
         (folder.results, _results),
@@ -60,77 +60,79 @@ def check(folder: Folder) -> list[Artifact]:
         (folder.humans, _humans),
         (folder.repeats, _repeats),
     )
-    found = [look(folder, seen) for path, look in checks if path.is_file()]
-    if not found:
+    artifacts = [check_file(folder, contents) for path, check_file in checks if path.is_file()]
+    if not artifacts:
         names = ", ".join(path.name for path, _ in checks)
         raise usage_error("no_artifact", f"{folder}: there is none of {names}")
-    return found
+    return artifacts
 
 
-def _plan(folder: Folder, seen: _Seen) -> Artifact:
-    seen.plan, findings = read_plan(folder.plan)
-    if seen.plan is not None:
+def _plan(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
+    contents.plan, findings = read_plan(folder.plan)
+    if contents.plan is not None:
         try:
-            seen.target = prompt_a(seen.plan).target
-            refuse_bad_rules(seen.plan)
-            if seen.plan.yardstick:
-                prompt_file(folder.path / seen.plan.yardstick)
+            contents.target = prompt_a(contents.plan).target
+            refuse_bad_rules(contents.plan)
+            if contents.plan.yardstick:
+                prompt_file(folder.path / contents.plan.yardstick)
         except EvalloomError as fault:
             findings.append(_about(folder.plan, Remark(fault.code, "error", (), fault.args[0])))
-    return Artifact(folder.plan, findings)
+    return ArtifactFindings(folder.plan, findings)
 
 
-def _cases(folder: Folder, seen: _Seen) -> Artifact:
+def _cases(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     records = read_records(folder.cases)
-    seen.cases = _by_id(records)
+    contents.cases = _by_id(records)
     there = Counter(record.get("test_category") for record in records.values)
     findings = list(records.findings)
-    for name, planned in (seen.plan.dimensions if seen.plan else {}).items():
+    for name, planned in (contents.plan.dimensions if contents.plan else {}).items():
         if there[name] != planned:
             message = f"{name}: {tell(planned, 'case')} planned, got {there[name]}"
             findings.append(_about(folder.cases, warning("case_shortfall", (), message)))
-    if target := seen.target:
+    if target := contents.target:
         findings += [records.placed(row, one) for row in records.rows for one in input_remarks(target, row.value)]
-    return Artifact(folder.cases, findings, len(records.rows))
+    return ArtifactFindings(folder.cases, findings, len(records.rows))
 
 
-def _results(folder: Folder, seen: _Seen) -> Artifact:
+def _results(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     records = read_records(folder.results)
-    seen.results = _by_id(records)
+    contents.results = _by_id(records)
     findings = [*records.findings, *records.not_run()]
-    findings += _against(records, seen.cases, folder.cases.name, "case_changed", _defined)
+    findings += _against(records, contents.cases, folder.cases.name, "case_changed", _defined)
     digest = provenance.load(folder, "run", folder.results).provenance.prompt
-    if digest and seen.target and digest != seen.target.digest:
+    if digest and contents.target and digest != contents.target.digest:
         message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
         findings.append(_about(folder.results, warning("prompt_changed", (), message)))
-    return Artifact(folder.results, findings, len(records.rows))
+    return ArtifactFindings(folder.results, findings, len(records.rows))
 
 
 def _by_id(records: Records) -> dict[str, Record]:
     return {record["test_id"]: record for record in records.values if isinstance(record.get("test_id"), str)}
 
 
-def _prompt_b(folder: Folder, seen: _Seen) -> Artifact:
+def _prompt_b(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     try:
         text = folder.prompt_b.read_text("utf-8")
     except UnicodeDecodeError as fault:
-        return Artifact(folder.prompt_b, [_about(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {fault}"))])
-    left_out = lacking(text, seen.plan) if seen.plan else []
+        return ArtifactFindings(
+            folder.prompt_b, [_about(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {fault}"))]
+        )
+    left_out = lacking(text, contents.plan) if contents.plan else []
     message = f"does not name {', '.join(left_out)}, which the plan has"
     remarks = [warning("prompt_b_lacks_points", (), message)] if left_out else []
-    return Artifact(folder.prompt_b, [_about(folder.prompt_b, remark) for remark in remarks])
+    return ArtifactFindings(folder.prompt_b, [_about(folder.prompt_b, remark) for remark in remarks])
 
 
-def _scored(folder: Folder, seen: _Seen) -> Artifact:
+def _scored(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     records = read_records(folder.scored)
-    seen.scored = records.values
-    points = seen.plan.ids if seen.plan else tuple(points_in(records.values))
+    contents.scored = records.values
+    points = contents.plan.ids if contents.plan else tuple(points_in(records.values))
     findings = [finding for finding in records.findings if finding.code != "missing_reason"]
-    findings += _against(records, seen.results, folder.results.name, "result_changed", _with_result)
+    findings += _against(records, contents.results, folder.results.name, "result_changed", _with_result)
     for row in records.rows:
         findings += [records.placed(row, remark) for remark in scored_remarks(row.value, points)]
         findings += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
-    return Artifact(folder.scored, findings, len(records.rows))
+    return ArtifactFindings(folder.scored, findings, len(records.rows))
 
 
 def _with_result(record: Record) -> Record:
@@ -159,13 +161,13 @@ def _against(
         yield _about(records.path, warning(code, (), f"{missing} of {name} is missing here"))
 
 
-def _table(folder: Folder, seen: _Seen) -> Artifact:
+def _table(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     table = read_table(folder.table)
     findings = list(table.findings)
-    if seen.scored:
-        points = seen.plan.ids if seen.plan else tuple(points_in(seen.scored))
-        findings += _table_findings(folder, table.rows, seen.scored, points)
-    return Artifact(folder.table, findings, len(table.rows))
+    if contents.scored:
+        points = contents.plan.ids if contents.plan else tuple(points_in(contents.scored))
+        findings += _table_findings(folder, table.rows, contents.scored, points)
+    return ArtifactFindings(folder.table, findings, len(table.rows))
 
 
 def _table_findings(
@@ -194,13 +196,13 @@ def _table_findings(
         yield _about(folder.table, warning("table_differs", (), f"{missing} of {folder.scored.name} is missing here"))
 
 
-def _humans(folder: Folder, seen: _Seen) -> Artifact:
-    points = seen.plan.ids if seen.plan else tuple(points_in(seen.scored))
-    cases = [read_scored(record, points) for record in seen.scored]
+def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
+    points = contents.plan.ids if contents.plan else tuple(points_in(contents.scored))
+    cases = [read_scored(record, points) for record in contents.scored]
     try:
         reviews, (_, outdated) = read_reviews(folder.path), current_scores(folder.path, cases)
     except EvalloomError as fault:
-        return Artifact(folder.humans, [_about(folder.humans, Remark(fault.code, "error", (), fault.args[0]))])
+        return ArtifactFindings(folder.humans, [_about(folder.humans, Remark(fault.code, "error", (), fault.args[0]))])
     ids = {case.id for case in cases}
     remarks = [
         warning("unknown_test_id", (), f"{one} is no scored case") for one in reviews if cases and one not in ids
@@ -214,15 +216,17 @@ def _humans(folder: Folder, seen: _Seen) -> Artifact:
     remarks += [
         warning("review_outdated", (), f"{one}: people scored another output") for one in outdated if one in ids
     ]
-    return Artifact(folder.humans, [_about(folder.humans, remark) for remark in remarks], len(reviews))
+    return ArtifactFindings(folder.humans, [_about(folder.humans, remark) for remark in remarks], len(reviews))
 
 
-def _repeats(folder: Folder, seen: _Seen) -> Artifact:
+def _repeats(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     try:
         found = read_object(folder.repeats)
     except EvalloomError as fault:
-        return Artifact(folder.repeats, [_about(folder.repeats, Remark(fault.code, "error", (), fault.args[0]))])
-    return Artifact(folder.repeats, [], len(found))
+        return ArtifactFindings(
+            folder.repeats, [_about(folder.repeats, Remark(fault.code, "error", (), fault.args[0]))]
+        )
+    return ArtifactFindings(folder.repeats, [], len(found))
 
 
 def _about(path: Path, remark: Remark, line: int = 0) -> Finding:

@@ -105,10 +105,10 @@ def _settings_file(folder: Folder, prompt: PromptA | None) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-class Answered(NamedTuple):
-    """What a batch gave: its id, empty where nothing was asked, and its runs in the order of the cases."""
+class BatchRuns(NamedTuple):
+    """The id of a batch, empty if nothing was run, and its runs in the order of the cases."""
 
-    batch: str = ""
+    id: str = ""
     runs: Sequence[Run] = ()
 
 
@@ -139,35 +139,35 @@ class StepContext(Struct, frozen=True):
         """What stands for all that the answers of a target under a profile depend on."""
         return digest(target.digest, Plan(target, (profile,), self.options.catalog, self.settings).profile_digests())
 
-    def answers(
-        self, state: ArtifactState, target: BuiltTarget, profile: Profile, given: Sequence[Case], **more: Any
-    ) -> Answered:
+    def run_batch(
+        self, state: ArtifactState, target: BuiltTarget, profile: Profile, cases: Sequence[Case], **more: Any
+    ) -> BatchRuns:
         """Run a target on these cases and record the batch in the folder.
 
         `state` names the batch that the artifact was made from. A later batch was interrupted before its step
         finished; its answers are reused.
         """
-        if not given:
-            return Answered(state.provenance.batch)
+        if not cases:
+            return BatchRuns(state.provenance.batch)
         run_options = self.options.ledger.remaining(self.options.run_options)
         live = Live()
         with self.options.show_progress(live):
-            plan = self._batch(target, profile, tuple(given), {**run_options, **more})
+            plan = self._batch(target, profile, tuple(cases), {**run_options, **more})
             results = evaluate(plan, live, self._cut_off(state, target.name), self.options.warn)
         self.options.ledger.cost += results.summary.cost
         self.options.ledger.tokens += results.summary.tokens
         if results.stopped:
             why = "the budget is spent" if results.stopped.startswith("--max-") else results.stopped
             raise EvalloomError("stopped", f"stopped: {why}. {_RESUME_HINT}")
-        return Answered(results.path.name, [run for run, _ in results])
+        return BatchRuns(results.path.name, [run for run, _ in results])
 
-    def _batch(self, target: BuiltTarget, profile: Profile, given: tuple[Case, ...], run_options: Record) -> Plan:
+    def _batch(self, target: BuiltTarget, profile: Profile, cases: tuple[Case, ...], run_options: Record) -> Plan:
         """A plan for the engine; nothing is scored there."""
         whole: Record = {"limit": None, "tags": [], "filter": "", "variants": [], "output": [], "repeat": 1}
         run_options = {**whole, **run_options, "profiles": [profile.name]}
         config = self.settings.path.as_posix() if self.settings.path else ""
         return msgspec.structs.replace(
-            prepare(Asked(config=config, target=target, options=run_options, given=given), self.options.catalog),
+            prepare(Asked(config=config, target=target, options=run_options, given=cases), self.options.catalog),
             profiles=(profile,),
             known=msgspec.structs.replace(self.settings, gates=[]),
             checks=(),

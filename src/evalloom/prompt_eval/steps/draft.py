@@ -48,8 +48,8 @@ ABOUT: dict[str, str] = {
 """What the categories and the safety subcategories mean, as models are told."""
 
 
-class Drafted(Struct, frozen=True):
-    """A plan that a model drafted, and the text of test_plan.yaml that says the same."""
+class PlanDraft(Struct, frozen=True):
+    """A plan that a model drafted, and the text of its test_plan.yaml."""
 
     text: str
     plan: TestPlan
@@ -62,7 +62,7 @@ class _Answer(Struct, frozen=True):
     errors: tuple[str, ...]
 
 
-async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None = None) -> Drafted:
+async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None = None) -> PlanDraft:
     """A test plan for a prompt, with so many cases in all where that is said.
 
     Raises the error draft_failed when no answer can be used. CallError goes through.
@@ -74,7 +74,7 @@ async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None 
         hint = "Try again, draft with another model (--llm), or write test_plan.yaml by hand"
         raise EvalloomError("draft_failed", f"{prompt_file}: {told}\n{hint}")
     plan = plan_of(found.answer.record)
-    return Drafted(plan_text(plan), plan)
+    return PlanDraft(plan_text(plan), plan)
 
 
 # -- asking -------------------------------------------------------------------------------------------

@@ -39,12 +39,12 @@ _FAILURES = 2
 _MOST_SHOWN = 60
 _ID = re.compile(r"TC([0-9]{1,18})")
 
-Keep = Callable[[list[Record]], None]
+SaveCases = Callable[[list[Record]], None]
 """Takes all cases there are so far."""
 
 
-class Generated(Struct, frozen=True):
-    """The cases there were with those that were added, and everything that did not come out as planned."""
+class GenerateResult(Struct, frozen=True):
+    """All cases, the number of new ones, and everything that differs from the plan."""
 
     cases: list[Record]
     added: int
@@ -58,34 +58,36 @@ class Generated(Struct, frozen=True):
     """Shortfalls, floors and categories with more cases than planned, in words."""
 
 
-async def generate(plan: TestPlan, prompt: PromptA, have: list[Record], llm: Llm, keep: Keep) -> Generated:
+async def generate(
+    plan: TestPlan, prompt: PromptA, existing: list[Record], llm: Llm, save: SaveCases
+) -> GenerateResult:
     """The cases that a plan asks for: those there are, as they are, and new ones for what is missing.
 
     The categories are asked for side by side. `keep` gets all cases whenever some were added, so that whoever is
     stopped goes on from there. New cases are numbered after the highest id, in the order of the plan.
     """
-    work = _Work(plan, prompt, have)
-    tasks = [asyncio.ensure_future(_fill(work, category, llm, keep)) for category in work.wanted]
+    generation = _Generation(plan, prompt, existing)
+    tasks = [asyncio.ensure_future(_fill(generation, category, llm, save)) for category in generation.wanted]
     try:
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    cases = work.cases()
-    return Generated(
+    cases = generation.cases()
+    return GenerateResult(
         cases,
-        added=len(cases) - len(have),
-        refused=work.refused,
-        shortfalls={name: wanted.total() for name, wanted in work.wanted.items() if wanted.total()},
+        added=len(cases) - len(existing),
+        refused=generation.refused,
+        shortfalls={name: wanted.total() for name, wanted in generation.wanted.items() if wanted.total()},
         below_floor=_below_floor(plan, cases),
-        messages=[*_shortfalls(work), *_floors(plan, cases), *_surplus(plan, have)],
+        messages=[*_shortfalls(generation), *_floors(plan, cases), *_surplus(plan, existing)],
     )
 
 
-async def _fill(work: _Work, category: str, llm: Llm, keep: Keep) -> None:
+async def _fill(generation: _Generation, category: str, llm: Llm, save: SaveCases) -> None:
     """Asks for the cases of one category, chunk by chunk, until they are there or enough was asked."""
-    wanted = work.wanted[category]
+    wanted = generation.wanted[category]
     refused: list[str] = []
     failed = 0
     for turn in range(_MORE_REQUESTS + -(-wanted.total() // CHUNK)):
@@ -93,44 +95,46 @@ async def _fill(work: _Work, category: str, llm: Llm, keep: Keep) -> None:
             return
         try:
             # `repeat` keeps a cache from giving the answer again that was of no use.
-            response = await llm(Request(work.messages(category, refused), answer="json", repeat=turn))
+            response = await llm(Request(generation.messages(category, refused), answer="json", repeat=turn))
         except CallError as fault:
             failed += 1
-            work.why[category] = f"a request failed: {fault}"
+            generation.why[category] = f"a request failed: {fault}"
             continue
         failed, missing = 0, wanted.total()
-        refused = work.take(category, response.text)
-        work.why[category] = f"the last refusal: {refused[-1]}" if refused else "the model gave fewer than asked for"
+        refused = generation.take(category, response.text)
+        generation.why[category] = (
+            f"the last refusal: {refused[-1]}" if refused else "the model gave fewer than asked for"
+        )
         if wanted.total() < missing:
-            keep(work.cases())
+            save(generation.cases())
 
 
-class _Work:
-    """What there is, what is wanted still, and what was refused."""
+class _Generation:
+    """The state of one generation: existing and new cases, missing counts, and refused candidates."""
 
-    def __init__(self, plan: TestPlan, prompt: PromptA, have: list[Record]) -> None:
+    def __init__(self, plan: TestPlan, prompt: PromptA, existing: list[Record]) -> None:
         self.plan = plan
-        self.wanted = _wanted(plan, have)
+        self.wanted = _wanted(plan, existing)
         self.refused: list[str] = []
         self.why: dict[str, str] = {}
         """What stood in the way last, by category."""
         self._prompt = prompt
-        self._have = have
+        self._existing = existing
         self._new: dict[str, list[Record]] = {category: [] for category in plan.dimensions}
-        self._faces = [_face(case) for case in have]
+        self._fingerprints = [_fingerprint(case) for case in existing]
 
     def cases(self) -> list[Record]:
         """All cases so far. Numbers are given anew each time, so that they never depend on who answered first."""
-        ids = [_ID.fullmatch(str(case.get("test_id"))) for case in self._have]
+        ids = [_ID.fullmatch(str(case.get("test_id"))) for case in self._existing]
         last = max((int(found[1]) for found in ids if found), default=0)
         new = [case for cases in self._new.values() for case in cases]
-        return [*self._have, *({**case, "test_id": f"TC{last + at:03d}"} for at, case in enumerate(new, 1))]
+        return [*self._existing, *({**case, "test_id": f"TC{last + at:03d}"} for at, case in enumerate(new, 1))]
 
     def messages(self, category: str, refused: list[str]) -> list[Record]:
         """What the model is told. Of other categories only what was there before, so that requests stay the same."""
-        existing = [*self._have, *self._new[category]][-_MOST_SHOWN:]
-        asked = _Asked(self.plan, self._prompt, category)
-        return _messages(asked, self.wanted[category], existing, refused)
+        shown = [*self._existing, *self._new[category]][-_MOST_SHOWN:]
+        asked = _CaseRequest(self.plan, self._prompt, category)
+        return _messages(asked, self.wanted[category], shown, refused)
 
     def take(self, category: str, answer: str) -> list[str]:
         """Takes the usable candidates of an answer, and says why the others were refused."""
@@ -139,12 +143,12 @@ class _Work:
         except Unreadable as fault:
             refused = [f"{category}: the whole answer: {fault}"]
         else:
-            tried = [(number, self._try(category, one)) for number, one in enumerate(candidates, 1)]
+            tried = [(number, self._accept(category, one)) for number, one in enumerate(candidates, 1)]
             refused = [f"{category}: case {number} of an answer: {why}" for number, why in tried if why]
         self.refused += refused
         return refused
 
-    def _try(self, category: str, candidate: Any) -> str:
+    def _accept(self, category: str, candidate: Any) -> str:
         """Takes one candidate, or says why not."""
         if not isinstance(candidate, dict):
             return f"expected an object, got {type_name(candidate)}"
@@ -152,16 +156,16 @@ class _Work:
         faults = [*_faults(case, category, self._prompt.target)]
         if faults:
             return "; ".join(faults)
-        kind, face = case["test_subcategory"], _face(case)
+        kind, face = case["test_subcategory"], _fingerprint(case)
         if not self.wanted[category][kind]:
             wanted = [name for name, number in self.wanted[category].items() if name and number]
             others = f"; wanted: {', '.join(wanted)}" if wanted else ""
             return f"no more cases of {kind or category} are wanted{others}"
-        twin = next((other for other in self._faces if _are_alike(face, other)), None)
-        if twin is not None:
-            return f"input: {quote(face.shown, 80)} is a near-duplicate of {quote(twin.shown, 80)}"
+        duplicate = next((other for other in self._fingerprints if _are_near_duplicates(face, other)), None)
+        if duplicate is not None:
+            return f"input: {quote(face.shown, 80)} is a near-duplicate of {quote(duplicate.shown, 80)}"
         self.wanted[category][kind] -= 1
-        self._faces.append(face)
+        self._fingerprints.append(face)
         self._new[category].append(case)
         return ""
 
@@ -169,19 +173,19 @@ class _Work:
 # -- how many of what ---------------------------------------------------------------------------------
 
 
-def _wanted(plan: TestPlan, have: list[Record]) -> dict[str, Counter[str]]:
+def _wanted(plan: TestPlan, existing: list[Record]) -> dict[str, Counter[str]]:
     """How many cases are missing, by category and subcategory; the latter is empty but for safety."""
-    there = Counter(str(case.get("test_category")) for case in have)
+    there = Counter(str(case.get("test_category")) for case in existing)
     missing = {name: max(0, planned - there[name]) for name, planned in plan.dimensions.items()}
     return {
-        name: _spread(plan.floors, have, number) if name == "safety" else Counter({"": number})
+        name: _spread(plan.floors, existing, number) if name == "safety" else Counter({"": number})
         for name, number in missing.items()
     }
 
 
-def _spread(floors: dict[str, int], have: list[Record], missing: int) -> Counter[str]:
+def _spread(floors: dict[str, int], existing: list[Record], missing: int) -> Counter[str]:
     """So many safety cases by subcategory: the floors first, then wherever there are fewest."""
-    there = _safety(have)
+    there = _safety(existing)
     wanted: Counter[str] = Counter()
     for _ in range(missing):
         low = [name for name in SUBCATEGORIES if there[name] < floors.get(name, 0)]
@@ -210,11 +214,11 @@ def _below_floor(plan: TestPlan, cases: list[Record]) -> dict[str, int]:
     return {name: least - there[name] for name, least in plan.floors.items() if there[name] < least}
 
 
-def _shortfalls(work: _Work) -> Iterator[str]:
-    for name, wanted in work.wanted.items():
+def _shortfalls(generation: _Generation) -> Iterator[str]:
+    for name, wanted in generation.wanted.items():
         if wanted.total():
-            planned = work.plan.dimensions[name]
-            told = f"{name}: planned {_cases(planned)}, got {planned - wanted.total()}; {work.why[name]}"
+            planned = generation.plan.dimensions[name]
+            told = f"{name}: planned {_cases(planned)}, got {planned - wanted.total()}; {generation.why[name]}"
             yield f"{told}. Generate again to ask for the rest, or plan fewer [case_shortfall]"
 
 
@@ -227,8 +231,8 @@ def _floors(plan: TestPlan, cases: list[Record]) -> Iterator[str]:
         yield f"{told}{hint} [floor_shortfall]"
 
 
-def _surplus(plan: TestPlan, have: list[Record]) -> Iterator[str]:
-    for name, number in Counter(str(case.get("test_category")) for case in have).items():
+def _surplus(plan: TestPlan, existing: list[Record]) -> Iterator[str]:
+    for name, number in Counter(str(case.get("test_category")) for case in existing).items():
         planned = plan.dimensions.get(name, 0)
         if number > planned:
             told = f"{name}: planned {_cases(planned)}, and there are {number} already"
@@ -266,21 +270,21 @@ harm, no sexual text, no slurs, no real victims. An injection asks for something
 """
 
 
-class _Asked(NamedTuple):
-    """What a request is about."""
+class _CaseRequest(NamedTuple):
+    """What one request asks a model to write."""
 
     plan: TestPlan
     prompt: PromptA
     category: str
 
 
-def _messages(asked: _Asked, wanted: Counter[str], existing: list[Record], refused: list[str]) -> list[Record]:
+def _messages(asked: _CaseRequest, wanted: Counter[str], shown: list[Record], refused: list[str]) -> list[Record]:
     chunk = _chunk(wanted)
     parts = {
         "prompt": asked.prompt.text,
         "input_keys": _keys_text(asked.prompt.target),
         "test_points": "\n".join(f"{one.id} ({one.criticality}): {one.name}" for one in asked.plan.points),
-        "existing": "\n".join(f"- {_cut(_face(case).shown)}" for case in existing),
+        "existing": "\n".join(f"- {_cut(_fingerprint(case).shown)}" for case in shown),
         "refused": "\n".join(f"- {_cut(why, 300)}" for why in refused[:_MOST_SHOWN]),
     }
     mark = mark_for("\n".join(parts.values()))
@@ -387,27 +391,27 @@ _SHORTEST = 10
 """Shorter texts are compared for being the same: one other character makes another product of 叉车."""
 
 
-class _Face(NamedTuple):
-    """What is compared of a case: the places of its input, and the texts there without what does not count."""
+class _Fingerprint(NamedTuple):
+    """What near-duplicate detection compares: the paths of an input and its normalized texts."""
 
     shown: str
     places: tuple[Path, ...]
     texts: tuple[str, ...]
 
 
-def _face(case: Record) -> _Face:
+def _fingerprint(case: Record) -> _Fingerprint:
     given = case.get("input")
     found = sorted(leaves(given), key=lambda leaf: str(leaf[0]))
-    return _Face(_json(given), tuple(path for path, _ in found), tuple(_loose(value) for _, value in found))
+    return _Fingerprint(_json(given), tuple(path for path, _ in found), tuple(_normalize(value) for _, value in found))
 
 
-def _loose(value: Any) -> str:
+def _normalize(value: Any) -> str:
     """A value without what does not count; one of nothing else, such as blanks, is a test of its own."""
     text = "" if value in (None, [], {}) else same(value)
     return " ".join(_PUNCTUATION.sub(" ", text).split()) or (value if isinstance(value, str) else text)
 
 
-def _are_alike(one: _Face, two: _Face) -> bool:
+def _are_near_duplicates(one: _Fingerprint, two: _Fingerprint) -> bool:
     """Whether each text of one input is about that of the other.
 
     Stricter than the linter, which takes cases that differ in a number for deliberate neighbours: those of a person

@@ -54,8 +54,8 @@ class Review(Struct, frozen=True, forbid_unknown_fields=True):
         return self.result in ("", output_digest(result))
 
 
-class Reviewed(Struct, frozen=True):
-    """What became of a review: everything found wrong or, where nothing was, what it added to the reviews before it."""
+class ReviewResult(Struct, frozen=True):
+    """The outcome of an import: all findings or, without errors, how many scores it added, replaced and dropped."""
 
     path: Path
     findings: list[Finding]
@@ -74,7 +74,7 @@ class Reviewed(Struct, frozen=True):
         return not any(finding.severity == "error" for finding in self.findings)
 
 
-def import_review(file: Path, folder: Path, encoding: str = "") -> Reviewed:
+def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
     """Takes the columns `human_<TP>_score` and `human_comment` of a CSV or XLSX over; nothing where one cell is wrong.
 
     A later review adds to the former ones and replaces what they said of the same test point; what they said of
@@ -86,7 +86,7 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> Reviewed:
     reader = _Reader(file, table, points_in(records.values()), records)
     found = reader.reviews()
     findings = [*table.findings, *reader.findings]
-    result = Reviewed(Folder(folder).humans, findings, len(found), sum(len(one.scores) for one in found.values()))
+    result = ReviewResult(Folder(folder).humans, findings, len(found), sum(len(one.scores) for one in found.values()))
     if not result.is_written:
         return result
     before = {one: review for one, review in former.items() if one in found and review.is_about(records[one][_RESULT])}

@@ -18,8 +18,8 @@ from evalloom.prompt_eval.plan import Rule, TestPlan, TestPoint
 from evalloom.prompt_eval.scores import BEST, Mark
 
 
-class NotTold(Exception):
-    """A rule cannot say whether it holds; the message says why."""
+class RuleUndecided(Exception):
+    """A rule cannot decide whether it holds; the message gives the reason."""
 
 
 def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
@@ -34,7 +34,7 @@ def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
             continue
         try:
             is_kept, told = _hold(rule, result)
-        except NotTold as fault:
+        except RuleUndecided as fault:
             return Mark(None, f"{_label(rule)}: {fault}")
         (kept if is_kept else broken).append(f"{_label(rule)}: {told}")
         score = score if is_kept else min(score, rule.otherwise)
@@ -51,7 +51,7 @@ def refuse_bad_rules(plan: TestPlan) -> None:
             try:
                 _KINDS[rule.kind](rule.value, "")
                 find_all(rule.path, {})
-            except (NotTold, BadPath) as fault:
+            except (RuleUndecided, BadPath) as fault:
                 raise usage_error(
                     "bad_rule", f"{plan.path.as_posix()}: {point.id}: rule: {rule.kind}: {fault}"
                 ) from None
@@ -107,7 +107,7 @@ def _json_schema(wanted: Any, value: Any) -> tuple[bool, str]:
     try:
         validator = schema.validator(wanted)
     except (TypeError, ValueError, RecursionError) as fault:
-        raise NotTold(f"is no JSON Schema: {schema.first_line(fault)}") from None
+        raise RuleUndecided(f"is no JSON Schema: {schema.first_line(fault)}") from None
     found = loads(value) if isinstance(value, str) else value
     if found is NO_JSON:
         found = _json_in(value)
@@ -166,7 +166,7 @@ def _found(pattern: str, value: Any) -> bool:
     try:
         return patterns.search(pattern, text_of(value))
     except patterns.BadPattern as fault:
-        raise NotTold(str(fault)) from None
+        raise RuleUndecided(str(fault)) from None
 
 
 def _contains(wanted: str | list[str], value: Any) -> tuple[bool, str]:
@@ -193,7 +193,7 @@ def _language(wanted: str, value: Any) -> tuple[bool, str]:
     grade = matcher.grade(Check("language", wanted), Seen(value, Output(value), Case("", {})))
     assert grade is not None
     if grade.passed is None:
-        raise NotTold(grade.reason)
+        raise RuleUndecided(grade.reason)
     return grade.passed, grade.reason or f"{show(value)} is in {wanted}"
 
 

@@ -20,8 +20,8 @@ Results = dict[str, str | None]
 """The output of each case, by test_id; None where the run failed."""
 
 
-class Ran(Struct, frozen=True):
-    """What came of running the prompt: `asked` cases were run now, the others were there already."""
+class RunResult(Struct, frozen=True):
+    """The outcome of the step: `asked` cases were run now, the others already had a result."""
 
     cases: int
     asked: int
@@ -30,40 +30,42 @@ class Ran(Struct, frozen=True):
     """Whether earlier results were stale and all cases were run again."""
 
 
-def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) -> Ran:
+def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) -> RunResult:
     """Runs prompt_a on every case that has no result yet, and writes the results."""
     folder, target, profile = context.folder, context.prompt.target, context.runner
     cases = read_records(needed(folder.cases, "generate", folder))
     refuse(cases.findings, folder.cases)
-    for remark in _odd_inputs(target, cases.values):
+    for remark in _unused_inputs(target, cases.values):
         context.options.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
     source = context.source(target, profile)
     state = check_stale(folder, "run", source, folder.results, redo)
-    kept = {} if state.needs_rebuild else _kept(folder, cases.values, rerun_failed)
-    todo = [record for record in cases.values if record["test_id"] not in kept]
-    answered = context.answers(state, target, profile, [as_case(one["test_id"], one["input"]) for one in todo])
-    results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in answered.runs}
-    failures = {one.case_id: one.error for one in answered.runs if one.error}
+    reusable = {} if state.needs_rebuild else _reusable_results(folder, cases.values, rerun_failed)
+    pending = [record for record in cases.values if record["test_id"] not in reusable]
+    batch = context.run_batch(state, target, profile, [as_case(one["test_id"], one["input"]) for one in pending])
+    results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in batch.runs}
+    failures = {one.case_id: one.error for one in batch.runs if one.error}
     if state.needs_rebuild and failures and folder.results.is_file():
-        if len(failures) == len(todo):
-            mark_batch_used(folder, "run", state, answered.batch)
+        if len(failures) == len(pending):
+            mark_batch_used(folder, "run", state, batch.id)
             why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
             raise EvalloomError("nothing_answered", f"every call failed, so {why}")
         copy_to_backup(folder.results, "before", context.options.warn)
-    results |= kept
+    results |= reusable
     reasons = {**read_object(folder.failures), **failures}
     failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
     # First the reasons: of a result without one nobody would know why it is null.
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
-    made_from = Provenance(source, service=profile.name, batch=answered.batch, prompt=target.digest)
+    made_from = Provenance(source, service=profile.name, batch=batch.id, prompt=target.digest)
     write_artifact(folder, "run", state, made_from, folder.results, rows, context.options.warn)
     # Step 4 stands ready to be read and edited before the judge is paid.
     refresh(folder.prompt_b, context.plan, context.options.warn)
-    return Ran(len(rows), len(todo), failed, state.needs_rebuild and bool(state.provenance.source) and not redo)
+    return RunResult(
+        len(rows), len(pending), failed, state.needs_rebuild and bool(state.provenance.source) and not redo
+    )
 
 
-def _odd_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
+def _unused_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
     """What is worth a look before money is spent: fields of the first case that the prompt does not take."""
     if cases:
         yield from (remark for remark in input_remarks(target, cases[0]) if remark.code == "input_not_sent")
@@ -83,7 +85,7 @@ def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:
         yield warning("missing_variable", ("input",), message)
 
 
-def _kept(folder: Folder, cases: list[Record], rerun_failed: bool) -> Results:
+def _reusable_results(folder: Folder, cases: list[Record], rerun_failed: bool) -> Results:
     """The results that are there already and belong to the inputs as they are now."""
     if not folder.results.is_file():
         return {}

@@ -19,7 +19,7 @@ from evalloom.prompt_eval.folder import Folder, copy_to_backup, needed, read_obj
 from evalloom.prompt_eval.plan import TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase, definition, output_digest, read_scored, write_scored
 from evalloom.prompt_eval.steps import provenance
-from evalloom.prompt_eval.steps.context import Answered, StepContext, as_case
+from evalloom.prompt_eval.steps.context import BatchRuns, StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import Judgement, evaluator, judgement_of, refresh
 from evalloom.prompt_eval.steps.provenance import (
     ArtifactState,
@@ -34,8 +34,8 @@ from evalloom.prompt_eval.steps.table import TableOptions, write_own
 from evalloom.prompt_eval.table import need_openpyxl
 
 
-class Scoring(Struct, frozen=True):
-    """What came of scoring: the cases in order, how many were scored now, and what was wrong with answers."""
+class ScoreResult(Struct, frozen=True):
+    """The outcome of the step: the scored cases in order, how many were scored now, and errors of the answers."""
 
     cases: list[ScoredCase]
     asked: int = 0
@@ -51,7 +51,7 @@ class Scoring(Struct, frozen=True):
 
 def score(
     context: StepContext, redo: bool = False, repeat: int = 1, excel: bool = False, xlsx: bool = False
-) -> Scoring:
+) -> ScoreResult:
     """Scores every output that has no complete score yet, and writes the scored results and the one CSV."""
     folder, plan = context.folder, context.plan
     refuse_bad_rules(plan)
@@ -59,23 +59,23 @@ def score(
     results = read_records(needed(folder.results, "run", folder))
     refuse([*results.findings, *results.not_run()], folder.results)
     refuse_changed_prompt(context)
-    for warning in _doubts(context, results.values):
+    for warning in _warnings(context, results.values):
         context.options.warn(warning)
-    work = _Work(context, redo)
-    answered = work.ask(results.values, repeat)
-    judgements = {run.case_id: _judgement(run, plan) for run in answered.runs if not run.repeat}
+    scorer = _Scorer(context, redo)
+    batch = scorer.ask(results.values, repeat)
+    judgements = {run.case_id: _judgement(run, plan) for run in batch.runs if not run.repeat}
     failures = read_object(folder.failures)
-    cases = [work.scored(one, judgements.get(one["test_id"]), failures) for one in results.values]
-    work.spare(cases, judgements, answered.batch)
-    work.write(cases, answered)
+    cases = [scorer.scored(one, judgements.get(one["test_id"]), failures) for one in results.values]
+    scorer.spare(cases, judgements, batch.id)
+    scorer.write(cases, batch)
     if repeat > 1 and any(not one.answer.has_no_marks for one in judgements.values()):
-        write_json(folder.repeats, _repeats(answered, cases, work.source, plan))
+        write_json(folder.repeats, _repeats(batch, cases, scorer.source, plan))
     for path in tables:
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
             context.options.warn(str(finding))
     faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
-    return Scoring(
-        cases, work.count, faults, work.state.needs_rebuild and bool(work.state.provenance.source) and not redo
+    return ScoreResult(
+        cases, scorer.count, faults, scorer.state.needs_rebuild and bool(scorer.state.provenance.source) and not redo
     )
 
 
@@ -101,7 +101,7 @@ def refuse_changed_prompt(context: StepContext) -> None:
     context.options.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
 
 
-def _doubts(context: StepContext, results: list[Record]) -> Iterator[str]:
+def _warnings(context: StepContext, results: list[Record]) -> Iterator[str]:
     """What is worth a look before the judge is paid: cases that are left out, rules that ask nothing."""
     if context.folder.cases.is_file():
         ids = {record["test_id"] for record in results}
@@ -116,8 +116,8 @@ def _doubts(context: StepContext, results: list[Record]) -> Iterator[str]:
     )
 
 
-class _Work:
-    """One scoring: what is there already, what is asked for, and what comes of both."""
+class _Scorer:
+    """Joins existing marks, rules and judgements into scored cases."""
 
     def __init__(self, context: StepContext, redo: bool) -> None:
         self._context = context
@@ -145,10 +145,10 @@ class _Work:
         is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
         return case if is_same else None
 
-    def ask(self, records: list[Record], repeat: int) -> Answered:
+    def ask(self, records: list[Record], repeat: int) -> BatchRuns:
         """Asks the evaluator about every output that lacks a mark, or about all of them to see its noise."""
         judged = [point.id for point in self._context.plan.judged]
-        given: list[Case] = []
+        cases_to_judge: list[Case] = []
         is_again = False
         for one in (record for record in records if record["result_aftertest"] is not None):
             there = self._there(one)
@@ -157,12 +157,12 @@ class _Work:
             is_again |= lacks and there is not None
             if judged and (lacks or repeat > 1):
                 inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
-                given.append(as_case(one["test_id"], inputs))
-        if not given:
-            return Answered(self.state.provenance.batch)
+                cases_to_judge.append(as_case(one["test_id"], inputs))
+        if not cases_to_judge:
+            return BatchRuns(self.state.provenance.batch)
         # What came out incomplete is asked again in earnest: the cache would give the same answer.
         options = {"repeat": repeat, **({"cache": False} if is_again else {})}
-        return self._context.answers(self.state, self._target, self._context.scorer, given, **options)
+        return self._context.run_batch(self.state, self._target, self._context.scorer, cases_to_judge, **options)
 
     def _is_due(self, there: ScoredCase | None, point: TestPoint) -> bool:
         """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
@@ -215,10 +215,10 @@ class _Work:
             mark.is_complete and case.marks.get(point) != mark for point, mark in former.marks.items()
         )
 
-    def write(self, cases: list[ScoredCase], answered: Answered) -> None:
+    def write(self, cases: list[ScoredCase], batch: BatchRuns) -> None:
         """Writes the scored results."""
         judge = self._context.scorer.name if self._context.plan.judged else ""
-        made_from = Provenance(self.source, service=judge, batch=answered.batch, rules=self._rules)
+        made_from = Provenance(self.source, service=judge, batch=batch.id, rules=self._rules)
         rows = [write_scored(case) for case in cases]
         folder, warn = self._context.folder, self._context.options.warn
         write_artifact(folder, "score", self.state, made_from, folder.scored, rows, warn)
@@ -245,11 +245,11 @@ def _summed_up(marks: dict[str, Mark]) -> str:
     return f"{_BELOW}{', '.join(below)}." if below else _ALL_HOLD
 
 
-def _repeats(answered: Answered, cases: list[ScoredCase], source: str, plan: TestPlan) -> Record:
+def _repeats(batch: BatchRuns, cases: list[ScoredCase], source: str, plan: TestPlan) -> Record:
     """What each test point got each time, with what stands for the judge and the output that it is about."""
     outputs = {case.id: output_digest(case.record["result_aftertest"]) for case in cases}
     found: Record = {}
-    for run in sorted(answered.runs, key=lambda run: run.repeat):
+    for run in sorted(batch.runs, key=lambda run: run.repeat):
         about = {"judge": source, "result": outputs[run.case_id], "scores": []}
         marks = _judgement(run, plan).answer.marks
         found.setdefault(run.case_id, about)["scores"].append({one: mark.score for one, mark in marks.items()})

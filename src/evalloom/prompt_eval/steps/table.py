@@ -45,8 +45,8 @@ class TableOptions(Struct, frozen=True):
     """Whether the table has columns for people's own scores."""
 
 
-class Tabled(Struct, frozen=True):
-    """What became of a table: the files written, everything found wrong, and how many cases are of which kind."""
+class TableResult(Struct, frozen=True):
+    """The outcome of `table`: the files written, all findings, and the number of cases of each kind."""
 
     paths: tuple[Path, ...]
     checked: Checked
@@ -68,7 +68,7 @@ class Tabled(Struct, frozen=True):
         return self.checked.count("error") > 0 or self.incomplete > 0 or self.unreadable > 0
 
 
-def write_table(source: Path, options: TableOptions = TableOptions()) -> Tabled:
+def write_table(source: Path, options: TableOptions = TableOptions()) -> TableResult:
     """Reads scored cases, says all that is wrong with them, and writes the table; nothing where the plan is wrong."""
     if str(source) == "-":
         raise usage_error("file_needed", "-: the source is read twice, so name a file instead of standard input")
@@ -79,7 +79,7 @@ def write_table(source: Path, options: TableOptions = TableOptions()) -> Tabled:
     paths = _paths(source, options) if cases else ()
     found += [finding for path in paths for finding in _write(path, cases, points, options)]
     checked = validate(_dataset(source), hints=False)
-    return Tabled(
+    return TableResult(
         paths=paths,
         checked=_merged(checked, chain(found, _remarks(source, rows, points))),
         points=tuple(points),
