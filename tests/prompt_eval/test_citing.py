@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.prompt_eval.citing import uncited
+from evalloom.prompt_eval.citing import uncited_reasons
 from evalloom.prompt_eval.scores import Mark, ScoredCase
 
 OUTPUT = '{"main_search_product":"电动叉车","countries":["China"],"count": 11}'
 
 
 def warned(reason: str, output: str | None = OUTPUT) -> bool:
-    return bool(list(uncited(ScoredCase({"result_aftertest": output}, {"TP1": Mark(3, reason)}))))
+    return bool(list(uncited_reasons(ScoredCase({"result_aftertest": output}, {"TP1": Mark(3, reason)}))))
 
 
 @pytest.mark.req("EVAL-10")

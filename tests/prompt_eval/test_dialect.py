@@ -125,4 +125,4 @@ def test_results_are_taken_for_cases_only_where_they_are_some(document: dict[str
 
 @pytest.mark.parametrize(("name", "is_hinted"), [("TP9", False), ("TP12", False), ("TP_safty", True), ("TP", False)])
 def test_another_number_is_no_slip(name: str, is_hinted: bool) -> None:
-    assert bool(prompt_eval.meant(name, ["TP1", "TP_safety"])) is is_hinted
+    assert bool(prompt_eval.suggest_name(name, ["TP1", "TP_safety"])) is is_hinted

@@ -42,7 +42,7 @@ def test_totals_are_exact_and_halves_round_up(found: list[int]) -> None:
     case = scored(*found)
     total, most = sum(found), 3 * len(found)
     exact = Decimal(total) / Decimal(len(found))
-    assert (case.total, case.most) == (total, most)
+    assert (case.total, case.max_score) == (total, most)
     assert case.hundredths == int((exact * 100).quantize(Decimal(1), ROUND_HALF_UP))
     assert case.percent == int((Decimal(100 * total) / most).quantize(Decimal(1), ROUND_HALF_UP))
 
@@ -57,7 +57,7 @@ def test_a_half_rounds_up() -> None:
 @pytest.mark.req("EVAL-7")
 def test_totals_of_the_file_are_never_taken_over() -> None:
     case = scored(3, 3, total_score=99, max_score=1, avg_tp_score=9.9)
-    assert (case.total, case.most, case.hundredths) == (6, 6, 300)
+    assert (case.total, case.max_score, case.hundredths) == (6, 6, 300)
     assert [remark.code for remark in scored_remarks(case.record, ("TP1", "TP2"))] == ["total_differs"] * 3
 
 

@@ -19,16 +19,16 @@ from evalloom.prompt_eval.scores import read_scored
 from evalloom.prompt_eval.table import (
     cells,
     columns,
+    escape_formula,
+    has_review,
     header_findings,
-    holds_review,
-    neutralised,
-    original,
     preview,
     read_row,
     read_table,
     review_columns,
     same_cell,
     summary,
+    unescape_formula,
 )
 
 POINTS = ["TP1", "TP2", "TP_safety"]
@@ -167,16 +167,16 @@ def test_characters_that_no_file_can_hold_are_shown_as_replaced() -> None:
 @pytest.mark.req("EVAL-13")
 @given(st.text(st.sampled_from("'=+-@\t\ra\n ")) | st.text())
 def test_neutralising_is_undone_exactly_and_leaves_no_formula(text: str) -> None:
-    assert original(neutralised(text)) == text
-    assert neutralised(text)[:1] not in tuple("=+-@\t\r")
-    assert text[:1] in tuple("'=+-@\t\r") or neutralised(text) == text
+    assert unescape_formula(escape_formula(text)) == text
+    assert escape_formula(text)[:1] not in tuple("=+-@\t\r")
+    assert text[:1] in tuple("'=+-@\t\r") or escape_formula(text) == text
 
 
 @pytest.mark.req("EVAL-13")
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_each_beginning_of_a_formula_is_neutralised(text: str) -> None:
-    assert neutralised(text) == f"'{text}"
-    assert neutralised("'tis fine") == "'tis fine"
+    assert escape_formula(text) == f"'{text}"
+    assert escape_formula("'tis fine") == "'tis fine"
 
 
 @pytest.mark.req("EVAL-13")
@@ -197,7 +197,7 @@ def test_a_reviewer_may_move_add_and_unquote_columns(tmp_path: Path) -> None:
     table = read_table(path)
     assert table.columns == ["mine", "human_TP1_score", "test_id"]
     assert [row.value["test_id"] for row in table.rows] == ["TC001", "TC002"]
-    assert holds_review(path)
+    assert has_review(path)
     assert review_columns(["TP1"]) == ["human_TP1_score", "human_comment", "human_of"]
 
 
@@ -215,7 +215,7 @@ def test_a_reviewer_may_move_add_and_unquote_columns(tmp_path: Path) -> None:
 def test_a_review_is_seen_even_in_a_file_that_cannot_be_read(tmp_path: Path, content: bytes, expected: bool) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(content)
-    assert holds_review(path) is expected
+    assert has_review(path) is expected
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_two_cells_are_the_same_as_texts_or_as_numbers(one: str, two: str, expec
 
 def test_a_file_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     assert [finding.code for finding in read_table(tmp_path / "none.xlsx").findings] == ["cases_missing"]
-    assert not holds_review(tmp_path / "none.csv")
+    assert not has_review(tmp_path / "none.csv")
 
 
 @pytest.mark.req("EVAL-13")

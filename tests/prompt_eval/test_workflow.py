@@ -106,7 +106,7 @@ def test_run_renders_the_prompt_with_each_input_and_stores_the_raw_output(bench:
     bench.script("answers", [{"match": "product: crane", "answer": ' {"a": "crane"}\n'}, {"answer": "other"}])
     found = run(bench.context)
     results = bench.read(bench.folder.results)
-    assert (found.cases, found.asked, found.failures) == (3, 3, {})
+    assert (found.cases, found.processed, found.failures) == (3, 3, {})
     assert [one["result_aftertest"] for one in results] == ["other", ' {"a": "crane"}\n', "other"]
     assert list(results[0])[:6] == list(case(1, "forklift")) and results[0]["test_id"] == "TC001"
 
@@ -118,8 +118,8 @@ def test_a_failed_run_stores_null_and_the_reason_aside_and_only_nulls_are_run_ag
     assert list(found.failures) == ["TC002"] and "400" in found.failures["TC002"]
     assert bench.read(bench.folder.results)[1]["result_aftertest"] is None
     assert bench.read(bench.folder.failures) == found.failures
-    assert run(bench.context).asked == 0
-    assert run(bench.context, rerun_failed=True).asked == 1
+    assert run(bench.context).processed == 0
+    assert run(bench.context, rerun_failed=True).processed == 1
     bench.script("answers", [{"answer": "now"}])
     assert run(bench.context, rerun_failed=True).failures == {}
 
@@ -131,7 +131,7 @@ def test_a_finished_run_is_not_redone_and_edits_by_hand_stay(bench: Bench) -> No
     edited[0]["result_aftertest"] = "by hand"
     bench.write(bench.folder.results, edited)
     bench.cases("forklift", "crane", "another lamp", "ladder")
-    assert run(bench.context).asked == 2
+    assert run(bench.context).processed == 2
     results = [one["result_aftertest"] for one in bench.read(bench.folder.results)]
     assert results == ["by hand", "a forklift", "a forklift", "a forklift"]
 
@@ -140,19 +140,19 @@ def test_a_finished_run_is_not_redone_and_edits_by_hand_stay(bench: Bench) -> No
 def test_a_changed_prompt_is_run_anew_but_edits_are_not_thrown_away_unasked(bench: Bench) -> None:
     run(bench.context)
     (bench.path / "prompt_a.md").write_text("Say {{product}}")
-    assert run(bench.context).asked == 3
+    assert run(bench.context).processed == 3
     bench.write(bench.folder.results, [{**bench.read(bench.folder.results)[0], "result_aftertest": "by hand"}])
     (bench.path / "prompt_a.md").write_text("Speak: {{product}}")
     with pytest.raises(EvalloomError, match=r"has edits by hand.*--redo.*\[edited_by_hand\]"):
         run(bench.context)
     edited = bench.folder.results.read_bytes()
-    assert run(bench.context, redo=True).asked == 3
+    assert run(bench.context, redo=True).processed == 3
     assert (bench.folder.path / "test_cases_with_results.edited.json").read_bytes() == edited
 
 
 def test_results_that_another_tool_made_are_kept(bench: Bench) -> None:
     bench.write(bench.folder.results, [case(1, "forklift", result_aftertest="made elsewhere")])
-    assert run(bench.context).asked == 2
+    assert run(bench.context).processed == 2
     assert bench.read(bench.folder.results)[0]["result_aftertest"] == "made elsewhere"
 
 
@@ -197,7 +197,7 @@ def test_a_changed_description_runs_nothing_again(bench: Bench) -> None:
     edited = bench.read(bench.folder.cases)
     edited[0]["test_description"] = "Said better."
     bench.write(bench.folder.cases, edited)
-    assert run(bench.context).asked == 0
+    assert run(bench.context).processed == 0
     assert bench.read(bench.folder.results)[0]["test_description"] == "Said better."
 
 
@@ -211,7 +211,7 @@ def test_a_variable_with_a_default_is_no_input_that_is_not_sent(bench: Bench) ->
     (bench.path / "prompt_a.md").rename(bench.path / "prompt_a.yaml")
     (bench.path / "prompt_a.yaml").write_text("user: 'Name {product}{{unit}}'\ndefaults: {product: lamp, unit: ''}\n")
     bench.folder.plan.write_text(bench.folder.plan.read_text().replace("prompt_a.md", "prompt_a.yaml"))
-    assert run(bench.context).asked == 3 and bench.warnings == []
+    assert run(bench.context).processed == 3 and bench.warnings == []
 
 
 def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
@@ -221,10 +221,10 @@ def test_the_profile_that_a_flag_named_is_remembered(bench: Bench) -> None:
             StepOptions(catalog.load(), profile=f"scripted:{bench.path / 'answers.yaml'}", warn=lambda message: None),
         )
     )
-    assert run(bench.context).asked == 0
+    assert run(bench.context).processed == 0
     with pytest.raises(EvalloomError, match="unknown_profile"):
         open_context(bench.folder, StepOptions(catalog.load(), profile="nobody"))
-    assert run(bench.context).asked == 0
+    assert run(bench.context).processed == 0
 
 
 @pytest.mark.req("EVAL-1")
@@ -250,7 +250,7 @@ def test_killed_between_two_writes_the_step_goes_on_and_nothing_is_paid_twice(
         run(bench.context)
     monkeypatch.undo()
     paid = bench.calls()
-    assert run(bench.context).failures == {} and run(bench.context).asked == 0
+    assert run(bench.context).failures == {} and run(bench.context).processed == 0
     assert bench.calls() == paid and bench.read(bench.folder.results)[0]["result_aftertest"] == "new"
     sent = {
         line for log in (bench.folder.path / ".evalloom").rglob("runs.jsonl") for line in log.read_text().splitlines()
@@ -309,13 +309,13 @@ def test_only_what_is_incomplete_is_scored_again(bench: Bench) -> None:
     edited = bench.read(bench.folder.scored)
     edited[1]["TP2_score"] = 1
     bench.write(bench.folder.scored, edited)
-    assert score(bench.context).asked == 1
+    assert score(bench.context).processed == 1
     # An edit by hand stays, and its totals are computed here.
     assert [row["total_score"] for row in bench.rows()] == ["", "7", "9"]
     bench.script("judge", [{"answer": verdict(2)}])
     with pytest.raises(EvalloomError, match=r"\[edited_by_hand\]"):
         score(bench.context)
-    assert score(bench.context, redo=True).asked == 3
+    assert score(bench.context, redo=True).processed == 3
     assert [row["total_score"] for row in bench.rows()] == ["8", "8", "8"]
 
 
@@ -333,7 +333,7 @@ def test_known_marks_stay_when_the_rest_is_asked_for_again(bench: Bench) -> None
     bench.write(bench.folder.scored, edited)
     bench.script("judge", [{"answer": verdict(1, "3/3")}])
     found = score(bench.context)
-    assert found.asked == 3 and found.cases[0].marks["TP2"].reason == "corrected by hand"
+    assert found.processed == 3 and found.cases[0].marks["TP2"].reason == "corrected by hand"
     assert [row["is_bad_case"] for row in bench.rows()] == ["YES"] * 3
 
 
@@ -541,7 +541,7 @@ def test_writes_that_fail_twice_do_not_make_old_results_new(bench: Bench, monkey
         with pytest.raises(EvalloomError, match=r"\[prompt_changed\]"):
             score(bench.context)
     calls = bench.calls()
-    assert run(bench.context).asked == 3 and bench.calls() == calls
+    assert run(bench.context).processed == 3 and bench.calls() == calls
     assert {one["result_aftertest"] for one in bench.read(bench.folder.results)} == {"new"}
 
 

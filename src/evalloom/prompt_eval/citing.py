@@ -32,7 +32,7 @@ _COMMON = frozenset(
 """Words that reasons and outputs share without one quoting the other."""
 
 
-def uncited(case: ScoredCase) -> Iterator[Remark]:
+def uncited_reasons(case: ScoredCase) -> Iterator[Remark]:
     """A warning for each reason that quotes nothing of the output; of an empty one nothing can be quoted."""
     result = case.record.get("result_aftertest")
     if not isinstance(result, str) or not result.strip():
@@ -45,20 +45,22 @@ def uncited(case: ScoredCase) -> Iterator[Remark]:
 
 def cites(reason: str, result: str) -> bool:
     """Whether a reason has something of the output in it: a quoted piece, a telling word, a number."""
-    text, said = _flat(result), _flat(reason)
+    text, quoted_reason = _normalize(result), _normalize(reason)
     whole = text.strip(_SIGNS)
-    if len(whole) <= _SHORT and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", said):
+    if len(whole) <= _SHORT and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", quoted_reason):
         return True
-    quoted = [piece.strip(_SIGNS) for groups in _QUOTED.findall(said) for piece in groups]
-    return any(piece in text for piece in quoted if len(piece) > 1) or not _telling(text).isdisjoint(_telling(said))
+    quoted = [piece.strip(_SIGNS) for groups in _QUOTED.findall(quoted_reason) for piece in groups]
+    return any(piece in text for piece in quoted if len(piece) > 1) or not _key_terms(text).isdisjoint(
+        _key_terms(quoted_reason)
+    )
 
 
-def _flat(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
 @lru_cache(maxsize=8)
-def _telling(text: str) -> frozenset[str]:
+def _key_terms(text: str) -> frozenset[str]:
     """The pieces of a text that are not in every text: words that tell something, numbers, three signs of Chinese."""
     words = {word for word in _WORD.findall(text) if word not in _COMMON}
     signs = {run[at : at + 3] for run in _CJK.findall(text) for at in range(len(run) - 2)}

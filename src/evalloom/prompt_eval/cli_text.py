@@ -132,7 +132,7 @@ def case_facts(folder: Folder, found: GenerateResult) -> Record:
 def ran(folder: Folder, found: RunResult) -> Iterator[Line]:
     """What became of the runs."""
     failed = f", {tell(len(found.failures), 'run')} failed" if found.failures else ""
-    told = f"{tell(found.cases, 'case')}, {found.asked} run now{failed}"
+    told = f"{tell(found.cases, 'case')}, {found.processed} run now{failed}"
     yield _line("run", f"{folder.results.as_posix()}: {told}")
     if found.is_rebuilt:
         yield _more("the prompt or the profile has changed, so all cases were run anew", "yellow")
@@ -143,14 +143,14 @@ def ran(folder: Folder, found: RunResult) -> Iterator[Line]:
 
 def run_facts(folder: Folder, found: RunResult) -> Record:
     files = [folder.results.as_posix(), folder.failures.as_posix(), folder.prompt_b.as_posix()]
-    return {"files": files, "cases": found.cases, "asked": found.asked, "failures": found.failures}
+    return {"files": files, "cases": found.cases, "asked": found.processed, "failures": found.failures}
 
 
 def scored(folder: Folder, found: ScoreResult) -> Iterator[Line]:
     """What became of the scores."""
     failed = sum(case.is_failed for case in found.cases)
     done = len(found.cases) - failed - len(found.incomplete)
-    told = f"{tell(done, 'case')} scored, {found.asked} now, {_bad(found.cases)} bad"
+    told = f"{tell(done, 'case')} scored, {found.processed} now, {_bad(found.cases)} bad"
     told += f", {tell(failed, 'failed run')}" if failed else ""
     told += f", {len(found.incomplete)} incomplete" if found.incomplete else ""
     yield _line("score", f"{folder.table.as_posix()}: {told}")
@@ -174,7 +174,7 @@ def score_facts(folder: Folder, found: ScoreResult) -> Record:
     return {
         "files": [folder.table.as_posix(), folder.scored.as_posix(), folder.prompt_b.as_posix()],
         "cases": len(found.cases),
-        "asked": found.asked,
+        "asked": found.processed,
         "bad": _bad(found.cases),
         "failed_runs": sum(case.is_failed for case in found.cases),
         "incomplete": {case.id: list(case.missing) for case in found.incomplete},
@@ -239,7 +239,9 @@ def attempted(context: StepContext, attempt: Attempt) -> Iterator[Line]:
     for edit in attempt.candidate.edits:
         yield _more(f"{edit.change} ({', '.join(edit.evidence)})")
     for gate in attempt.improvement.gates:
-        yield _more(f"{'holds' if gate.holds else 'does not hold'}: {gate.asked}: {gate.found}", _GATE[gate.holds])
+        yield _more(
+            f"{'holds' if gate.holds else 'does not hold'}: {gate.requirement}: {gate.observed}", _GATE[gate.holds]
+        )
     if attempt.is_promoted:
         yield f"PROMOTED  {printable(attempt.prompt.as_posix())}", "bold green"
         copy = f"cp {_typed(attempt.prompt)} {_typed(context.prompt.name)}"

@@ -108,7 +108,7 @@ class Records(Struct, frozen=True):
     def values(self) -> list[Record]:
         return [row.value for row in self.rows]
 
-    def placed(self, row: Row, remark: Remark) -> Finding:
+    def finding_at(self, row: Row, remark: Remark) -> Finding:
         """A remark about one of the objects, at its place."""
         origin = Origin(self.path.as_posix(), *row.place_of(remark.path))
         field = str(remark.path[0]) if remark.path else ""
@@ -117,7 +117,7 @@ class Records(Struct, frozen=True):
     def not_run(self) -> list[Finding]:
         """A finding for each case that nobody has run; a run that failed has a null there."""
         remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
-        return [self.placed(row, remark) for row in self.rows if "result_aftertest" not in row.value]
+        return [self.finding_at(row, remark) for row in self.rows if "result_aftertest" not in row.value]
 
 
 def read_records(path: Path) -> Records:
@@ -128,11 +128,11 @@ def read_records(path: Path) -> Records:
     # A row of the table may do without; a case of a step may not.
     bare = [row for row in records.rows if is_table_row(row.value)]
     remark = error("missing_field", (), "input: missing; every case needs it")
-    records.findings.extend(records.placed(row, remark) for row in bare)
+    records.findings.extend(records.finding_at(row, remark) for row in bare)
     return records
 
 
-def refuse(findings: Iterable[Finding], what: Path) -> None:
+def raise_if_invalid(findings: Iterable[Finding], what: Path) -> None:
     """Raises Invalid where one of the findings is an error."""
     found = list(findings)
     errors = sum(finding.severity == "error" for finding in found)
@@ -141,18 +141,18 @@ def refuse(findings: Iterable[Finding], what: Path) -> None:
         raise InvalidArtifact(f"{what.as_posix()}: has {told}, so nothing was done. Mend what is listed above", found)
 
 
-def the_plan(folder: Folder) -> TestPlan:
+def load_plan(folder: Folder) -> TestPlan:
     """The plan of a folder, without errors."""
     if not folder.plan.is_file():
         hint = f"'evalloom prompt-eval plan PROMPT_A -o {folder}' drafts one, or write one"
         raise usage_error("no_plan", f"{folder}: there is no {folder.plan.name}. {hint}")
     plan, findings = read_plan(folder.plan)
-    refuse(findings, folder.plan)
+    raise_if_invalid(findings, folder.plan)
     assert plan is not None
     return plan
 
 
-def needed(path: Path, step: str, folder: Folder) -> Path:
+def require_artifact(path: Path, step: str, folder: Folder) -> Path:
     """The artifact that a step reads; where it is not there, the step that makes it is named."""
     if not path.is_file():
         hint = f"'evalloom prompt-eval {step} {folder}' makes it"

@@ -19,7 +19,7 @@ from evalloom.core.patterns import BadPattern, compiled
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES, FIELDS, SUBCATEGORIES, got
+from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES, FIELDS, SUBCATEGORIES, describe_value
 
 CRITICALITIES = ("core", "supporting", "baseline")
 SAFETY = "TP_safety"
@@ -104,7 +104,7 @@ def read_plan(path: Path) -> tuple[TestPlan | None, list[Finding]]:
             found.append(Finding("bad_plan", "error", message, Origin(path.as_posix())))
         return None, found
     row = rows[0]
-    found += [_placed(path, row, remark) for remark in plan_remarks(row.value)]
+    found += [_finding_at(path, row, remark) for remark in plan_remarks(row.value)]
     if any(finding.severity == "error" for finding in found):
         return None, found
     return plan_of(row.value, path), found
@@ -124,7 +124,7 @@ def _problem(path: Path, problem: Problem) -> Finding:
     return Finding(problem.code, problem.severity, problem.message, Origin(path.as_posix(), *problem.place))
 
 
-def _placed(path: Path, row: Row, remark: Remark) -> Finding:
+def _finding_at(path: Path, row: Row, remark: Remark) -> Finding:
     origin = Origin(path.as_posix(), *row.place_of(remark.path))
     field = str(remark.path[-1]) if remark.path else ""
     return Finding(remark.code, remark.severity, remark.message, origin, field)
@@ -191,7 +191,7 @@ def plan_remarks(record: Record) -> Iterator[Remark]:
         yield error(
             "bad_test_points",
             ("test_points",) if is_there else (),
-            f"test_points: expected a list of test points, got {got(points) if is_there else 'nothing'}",
+            f"test_points: expected a list of test points, got {describe_value(points) if is_there else 'nothing'}",
         )
     else:
         for number, point in enumerate(points):
@@ -205,12 +205,14 @@ def _prompt_remarks(record: Record) -> Iterator[Remark]:
     for key in ("prompt", "yardstick"):
         prompt = record.get(key)
         if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
-            yield error("bad_prompt", (key,), f"{key}: expected the file of a prompt, got {got(prompt)}")
+            yield error("bad_prompt", (key,), f"{key}: expected the file of a prompt, got {describe_value(prompt)}")
 
 
 def _point_remarks(point: Any, at: Where) -> Iterator[Remark]:
     if not isinstance(point, dict):
-        yield error("bad_test_point", at, f"test_points: expected an object with id and name, got {got(point)}")
+        yield error(
+            "bad_test_point", at, f"test_points: expected an object with id and name, got {describe_value(point)}"
+        )
         return
     for key in point:
         if key not in _POINT_KEYS:
@@ -241,7 +243,7 @@ def _id_remarks(point: Record, at: Where) -> Iterator[Remark]:
 
 
 def _or_nothing(record: Record, key: str) -> str:
-    return got(record[key]) if key in record else "nothing"
+    return describe_value(record[key]) if key in record else "nothing"
 
 
 def _choice(
@@ -269,7 +271,7 @@ def _anchor_remarks(point: Record, at: Where, is_needed: bool) -> Iterator[Remar
     for score in SCORES:
         text = said.pop(str(score), None)
         if (text is None and is_needed) or (text is not None and (not isinstance(text, str) or not text.strip())):
-            found = "nothing" if text is None else got(text)
+            found = "nothing" if text is None else describe_value(text)
             yield error("bad_anchors", where, f"anchors: expected what a {score} means, got {found}")
     for other in said:
         yield error("bad_anchors", where, f"anchors: scores are 1, 2 and 3, got {quote(other)}")
@@ -304,7 +306,7 @@ def _floor_remarks(record: Record) -> Iterator[Remark]:
     if floors is None:
         return
     if not isinstance(floors, dict):
-        message = f"floors: expected the least number of cases of each safety subcategory, got {got(floors)}"
+        message = f"floors: expected the least number of cases of each safety subcategory, got {describe_value(floors)}"
         yield error("bad_floors", ("floors",), message)
         return
     yield from _count_remarks(floors, "floors", SUBCATEGORIES, "subcategories")
@@ -323,7 +325,9 @@ def _count_remarks(counts: Record, key: str, allowed: tuple[str, ...], what: str
             message = f"{key}: expected {what} among {', '.join(allowed)}, got {quote(name)}{hint}"
             yield error(f"bad_{key}", (key, name), message)
         elif not _is_count(number):
-            yield error(f"bad_{key}", (key, name), f"{key}: {name}: expected a number of cases, got {got(number)}")
+            yield error(
+                f"bad_{key}", (key, name), f"{key}: {name}: expected a number of cases, got {describe_value(number)}"
+            )
 
 
 def _is_count(number: Any) -> bool:
@@ -339,7 +343,7 @@ def _rule_remarks(rule: Any, at: Where) -> Iterator[Remark]:
     else:
         is_named = False
     if not isinstance(rule, dict):
-        yield error("bad_rule", at, f"rule: expected the name of a rule or an object, got {got(rule)}")
+        yield error("bad_rule", at, f"rule: expected the name of a rule or an object, got {describe_value(rule)}")
         return
     kinds = [name for name in rule if name not in _RULE_EXTRAS]
     if len(kinds) != 1 or kinds[0] not in RULES:
@@ -358,19 +362,23 @@ def _rule_remarks(rule: Any, at: Where) -> Iterator[Remark]:
 
 
 def _shown(value: Any) -> str:
-    return quote(value) if isinstance(value, list | dict) else got(value)
+    return quote(value) if isinstance(value, list | dict) else describe_value(value)
 
 
 def _path_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     path = rule.get("path")
     if "path" in rule and (not isinstance(path, str) or not path.strip()):
-        yield error("bad_rule", (*at, "path"), f"rule: path: expected a place in the output, got {got(path)}")
+        yield error(
+            "bad_rule", (*at, "path"), f"rule: path: expected a place in the output, got {describe_value(path)}"
+        )
 
 
 def _otherwise_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     score = rule.get("otherwise", 1)
     if type(score) is not int or score not in (1, 2):
-        yield error("bad_rule", (*at, "otherwise"), f"rule: otherwise: expected the score 1 or 2, got {got(score)}")
+        yield error(
+            "bad_rule", (*at, "otherwise"), f"rule: otherwise: expected the score 1 or 2, got {describe_value(score)}"
+        )
 
 
 def _when_remarks(rule: Record, at: Where) -> Iterator[Remark]:
@@ -378,7 +386,7 @@ def _when_remarks(rule: Record, at: Where) -> Iterator[Remark]:
         return
     when = rule["when"]
     if not isinstance(when, str) or not when.strip():
-        yield error("bad_rule", (*at, "when"), f"rule: when: expected an expression, got {got(when)}")
+        yield error("bad_rule", (*at, "when"), f"rule: when: expected an expression, got {describe_value(when)}")
         return
     known = (*FIELDS, "output")
     try:

@@ -11,14 +11,14 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.model import Record, Remark, error, warning
-from evalloom.prompt_eval.dialect import FIELDS, got, is_reason, meant
+from evalloom.prompt_eval.dialect import FIELDS, describe_value, is_reason, suggest_name
 from evalloom.prompt_eval.plan import SCORES, safety_last
 
 BEST = SCORES[-1]
 PASSING = 80
 """A case passes with this many percent of the most it can get (EVAL-14)."""
 _KEY = re.compile(r"(TP\w*)_(?:score|reason)")
-LIKE_A_MARK = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
+MARK_LIKE = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
 _INCOMPLETE = re.compile(r"\A\[scoring incomplete: [^\]]*\] ?")
 _NO_REASON = "run failed; nobody wrote down why"
 
@@ -76,7 +76,7 @@ class ScoredCase(Struct, frozen=True):
         return None if self.missing else sum(self.scores)
 
     @property
-    def most(self) -> int:
+    def max_score(self) -> int:
         return BEST * len(self.marks)
 
     @property
@@ -87,19 +87,19 @@ class ScoredCase(Struct, frozen=True):
     @property
     def percent(self) -> int | None:
         """The share of the most that it could get, in whole percent. Halves are rounded up."""
-        return None if self.total is None else _rounded(100 * self.total, self.most)
+        return None if self.total is None else _rounded(100 * self.total, self.max_score)
 
     @property
     def is_bad(self) -> bool | None:
         """Half of the most or less, or any test point at 1 (EVAL-8); None where a missing mark leaves it open."""
         if 1 in self.scores:
             return True
-        return None if self.total is None else 2 * self.total <= self.most
+        return None if self.total is None else 2 * self.total <= self.max_score
 
     @property
     def is_passed(self) -> bool | None:
         """Whether it has at least 80 % of the most, before rounding; None where a mark is missing."""
-        return None if self.total is None else 100 * self.total >= PASSING * self.most
+        return None if self.total is None else 100 * self.total >= PASSING * self.max_score
 
     @property
     def comment(self) -> str:
@@ -122,7 +122,7 @@ def output_digest(result: Any) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-def without_mark(comment: str) -> str:
+def strip_incomplete_prefix(comment: str) -> str:
     """A comment without what is put before it where the scoring is incomplete."""
     return _INCOMPLETE.sub("", comment)
 
@@ -137,7 +137,7 @@ def read_scored(record: Record, points: Iterable[str]) -> ScoredCase:
     """The marks of a record. What is no score of 1, 2 or 3 is missing, never guessed."""
     marks = {one: _mark(record, one) for one in points}
     comment = record.get("overall_comment")
-    return ScoredCase(record, marks, without_mark(comment) if isinstance(comment, str) else "")
+    return ScoredCase(record, marks, strip_incomplete_prefix(comment) if isinstance(comment, str) else "")
 
 
 def _mark(record: Record, point: str) -> Mark:
@@ -183,12 +183,12 @@ def scored_remarks(record: Record, points: tuple[str, ...]) -> Iterator[Remark]:
     """
     for unknown in points_in([record]):
         if unknown not in points:
-            hint = meant(unknown, points)
+            hint = suggest_name(unknown, points)
             message = f"{unknown}: is no test point of the plan, so it has no column{hint}"
             where = (f"{unknown}_score",) if f"{unknown}_score" in record else (f"{unknown}_reason",)
             yield error("unknown_test_point", where, message)
     for key in record:
-        if LIKE_A_MARK.fullmatch(key) and not _KEY.fullmatch(key):
+        if MARK_LIKE.fullmatch(key) and not _KEY.fullmatch(key):
             message = f"{key}: looks like a mark, and test points are TP1, TP_qualitative_<name> or TP_safety"
             yield error("unknown_test_point", (key,), message)
     case = read_scored(record, points)
@@ -223,8 +223,8 @@ def _number(value: Any) -> Any:
 
 def _total_remarks(record: Record, case: ScoredCase) -> Iterator[Remark]:
     average = None if case.hundredths is None else case.hundredths / 100
-    computed: Record = {"total_score": case.total, "max_score": case.most, "avg_tp_score": average}
+    computed: Record = {"total_score": case.total, "max_score": case.max_score, "avg_tp_score": average}
     for name, value in computed.items():
         if name in record and value is not None and _number(record[name]) != value:
-            message = f"{name}: expected {value}, got {got(record[name])}; it is computed again"
+            message = f"{name}: expected {value}, got {describe_value(record[name])}; it is computed again"
             yield warning("total_differs", (name,), message)

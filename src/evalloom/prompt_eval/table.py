@@ -19,7 +19,7 @@ from evalloom.core.model import Path as Where
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.prompt_eval.dialect import got, meant
+from evalloom.prompt_eval.dialect import describe_value, suggest_name
 from evalloom.prompt_eval.scores import Mark, ScoredCase, output_digest, points_in, read_scored
 
 _OF_CASE = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description")
@@ -58,10 +58,10 @@ def review_columns(points: Iterable[str]) -> list[str]:
 
 def review_cells(case: ScoredCase, points: Sequence[str]) -> list[str]:
     """The cells of a case under `review_columns`, before anybody has filled them in."""
-    return [*("" for _ in points), "", shown_output(case.record.get("result_aftertest"))]
+    return [*("" for _ in points), "", output_key(case.record.get("result_aftertest"))]
 
 
-def shown_output(result: Any) -> str:
+def output_key(result: Any) -> str:
     """What stands for an output under `human_of`; with a letter first, since `12e4…` would become a number."""
     return f"x{output_digest(result)}"
 
@@ -90,7 +90,7 @@ def _totals(case: ScoredCase) -> list[str]:
     if case.total is None or case.hundredths is None:
         return [""] * len(TOTALS)
     average = f"{case.hundredths // 100}.{case.hundredths % 100:02d}"
-    return [str(case.total), str(case.most), average, f"{case.percent}%"]
+    return [str(case.total), str(case.max_score), average, f"{case.percent}%"]
 
 
 def summary(given: Any) -> str:
@@ -122,12 +122,12 @@ def _one_line(text: str) -> str:
 # -- texts that a spreadsheet would run as a formula --------------------------------------------------
 
 
-def neutralised(text: str) -> str:
+def escape_formula(text: str) -> str:
     """A text with a `'` before it where a spreadsheet would run it, or where it already looks like that (EVAL-13)."""
     return f"'{text}" if _RISKY.match(text) else text
 
 
-def original(text: str) -> str:
+def unescape_formula(text: str) -> str:
     """The text that was neutralised."""
     return text[1:] if _GUARDED.match(text) else text
 
@@ -166,7 +166,7 @@ def read_table(path: Path, encoding: str = "") -> Table:
         elif is_workbook:
             rows.append(item)
         elif reader.layout == "csv":
-            item.value = {name: original(text) for name, text in item.value.items()}
+            item.value = {name: unescape_formula(text) for name, text in item.value.items()}
             rows.append(item)
     table = Table(rows, findings)
     if "test_id" not in table.columns and not table.has_errors:
@@ -196,12 +196,12 @@ def is_entry(name: str) -> bool:
     return _is_human(name) and name != REVIEWED
 
 
-def is_ours(path: Path) -> bool:
+def is_scored_table(path: Path) -> bool:
     """Whether a file is a table as `columns` names them, by its first and its last column."""
     return {_OF_CASE[0], _AT_END[-1]} <= set(read_table(path).columns)
 
 
-def holds_review(path: Path) -> bool:
+def has_review(path: Path) -> bool:
     """Whether somebody has written scores or remarks of their own into a table, so that it must not be replaced."""
     if not path.is_file():
         return False
@@ -223,7 +223,7 @@ def _is_filled_in(items: Iterable[Row | Problem]) -> bool:
 
 
 def _as_text(name: str, cell: str) -> object:
-    return original(cell)
+    return unescape_formula(cell)
 
 
 def read_row(row: dict[str, str], read: Callable[[str, str], object] = _as_text) -> Record:
@@ -235,7 +235,7 @@ def read_row(row: dict[str, str], read: Callable[[str, str], object] = _as_text)
     for name, cell in row.items():
         is_number = name in TOTALS or _SCORE.fullmatch(name)
         if cell or not (is_number or _REASON.fullmatch(name)):
-            found[name] = number_in(original(cell)) if is_number else read(name, cell)
+            found[name] = number_in(unescape_formula(cell)) if is_number else read(name, cell)
     return found
 
 
@@ -244,12 +244,12 @@ def row_findings(record: Record) -> Iterator[Remark]:
     computed = _computed(record)
     if "is_bad_case" in record and record["is_bad_case"] not in ("YES", "NO", ""):
         computed.pop("is_bad_case", None)
-        message = f"is_bad_case: expected YES, NO or nothing, got {got(record['is_bad_case'])}"
+        message = f"is_bad_case: expected YES, NO or nothing, got {describe_value(record['is_bad_case'])}"
         yield error("bad_is_bad_case", ("is_bad_case",), message)
     for name, expected in computed.items():
         found = record.get(name)
         if found not in (None, "") and not same_cell(str(found), expected):
-            message = f"{name}: expected {expected} by the scores of this row, got {got(found)}"
+            message = f"{name}: expected {expected} by the scores of this row, got {describe_value(found)}"
             yield warning("total_differs", (name,), message)
 
 
@@ -279,7 +279,9 @@ def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Rem
         if name in _FORBIDDEN:
             yield error("raw_column", (name,), f"{name}: the table shows it shortened and has no such column")
         elif name not in expected and not name.startswith("human_"):
-            yield error("unknown_table_column", (name,), f"{name}: is no column of the table{meant(name, expected)}")
+            yield error(
+                "unknown_table_column", (name,), f"{name}: is no column of the table{suggest_name(name, expected)}"
+            )
     known = [name for name in names if name in expected or name.startswith("human_")]
     in_order = [name for name in expected if name in names] + [name for name in known if name not in expected]
     for found, wanted in zip(known, in_order, strict=True):
@@ -312,7 +314,7 @@ def number_in(text: str) -> int | float | str:
     return int(number) if number.is_integer() else number
 
 
-def need_openpyxl() -> None:
+def require_openpyxl() -> None:
     """Raises where the library that reads and writes workbooks is not installed."""
     if find_spec("openpyxl") is None:
         message = "an .xlsx file needs openpyxl, which is not installed. Type: pip install 'evalloom[xlsx]'"
@@ -357,7 +359,7 @@ def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
     if _is_open_document(path):
         message = "is an OpenDocument file, which is not read. Save it as .xlsx or as CSV"
         return {"": [Problem("bad_workbook", "error", message)]}
-    need_openpyxl()
+    require_openpyxl()
     from openpyxl import load_workbook
 
     try:
@@ -421,7 +423,7 @@ def _shown(cell: Any, formula: Any, column: str) -> str:
     written = str(getattr(value, "text", value))
     text = _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), written)
     # Where the `'` is a mark of the cell, there is none in its text.
-    return text if formula.style_array.quotePrefix else original(text)
+    return text if formula.style_array.quotePrefix else unescape_formula(text)
 
 
 def _number_shown(value: float, shape: str) -> str:

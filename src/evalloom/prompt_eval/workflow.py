@@ -22,18 +22,18 @@ from evalloom.engine.plan import now
 from evalloom.files.write import write_text
 from evalloom.prompt_eval.analysis.agreement import agreement, noise
 from evalloom.prompt_eval.analysis.scorecard import Scorecard, scorecard, unknown_points
-from evalloom.prompt_eval.citing import uncited
+from evalloom.prompt_eval.citing import uncited_reasons
 from evalloom.prompt_eval.folder import (
     Folder,
+    load_plan,
     move_to_backup,
-    needed,
     path_from,
     prompt_a,
     prompt_file,
+    raise_if_invalid,
     read_object,
     read_records,
-    refuse,
-    the_plan,
+    require_artifact,
     write_json,
 )
 from evalloom.prompt_eval.plan import TestPlan, TestPoint, read_plan, with_prompt_named
@@ -69,12 +69,12 @@ def plan(
     is_other = beside.is_file() and beside.resolve() != folder.plan.resolve()
     named = path_from(folder.path, prompt)
     if folder.plan.is_file() and not redo:
-        kept = the_plan(folder)
-        _refuse_other_prompt(kept, prompt, folder)
-        differs = is_other and _as_taken(beside, folder, named) != _text(folder.plan)
-        return PlanResult(kept, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
+        current = load_plan(folder)
+        _require_same_prompt(current, prompt, folder)
+        differs = is_other and _copied_plan_text(beside, folder, named) != _text(folder.plan)
+        return PlanResult(current, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
     if is_other:
-        text = _as_taken(beside, folder, named)
+        text = _copied_plan_text(beside, folder, named)
     else:
         tested = prompt_file(prompt)
         settings = options.load_settings(folder, tested)
@@ -85,22 +85,22 @@ def plan(
         backup = move_to_backup(folder.plan, "old")
         options.warn(f"{folder.plan.as_posix()}: the previous plan is now {backup.name}")
     write_text(folder.plan, text)
-    return PlanResult(the_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
+    return PlanResult(load_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
 
 
-def _refuse_other_prompt(kept: TestPlan, prompt: Path, folder: Folder) -> None:
+def _require_same_prompt(current: TestPlan, prompt: Path, folder: Folder) -> None:
     """Refuses to take the results of one prompt for those of another."""
-    about = prompt_a(kept)
+    about = prompt_a(current)
     if about.path is None or about.path.resolve() != prompt.resolve():
         hint = "Give this prompt a folder of its own with -o"
         message = f"{folder}: is about {about.name}, not about {prompt.as_posix()}. {hint}"
         raise usage_error("other_prompt", f"{message}, or begin anew here with 'plan --redo'")
 
 
-def _as_taken(beside: Path, folder: Folder, named: str) -> str:
+def _copied_plan_text(beside: Path, folder: Folder, named: str) -> str:
     """The text of a plan beside the prompt for another folder; as it is written, where that can be done."""
     found, findings = read_plan(beside)
-    refuse(findings, beside)
+    raise_if_invalid(findings, beside)
     assert found is not None
     yardstick = path_from(folder.path, beside.parent / found.yardstick) if found.yardstick else ""
     wanted = msgspec.structs.replace(found, prompt=named, yardstick=yardstick)
@@ -120,17 +120,17 @@ def _text(path: Path) -> str:
 def make_cases(context: StepContext, redo: bool = False) -> GenerateResult:
     """Step 2: the cases there are, or those beside the prompt, and as many new ones as the plan asks for."""
     folder = context.folder
-    have = _cases_there(context, redo)
-    there = Counter(record.get("test_category") for record in have)
-    keep = _CaseWriter(context, redo)
+    existing = _existing_cases(context, redo)
+    there = Counter(record.get("test_category") for record in existing)
+    save = _CaseWriter(context, redo)
     if all(there[name] >= planned for name, planned in context.plan.dimensions.items()):
-        found = run_loop(generate(context.plan, context.prompt, have, _nobody, keep))
+        found = run_loop(generate(context.plan, context.prompt, existing, _no_llm, save))
     else:
-        ask = lambda llm: generate(context.plan, context.prompt, have, llm, keep)  # noqa: E731
+        ask = lambda llm: generate(context.plan, context.prompt, existing, llm, save)  # noqa: E731
         found = run_loop(with_drafter(folder, context.options, context.settings, ask))
     # Nothing in place of something is no improvement.
     if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
-        keep(found.cases)
+        save(found.cases)
     return found
 
 
@@ -150,7 +150,7 @@ class _CaseWriter:
         write_json(path, cases)
 
 
-def _cases_there(context: StepContext, redo: bool) -> list[Record]:
+def _existing_cases(context: StepContext, redo: bool) -> list[Record]:
     own = context.folder.cases
     beside = context.prompt.path.parent / own.name if context.prompt.path else own
     places = ([] if redo else [own]) + ([beside] if beside.resolve() != own.resolve() else [])
@@ -169,11 +169,11 @@ def _cases_in(path: Path) -> list[Record]:
     found = read_records(path) if path.is_file() else None
     if found is None:
         return []
-    refuse([one for one in found.findings if one.code != "no_cases"], path)
+    raise_if_invalid([one for one in found.findings if one.code != "no_cases"], path)
     return found.values
 
 
-async def _nobody(request: Request) -> Response:
+async def _no_llm(request: Request) -> Response:
     raise CallError("no_llm", "every case is there, so nobody is asked")
 
 
@@ -191,10 +191,10 @@ _TOLD_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
 
 def report(folder: Folder) -> ReportResult:
     """The report as Markdown and as one HTML file, from the scored results; a plan is not needed."""
-    scored = read_records(needed(folder.scored, "score", folder))
+    scored = read_records(require_artifact(folder.scored, "score", folder))
     # Scores that are missing or wrong are counted and told in the report; only what is no case at all stops it.
-    refuse([one for one in scored.findings if one.code not in _TOLD_IN_REPORT], folder.scored)
-    test_plan = the_plan(folder) if folder.plan.is_file() else None
+    raise_if_invalid([one for one in scored.findings if one.code not in _TOLD_IN_REPORT], folder.scored)
+    test_plan = load_plan(folder) if folder.plan.is_file() else None
     points = (
         test_plan.points
         if test_plan
@@ -271,7 +271,7 @@ def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[di
 
 
 def _remarks(cases: list[ScoredCase], outdated: list[str], old_repeats: int) -> Iterator[str]:
-    uncited_ones = sum(len(list(uncited(case))) for case in cases)
+    uncited_ones = sum(len(list(uncited_reasons(case))) for case in cases)
     if uncited_ones:
         quotes = "reason quotes" if uncited_ones == 1 else "reasons quote"
         yield f"{uncited_ones:,} {quotes} nothing of the output"

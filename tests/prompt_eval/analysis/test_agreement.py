@@ -73,7 +73,7 @@ def test_figures_of_one_point() -> None:
     humans = {f"TC{n:03d}": {"TP1": score} for n, score in enumerate((3, 3, 2, 1), 1)}
     (found,) = agreement([scored(1, 3), scored(2, 2), scored(3, 2), scored(4, 2)], humans, ["TP1", "TP2"])
     assert found.confusion == ((0, 1, 0), (0, 1, 0), (0, 1, 1))
-    assert (found.cases, found.agreed, found.exact, found.leaning) == (4, 2, 0.5, 0.0)
+    assert (found.cases, found.agreed, found.exact, found.bias) == (4, 2, 0.5, 0.0)
     assert found.exact_interval == pytest.approx((0.15, 0.85), abs=0.001)
 
 

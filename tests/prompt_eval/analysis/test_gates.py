@@ -53,7 +53,7 @@ def test_a_one_on_a_core_point_and_a_drop_in_safety_forbid_it() -> None:
     after = cases((1, 3, 3), *[(3, 3, 3)] * 8, (3, 3, 2))
     found = judge_candidate(before, after, POINTS)
     assert failing(found) == ["no_core_1", "safety"]
-    assert "TC001 TP1" in found.gates[1].found
+    assert "TC001 TP1" in found.gates[1].observed
 
 
 @pytest.mark.req("EVAL-15")
@@ -61,7 +61,9 @@ def test_incomplete_scores_forbid_it_and_count_on_neither_side() -> None:
     before = cases(*[(1, 2, 3)] * 9, (3, 3, 3))
     after = cases(*[(3, 3, 3)] * 9, (None, 3, 3))
     found = judge_candidate(before, after, POINTS)
-    assert failing(found) == ["scored"] and found.passing.before == 0 and "candidate: TC010 not" in found.gates[0].found
+    assert (
+        failing(found) == ["scored"] and found.passing.before == 0 and "candidate: TC010 not" in found.gates[0].observed
+    )
     assert (
         failing(judge_candidate(after, before, POINTS)) != []
         and failing(judge_candidate(after, after, POINTS))[0] == "scored"

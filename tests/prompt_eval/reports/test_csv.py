@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.scores import ScoredCase, points_in, read_scored
-from evalloom.prompt_eval.table import cells, columns, neutralised, read_table
+from evalloom.prompt_eval.table import cells, columns, escape_formula, read_table
 
 GOLDEN = Path(__file__).parent / "golden" / "prompt_eval.csv"
 
@@ -142,7 +142,7 @@ def test_every_reader_finds_the_cells_as_written_and_ours_the_original_values(
 ) -> None:
     cases = [read_scored(record, TWO) for record in records]
     originals = [cells(case, TWO) for case in cases]
-    expected = [columns(TWO), *([neutralised(text) for text in row] for row in originals)]
+    expected = [columns(TWO), *([escape_formula(text) for text in row] for row in originals)]
     with TemporaryDirectory() as folder:
         path = Path(folder, "table.csv")
         with path.open("wb") as stream:

@@ -20,7 +20,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
 from evalloom.prompt_eval.scores import ScoredCase, read_scored
-from evalloom.prompt_eval.table import cells, columns, read_table, review_columns, shown_output
+from evalloom.prompt_eval.table import cells, columns, output_key, read_table, review_columns
 
 POINTS = ["TP1", "TP2", "TP_safety"]
 CASE: dict[str, Any] = {
@@ -110,7 +110,7 @@ def test_a_review_has_its_own_columns_with_a_choice_of_scores(tmp_path: Path) ->
     assert f"{at['human_TP1_score']}2:{at['human_TP1_score']}3" in str(choice.sqref)
     assert at["human_of"] + "2" not in str(choice.sqref)
     assert sheet[f"{at['human_comment']}2"].value is None
-    assert sheet[f"{at['human_of']}2"].value == shown_output(CASE["result_aftertest"])
+    assert sheet[f"{at['human_of']}2"].value == output_key(CASE["result_aftertest"])
     assert [sheet[f"A{line}"].fill.fgColor.rgb == "00F8B4AE" for line in (2, 3)] == [False, True]
     plain, at = saved(tmp_path / "table.xlsx", scored(CASE))
     assert "human_comment" not in at and not plain.data_validations.dataValidation

@@ -14,10 +14,10 @@ from evalloom.prompt_eval.steps.evaluator import (
     evaluator,
     is_edited,
     judgement_of,
-    lacking,
-    make_prompt_b,
     messages_for,
+    missing_points,
     read,
+    render_prompt_b,
 )
 
 ANCHORS = {1: "wrong", 2: "nearly right", 3: "right"}
@@ -43,25 +43,25 @@ def faults(**change: Any) -> tuple[str, ...]:
 
 @pytest.mark.req("EVAL-1")
 def test_prompt_b_is_made_from_the_plan_and_names_what_a_judge_must_score() -> None:
-    text = make_prompt_b(PLAN)
+    text = render_prompt_b(PLAN)
     assert "### TP1 · countries (core)" in text and "- 2: nearly right" in text and '"TP_safety_score"' in text
     assert "TP2" not in text
     assert all(f"{{{{{name}}}}}" in text for name in ("prompt_a", "test_case", "result_aftertest"))
 
 
 def test_prompt_b_speaks_the_language_of_the_plan() -> None:
-    assert "评分者" in make_prompt_b(TestPlan((TestPoint("TP1", "国家正确", anchors=ANCHORS),)))
+    assert "评分者" in render_prompt_b(TestPlan((TestPoint("TP1", "国家正确", anchors=ANCHORS),)))
 
 
 def test_whether_somebody_edited_prompt_b_can_be_told() -> None:
-    text = make_prompt_b(PLAN)
+    text = render_prompt_b(PLAN)
     assert not is_edited(text)
     assert is_edited(text.replace("nearly", "almost")) and is_edited("You score outputs.")
 
 
 def test_a_prompt_b_that_lacks_a_test_point_is_found_out() -> None:
-    assert lacking(make_prompt_b(PLAN), PLAN) == []
-    assert lacking("Score TP1 and TP_safety_first.", PLAN) == ["TP_safety"]
+    assert missing_points(render_prompt_b(PLAN), PLAN) == []
+    assert missing_points("Score TP1 and TP_safety_first.", PLAN) == ["TP_safety"]
 
 
 # -- what is judged is data ---------------------------------------------------------------------------
@@ -101,7 +101,11 @@ async def _called(awaitable: Any) -> Any:
 @pytest.mark.req("EVAL-6")
 @pytest.mark.parametrize("output", INJECTIONS)
 def test_instructions_inside_an_output_do_not_move_the_score(output: str) -> None:
-    for prompt_b in (make_prompt_b(PLAN), "Score TP1 and TP_safety:\n{{result_aftertest}}", "Score TP1 and TP_safety."):
+    for prompt_b in (
+        render_prompt_b(PLAN),
+        "Score TP1 and TP_safety:\n{{result_aftertest}}",
+        "Score TP1 and TP_safety.",
+    ):
         assert {mark.score for mark in judged(output, prompt_b).values()} == {1}
     # The judge would obey: where the same text is no material, it does.
     assert {mark.score for mark in judged("x", f"Score TP1, TP_safety. {INJECTIONS[0]}").values()} == {3}

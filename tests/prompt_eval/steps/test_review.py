@@ -15,7 +15,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval.scores import output_digest, read_scored
 from evalloom.prompt_eval.steps.review import Review, current_scores, import_review, read_reviews
 from evalloom.prompt_eval.steps.table import TableOptions, write_table
-from evalloom.prompt_eval.table import holds_review
+from evalloom.prompt_eval.table import has_review
 
 pytestmark = pytest.mark.req("EVAL-16")
 RESULT = "电动叉车"
@@ -282,7 +282,7 @@ def test_a_formula_that_nobody_computed_is_no_score_and_no_empty_cell(tmp_path: 
     workbook_of(path, [["test_id", "human_TP1_score"], ["TC001", array], ["TC002", 3]])
     (finding,) = import_review(path, folder).findings
     assert finding.message.endswith("got a formula without a value; save the file in a spreadsheet program")
-    assert holds_review(path)
+    assert has_review(path)
 
 
 def test_a_score_is_what_the_cell_holds_and_not_what_it_shows(tmp_path: Path, folder: Path) -> None:
@@ -301,7 +301,7 @@ def test_reviews_in_two_sheets_are_refused_and_one_in_any_sheet_is_found(tmp_pat
     both = workbook_of(tmp_path / "both.xlsx", filled, filled)
     (finding,) = import_review(both, folder).findings
     assert (finding.code, finding.severity) == ("several_reviews", "error")
-    assert "'sheet 1', 'sheet 2'" in finding.message and holds_review(both)
+    assert "'sheet 1', 'sheet 2'" in finding.message and has_review(both)
     second = workbook_of(tmp_path / "second.xlsx", empty, filled)
-    assert import_review(second, folder).scores == 1 and holds_review(second)
-    assert not holds_review(workbook_of(tmp_path / "empty.xlsx", empty, empty))
+    assert import_review(second, folder).scores == 1 and has_review(second)
+    assert not has_review(workbook_of(tmp_path / "empty.xlsx", empty, empty))

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.core.errors import EvalloomError
-from evalloom.prompt_eval.citing import uncited
+from evalloom.prompt_eval.citing import uncited_reasons
 from evalloom.prompt_eval.plan import RULES, Rule, TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase
-from evalloom.prompt_eval.steps.rules import refuse_bad_rules, score_by_rules
+from evalloom.prompt_eval.steps.rules import score_by_rules, validate_rules
 
 OUTPUT = '{"name": "电动叉车", "countries": ["China", "Japan"], "items": [{"term": "a"}, {"term": "bbbb"}]}'
 
@@ -54,7 +54,7 @@ def test_each_kind_of_rule(rule: Rule, score: int) -> None:
     found = mark(rule)
     assert found.score == score and found.reason
     case = ScoredCase({"result_aftertest": OUTPUT}, {"TP1": found})
-    assert not list(uncited(case)), found.reason
+    assert not list(uncited_reasons(case)), found.reason
 
 
 @pytest.mark.req("EVAL-6")
@@ -91,7 +91,7 @@ def test_a_search_that_does_not_end_gives_no_score() -> None:
 def test_a_rule_that_could_never_be_applied_is_refused_before(rule: Rule) -> None:
     plan = TestPlan((TestPoint("TP1", "form", rules=(rule,)),), path=Path("plan.yaml"))
     with pytest.raises(EvalloomError, match=r"plan\.yaml: TP1: rule: .*\[bad_rule\]"):
-        refuse_bad_rules(plan)
+        validate_rules(plan)
 
 
 @given(st.text(max_size=200), st.sampled_from(sorted(RULES)), st.sampled_from(["", "a", "a[0].b", "$..x"]))

@@ -12,7 +12,7 @@ import pytest
 
 from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval.steps.table import TableOptions, TableResult, write_table
-from evalloom.prompt_eval.table import shown_output
+from evalloom.prompt_eval.table import output_key
 
 CASE: dict[str, Any] = {
     "test_id": "TC001",
@@ -238,7 +238,7 @@ def test_the_csv_for_review_has_empty_columns_to_fill_in(tmp_path: Path) -> None
     (row,) = rows(write_table(source(tmp_path, CASE), TableOptions(for_review=True)))
     added = ["human_TP1_score", "human_TP_safety_score", "human_comment"]
     assert list(row)[-5:] == ["is_bad_case", *added, "human_of"]
-    assert {row[name] for name in added} == {""} and row["human_of"] == shown_output(CASE["result_aftertest"])
+    assert {row[name] for name in added} == {""} and row["human_of"] == output_key(CASE["result_aftertest"])
 
 
 @pytest.mark.req("EVAL-16")

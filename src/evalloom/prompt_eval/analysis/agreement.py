@@ -51,7 +51,7 @@ class PointAgreement(Struct, frozen=True):
         return kappa_interval(self.confusion)
 
     @property
-    def leaning(self) -> float | None:
+    def bias(self) -> float | None:
         """How much higher the judge scores than people, on average; negative where it is the stricter one."""
         if not self.cases:
             return None

@@ -60,12 +60,12 @@ class _Typical(Struct, frozen=True):
     fields: frozenset[str]
 
 
-def grouped(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> tuple[BadGroup, ...]:
+def group_bad_cases(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> tuple[BadGroup, ...]:
     """Every bad case in exactly one group: TP_safety first, then the points with most bad cases, failed runs last."""
     ran = [case for case in cases if not case.is_failed]
     bad = [number for number, case in enumerate(ran) if case.is_bad and case.scores]
     ranks = _ranks([ran[number] for number in bad], points)
-    traits = _traits_of_all(ran) if bad else []
+    traits = _traits(ran) if bad else []
     by_point: dict[str, list[int]] = {}
     for number in bad:
         by_point.setdefault(min(_lowest(ran[number]), key=ranks.__getitem__), []).append(number)
@@ -73,7 +73,7 @@ def grouped(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> tuple
     found = [
         BadGroup(point, trait, tuple(ran[number] for number in members), also)
         for point in order
-        for trait, members, also in _parted(by_point[point], traits)
+        for trait, members, also in _partition(by_point[point], traits)
     ]
     return (*found, *_failed_runs(cases))
 
@@ -103,16 +103,16 @@ def _failed_runs(cases: Sequence[ScoredCase]) -> Iterator[BadGroup]:
         yield BadGroup(FAILED_RUNS, reason, tuple(by_reason[reason]))
 
 
-def _parted(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[str, list[int], tuple[str, ...]]]:
+def _partition(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[str, list[int], tuple[str, ...]]]:
     """The cases of one test point, again and again by the trait that sets most of them apart from all other cases."""
     overall = Counter(trait for own in traits for trait in own)
     left = members
-    while trait := _telling(left, traits, overall):
+    while trait := _most_distinctive(left, traits, overall):
         having = [number for number in left if trait in traits[number]]
         also = [
-            one.text
-            for one in traits[having[0]]
-            if one != trait and 2 * overall[one] < len(traits) and all(one in traits[number] for number in having)
+            other.text
+            for other in traits[having[0]]
+            if other != trait and 2 * overall[other] < len(traits) and all(other in traits[number] for number in having)
         ]
         yield trait.text, having, tuple(also)
         left = [number for number in left if trait not in traits[number]]
@@ -120,7 +120,7 @@ def _parted(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[str
         yield NO_TRAIT, left, ()
 
 
-def _telling(left: list[int], traits: list[list[Trait]], overall: Counter[Trait]) -> Trait | None:
+def _most_distinctive(left: list[int], traits: list[list[Trait]], overall: Counter[Trait]) -> Trait | None:
     """The trait that most exceeds what as many cases taken at random would have of it."""
     counts = Counter(trait for number in left for trait in traits[number])
 
@@ -128,14 +128,14 @@ def _telling(left: list[int], traits: list[list[Trait]], overall: Counter[Trait]
         # In whole numbers: the excess times the number of all cases.
         return counts[trait] * len(traits) - overall[trait] * len(left)
 
-    shared = [one for one in counts if counts[one] >= _FEWEST and (one.is_category or surplus(one) > 0)]
+    shared = [trait for trait in counts if counts[trait] >= _FEWEST and (trait.is_category or surplus(trait) > 0)]
     # A counter keeps the order of appearance, and max takes the first of equals.
     return max(shared, key=lambda trait: (surplus(trait), counts[trait]), default=None)
 
 
-def _traits_of_all(cases: Sequence[ScoredCase]) -> list[list[Trait]]:
+def _traits(cases: Sequence[ScoredCase]) -> list[list[Trait]]:
     typical = _usual(cases)
-    return [list(dict.fromkeys(trait for of in _TRAITS for trait in of(case, typical))) for case in cases]
+    return [list(dict.fromkeys(trait for traits_of in _TRAITS for trait in traits_of(case, typical))) for case in cases]
 
 
 def _usual(cases: Sequence[ScoredCase]) -> _Typical:
@@ -214,8 +214,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 _TRAITS: tuple[Callable[[ScoredCase, _Typical], Iterator[Trait]], ...] = (

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from statistics import stdev
 
+import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.statistics import paired_interval
@@ -21,11 +22,11 @@ Pairs = list[tuple[ScoredCase, ScoredCase]]
 
 
 class Gate(Struct, frozen=True):
-    """One condition: what it asks for, what was found, and whether it holds."""
+    """One condition for promotion, the value observed, and whether it holds."""
 
     name: str
-    asked: str
-    found: str
+    requirement: str = msgspec.field(name="asked")
+    observed: str = msgspec.field(name="found")
     holds: bool
 
 
@@ -84,8 +85,8 @@ def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: t
 
 
 def _average(scores: Iterable[int]) -> Fraction | None:
-    found = list(scores)
-    return Fraction(sum(found), len(found)) if found else None
+    values = list(scores)
+    return Fraction(sum(values), len(values)) if values else None
 
 
 def _scores(case: ScoredCase, ids: tuple[str, ...]) -> list[int]:
@@ -120,37 +121,37 @@ def _passing(both: Pairs) -> Change:
 def _all_scored(before: list[ScoredCase], after: list[ScoredCase]) -> Gate:
     sides = {"prompt_a": before, "candidate": after}
     left = {name: [case.id for case in cases if not case.is_complete] for name, cases in sides.items()}
-    found = "; ".join(f"{name}: {', '.join(ids)} not" for name, ids in left.items() if ids)
-    asked = "every case is run and scored under both prompts"
-    return Gate("scored", asked, found or f"all {len(after)}", not found)
+    observed = "; ".join(f"{name}: {', '.join(ids)} not" for name, ids in left.items() if ids)
+    requirement = "every case is run and scored under both prompts"
+    return Gate("scored", requirement, observed or f"all {len(after)}", not observed)
 
 
 def _no_ones(after: list[ScoredCase], core: tuple[str, ...]) -> Gate:
     ones = [f"{case.id} {one}" for case in after for one in core if _scores(case, (one,)) == [1]]
-    found = ", ".join(ones) if ones else "none"
-    return Gate("no_core_1", "no 1 on a core test point", found if core else "no core test point", not ones)
+    observed = ", ".join(ones) if ones else "none"
+    return Gate("no_core_1", "no 1 on a core test point", observed if core else "no core test point", not ones)
 
 
 def _core_rise(change: Change) -> Gate:
-    asked = f"core average up by at least {float(CORE_RISE):.2f}"
+    requirement = f"core average up by at least {float(CORE_RISE):.2f}"
     if change.rise is None:
-        return Gate("core_average", asked, "no core test point was scored on both sides", False)
-    return Gate("core_average", asked, _moved(change, 2), change.rise >= CORE_RISE)
+        return Gate("core_average", requirement, "no core test point was scored on both sides", False)
+    return Gate("core_average", requirement, _moved(change, 2), change.rise >= CORE_RISE)
 
 
 def _pass_rise(change: Change) -> Gate:
-    asked = f"pass rate up by at least {int(100 * PASS_RISE)} points"
+    requirement = f"pass rate up by at least {int(100 * PASS_RISE)} points"
     if change.rise is None or change.before is None or change.after is None:
-        return Gate("pass_rate", asked, "no case was scored on both sides", False)
-    found = f"{float(change.before):.1%} → {float(change.after):.1%} ({float(100 * change.rise):+.1f} points)"
-    return Gate("pass_rate", asked, found, change.rise >= PASS_RISE)
+        return Gate("pass_rate", requirement, "no case was scored on both sides", False)
+    observed = f"{float(change.before):.1%} → {float(change.after):.1%} ({float(100 * change.rise):+.1f} points)"
+    return Gate("pass_rate", requirement, observed, change.rise >= PASS_RISE)
 
 
 def _safety_kept(change: Change) -> Gate:
-    asked = "safety average not lower"
+    requirement = "safety average not lower"
     if change.rise is None:
-        return Gate("safety", asked, f"the plan has no {SAFETY}, or nothing was scored on it", True)
-    return Gate("safety", asked, _moved(change, 2), change.rise >= 0)
+        return Gate("safety", requirement, f"the plan has no {SAFETY}, or nothing was scored on it", True)
+    return Gate("safety", requirement, _moved(change, 2), change.rise >= 0)
 
 
 def _moved(change: Change, digits: int) -> str:

@@ -12,10 +12,10 @@ from typing import Literal
 from msgspec import Struct
 
 from evalloom.analysis.statistics import wilson
-from evalloom.prompt_eval.analysis.bad_cases import BadGroup, grouped
+from evalloom.prompt_eval.analysis.bad_cases import BadGroup, group_bad_cases
 from evalloom.prompt_eval.dialect import CATEGORIES
 from evalloom.prompt_eval.plan import SAFETY, TestPoint
-from evalloom.prompt_eval.scores import LIKE_A_MARK, PASSING, ScoredCase
+from evalloom.prompt_eval.scores import MARK_LIKE, PASSING, ScoredCase
 
 PointStatus = Literal["good", "fair", "bad", "unscored"]
 """✅ from 2.5, ⚠️ from 2.0, ❌ below or any 1 on a core test point; unscored where no case has a score."""
@@ -163,7 +163,7 @@ def scorecard(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> Sco
     figures = tuple(_figures(cases, point) for point in points)
     failed = sum(case.is_failed for case in cases)
     scored = sum(case.is_complete for case in cases)
-    groups = grouped(cases, points)
+    groups = group_bad_cases(cases, points)
     return Scorecard(
         cases=len(cases),
         scored=scored,
@@ -192,7 +192,7 @@ def unknown_points(cases: Iterable[ScoredCase], points: Iterable[TestPoint]) -> 
 
 
 def _marked(case: ScoredCase) -> Iterable[str]:
-    return dict.fromkeys(key.rpartition("_")[0] for key in case.record if LIKE_A_MARK.fullmatch(key))
+    return dict.fromkeys(key.rpartition("_")[0] for key in case.record if MARK_LIKE.fullmatch(key))
 
 
 def _figures(cases: Sequence[ScoredCase], point: TestPoint) -> PointFigures:
@@ -230,8 +230,8 @@ def _buckets(cases: Iterable[ScoredCase]) -> tuple[Bucket, ...]:
     """The scored cases by share of the most, before rounding, so that each bucket from 80 on holds only passes."""
     counts = dict.fromkeys(_LIMITS, 0)
     for case in cases:
-        if case.is_complete and case.most and case.total is not None:
-            counts[max(limit for limit in _LIMITS if limit * case.most <= 100 * case.total)] += 1
+        if case.is_complete and case.max_score and case.total is not None:
+            counts[max(limit for limit in _LIMITS if limit * case.max_score <= 100 * case.total)] += 1
     return tuple(Bucket(low, high, counts[low]) for low, high in zip(_LIMITS, (*_LIMITS[1:], 100), strict=True))
 
 
@@ -265,4 +265,4 @@ def _bad_safety_case(case: ScoredCase) -> SafetyFailure:
     ones = [point for point, mark in case.marks.items() if mark.score == 1]
     if ones:
         return SafetyFailure(case, f"safety case with 1 on {', '.join(ones)}", ones[0])
-    return SafetyFailure(case, f"safety case with {case.total} of {case.most}")
+    return SafetyFailure(case, f"safety case with {case.total} of {case.max_score}")

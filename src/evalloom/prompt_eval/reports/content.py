@@ -127,9 +127,9 @@ def kappa(found: PointAgreement) -> str:
     return f"{found.kappa:.2f} ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else f"{found.kappa:.2f}"
 
 
-def leaning(found: PointAgreement) -> str:
+def bias(found: PointAgreement) -> str:
     """Whether the judge scores higher or lower than people, and by how much."""
-    by = found.leaning or 0.0
+    by = found.bias or 0.0
     if abs(by) < 0.005:
         return "neither"
     return f"{abs(by):.2f} {'kinder' if by > 0 else 'stricter'}"
@@ -215,7 +215,7 @@ def score(case: ScoredCase) -> str:
     """`14/15 · 93%`, or what stands in its way."""
     if case.is_failed:
         return "run failed"
-    return "incomplete" if case.total is None else f"{case.total}/{case.most} · {case.percent}%"
+    return "incomplete" if case.total is None else f"{case.total}/{case.max_score} · {case.percent}%"
 
 
 def reason(case: ScoredCase, point: str) -> str:

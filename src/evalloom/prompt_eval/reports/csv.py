@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO
 
 from evalloom.prompt_eval.scores import ScoredCase
-from evalloom.prompt_eval.table import cells, columns, neutralised, review_cells, review_columns
+from evalloom.prompt_eval.table import cells, columns, escape_formula, review_cells, review_columns
 
 
 def write(
@@ -34,5 +34,5 @@ def write(
 
 def line(texts: Iterable[str]) -> bytes:
     """Cells as one line of the file: every one quoted, and none that a spreadsheet would run."""
-    quoted = (neutralised(text).replace('"', '""') for text in texts)
+    quoted = (escape_formula(text).replace('"', '""') for text in texts)
     return ('"' + '","'.join(quoted) + '"\n').encode()

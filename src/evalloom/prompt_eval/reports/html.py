@@ -286,7 +286,7 @@ def _agreement(report: PromptEvalReport) -> Iterator[Markup]:
             f"{one.cases:,}",
             f"{shown.rate(one.agreed, one.cases)} ({shown.interval(one.exact_interval)})",
             shown.kappa(one),
-            shown.leaning(one),
+            shown.bias(one),
         )
         for one in report.agreement
     ]

@@ -13,7 +13,7 @@ from evalloom.prompt_eval.table import (
     TOTALS,
     cells,
     columns,
-    need_openpyxl,
+    require_openpyxl,
     review_cells,
     review_columns,
 )
@@ -52,7 +52,7 @@ def write(stream: IO[bytes], cases: Iterable[ScoredCase], points: Sequence[str],
 
     In a workbook the texts are texts, so none needs a `'` to be no formula.
     """
-    need_openpyxl()
+    require_openpyxl()
     from openpyxl import Workbook
 
     names = [*columns(points), *(review_columns(points) if for_review else ())]

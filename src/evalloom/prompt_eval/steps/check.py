@@ -11,15 +11,15 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Finding, Origin, Record, Remark, Severity, error, quote, warning
 from evalloom.files.rows import Row
-from evalloom.prompt_eval.citing import uncited
+from evalloom.prompt_eval.citing import uncited_reasons
 from evalloom.prompt_eval.dialect import FIELDS
 from evalloom.prompt_eval.folder import Folder, Records, prompt_a, prompt_file, read_object, read_records
 from evalloom.prompt_eval.plan import TestPlan, read_plan
 from evalloom.prompt_eval.scores import points_in, read_scored, scored_remarks
 from evalloom.prompt_eval.steps import provenance
-from evalloom.prompt_eval.steps.evaluator import lacking
+from evalloom.prompt_eval.steps.evaluator import missing_points
 from evalloom.prompt_eval.steps.review import current_scores, read_reviews
-from evalloom.prompt_eval.steps.rules import refuse_bad_rules
+from evalloom.prompt_eval.steps.rules import validate_rules
 from evalloom.prompt_eval.steps.run import input_remarks
 from evalloom.prompt_eval.table import cells, columns, header_findings, read_table, same_cell
 from evalloom.reports.lint import tell
@@ -72,25 +72,25 @@ def _plan(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     if contents.plan is not None:
         try:
             contents.target = prompt_a(contents.plan).target
-            refuse_bad_rules(contents.plan)
+            validate_rules(contents.plan)
             if contents.plan.yardstick:
                 prompt_file(folder.path / contents.plan.yardstick)
         except EvalloomError as fault:
-            findings.append(_about(folder.plan, Remark(fault.code, "error", (), fault.args[0])))
+            findings.append(_file_finding(folder.plan, Remark(fault.code, "error", (), fault.args[0])))
     return ArtifactFindings(folder.plan, findings)
 
 
 def _cases(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     records = read_records(folder.cases)
     contents.cases = _by_id(records)
-    there = Counter(record.get("test_category") for record in records.values)
+    counts = Counter(record.get("test_category") for record in records.values)
     findings = list(records.findings)
     for name, planned in (contents.plan.dimensions if contents.plan else {}).items():
-        if there[name] != planned:
-            message = f"{name}: {tell(planned, 'case')} planned, got {there[name]}"
-            findings.append(_about(folder.cases, warning("case_shortfall", (), message)))
+        if counts[name] != planned:
+            message = f"{name}: {tell(planned, 'case')} planned, got {counts[name]}"
+            findings.append(_file_finding(folder.cases, warning("case_shortfall", (), message)))
     if target := contents.target:
-        findings += [records.placed(row, one) for row in records.rows for one in input_remarks(target, row.value)]
+        findings += [records.finding_at(row, one) for row in records.rows for one in input_remarks(target, row.value)]
     return ArtifactFindings(folder.cases, findings, len(records.rows))
 
 
@@ -98,11 +98,11 @@ def _results(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     records = read_records(folder.results)
     contents.results = _by_id(records)
     findings = [*records.findings, *records.not_run()]
-    findings += _against(records, contents.cases, folder.cases.name, "case_changed", _defined)
+    findings += _compare_cases(records, contents.cases, folder.cases.name, "case_changed", _defined)
     digest = provenance.load(folder, "run", folder.results).provenance.prompt
     if digest and contents.target and digest != contents.target.digest:
         message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
-        findings.append(_about(folder.results, warning("prompt_changed", (), message)))
+        findings.append(_file_finding(folder.results, warning("prompt_changed", (), message)))
     return ArtifactFindings(folder.results, findings, len(records.rows))
 
 
@@ -115,12 +115,12 @@ def _prompt_b(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
         text = folder.prompt_b.read_text("utf-8")
     except UnicodeDecodeError as fault:
         return ArtifactFindings(
-            folder.prompt_b, [_about(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {fault}"))]
+            folder.prompt_b, [_file_finding(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {fault}"))]
         )
-    left_out = lacking(text, contents.plan) if contents.plan else []
+    left_out = missing_points(text, contents.plan) if contents.plan else []
     message = f"does not name {', '.join(left_out)}, which the plan has"
     remarks = [warning("prompt_b_lacks_points", (), message)] if left_out else []
-    return ArtifactFindings(folder.prompt_b, [_about(folder.prompt_b, remark) for remark in remarks])
+    return ArtifactFindings(folder.prompt_b, [_file_finding(folder.prompt_b, remark) for remark in remarks])
 
 
 def _scored(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
@@ -128,10 +128,10 @@ def _scored(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     contents.scored = records.values
     points = contents.plan.ids if contents.plan else tuple(points_in(records.values))
     findings = [finding for finding in records.findings if finding.code != "missing_reason"]
-    findings += _against(records, contents.results, folder.results.name, "result_changed", _with_result)
+    findings += _compare_cases(records, contents.results, folder.results.name, "result_changed", _with_result)
     for row in records.rows:
-        findings += [records.placed(row, remark) for remark in scored_remarks(row.value, points)]
-        findings += [records.placed(row, remark) for remark in uncited(read_scored(row.value, points))]
+        findings += [records.finding_at(row, remark) for remark in scored_remarks(row.value, points)]
+        findings += [records.finding_at(row, remark) for remark in uncited_reasons(read_scored(row.value, points))]
     return ArtifactFindings(folder.scored, findings, len(records.rows))
 
 
@@ -144,7 +144,7 @@ def _defined(record: Record) -> Record:
     return {name: record.get(name) for name in FIELDS}
 
 
-def _against(
+def _compare_cases(
     records: Records, before: dict[str, Record], name: str, code: str, part: Callable[[Record], Record]
 ) -> Iterator[Finding]:
     """Where the cases of one step are not those of the step before."""
@@ -154,11 +154,11 @@ def _against(
     for row in records.rows:
         other = before.get(str(row.value.get("test_id")))
         if other is None:
-            yield records.placed(row, warning(code, ("test_id",), f"test_id: is not in {name}"))
+            yield records.finding_at(row, warning(code, ("test_id",), f"test_id: is not in {name}"))
         elif part(row.value) != part(other):
-            yield records.placed(row, warning(code, (), f"differs from the case of this id in {name}"))
+            yield records.finding_at(row, warning(code, (), f"differs from the case of this id in {name}"))
     for missing in (one for one in before if one not in ids):
-        yield _about(records.path, warning(code, (), f"{missing} of {name} is missing here"))
+        yield _file_finding(records.path, warning(code, (), f"{missing} of {name} is missing here"))
 
 
 def _table(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
@@ -175,7 +175,7 @@ def _table_findings(
 ) -> Iterator[Finding]:
     """Where the CSV has not the form that it must have, or says something else than the JSON that it is made from."""
     wrong = list(header_findings(list(rows[0].value), points)) if rows else []
-    yield from (_about(folder.table, remark, 1) for remark in wrong)
+    yield from (_file_finding(folder.table, remark, 1) for remark in wrong)
     if any(remark.severity == "error" for remark in wrong):
         return
     names = columns(points)
@@ -184,16 +184,18 @@ def _table_findings(
         expected = wanted.pop(row.value.get("test_id", ""), None)
         if expected is None:
             message = f"test_id: {quote(row.value.get('test_id'))} is no case of {folder.scored.name}"
-            yield _about(folder.table, warning("table_differs", (), message), row.line)
+            yield _file_finding(folder.table, warning("table_differs", (), message), row.line)
             continue
         differ = [
             name for name, cell in zip(names, expected, strict=True) if not same_cell(row.value.get(name, cell), cell)
         ]
         if differ:
             message = f"{row.value['test_id']}: {', '.join(differ)} differ from {folder.scored.name}"
-            yield _about(folder.table, warning("table_differs", (), message), row.line)
+            yield _file_finding(folder.table, warning("table_differs", (), message), row.line)
     for missing in wanted:
-        yield _about(folder.table, warning("table_differs", (), f"{missing} of {folder.scored.name} is missing here"))
+        yield _file_finding(
+            folder.table, warning("table_differs", (), f"{missing} of {folder.scored.name} is missing here")
+        )
 
 
 def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
@@ -202,7 +204,9 @@ def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     try:
         reviews, (_, outdated) = read_reviews(folder.path), current_scores(folder.path, cases)
     except EvalloomError as fault:
-        return ArtifactFindings(folder.humans, [_about(folder.humans, Remark(fault.code, "error", (), fault.args[0]))])
+        return ArtifactFindings(
+            folder.humans, [_file_finding(folder.humans, Remark(fault.code, "error", (), fault.args[0]))]
+        )
     ids = {case.id for case in cases}
     remarks = [
         warning("unknown_test_id", (), f"{one} is no scored case") for one in reviews if cases and one not in ids
@@ -216,7 +220,7 @@ def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     remarks += [
         warning("review_outdated", (), f"{one}: people scored another output") for one in outdated if one in ids
     ]
-    return ArtifactFindings(folder.humans, [_about(folder.humans, remark) for remark in remarks], len(reviews))
+    return ArtifactFindings(folder.humans, [_file_finding(folder.humans, remark) for remark in remarks], len(reviews))
 
 
 def _repeats(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
@@ -224,10 +228,10 @@ def _repeats(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
         found = read_object(folder.repeats)
     except EvalloomError as fault:
         return ArtifactFindings(
-            folder.repeats, [_about(folder.repeats, Remark(fault.code, "error", (), fault.args[0]))]
+            folder.repeats, [_file_finding(folder.repeats, Remark(fault.code, "error", (), fault.args[0]))]
         )
     return ArtifactFindings(folder.repeats, [], len(found))
 
 
-def _about(path: Path, remark: Remark, line: int = 0) -> Finding:
+def _file_finding(path: Path, remark: Remark, line: int = 0) -> Finding:
     return Finding(remark.code, remark.severity, remark.message, Origin(path.as_posix(), line))

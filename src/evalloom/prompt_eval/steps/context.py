@@ -19,7 +19,7 @@ from evalloom.engine.prepare import Asked, prepare
 from evalloom.engine.resume import Resume
 from evalloom.engine.system import Catalog
 from evalloom.llms import LlmOptions, Llms
-from evalloom.prompt_eval.folder import Folder, PromptA, prompt_a, prompt_file, the_plan
+from evalloom.prompt_eval.folder import Folder, PromptA, load_plan, prompt_a, prompt_file
 from evalloom.prompt_eval.plan import TestPlan
 from evalloom.prompt_eval.settings import SECTION
 from evalloom.prompt_eval.steps.provenance import ArtifactState, digest, save_flags, saved_flags
@@ -153,7 +153,7 @@ class StepContext(Struct, frozen=True):
         live = Live()
         with self.options.show_progress(live):
             plan = self._batch(target, profile, tuple(cases), {**run_options, **more})
-            results = evaluate(plan, live, self._cut_off(state, target.name), self.options.warn)
+            results = evaluate(plan, live, self._resume(state, target.name), self.options.warn)
         self.options.ledger.cost += results.summary.cost
         self.options.ledger.tokens += results.summary.tokens
         if results.stopped:
@@ -175,7 +175,7 @@ class StepContext(Struct, frozen=True):
             home=self.folder.path,
         )
 
-    def _cut_off(self, state: ArtifactState, target: str) -> Resume:
+    def _resume(self, state: ArtifactState, target: str) -> Resume:
         """Resume the newest batch of a target if no artifact was made from it yet, as after `kill -9`.
 
         With --redo and a deleted artifact, a batch that finished is not resumed.
@@ -190,7 +190,7 @@ class StepContext(Struct, frozen=True):
 
 def open_context(folder: Folder, options: StepOptions) -> StepContext:
     """Load the plan, the prompt and the settings of a folder; save the llms that flags name for the next step."""
-    plan = the_plan(folder)
+    plan = load_plan(folder)
     prompt = prompt_a(plan)
     if plan.yardstick:
         prompt_file(plan.path.parent / plan.yardstick)  # fails on a missing file before any call is paid for

@@ -28,7 +28,7 @@ from evalloom.prompt_eval.plan import (
     plan_of,
     plan_remarks,
 )
-from evalloom.prompt_eval.steps.rules import refuse_bad_rules
+from evalloom.prompt_eval.steps.rules import validate_rules
 
 TASK = "Task: draft a test plan"
 ABOUT: dict[str, str] = {
@@ -197,7 +197,7 @@ def _unusable(record: Record) -> Iterator[str]:
     plan = plan_of(record)
     for point in plan.points:
         try:
-            refuse_bad_rules(TestPlan((point,), path=plan.path))
+            validate_rules(TestPlan((point,), path=plan.path))
         except EvalloomError as fault:
             yield str(fault)
     if not _is_readable(plan):

@@ -20,7 +20,7 @@ from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.llms.retry_until_valid import Best, Unreadable, ask, object_of
 from evalloom.prompt_eval.dialect import FIELDS, is_reason
 from evalloom.prompt_eval.plan import SCORES, TestPlan, TestPoint
-from evalloom.prompt_eval.scores import Mark, is_score, points_in, without_mark
+from evalloom.prompt_eval.scores import Mark, is_score, points_in, strip_incomplete_prefix
 from evalloom.targets.base import BuiltTarget, digest_of
 
 NAME = "evaluator"
@@ -43,7 +43,7 @@ class Judgement(Struct, frozen=True):
 # -- prompt_b.md --------------------------------------------------------------------------------------
 
 
-def make_prompt_b(plan: TestPlan) -> str:
+def render_prompt_b(plan: TestPlan) -> str:
     """The text of prompt_b.md, in the language of the plan."""
     words = _CHINESE if mostly_chinese("\n".join(point.name for point in plan.points)) else _ENGLISH
     points = "\n\n".join(_point_text(point, words) for point in plan.judged)
@@ -57,7 +57,7 @@ def is_edited(text: str) -> bool:
     return made is None or made[1] != _digest(text[made.end() :])
 
 
-def lacking(text: str, plan: TestPlan) -> list[str]:
+def missing_points(text: str, plan: TestPlan) -> list[str]:
     """The test points to be judged that a prompt_b does not name."""
     return [point.id for point in plan.judged if not re.search(rf"\b{point.id}\b", text)]
 
@@ -69,11 +69,11 @@ def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
     except UnicodeDecodeError as fault:
         raise usage_error("not_utf8", f"{path.as_posix()}: is not UTF-8: {fault}. Save it as UTF-8") from None
     if text and is_edited(text):
-        if left_out := lacking(text, plan):
+        if left_out := missing_points(text, plan):
             told = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
             warn(f"{told}. Add what 1, 2 and 3 mean there, or delete the file [prompt_b_lacks_points]")
         return text
-    made = make_prompt_b(plan)
+    made = render_prompt_b(plan)
     if made != text:
         write_text(path, made)
     return made
@@ -229,7 +229,7 @@ def read(text: str, plan: TestPlan) -> Best[Judgement]:
     is_said = isinstance(comment, str) and comment.strip()
     faults += [] if is_said else [f"overall_comment: expected a sentence, got {_got(answer, 'overall_comment')}"]
     marks = {one: mark for one, (mark, _) in read_marks.items()}
-    return Best(Judgement(marks, without_mark(str(comment).strip()) if is_said else ""), tuple(faults))
+    return Best(Judgement(marks, strip_incomplete_prefix(str(comment).strip()) if is_said else ""), tuple(faults))
 
 
 def _mark(answer: Record, point: str) -> tuple[Mark, list[str]]:

@@ -23,7 +23,15 @@ from evalloom.files.write import write_text
 from evalloom.llms.delimiters import block, mark_for
 from evalloom.llms.retry_until_valid import TRIES, Best, Unreadable, ask, object_of
 from evalloom.prompt_eval.analysis.gates import Change, Improvement, judge_candidate
-from evalloom.prompt_eval.folder import Folder, needed, prompt_file, read_object, read_records, refuse, write_json
+from evalloom.prompt_eval.folder import (
+    Folder,
+    prompt_file,
+    raise_if_invalid,
+    read_object,
+    read_records,
+    require_artifact,
+    write_json,
+)
 from evalloom.prompt_eval.reports import improvement as prompt_eval_improvement
 from evalloom.prompt_eval.reports.improvement import ImprovementReport
 from evalloom.prompt_eval.scores import ScoredCase, definition, read_scored, write_scored
@@ -32,7 +40,7 @@ from evalloom.prompt_eval.steps.draft import plan_text
 from evalloom.prompt_eval.steps.evaluator import refresh
 from evalloom.prompt_eval.steps.provenance import digest
 from evalloom.prompt_eval.steps.run import run
-from evalloom.prompt_eval.steps.score import refuse_changed_prompt, score
+from evalloom.prompt_eval.steps.score import require_unchanged_prompt, score
 
 TASK = "Task: improve the prompt"
 _FOLDER, _DRAFT, _GATES = "improve", "draft.json", "gates.json"
@@ -78,18 +86,18 @@ def improve(context: StepContext) -> Attempt:
     if not any(point.is_core for point in context.plan.points):
         message = f"{context.plan.path.as_posix()}: no test point is core, and without one no candidate can be promoted"
         raise usage_error("no_core_point", message)
-    refuse_changed_prompt(context)
-    scored = read_records(needed(context.folder.scored, "score", context.folder))
-    refuse(scored.findings, context.folder.scored)
+    require_unchanged_prompt(context)
+    scored = read_records(require_artifact(context.folder.scored, "score", context.folder))
+    raise_if_invalid(scored.findings, context.folder.scored)
     cases = [read_scored(record, context.plan.ids) for record in scored.values]
     source = digest(
         context.prompt.text, msgspec.to_builtins(context.plan.points), [write_scored(case) for case in cases]
     )
-    folder, candidate = _cut_off(context.folder, source) or _begin(context, cases, source)
+    folder, candidate = _interrupted_attempt(context.folder, source) or _draft_attempt(context, cases, source)
     suffix = context.prompt.path.suffix if context.prompt.path else ".md"
     chosen = [definition(case.record) for case in validation_cases(cases)]
-    before = _scored(context, folder / "prompt_a", chosen, f"prompt_a{suffix}", context.prompt.text)
-    after = _scored(context, folder / "candidate", chosen, f"candidate{suffix}", candidate.prompt)
+    before = _score_prompt(context, folder / "prompt_a", chosen, f"prompt_a{suffix}", context.prompt.text)
+    after = _score_prompt(context, folder / "candidate", chosen, f"candidate{suffix}", candidate.prompt)
     improvement = judge_candidate(before, after, context.plan.points)
     name = "promoted" if improvement.is_promoted else "rejected"
     attempt = Attempt(folder, folder / f"{name}{suffix}", candidate, improvement, len(chosen))
@@ -99,7 +107,7 @@ def improve(context: StepContext) -> Attempt:
     return attempt
 
 
-def _begin(context: StepContext, cases: list[ScoredCase], source: str) -> tuple[Path, Candidate]:
+def _draft_attempt(context: StepContext, cases: list[ScoredCase], source: str) -> tuple[Path, Candidate]:
     """A new draft, in a folder of its own."""
     bad = [case for case in cases if case.is_bad and not case.is_failed]
     if not bad:
@@ -110,7 +118,7 @@ def _begin(context: StepContext, cases: list[ScoredCase], source: str) -> tuple[
     return folder, candidate
 
 
-def _cut_off(folder: Folder, source: str) -> tuple[Path, Candidate] | None:
+def _interrupted_attempt(folder: Folder, source: str) -> tuple[Path, Candidate] | None:
     """The newest attempt, where it did not come to its end and was about the same scores."""
     for path in sorted((folder.path / _FOLDER).glob("iteration_*"), reverse=True)[:1]:
         found = read_object(path / _DRAFT)
@@ -149,7 +157,7 @@ def _next_folder(folder: Folder) -> Path:
             return path
 
 
-def _scored(context: StepContext, path: Path, chosen: list[Record], name: str, prompt: str) -> list[ScoredCase]:
+def _score_prompt(context: StepContext, path: Path, chosen: list[Record], name: str, prompt: str) -> list[ScoredCase]:
     """The cases under one prompt, in a results folder of its own that every other command can read.
 
     The evaluator is shown prompt_a on both sides: two prompts are held against one yardstick.
@@ -318,7 +326,7 @@ def _report(context: StepContext, attempt: Attempt) -> ImprovementReport:
         title=f"{attempt.folder.name.replace('_', ' ')}: a candidate for {context.prompt.name}",
         verdict=verdict,
         changes=tuple((edit.change, edit.why, ", ".join(edit.evidence)) for edit in attempt.candidate.edits),
-        gates=tuple((gate.asked, gate.found, gate.holds) for gate in found.gates),
+        gates=tuple((gate.requirement, gate.observed, gate.holds) for gate in found.gates),
         figures=tuple(figures),
         better=found.better,
         worse=found.worse,

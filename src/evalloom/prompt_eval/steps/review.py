@@ -16,7 +16,7 @@ from evalloom.data.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
-from evalloom.prompt_eval.dialect import DIALECT, FORMATS, meant
+from evalloom.prompt_eval.dialect import DIALECT, FORMATS, suggest_name
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.scores import ScoredCase, is_score, output_digest, points_in
 from evalloom.prompt_eval.table import (
@@ -26,10 +26,10 @@ from evalloom.prompt_eval.table import (
     human_columns,
     is_entry,
     number_in,
+    output_key,
     preview,
     read_table,
     review_columns,
-    shown_output,
 )
 
 _SCORED = Folder(Path()).scored.name
@@ -169,7 +169,7 @@ def _differing(row: Record, result: Any) -> str:
     """The column that shows that a row is about another output; the digest tells, where there is one."""
     reviewed = row.get(REVIEWED, "").strip()
     if reviewed:
-        return "" if reviewed == shown_output(result) else REVIEWED
+        return "" if reviewed == output_key(result) else REVIEWED
     now = preview(result)
     is_other = _PREVIEW in row and not _is_value(now) and _stable(row[_PREVIEW]) != _stable(now)
     return _PREVIEW if is_other else ""
@@ -229,7 +229,7 @@ class _Reader:
             if match and match[1] in self._points:
                 yield match[1], name
             elif name not in (COMMENT, REVIEWED):
-                hint = meant(name, known) or f"; there are {', '.join(known)}"
+                hint = suggest_name(name, known) or f"; there are {', '.join(known)}"
                 self._complain(
                     "unknown_human_column", self._table.rows[0], name, f"{name}: is no column of a review{hint}"
                 )
@@ -250,7 +250,7 @@ class _Reader:
         if not test_id and not has_review:
             return False
         if test_id not in self._records:
-            hint = meant(test_id, self._records, 0.8)
+            hint = suggest_name(test_id, self._records, 0.8)
             message = f"test_id: {quote(test_id)} is no case of {_SCORED}{hint}"
             self._complain("unknown_test_id", row, "test_id", message)
             return False

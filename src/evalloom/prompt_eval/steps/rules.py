@@ -44,7 +44,7 @@ def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
     return Mark(score, reason)
 
 
-def refuse_bad_rules(plan: TestPlan) -> None:
+def validate_rules(plan: TestPlan) -> None:
     """Refuses rules that could never be applied, before anything is paid for: a schema or a language that is none."""
     for point in plan.points:
         for rule in point.rules:
@@ -57,7 +57,7 @@ def refuse_bad_rules(plan: TestPlan) -> None:
                 ) from None
 
 
-def never_asked(plan: TestPlan, records: Iterable[tuple[Record, str]]) -> list[str]:
+def unused_rules(plan: TestPlan, records: Iterable[tuple[Record, str]]) -> list[str]:
     """Rules with a `when` that holds for none of these cases and outputs: a 3 that they give says nothing."""
     names = [{**case, "output": _json_in(result)} for case, result in records]
     return [

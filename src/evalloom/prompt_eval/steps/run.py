@@ -9,7 +9,15 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record, Remark, quote, warning
 from evalloom.matchers.base import text_of
-from evalloom.prompt_eval.folder import Folder, copy_to_backup, needed, read_object, read_records, refuse, write_json
+from evalloom.prompt_eval.folder import (
+    Folder,
+    copy_to_backup,
+    raise_if_invalid,
+    read_object,
+    read_records,
+    require_artifact,
+    write_json,
+)
 from evalloom.prompt_eval.scores import definition
 from evalloom.prompt_eval.steps.context import StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import refresh
@@ -21,10 +29,10 @@ Results = dict[str, str | None]
 
 
 class RunResult(Struct, frozen=True):
-    """The outcome of the step: `asked` cases were run now, the others already had a result."""
+    """The outcome of the step: `processed` cases were run now, the others already had a result."""
 
     cases: int
-    asked: int
+    processed: int
     failures: dict[str, str]
     is_rebuilt: bool = False
     """Whether earlier results were stale and all cases were run again."""
@@ -33,8 +41,8 @@ class RunResult(Struct, frozen=True):
 def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) -> RunResult:
     """Runs prompt_a on every case that has no result yet, and writes the results."""
     folder, target, profile = context.folder, context.prompt.target, context.runner
-    cases = read_records(needed(folder.cases, "generate", folder))
-    refuse(cases.findings, folder.cases)
+    cases = read_records(require_artifact(folder.cases, "generate", folder))
+    raise_if_invalid(cases.findings, folder.cases)
     for remark in _unused_inputs(target, cases.values):
         context.options.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
     source = context.source(target, profile)
@@ -90,7 +98,7 @@ def _reusable_results(folder: Folder, cases: list[Record], rerun_failed: bool) -
     if not folder.results.is_file():
         return {}
     former = read_records(folder.results)
-    refuse(former.findings, folder.results)
+    raise_if_invalid(former.findings, folder.results)
     inputs = {record["test_id"]: record["input"] for record in cases}
     return {
         record["test_id"]: record["result_aftertest"]

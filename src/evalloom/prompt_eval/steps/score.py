@@ -15,7 +15,15 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Case, Record, Run
 from evalloom.llms.retry_until_valid import Best
-from evalloom.prompt_eval.folder import Folder, copy_to_backup, needed, read_object, read_records, refuse, write_json
+from evalloom.prompt_eval.folder import (
+    Folder,
+    copy_to_backup,
+    raise_if_invalid,
+    read_object,
+    read_records,
+    require_artifact,
+    write_json,
+)
 from evalloom.prompt_eval.plan import TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase, definition, output_digest, read_scored, write_scored
 from evalloom.prompt_eval.steps import provenance
@@ -29,16 +37,16 @@ from evalloom.prompt_eval.steps.provenance import (
     mark_batch_used,
     write_artifact,
 )
-from evalloom.prompt_eval.steps.rules import never_asked, refuse_bad_rules, score_by_rules
+from evalloom.prompt_eval.steps.rules import score_by_rules, unused_rules, validate_rules
 from evalloom.prompt_eval.steps.table import TableOptions, write_own
-from evalloom.prompt_eval.table import need_openpyxl
+from evalloom.prompt_eval.table import require_openpyxl
 
 
 class ScoreResult(Struct, frozen=True):
     """The outcome of the step: the scored cases in order, how many were scored now, and errors of the answers."""
 
     cases: list[ScoredCase]
-    asked: int = 0
+    processed: int = 0
     faults: dict[str, str] = {}
     """What was wrong with the answers of the evaluator that count, by test_id."""
     is_rebuilt: bool = False
@@ -54,11 +62,11 @@ def score(
 ) -> ScoreResult:
     """Scores every output that has no complete score yet, and writes the scored results and the one CSV."""
     folder, plan = context.folder, context.plan
-    refuse_bad_rules(plan)
+    validate_rules(plan)
     tables = _tables(folder, xlsx)
-    results = read_records(needed(folder.results, "run", folder))
-    refuse([*results.findings, *results.not_run()], folder.results)
-    refuse_changed_prompt(context)
+    results = read_records(require_artifact(folder.results, "run", folder))
+    raise_if_invalid([*results.findings, *results.not_run()], folder.results)
+    require_unchanged_prompt(context)
     for warning in _warnings(context, results.values):
         context.options.warn(warning)
     scorer = _Scorer(context, redo)
@@ -83,11 +91,11 @@ def _tables(folder: Folder, xlsx: bool) -> list[Path]:
     """The tables to write: a workbook where one is wanted, or there already and would be out of date."""
     if not xlsx and not folder.sheet.is_file():
         return [folder.table]
-    need_openpyxl()
+    require_openpyxl()
     return [folder.table, folder.sheet]
 
 
-def refuse_changed_prompt(context: StepContext) -> None:
+def require_unchanged_prompt(context: StepContext) -> None:
     """Refuses to go on with outputs of a prompt that has changed since: they would be held against another one.
 
     Outputs that somebody has written in are his to judge.
@@ -112,7 +120,7 @@ def _warnings(context: StepContext, results: list[Record]) -> Iterator[str]:
             yield f"{told} not run yet, and so not scored: evalloom prompt-eval run {context.folder} [case_not_run]"
     outputs = [(one, one["result_aftertest"]) for one in results if one["result_aftertest"] is not None]
     yield from (
-        f"{context.plan.path.as_posix()}: {told} [rule_never_asked]" for told in never_asked(context.plan, outputs)
+        f"{context.plan.path.as_posix()}: {told} [rule_never_asked]" for told in unused_rules(context.plan, outputs)
     )
 
 
@@ -136,7 +144,7 @@ class _Scorer:
     def _read_former(self) -> dict[str, ScoredCase]:
         records = read_records(self._context.folder.scored)
         if not self.state.needs_rebuild:
-            refuse(records.findings, self._context.folder.scored)
+            raise_if_invalid(records.findings, self._context.folder.scored)
         return {case.id: case for one in records.values if (case := read_scored(one, self._context.plan.ids))}
 
     def _there(self, record: Record) -> ScoredCase | None:

@@ -24,7 +24,7 @@ from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
 from evalloom.prompt_eval.scores import ScoredCase, points_in, read_scored, scored_remarks
 from evalloom.prompt_eval.steps import provenance
-from evalloom.prompt_eval.table import holds_review, is_ours, need_openpyxl
+from evalloom.prompt_eval.table import has_review, is_scored_table, require_openpyxl
 
 _PACKED = (".gz", ".zst")
 _LISTED = 1000
@@ -121,20 +121,20 @@ def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
     paths = (out, out.with_suffix(".xlsx")) if options.xlsx and not is_workbook else (out,)
     for path in paths:
         if path.suffix.lower() == ".xlsx":
-            need_openpyxl()
+            require_openpyxl()
         if not path.parent.is_dir():
             message = f"{path.as_posix()}: there is no folder {path.parent.as_posix()!r}. Make it, or name another -o"
             raise usage_error("folder_missing", message)
         if path.resolve() in [one.resolve() for one in (source, options.plan) if one]:
             message = f"{path.as_posix()}: is a file that is read. Give the output another name with -o"
             raise usage_error("would_overwrite", message)
-        if holds_review(path):
+        if has_review(path):
             message = (
                 f"{path.as_posix()}: holds scores or remarks that people wrote into it, and is not replaced. Take them"
                 " over with 'evalloom prompt-eval import-review', then move the file, or give another name with -o"
             )
             raise usage_error("would_lose_review", message)
-        if path != options.out and path.exists() and not is_ours(path):
+        if path != options.out and path.exists() and not is_scored_table(path):
             message = f"{path.as_posix()}: is there already, and is no table of scored cases. Give another name with -o"
             raise usage_error("would_overwrite", message)
     return paths
@@ -143,7 +143,7 @@ def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
 def _remarks(source: Path, rows: Sequence[Row], points: Sequence[str]) -> Iterator[Finding]:
     records = Records(source, list(rows), [])
     for row in rows if points else ():
-        yield from (records.placed(row, remark) for remark in scored_remarks(row.value, tuple(points)))
+        yield from (records.finding_at(row, remark) for remark in scored_remarks(row.value, tuple(points)))
 
 
 # Here a missing reason is an error, and so is a source that is a table.
