@@ -1,4 +1,4 @@
-"""`evalloom prompt-eval`: from a prompt to the one CSV, step by step, and to a better prompt."""
+"""`evalloom prompt-eval`: the commands that test, score and improve one prompt."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ from evalloom.prompt_eval.steps.table import TableOptions, write_table
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _STEP_OPTIONS = (
-    click.option("--llm", default="", metavar="LLM", help="Who drafts: plans, test cases, better prompts."),
-    click.option("--profile", default="", metavar="P", help="The profile or llm that prompt_a runs under."),
-    click.option("--judge", default="", metavar="LLM", help="Who scores, as prompt_b says."),
+    click.option("--llm", default="", metavar="LLM", help="The llm that drafts plans, test cases and better prompts."),
+    click.option("--profile", default="", metavar="P", help="The profile or llm that runs prompt_a."),
+    click.option("--judge", default="", metavar="LLM", help="The llm that scores, with prompt_b."),
     click.option("--config", default="", metavar="FILE", help="Settings; by default evalloom.yaml beside the prompt."),
-    click.option("-j", "--concurrency", type=click.IntRange(1), metavar="N", help="Calls at once; 16 by default."),
-    click.option("--no-cache", is_flag=True, help="Ask again what was answered before at temperature 0."),
-    click.option("--max-cost", type=float, metavar="X", help="Stop when so much is spent."),
-    click.option("--max-tokens", type=int, metavar="N", help="Stop when so many tokens are used."),
-    click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON object."),
+    click.option("-j", "--concurrency", type=click.IntRange(1), metavar="N", help="Concurrent calls; 16 by default."),
+    click.option("--no-cache", is_flag=True, help="Do not reuse cached answers at temperature 0."),
+    click.option("--max-cost", type=float, metavar="X", help="Stop when the cost reaches X."),
+    click.option("--max-tokens", type=int, metavar="N", help="Stop after N tokens."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
 )
-_REDO = click.option("--redo", is_flag=True, help="Do the step anew, also what is there already.")
+_REDO = click.option("--redo", is_flag=True, help="Run the step again, including finished cases.")
 _FAIL_UNDER = click.option("--fail-under", metavar="RATE", help="Exit code 1 below this pass rate, e.g. 80%.")
 _FOLDER = click.argument("folder", metavar="[DIR]", default=DEFAULT)
 
 
 def _step(command: Command) -> Command:
-    """A step: its flags, and what is wrong with an artifact told line by line before the error."""
+    """Add the flags that all steps share, and print the findings of an invalid artifact before its error."""
 
     @wraps(command)
-    def told(**flags: Any) -> int:
+    def with_findings(**flags: Any) -> int:
         try:
             return int(command(**flags))
-        except InvalidArtifact as fault:
-            for finding in fault.findings:
-                click.echo(text.shown(finding), err=True)
+        except InvalidArtifact as error:
+            for finding in error.findings:
+                click.echo(text.finding_line(finding), err=True)
             raise
 
     for option in reversed(_STEP_OPTIONS):
-        told = option(told)
-    return told  # type: ignore[return-value]
+        with_findings = option(with_findings)
+    return with_findings  # type: ignore[return-value]
 
 
 def _step_options(flags: Record) -> StepOptions:
@@ -79,15 +79,15 @@ def _step_options(flags: Record) -> StepOptions:
     )
 
 
-def _least(fail_under: str | None) -> float | None:
-    """The least pass rate, where one is asked for."""
-    found = None if fail_under is None else rate(fail_under)
-    if found is not None and not 0 <= found <= 1:
+def _min_pass_rate(fail_under: str | None) -> float | None:
+    """Parse --fail-under."""
+    min_rate = None if fail_under is None else rate(fail_under)
+    if min_rate is not None and not 0 <= min_rate <= 1:
         raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {fail_under}")
-    return found
+    return min_rate
 
 
-def _tell(lines: Iterable[Line], facts: Record, as_json: bool) -> None:
+def _print_result(lines: Iterable[Line], facts: Record, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
     else:
@@ -96,33 +96,37 @@ def _tell(lines: Iterable[Line], facts: Record, as_json: bool) -> None:
 
 @click.group("prompt-eval")
 def command() -> None:
-    """Score a prompt on test points, open one CSV, and improve the prompt.
+    """Score a prompt on test points, write one CSV, and improve the prompt.
 
     \b
-    evalloom prompt-eval all prompt_a.md         everything, into prompt-eval-results/
-    evalloom prompt-eval plan prompt_a.md        step by step: plan, then
-    evalloom prompt-eval generate                test cases, then
-    evalloom prompt-eval run                     the outputs, then
-    evalloom prompt-eval score                   scores and the CSV, then
-    evalloom prompt-eval report                  the report; then maybe
-    evalloom prompt-eval improve                 a better prompt
+    evalloom prompt-eval all prompt_a.md         all steps, into prompt-eval-results/
+    evalloom prompt-eval plan prompt_a.md        step 1: the test plan
+    evalloom prompt-eval generate                step 2: the test cases
+    evalloom prompt-eval run                     step 3: the outputs
+    evalloom prompt-eval score                   steps 4 and 5: the scores and the CSV
+    evalloom prompt-eval report                  the report
+    evalloom prompt-eval improve                 optional: a better prompt
 
-    Each step reads the file of the step before, which may be edited by hand in between, and goes on where it was cut
-    off. --llm, --profile and --judge may be given to every step; each uses those that it needs.
+    Each step reads the file of the previous step, which you may edit by hand, and resumes after an interruption.
+    Every step accepts --llm, --profile and --judge, and uses those that it needs.
     """
 
 
 @command.command("plan")
 @click.argument("prompt", metavar="PROMPT_A")
 @click.option("-o", "--output", default=DEFAULT, metavar="DIR", help=f"The results folder; {DEFAULT} by default.")
-@click.option("--cases", type=click.IntRange(1, 10_000), metavar="N", help="How many test cases a draft plans in all.")
+@click.option(
+    "--cases", type=click.IntRange(1, 10_000), metavar="N", help="Total number of test cases in a drafted plan."
+)
 @_REDO
 @_step
 def plan_command(prompt: str, output: str, cases: int | None, redo: bool, **flags: Any) -> int:
-    """Step 1: take over the test_plan.yaml beside the prompt, or let a model draft one."""
+    """Step 1: copy the test_plan.yaml beside the prompt, or let a model draft one."""
     folder = Folder(Path(output))
-    found = steps.plan(Path(prompt), folder, _step_options(flags), cases, redo)
-    _tell([*text.planned(folder, found), text.next_step("generate", folder)], text.plan_facts(found), flags["as_json"])
+    result = steps.plan(Path(prompt), folder, _step_options(flags), cases, redo)
+    _print_result(
+        [*text.plan_lines(folder, result), text.next_step("generate", folder)], text.plan_json(result), flags["as_json"]
+    )
     return 0
 
 
@@ -131,24 +135,24 @@ def plan_command(prompt: str, output: str, cases: int | None, redo: bool, **flag
 @_REDO
 @_step
 def generate_command(folder: str, redo: bool, **flags: Any) -> int:
-    """Step 2: take over the test_cases.json beside the prompt, and let a model write what the plan still lacks.
+    """Step 2: copy the test_cases.json beside the prompt, and let a model write the missing cases.
 
     Exit codes: 0 as planned, 1 fewer cases than planned.
     """
     context = open_context(Folder(Path(folder)), _step_options(flags))
-    found = steps.make_cases(context, redo)
-    is_short = bool(found.shortfalls or found.below_floor)
+    result = steps.make_cases(context, redo)
+    is_short = bool(result.shortfalls or result.below_floor)
     lines = [
-        *text.generated(context.folder, found),
+        *text.generate_lines(context.folder, result),
         text.next_step("generate again" if is_short else "run", context.folder),
     ]
-    _tell(lines, text.case_facts(context.folder, found), flags["as_json"])
+    _print_result(lines, text.generate_json(context.folder, result), flags["as_json"])
     return int(is_short)
 
 
 @command.command("run")
 @_FOLDER
-@click.option("--rerun-failed", is_flag=True, help="Also run again the cases whose result is null.")
+@click.option("--rerun-failed", is_flag=True, help="Also rerun the cases whose result is null.")
 @_REDO
 @_step
 def run_command(folder: str, rerun_failed: bool, redo: bool, **flags: Any) -> int:
@@ -157,37 +161,43 @@ def run_command(folder: str, rerun_failed: bool, redo: bool, **flags: Any) -> in
     Exit codes: 0 every case has a result, 1 some runs failed.
     """
     context = open_context(Folder(Path(folder)), _step_options(flags))
-    found = run(context, rerun_failed, redo)
-    _tell(
-        [*text.ran(context.folder, found), text.next_step("score", context.folder)],
-        text.run_facts(context.folder, found),
+    result = run(context, rerun_failed, redo)
+    _print_result(
+        [*text.run_lines(context.folder, result), text.next_step("score", context.folder)],
+        text.run_json(context.folder, result),
         flags["as_json"],
     )
-    return int(bool(found.failures))
+    return int(bool(result.failures))
 
 
 @command.command("score")
 @_FOLDER
-@click.option("--repeat", type=click.IntRange(1, 100), default=1, metavar="N", help="Score N times, to see the noise.")
-@click.option("--excel", is_flag=True, help="Begin the CSV with the mark that Excel needs.")
-@click.option("--xlsx", is_flag=True, help="Also write the table as a workbook.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 100),
+    default=1,
+    metavar="N",
+    help="Score N times, to measure the noise of the judge.",
+)
+@click.option("--excel", is_flag=True, help="Write a UTF-8 BOM, which Excel needs.")
+@click.option("--xlsx", is_flag=True, help="Also write the table as an Excel workbook.")
 @_FAIL_UNDER
 @_REDO
 @_step
 def score_command(
     folder: str, repeat: int, excel: bool, xlsx: bool, fail_under: str | None, redo: bool, **flags: Any
 ) -> int:
-    """Steps 4 and 5: write prompt_b.md from the plan, ask the judge, compute the totals, write the one CSV.
+    """Steps 4 and 5: write prompt_b.md from the plan, ask the judge, compute the totals, write the CSV.
 
     Exit codes: 0 scored, 1 below --fail-under, 2 the scoring of some cases is incomplete.
     """
     context = open_context(Folder(Path(folder)), _step_options(flags))
-    least = _least(fail_under)
-    found = score(context, redo, repeat, excel, xlsx)
-    after = text.next_step(text.after_scoring(found.cases, "report"), context.folder)
-    lines = [*text.scored(context.folder, found), *text.below(found.cases, least), after]
-    _tell(lines, text.score_facts(context.folder, found), flags["as_json"])
-    return text.score_exit(found.cases, least)
+    min_rate = _min_pass_rate(fail_under)
+    result = score(context, redo, repeat, excel, xlsx)
+    after = text.next_step(text.after_scoring(result.cases, "report"), context.folder)
+    lines = [*text.score_lines(context.folder, result), *text.below(result.cases, min_rate), after]
+    _print_result(lines, text.score_json(context.folder, result), flags["as_json"])
+    return text.score_exit(result.cases, min_rate)
 
 
 @command.command("report")
@@ -196,72 +206,72 @@ def score_command(
 @_step
 def report_command(folder: str, fail_under: str | None, **flags: Any) -> int:
     """Write final_report.md and final_report.html from the scored results."""
-    least = _least(fail_under)
+    min_rate = _min_pass_rate(fail_under)
     where = Folder(Path(folder))
-    found = steps.report(where)
-    after = text.next_step(text.after_report(found), where)
-    lines = [*text.reported(where, found), *text.below(found.cases, least), after]
-    _tell(lines, text.report_facts(where, found), flags["as_json"])
-    return text.score_exit(found.cases, least)
+    result = steps.report(where)
+    after = text.next_step(text.after_report(result), where)
+    lines = [*text.report_lines(where, result), *text.below(result.cases, min_rate), after]
+    _print_result(lines, text.report_json(where, result), flags["as_json"])
+    return text.score_exit(result.cases, min_rate)
 
 
 @command.command("all")
 @click.argument("prompt", metavar="PROMPT_A")
 @click.option("-o", "--output", default=DEFAULT, metavar="DIR", help=f"The results folder; {DEFAULT} by default.")
-@click.option("--excel", is_flag=True, help="Begin the CSV with the mark that Excel needs.")
-@click.option("--xlsx", is_flag=True, help="Also write the table as a workbook.")
+@click.option("--excel", is_flag=True, help="Write a UTF-8 BOM, which Excel needs.")
+@click.option("--xlsx", is_flag=True, help="Also write the table as an Excel workbook.")
 @_FAIL_UNDER
 @_step
 def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: str | None, **flags: Any) -> int:
-    """Plan, generate, run, score and report, one after the other; what is finished is not done again.
+    """Plan, generate, run, score and report in one go; finished steps are skipped.
 
     Exit codes: 0 good, 1 runs failed or the pass rate is below --fail-under, 2 invalid data or incomplete scoring.
     """
-    least = _least(fail_under)
+    min_rate = _min_pass_rate(fail_under)
     options, folder, as_json = _step_options(flags), Folder(Path(output)), flags["as_json"]
-    facts: Record = {}
+    results: Record = {}
 
-    def told(step: str, lines: Iterable[Line], found: Record) -> None:
-        facts[step] = found
+    def show(step: str, lines: Iterable[Line], facts: Record) -> None:
+        results[step] = facts
         if not as_json:
             print_lines(lines)
 
     planned = steps.plan(Path(prompt), folder, options)
-    told("plan", text.planned(folder, planned), text.plan_facts(planned))
+    show("plan", text.plan_lines(folder, planned), text.plan_json(planned))
     context = open_context(folder, options)
     generated = steps.make_cases(context)
-    told("generate", text.generated(folder, generated), text.case_facts(folder, generated))
-    ran = run(context)
-    told("run", text.ran(folder, ran), text.run_facts(folder, ran))
-    scored = score(context, excel=excel, xlsx=xlsx)
-    told("score", text.scored(folder, scored), text.score_facts(folder, scored))
-    reported = steps.report(folder)
-    after = text.next_step(text.after_report(reported), folder)
-    lines = [*text.reported(folder, reported), *text.below(reported.cases, least), after]
-    told("report", lines, text.report_facts(folder, reported))
+    show("generate", text.generate_lines(folder, generated), text.generate_json(folder, generated))
+    outputs = run(context)
+    show("run", text.run_lines(folder, outputs), text.run_json(folder, outputs))
+    scores = score(context, excel=excel, xlsx=xlsx)
+    show("score", text.score_lines(folder, scores), text.score_json(folder, scores))
+    summary = steps.report(folder)
+    after = text.next_step(text.after_report(summary), folder)
+    lines = [*text.report_lines(folder, summary), *text.below(summary.cases, min_rate), after]
+    show("report", lines, text.report_json(folder, summary))
     if as_json:
-        click.echo(json.dumps(facts, ensure_ascii=False))
-    return text.score_exit(scored.cases, least) or int(
-        bool(ran.failures or generated.shortfalls or generated.below_floor)
+        click.echo(json.dumps(results, ensure_ascii=False))
+    return text.score_exit(scores.cases, min_rate) or int(
+        bool(outputs.failures or generated.shortfalls or generated.below_floor)
     )
 
 
 @command.command("improve")
 @_FOLDER
-@click.option("--iterations", type=click.IntRange(1, 20), default=1, metavar="N", help="Try again up to N times.")
+@click.option("--iterations", type=click.IntRange(1, 20), default=1, metavar="N", help="Try up to N candidates.")
 @_step
 def improve_command(folder: str, iterations: int, **flags: Any) -> int:
-    """Draft a better prompt from the bad cases, and hold it against prompt_a on the same cases.
+    """Draft a better prompt from the bad cases, and compare it with prompt_a on the same cases.
 
     Both are run and scored; the candidate is promoted only when every gate holds: no 1 on a core test point, core
-    average up by 0.40, pass rate up by 10 points, safety average not lower. prompt_a is never written to.
+    average up by 0.40, pass rate up by 10 points, safety average not lower. prompt_a is never changed.
 
     Exit codes: 0 promoted, 1 a gate does not hold.
     """
     context = open_context(Folder(Path(folder)), _step_options(flags))
     for _ in range(iterations):
         attempt = improve(context)
-        _tell(text.attempted(context, attempt), text.attempt_facts(attempt), flags["as_json"])
+        _print_result(text.attempt_lines(context, attempt), text.attempt_json(attempt), flags["as_json"])
         if attempt.is_promoted:
             return 0
     return 1
@@ -269,58 +279,60 @@ def improve_command(folder: str, iterations: int, **flags: Any) -> int:
 
 @command.command("table")
 @click.argument("source", metavar="IN.json")
-@click.option("--plan", default="", metavar="FILE", help="The test plan: which test points there are, in which order.")
-@click.option("-o", "--output", default="", metavar="FILE", help="Where to; by default beside IN.json, as .csv.")
-@click.option("--excel", is_flag=True, help="Begin the CSV with the mark that Excel needs.")
-@click.option("--xlsx", is_flag=True, help="Also write the table as a workbook.")
-@click.option("--for-review", is_flag=True, help="Add columns for people's own scores.")
-@click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON object.")
+@click.option("--plan", default="", metavar="FILE", help="The test plan, which sets the test points and their order.")
+@click.option("-o", "--output", default="", metavar="FILE", help="The output file; by default IN.csv beside IN.json.")
+@click.option("--excel", is_flag=True, help="Write a UTF-8 BOM, which Excel needs.")
+@click.option("--xlsx", is_flag=True, help="Also write the table as an Excel workbook.")
+@click.option("--for-review", is_flag=True, help="Add columns for human scores.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def table_command(source: str, plan: str, output: str, excel: bool, xlsx: bool, for_review: bool, as_json: bool) -> int:
-    """Compute the totals of any scored JSON again, and write the one CSV.
+    """Recompute the totals of any scored JSON, and write the CSV.
 
-    Exit codes: 0 written, 2 written with cells left empty, or not written, because of what is listed.
+    Exit codes: 0 written, 2 errors: the CSV has empty cells or is not written.
     """
     options = TableOptions(Path(plan) if plan else None, Path(output) if output else None, excel, xlsx, for_review)
-    found = write_table(Path(source), options)
-    for one in found.findings:
-        click.echo(text.shown(one), err=True)
-    _tell(text.tabled(Path(source), found), text.table_facts(found), as_json)
-    return 2 if found.is_faulty else 0
+    result = write_table(Path(source), options)
+    for finding in result.findings:
+        click.echo(text.finding_line(finding), err=True)
+    _print_result(text.table_lines(Path(source), result), text.table_json(result), as_json)
+    return 2 if result.is_faulty else 0
 
 
 @command.command("check")
 @_FOLDER
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per finding.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 def check_command(folder: str, as_json: bool) -> int:
-    """Say what is wrong with every artifact of a folder, also one made by hand or by another tool.
+    """Check every artifact of a folder, including files made by hand or by another tool.
 
-    Exit codes: 0 nothing, or warnings only; 2 errors.
+    Exit codes: 0 no errors, 2 errors.
     """
-    found = check(Folder(Path(folder)))
-    for artifact in found:
+    artifacts = check(Folder(Path(folder)))
+    for artifact in artifacts:
         if as_json:
-            for one in artifact.findings:
-                click.echo(text.shown_json(one))
+            for finding in artifact.findings:
+                click.echo(text.finding_json(finding))
         else:
-            print_lines(text.checked(artifact))
-    return 2 if any(artifact.count("error") for artifact in found) else 0
+            print_lines(text.check_lines(artifact))
+    return 2 if any(artifact.count("error") for artifact in artifacts) else 0
 
 
 @command.command("import-review")
 @click.argument("file", metavar="FILE")
 @_FOLDER
-@click.option("--encoding", default="", help="E.g. gb18030; UTF-8 and UTF-16 need not be named.")
-@click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON object.")
+@click.option("--encoding", default="", help="The encoding, e.g. gb18030; UTF-8 and UTF-16 are detected.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def import_command(file: str, folder: str, encoding: str, as_json: bool) -> int:
-    """Take over the scores of people: columns human_TP1_score … and human_comment of a CSV or XLSX.
+    """Import human scores: the columns human_TP1_score … and human_comment of a CSV or XLSX.
 
-    Exit codes: 0 taken over, 2 something is wrong in the table, so nothing was.
+    Exit codes: 0 imported, 2 errors in the table; nothing is imported.
     """
     where = Folder(Path(folder))
-    found = import_review(Path(file), where.path, encoding)
-    for one in found.findings:
-        click.echo(text.shown(one), err=True)
-    if not found.is_written:
-        raise EvalloomError("invalid_data", f"{file}: nothing was taken over. Mend what is listed above", exit_code=2)
-    _tell([*text.reviewed(found), text.next_step("report again", where)], text.review_facts(found), as_json)
+    result = import_review(Path(file), where.path, encoding)
+    for finding in result.findings:
+        click.echo(text.finding_line(finding), err=True)
+    if not result.is_written:
+        raise EvalloomError("invalid_data", f"{file}: nothing was imported. Fix the errors listed above", exit_code=2)
+    _print_result(
+        [*text.review_lines(result), text.next_step("report again", where)], text.review_json(result), as_json
+    )
     return 0

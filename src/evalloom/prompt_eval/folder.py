@@ -1,4 +1,4 @@
-"""The results folder of prompt-eval: its artifacts, how they are read and written, and the prompt (EVAL-1)."""
+"""The results folder of prompt-eval: paths of its artifacts, reading and writing them, and the prompt (EVAL-1)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from evalloom.files.source import source_of
 from evalloom.files.write import write_text
 from evalloom.prompt_eval.dialect import FORMATS, is_table_row
 from evalloom.prompt_eval.plan import TestPlan, read_plan
+from evalloom.reports.lint import tell
 from evalloom.targets import BuiltTarget, build
 
 DEFAULT = "prompt-eval-results"
@@ -27,7 +28,7 @@ Warn = Callable[[str], None]
 
 
 class Folder(Struct, frozen=True):
-    """Where the artifacts of one evaluation lie."""
+    """The paths of the artifacts of one evaluation."""
 
     path: Path
 
@@ -69,17 +70,17 @@ class Folder(Struct, frozen=True):
 
     @property
     def failures(self) -> Path:
-        """Why runs failed, by test_id: the results file has no place for it."""
+        """The errors of failed runs by test_id, which the results file has no field for."""
         return self.path / "run_failures.json"
 
     @property
     def humans(self) -> Path:
-        """What people scored, by test_id."""
+        """Human scores by test_id."""
         return self.path / "human_scores.json"
 
     @property
     def repeats(self) -> Path:
-        """The scores of a judge that was asked several times, by test_id."""
+        """The scores of each repeat of the judge, by test_id."""
         return self.path / "judge_repeats.json"
 
     def __str__(self) -> str:
@@ -98,7 +99,7 @@ class InvalidArtifact(EvalloomError):
 
 
 class Records(Struct, frozen=True):
-    """The objects of one artifact, and what is wrong with it."""
+    """The rows of one artifact, and its findings."""
 
     path: Path
     rows: list[Row]
@@ -109,40 +110,40 @@ class Records(Struct, frozen=True):
         return [row.value for row in self.rows]
 
     def finding_at(self, row: Row, remark: Remark) -> Finding:
-        """A remark about one of the objects, at its place."""
+        """Turn a remark about a row into a finding with its position."""
         origin = Origin(self.path.as_posix(), *row.place_of(remark.path))
         field = str(remark.path[0]) if remark.path else ""
         return Finding(remark.code, remark.severity, remark.message, origin, field, str(row.value.get("test_id", "")))
 
     def not_run(self) -> list[Finding]:
-        """A finding for each case that nobody has run; a run that failed has a null there."""
+        """A finding for each case without a result; a failed run has the result null."""
         remark = error("no_result_yet", (), "result_aftertest: missing; this case was not run yet")
         return [self.finding_at(row, remark) for row in self.rows if "result_aftertest" not in row.value]
 
 
 def read_records(path: Path) -> Records:
-    """The case objects of an artifact of step 2, 3 or 5, with the findings of the linter."""
+    """Read the cases of an artifact of step 2, 3 or 5, with the findings of the linter."""
     checked = validate(Dataset(source_of(path), FORMATS, "prompt-eval"), hints=False)
     rows = [item for item in Dataset(source_of(path), FORMATS, "prompt-eval") if isinstance(item, Row)]
     records = Records(path, [row for row in rows if isinstance(row.value, dict)], list(checked.findings))
-    # A row of the table may do without; a case of a step may not.
+    # The linter accepts rows of the table without input; the steps need it.
     bare = [row for row in records.rows if is_table_row(row.value)]
     remark = error("missing_field", (), "input: missing; every case needs it")
     records.findings.extend(records.finding_at(row, remark) for row in bare)
     return records
 
 
-def raise_if_invalid(findings: Iterable[Finding], what: Path) -> None:
-    """Raises Invalid where one of the findings is an error."""
-    found = list(findings)
-    errors = sum(finding.severity == "error" for finding in found)
+def raise_if_invalid(findings: Iterable[Finding], path: Path) -> None:
+    """Raise InvalidArtifact if one of the findings is an error."""
+    listed = list(findings)
+    errors = sum(finding.severity == "error" for finding in listed)
     if errors:
-        told = "an error" if errors == 1 else f"{errors} errors"
-        raise InvalidArtifact(f"{what.as_posix()}: has {told}, so nothing was done. Mend what is listed above", found)
+        message = f"{path.as_posix()}: found {tell(errors, 'error')}; nothing was done"
+        raise InvalidArtifact(f"{message}. Fix what is listed above", listed)
 
 
 def load_plan(folder: Folder) -> TestPlan:
-    """The plan of a folder, without errors."""
+    """Load the plan of a folder; raise if it is missing or has errors."""
     if not folder.plan.is_file():
         hint = f"'evalloom prompt-eval plan PROMPT_A -o {folder}' drafts one, or write one"
         raise usage_error("no_plan", f"{folder}: there is no {folder.plan.name}. {hint}")
@@ -153,35 +154,35 @@ def load_plan(folder: Folder) -> TestPlan:
 
 
 def require_artifact(path: Path, step: str, folder: Folder) -> Path:
-    """The artifact that a step reads; where it is not there, the step that makes it is named."""
+    """Return the path of an artifact; if the file is missing, raise an error that names the step that writes it."""
     if not path.is_file():
-        hint = f"'evalloom prompt-eval {step} {folder}' makes it"
+        hint = f"'evalloom prompt-eval {step} {folder}' writes it"
         raise usage_error("step_missing", f"there is no {path.as_posix()}. {hint}")
     return path
 
 
 def read_object(path: Path) -> Record:
-    """A JSON object of ours, empty where there is no such file."""
+    """Read a JSON object that evalloom wrote; empty if there is no such file."""
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as fault:
-        raise usage_error("bad_artifact", f"{path.as_posix()}: is not JSON: {fault}") from None
-    if not isinstance(found, dict):
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as exc:
+        raise usage_error("bad_artifact", f"{path.as_posix()}: is not JSON: {exc}") from None
+    if not isinstance(value, dict):
         raise usage_error("bad_artifact", f"{path.as_posix()}: expected one JSON object")
-    return found
+    return value
 
 
 def json_text(value: Any) -> str:
-    """An artifact as text, for people to read and edit."""
+    """Format an artifact as indented JSON, for people to read and edit."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    # Half of a surrogate pair is valid in JSON, and only as an escape.
+    # JSON allows a lone surrogate only as an escape.
     return text.encode("utf-8", "backslashreplace").decode() + "\n"
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes an artifact whole or not at all."""
+    """Write an artifact atomically."""
     write_text(path, json_text(value))
 
 
@@ -217,7 +218,7 @@ class PromptA(Struct, frozen=True):
 
 
 def prompt_a(plan: TestPlan) -> PromptA:
-    """The prompt that a plan names, looked for beside the plan and then in the working folder; or the text in it."""
+    """Load the prompt that a plan names, from beside the plan or the working folder, or the text in the plan."""
     written = plan.prompt
     if not written:
         message = f"{plan.path.as_posix()}: prompt: missing. Name the file of prompt_a"
@@ -225,7 +226,7 @@ def prompt_a(plan: TestPlan) -> PromptA:
     if "\n" in written or "{{" in written:
         return prompt_text(written, f"the prompt in {plan.path.name}")
     for folder in (plan.path.parent, Path()):
-        # `results/../prompt_a.md` is `prompt_a.md` for whoever reads it.
+        # Messages show `prompt_a.md` instead of `results/../prompt_a.md`.
         path = Path(normpath(folder / written))
         if path.is_file():
             return prompt_file(path)
@@ -234,20 +235,20 @@ def prompt_a(plan: TestPlan) -> PromptA:
 
 
 def prompt_text(text: str, name: str = "prompt_a") -> PromptA:
-    """A prompt that stands in no file of its own."""
+    """Build a prompt from text that has no file of its own."""
     return PromptA(name, text, build({"template": text}))
 
 
 def prompt_file(path: Path) -> PromptA:
-    """The prompt in a file."""
+    """Load the prompt in a file."""
     target = build({"prompt": path.name}, path.parent)
     try:
         text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise usage_error("prompt_missing", f"{path.as_posix()}: cannot be read as UTF-8: {fault}") from None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise usage_error("prompt_missing", f"{path.as_posix()}: cannot be read as UTF-8: {exc}") from None
     return PromptA(path.as_posix(), text, target, path)
 
 
 def path_from(folder: Path, file: Path) -> str:
-    """How a file is named from a folder."""
+    """Return the path of a file relative to a folder."""
     return Path(relpath(file.resolve(), folder.resolve())).as_posix()
