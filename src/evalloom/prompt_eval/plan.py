@@ -391,8 +391,8 @@ def _when_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     known = (*FIELDS, "output")
     try:
         names = expressions.compile(when).names
-    except expressions.ExpressionError as fault:
-        yield error("bad_rule", (*at, "when"), f"rule: when: {fault}")
+    except expressions.ExpressionError as exc:
+        yield error("bad_rule", (*at, "when"), f"rule: when: {exc}")
         return
     for name in sorted(names.difference(known)):
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"

@@ -370,9 +370,9 @@ def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
             written = load_workbook(again, read_only=True)
             pairs = zip(values.worksheets, written.worksheets, strict=True)
             return {str(sheet.title): _sheet_rows(sheet, formulas) for sheet, formulas in pairs}
-    except Exception as fault:
+    except Exception as exc:
         # A damaged workbook fails with whichever error its first damaged part leads to: of zip, XML, types or keys.
-        reason = " ".join(str(fault).split())[:200] or type(fault).__name__
+        reason = " ".join(str(exc).split())[:200] or type(exc).__name__
         message = f"cannot be read as a workbook: {reason}. Save it again as .xlsx or as CSV"
         return {"": [Problem("bad_workbook", "error", message)]}
 

@@ -158,8 +158,8 @@ def _existing_cases(context: StepContext, redo: bool) -> list[Record]:
         if path.is_file():
             found = _cases_in(path)
             if path is own and beside in places and any(one not in found for one in _cases_in(beside)):
-                told = f"{beside.as_posix()}: has cases that are not, or not so, in {own.as_posix()}"
-                context.options.warn(f"{told}, which is used. 'generate --redo' takes them over")
+                message = f"{beside.as_posix()}: has cases that are not, or not so, in {own.as_posix()}"
+                context.options.warn(f"{message}, which is used. 'generate --redo' takes them over")
             return found
     return []
 
@@ -261,8 +261,8 @@ def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[di
     """Repeated scores of the present judge for the present outputs, and how many there are of others."""
     try:
         found = msgspec.convert(read_object(folder.repeats), dict[str, _Repeat])
-    except msgspec.ValidationError as fault:
-        message = f"{folder.repeats.as_posix()}: {fault}. Delete it, and score again with --repeat"
+    except msgspec.ValidationError as error:
+        message = f"{folder.repeats.as_posix()}: {error}. Delete it, and score again with --repeat"
         raise usage_error("bad_artifact", message) from None
     judge = provenance.load(folder, "score", folder.scored).provenance.source
     present = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}

@@ -1,4 +1,4 @@
-"""Every artifact of a results folder held against its form and against the others, whoever made them (EVAL-1)."""
+"""Checks the format of every artifact of a results folder and its consistency with the others (EVAL-1)."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _plan(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
             validate_rules(contents.plan)
             if contents.plan.yardstick:
                 prompt_file(folder.path / contents.plan.yardstick)
-        except EvalloomError as fault:
-            findings.append(_file_finding(folder.plan, Remark(fault.code, "error", (), fault.args[0])))
+        except EvalloomError as exc:
+            findings.append(_file_finding(folder.plan, Remark(exc.code, "error", (), exc.args[0])))
     return ArtifactFindings(folder.plan, findings)
 
 
@@ -113,9 +113,9 @@ def _by_id(records: Records) -> dict[str, Record]:
 def _prompt_b(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     try:
         text = folder.prompt_b.read_text("utf-8")
-    except UnicodeDecodeError as fault:
+    except UnicodeDecodeError as exc:
         return ArtifactFindings(
-            folder.prompt_b, [_file_finding(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {fault}"))]
+            folder.prompt_b, [_file_finding(folder.prompt_b, error("not_utf8", (), f"is not UTF-8: {exc}"))]
         )
     left_out = missing_points(text, contents.plan) if contents.plan else []
     message = f"does not name {', '.join(left_out)}, which the plan has"
@@ -140,14 +140,14 @@ def _with_result(record: Record) -> Record:
 
 
 def _defined(record: Record) -> Record:
-    """What makes a case what it is; whatever somebody has noted beside it is his."""
+    """The fields that define a case; users may add others."""
     return {name: record.get(name) for name in FIELDS}
 
 
 def _compare_cases(
     records: Records, before: dict[str, Record], name: str, code: str, part: Callable[[Record], Record]
 ) -> Iterator[Finding]:
-    """Where the cases of one step are not those of the step before."""
+    """Compare the cases of one step with those of the previous step."""
     if not before:
         return
     ids = {str(record.get("test_id")) for record in records.values}
@@ -173,7 +173,7 @@ def _table(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
 def _table_findings(
     folder: Folder, rows: list[Row], scored: list[Record], points: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Where the CSV has not the form that it must have, or says something else than the JSON that it is made from."""
+    """Check the columns of the CSV, and compare its rows with the JSON that it is made from."""
     wrong = list(header_findings(list(rows[0].value), points)) if rows else []
     yield from (_file_finding(folder.table, remark, 1) for remark in wrong)
     if any(remark.severity == "error" for remark in wrong):
@@ -203,9 +203,9 @@ def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     cases = [read_scored(record, points) for record in contents.scored]
     try:
         reviews, (_, outdated) = read_reviews(folder.path), current_scores(folder.path, cases)
-    except EvalloomError as fault:
+    except EvalloomError as exc:
         return ArtifactFindings(
-            folder.humans, [_file_finding(folder.humans, Remark(fault.code, "error", (), fault.args[0]))]
+            folder.humans, [_file_finding(folder.humans, Remark(exc.code, "error", (), exc.args[0]))]
         )
     ids = {case.id for case in cases}
     remarks = [
@@ -226,9 +226,9 @@ def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
 def _repeats(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     try:
         found = read_object(folder.repeats)
-    except EvalloomError as fault:
+    except EvalloomError as exc:
         return ArtifactFindings(
-            folder.repeats, [_file_finding(folder.repeats, Remark(fault.code, "error", (), fault.args[0]))]
+            folder.repeats, [_file_finding(folder.repeats, Remark(exc.code, "error", (), exc.args[0]))]
         )
     return ArtifactFindings(folder.repeats, [], len(found))
 

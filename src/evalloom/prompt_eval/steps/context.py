@@ -1,4 +1,4 @@
-"""Who is asked in the steps of prompt-eval, what they may spend, and everything else that a step works with."""
+"""The context of a prompt-eval step: folder, plan, prompt and settings, the llms it uses, and the budget."""
 
 from __future__ import annotations
 
@@ -131,12 +131,12 @@ class StepContext(Struct, frozen=True):
 
     @property
     def yardstick(self) -> str:
-        """The prompt that the evaluator is shown: the one under test, unless the plan names another."""
+        """The prompt that the evaluator sees: the one under test, unless the plan names another."""
         named = self.plan.yardstick
         return prompt_file(self.plan.path.parent / named).text if named else self.prompt.text
 
     def source(self, target: BuiltTarget, profile: Profile) -> str:
-        """What stands for all that the answers of a target under a profile depend on."""
+        """Return the digest of everything that the answers of a target under a profile depend on."""
         return digest(target.digest, Plan(target, (profile,), self.options.catalog, self.settings).profile_digests())
 
     def run_batch(
@@ -162,7 +162,7 @@ class StepContext(Struct, frozen=True):
         return BatchRuns(results.path.name, [run for run, _ in results])
 
     def _batch(self, target: BuiltTarget, profile: Profile, cases: tuple[Case, ...], run_options: Record) -> Plan:
-        """A plan for the engine; nothing is scored there."""
+        """Build a plan for the engine, without checks."""
         whole: Record = {"limit": None, "tags": [], "filter": "", "variants": [], "output": [], "repeat": 1}
         run_options = {**whole, **run_options, "profiles": [profile.name]}
         config = self.settings.path.as_posix() if self.settings.path else ""
@@ -204,7 +204,7 @@ def open_context(folder: Folder, options: StepOptions) -> StepContext:
 
 
 def as_case(test_id: str, inputs: Record) -> Case:
-    """A case for the engine, whole in its `raw`, so that a batch can be gone on with."""
+    """Build a case for the engine; `raw` is complete, so that a batch can be resumed."""
     return Case(test_id, inputs, raw={"id": test_id, "inputs": inputs})
 
 
@@ -223,10 +223,10 @@ async def with_drafter(
     llms = Llms(settings, llm_options, options.warn)
     try:
         return await work(llms.get(name))
-    except CallError as fault:
-        raise EvalloomError(fault.code, f"llm {name!r}: {fault.message}") from None
-    except BudgetSpent as fault:
-        raise EvalloomError("stopped", f"stopped: {fault}. {_RESUME_HINT}") from None
+    except CallError as error:
+        raise EvalloomError(error.code, f"llm {name!r}: {error.message}") from None
+    except BudgetSpent as error:
+        raise EvalloomError("stopped", f"stopped: {error}. {_RESUME_HINT}") from None
     finally:
         options.ledger.cost += llms.budget.cost
         options.ledger.tokens += llms.budget.tokens

@@ -69,7 +69,7 @@ async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None 
     """
     found = await ask(llm, _messages(prompt, cases), lambda text: _read(text, prompt_file, cases))
     if found.answer.errors:
-        listed = "\n".join(f"- {fault}" for fault in found.answer.errors)
+        listed = "\n".join(f"- {error}" for error in found.answer.errors)
         told = f"the model drafted no usable test plan in {TRIES} tries; the best of them has these faults:\n{listed}"
         hint = "Try again, draft with another model (--llm), or write test_plan.yaml by hand"
         raise EvalloomError("draft_failed", f"{prompt_file}: {told}\n{hint}")
@@ -162,8 +162,8 @@ def _read(text: str, prompt_file: str, cases: int | None) -> Best[_Answer]:
     errors: list[str] = []
     try:
         record = {**object_of(text), "prompt": prompt_file}
-    except Unreadable as fault:
-        errors.append(str(fault))
+    except Unreadable as error:
+        errors.append(str(error))
     remarks = list(plan_remarks(record))
     errors += [_told(remark.path, remark.message) for remark in remarks if remark.severity == "error"]
     others = [_told(remark.path, remark.message) for remark in remarks if remark.severity != "error"]
@@ -198,8 +198,8 @@ def _unusable(record: Record) -> Iterator[str]:
     for point in plan.points:
         try:
             validate_rules(TestPlan((point,), path=plan.path))
-        except EvalloomError as fault:
-            yield str(fault)
+        except EvalloomError as error:
+            yield str(error)
     if not _is_readable(plan):
         yield "expected what a file can hold: no half of a surrogate pair, no number over 64 bits, no deep nesting"
 

@@ -66,8 +66,8 @@ def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
     """The text of prompt_b.md: made from the plan, and made again when the plan changes, unless somebody edited it."""
     try:
         text = path.read_text("utf-8-sig") if path.is_file() else ""
-    except UnicodeDecodeError as fault:
-        raise usage_error("not_utf8", f"{path.as_posix()}: is not UTF-8: {fault}. Save it as UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise usage_error("not_utf8", f"{path.as_posix()}: is not UTF-8: {error}. Save it as UTF-8") from None
     if text and is_edited(text):
         if left_out := missing_points(text, plan):
             told = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
@@ -219,10 +219,10 @@ def read(text: str, plan: TestPlan) -> Best[Judgement]:
     ids = [point.id for point in plan.judged]
     try:
         answer = object_of(text)
-    except Unreadable as fault:
-        return Best(Judgement({one: Mark() for one in ids}), (str(fault),), is_unreadable=True)
+    except Unreadable as error:
+        return Best(Judgement({one: Mark() for one in ids}), (str(error),), is_unreadable=True)
     read_marks = {one: _mark(answer, one) for one in ids}
-    faults = [fault for _, found in read_marks.values() for fault in found]
+    faults = [error for _, found in read_marks.values() for error in found]
     strange = [one for one in points_in([answer]) if one not in ids]
     faults += [f"{', '.join(strange)}: nobody asked for that"] if strange else []
     comment = answer.get("overall_comment")

@@ -96,9 +96,9 @@ async def _fill(generation: _Generation, category: str, llm: Llm, save: SaveCase
         try:
             # `repeat` keeps a cache from giving the answer again that was of no use.
             response = await llm(Request(generation.messages(category, refused), answer="json", repeat=turn))
-        except CallError as fault:
+        except CallError as error:
             failed += 1
-            generation.why[category] = f"a request failed: {fault}"
+            generation.why[category] = f"a request failed: {error}"
             continue
         failed, missing = 0, wanted.total()
         refused = generation.take(category, response.text)
@@ -140,8 +140,8 @@ class _Generation:
         """Takes the usable candidates of an answer, and says why the others were refused."""
         try:
             candidates = _candidates(answer)
-        except Unreadable as fault:
-            refused = [f"{category}: the whole answer: {fault}"]
+        except Unreadable as error:
+            refused = [f"{category}: the whole answer: {error}"]
         else:
             tried = [(number, self._accept(category, one)) for number, one in enumerate(candidates, 1)]
             refused = [f"{category}: case {number} of an answer: {why}" for number, why in tried if why]

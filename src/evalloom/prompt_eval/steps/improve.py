@@ -202,7 +202,7 @@ async def draft(context: StepContext, bad: list[ScoredCase], llm: Llm) -> Candid
         llm, _messages(context, shown, len(bad)), lambda text: _read(text, context, {one.id for one in shown})
     )
     if found.faults:
-        listed = "\n".join(f"- {fault}" for fault in found.faults)
+        listed = "\n".join(f"- {error}" for error in found.faults)
         told = f"the model drafted no usable prompt in {TRIES} tries; the best of them has these faults:\n{listed}"
         raise EvalloomError("draft_failed", f"{told}\nTry again, or draft with another model (--llm)")
     return found.answer
@@ -248,8 +248,8 @@ def _read(text: str, context: StepContext, ids: set[str]) -> Best[Candidate]:
     """The candidate of an answer, and everything that is wrong with it."""
     try:
         answer = object_of(text)
-    except Unreadable as fault:
-        return Best(Candidate(), (str(fault),), is_unreadable=True)
+    except Unreadable as error:
+        return Best(Candidate(), (str(error),), is_unreadable=True)
     prompt, changes = answer.get("prompt"), answer.get("changes")
     faults = list(_prompt_faults(prompt, context))
     if not isinstance(changes, list) or not changes:
@@ -275,8 +275,8 @@ def _prompt_faults(prompt: object, context: StepContext) -> Iterator[str]:
         file.write_text(prompt, "utf-8", errors="backslashreplace")
         try:
             holes = prompt_file(file).target.takes
-        except EvalloomError as fault:
-            yield f"prompt: cannot be used: {fault.args[0]}"
+        except EvalloomError as error:
+            yield f"prompt: cannot be used: {error.args[0]}"
             return
     wanted = context.prompt.target.takes
     yield from (f"prompt: the hole {{{{{name}}}}} is gone" for name in sorted(wanted - holes))

@@ -120,8 +120,8 @@ def read_reviews(folder: Path) -> dict[str, Review]:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Review])
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
-        message = f"{path.as_posix()}: cannot be read: {fault}. Mend it, or move it away and import the reviews again"
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"{path.as_posix()}: cannot be read: {error}. Fix it, or move it away and import the reviews again"
         raise EvalloomError("bad_human_scores", message) from None
     for test_id, review in found.items():
         for point, score in review.scores.items():

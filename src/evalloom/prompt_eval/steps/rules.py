@@ -34,8 +34,8 @@ def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
             continue
         try:
             is_kept, told = _hold(rule, result)
-        except RuleUndecided as fault:
-            return Mark(None, f"{_label(rule)}: {fault}")
+        except RuleUndecided as error:
+            return Mark(None, f"{_label(rule)}: {error}")
         (kept if is_kept else broken).append(f"{_label(rule)}: {told}")
         score = score if is_kept else min(score, rule.otherwise)
     reason = "; ".join(broken or kept)
@@ -51,9 +51,9 @@ def validate_rules(plan: TestPlan) -> None:
             try:
                 _KINDS[rule.kind](rule.value, "")
                 find_all(rule.path, {})
-            except (RuleUndecided, BadPath) as fault:
+            except (RuleUndecided, BadPath) as error:
                 raise usage_error(
-                    "bad_rule", f"{plan.path.as_posix()}: {point.id}: rule: {rule.kind}: {fault}"
+                    "bad_rule", f"{plan.path.as_posix()}: {point.id}: rule: {rule.kind}: {error}"
                 ) from None
 
 
@@ -106,8 +106,8 @@ def _json_valid(wanted: Any, value: Any) -> tuple[bool, str]:
 def _json_schema(wanted: Any, value: Any) -> tuple[bool, str]:
     try:
         validator = schema.validator(wanted)
-    except (TypeError, ValueError, RecursionError) as fault:
-        raise RuleUndecided(f"is no JSON Schema: {schema.first_line(fault)}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RuleUndecided(f"is no JSON Schema: {schema.first_line(error)}") from None
     found = loads(value) if isinstance(value, str) else value
     if found is NO_JSON:
         found = _json_in(value)
@@ -165,8 +165,8 @@ def _not_regex(wanted: str, value: Any) -> tuple[bool, str]:
 def _found(pattern: str, value: Any) -> bool:
     try:
         return patterns.search(pattern, text_of(value))
-    except patterns.BadPattern as fault:
-        raise RuleUndecided(str(fault)) from None
+    except patterns.BadPattern as error:
+        raise RuleUndecided(str(error)) from None
 
 
 def _contains(wanted: str | list[str], value: Any) -> tuple[bool, str]:

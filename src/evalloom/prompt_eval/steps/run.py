@@ -1,4 +1,4 @@
-"""Step 3: prompt_a over its cases, on the engine; the results file is a view of the batch (EVAL-5)."""
+"""Step 3: runs prompt_a on its cases with the engine; the results file is a view of the batch (EVAL-5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunResult(Struct, frozen=True):
 
 
 def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) -> RunResult:
-    """Runs prompt_a on every case that has no result yet, and writes the results."""
+    """Run prompt_a on every case that has no result yet, and write the results."""
     folder, target, profile = context.folder, context.prompt.target, context.runner
     cases = read_records(require_artifact(folder.cases, "generate", folder))
     raise_if_invalid(cases.findings, folder.cases)
@@ -61,12 +61,12 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     results |= reusable
     reasons = {**read_object(folder.failures), **failures}
     failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
-    # First the reasons: of a result without one nobody would know why it is null.
+    # Write the reasons first, so that every null result has one.
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
     made_from = Provenance(source, service=profile.name, batch=batch.id, prompt=target.digest)
     write_artifact(folder, "run", state, made_from, folder.results, rows, context.options.warn)
-    # Step 4 stands ready to be read and edited before the judge is paid.
+    # Write prompt_b now, so that it can be edited before the judge is paid for.
     refresh(folder.prompt_b, context.plan, context.options.warn)
     return RunResult(
         len(rows), len(pending), failed, state.needs_rebuild and bool(state.provenance.source) and not redo
@@ -74,13 +74,13 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
 
 
 def _unused_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
-    """What is worth a look before money is spent: fields of the first case that the prompt does not take."""
+    """Warn before any call is paid for: fields of the first case that the prompt does not use."""
     if cases:
         yield from (remark for remark in input_remarks(target, cases[0]) if remark.code == "input_not_sent")
 
 
 def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:
-    """Where the input of a case and the variables of the prompt do not fit."""
+    """Compare the input of a case with the variables of the prompt."""
     given, takes = record.get("input"), target.takes
     if not isinstance(given, dict):
         return
@@ -94,7 +94,7 @@ def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:
 
 
 def _reusable_results(folder: Folder, cases: list[Record], rerun_failed: bool) -> Results:
-    """The results that are there already and belong to the inputs as they are now."""
+    """Return the existing results whose inputs have not changed."""
     if not folder.results.is_file():
         return {}
     former = read_records(folder.results)

@@ -1,7 +1,6 @@
-"""Step 5: the evaluator over the outputs, on the engine; the scored results are a view of the batch (EVAL-6).
+"""Step 5: scores the outputs with rules and the evaluator; the scored results are a view of the batch (EVAL-6).
 
-A mark that is there and complete stays, whether the evaluator, a rule or a person gave it, unless what it was made from
-has changed.
+A complete mark stays, whether the evaluator, a rule or a person gave it, unless its sources have changed.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class ScoreResult(Struct, frozen=True):
 def score(
     context: StepContext, redo: bool = False, repeat: int = 1, excel: bool = False, xlsx: bool = False
 ) -> ScoreResult:
-    """Scores every output that has no complete score yet, and writes the scored results and the one CSV."""
+    """Score every output that has no complete score yet, and write the scored results and the CSV."""
     folder, plan = context.folder, context.plan
     validate_rules(plan)
     tables = _tables(folder, xlsx)
@@ -88,7 +87,7 @@ def score(
 
 
 def _tables(folder: Folder, xlsx: bool) -> list[Path]:
-    """The tables to write: a workbook where one is wanted, or there already and would be out of date."""
+    """Return the tables to write; an existing workbook is updated too."""
     if not xlsx and not folder.sheet.is_file():
         return [folder.table]
     require_openpyxl()
@@ -96,9 +95,9 @@ def _tables(folder: Folder, xlsx: bool) -> list[Path]:
 
 
 def require_unchanged_prompt(context: StepContext) -> None:
-    """Refuses to go on with outputs of a prompt that has changed since: they would be held against another one.
+    """Raise if the prompt has changed since its outputs were made: they would be scored against another prompt.
 
-    Outputs that somebody has written in are his to judge.
+    Only warns if the outputs have edits by hand.
     """
     state = provenance.load(context.folder, "run", context.folder.results)
     if not state.provenance.prompt or state.provenance.prompt == context.prompt.target.digest:
@@ -110,7 +109,7 @@ def require_unchanged_prompt(context: StepContext) -> None:
 
 
 def _warnings(context: StepContext, results: list[Record]) -> Iterator[str]:
-    """What is worth a look before the judge is paid: cases that are left out, rules that ask nothing."""
+    """Warn before the judge is paid for: cases without a run, and rules that apply to no case."""
     if context.folder.cases.is_file():
         ids = {record["test_id"] for record in results}
         cases = [record.get("test_id") for record in read_records(context.folder.cases).values]
@@ -148,13 +147,13 @@ class _Scorer:
         return {case.id: case for one in records.values if (case := read_scored(one, self._context.plan.ids))}
 
     def _there(self, record: Record) -> ScoredCase | None:
-        """What is known of a case already, where it is the same case with the same output."""
+        """Return the existing marks of a case if it and its output have not changed."""
         case = None if self.state.needs_rebuild else self._former.get(record["test_id"])
         is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
         return case if is_same else None
 
     def ask(self, records: list[Record], repeat: int) -> BatchRuns:
-        """Asks the evaluator about every output that lacks a mark, or about all of them to see its noise."""
+        """Run the evaluator on every output that lacks a mark, or on all outputs to measure its noise."""
         judged = [point.id for point in self._context.plan.judged]
         cases_to_judge: list[Case] = []
         is_again = False
@@ -168,7 +167,7 @@ class _Scorer:
                 cases_to_judge.append(as_case(one["test_id"], inputs))
         if not cases_to_judge:
             return BatchRuns(self.state.provenance.batch)
-        # What came out incomplete is asked again in earnest: the cache would give the same answer.
+        # Bypass the cache for incomplete cases: it would return the same answer.
         options = {"repeat": repeat, **({"cache": False} if is_again else {})}
         return self._context.run_batch(self.state, self._target, self._context.scorer, cases_to_judge, **options)
 
@@ -180,7 +179,7 @@ class _Scorer:
         return there is None or not there.marks[point.id].is_complete or not is_same
 
     def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
-        """A case with its marks: those there are, then those of rules and of the evaluator."""
+        """Build a scored case: existing marks first, then those of rules and of the evaluator."""
         plan, there = self._context.plan, self._there(record)
         if record["result_aftertest"] is None:
             failure = failures.get(record["test_id"], "")
@@ -188,7 +187,7 @@ class _Scorer:
         marks = {point.id: self._mark(point, record, judgement, there) for point in plan.points}
         said = judgement.answer.comment if judgement else "" if plan.judged else _summed_up(marks)
         own = there.remark if there and not there.remark.startswith(_NOT_A_REMARK) else ""
-        # Whatever else somebody has written beside a case stays with it.
+        # Keep further fields that users added to the case.
         further = definition(there.record) if there else {}
         return ScoredCase({**further, **record}, marks, own or said or (there.remark if there else ""))
 
@@ -201,7 +200,7 @@ class _Scorer:
         if known.is_complete or judgement is None:
             return known
         found = judgement.answer.marks.get(point.id, Mark())
-        # Less is never put in the place of more: a score without a reason is still a score.
+        # Never replace a score with a missing one: a score without a reason is still a score.
         return found if found.score is not None or known.score is None else known
 
     def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
@@ -224,7 +223,7 @@ class _Scorer:
         )
 
     def write(self, cases: list[ScoredCase], batch: BatchRuns) -> None:
-        """Writes the scored results."""
+        """Write the scored results and their provenance."""
         judge = self._context.scorer.name if self._context.plan.judged else ""
         made_from = Provenance(self.source, service=judge, batch=batch.id, rules=self._rules)
         rows = [write_scored(case) for case in cases]

@@ -1,4 +1,4 @@
-"""`evalloom prompt-eval table`: any scored JSON as the one CSV, with totals computed anew and every fault named."""
+"""`evalloom prompt-eval table`: writes any scored JSON as the CSV, recomputes totals and lists every error."""
 
 from __future__ import annotations
 
