@@ -1,4 +1,4 @@
-"""Whether the reason for a score quotes the output that it is about (EVAL-10)."""
+"""Checks that the reason for a score quotes the output (EVAL-10)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUOTED = re.compile(
 )
 _SIGNS = " .…,;:!?。，；：！？"
 _SHORT = 20
-"""A whole output of so many characters may be quoted without quotation marks."""
+"""An output of at most this many characters may be quoted without quotation marks."""
 _WORD = re.compile(r"[^\W\d_]\w{3,}|\d{2,}")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3,}")
 _COMMON = frozenset(
@@ -33,7 +33,7 @@ _COMMON = frozenset(
 
 
 def uncited_reasons(case: ScoredCase) -> Iterator[Remark]:
-    """A warning for each reason that quotes nothing of the output; of an empty one nothing can be quoted."""
+    """Yield a warning for each reason that quotes nothing of the output; an empty output has nothing to quote."""
     result = case.record.get("result_aftertest")
     if not isinstance(result, str) or not result.strip():
         return
@@ -44,7 +44,7 @@ def uncited_reasons(case: ScoredCase) -> Iterator[Remark]:
 
 
 def cites(reason: str, result: str) -> bool:
-    """Whether a reason has something of the output in it: a quoted piece, a telling word, a number."""
+    """Whether a reason shares something specific with the output: a quoted piece, an uncommon word, a number."""
     text, quoted_reason = _normalize(result), _normalize(reason)
     whole = text.strip(_SIGNS)
     if len(whole) <= _SHORT and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", quoted_reason):
@@ -61,7 +61,7 @@ def _normalize(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def _key_terms(text: str) -> frozenset[str]:
-    """The pieces of a text that are not in every text: words that tell something, numbers, three signs of Chinese."""
+    """Return the specific terms of a text: uncommon words, numbers, trigrams of CJK characters."""
     words = {word for word in _WORD.findall(text) if word not in _COMMON}
     signs = {run[at : at + 3] for run in _CJK.findall(text) for at in range(len(run) - 2)}
     return frozenset(words | signs)

@@ -1,4 +1,4 @@
-"""The section `prompt_eval` of evalloom.yaml: which llms `evalloom prompt-eval` asks when no flag says otherwise."""
+"""The section `prompt_eval` of evalloom.yaml: the default llms and profile of `evalloom prompt-eval`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evalloom.settings.section import Section
 
 
 class PromptEvalSettings(Struct, frozen=True):
-    """Which llms `evalloom prompt-eval` asks when no flag says otherwise; the rest of the file fills what is empty."""
+    """The default llms and profile of `evalloom prompt-eval`; the rest of the file fills what is empty."""
 
     llm: str = ""
     judge: str = ""

@@ -1,6 +1,6 @@
-"""The steps of prompt-eval in order: plan, generate, run, score, report. Each reads the artifact of the one before.
+"""The steps of prompt-eval in order: plan, generate, run, score, report. Each reads the artifact of the previous one.
 
-A finished step is not redone unless it is asked for, or what it was made from has changed (EVAL-1).
+A finished step is skipped unless --redo is given or its sources have changed (EVAL-1).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PlanResult(Struct, frozen=True):
 def plan(
     prompt: Path, folder: Folder, options: StepOptions, cases: int | None = None, redo: bool = False
 ) -> PlanResult:
-    """Step 1: the plan beside the prompt, or one that a model drafts."""
+    """Step 1: copy the plan beside the prompt, or let a model draft one."""
     if not prompt.is_file():
         raise usage_error("prompt_missing", f"there is no file {prompt.as_posix()!r}. Name the prompt to be tested")
     beside = prompt.parent / folder.plan.name
@@ -89,16 +89,16 @@ def plan(
 
 
 def _require_same_prompt(current: TestPlan, prompt: Path, folder: Folder) -> None:
-    """Refuses to take the results of one prompt for those of another."""
+    """Raise if the folder belongs to another prompt."""
     about = prompt_a(current)
     if about.path is None or about.path.resolve() != prompt.resolve():
         hint = "Give this prompt a folder of its own with -o"
         message = f"{folder}: is about {about.name}, not about {prompt.as_posix()}. {hint}"
-        raise usage_error("other_prompt", f"{message}, or begin anew here with 'plan --redo'")
+        raise usage_error("other_prompt", f"{message}, or start over here with 'plan --redo'")
 
 
 def _copied_plan_text(beside: Path, folder: Folder, named: str) -> str:
-    """The text of a plan beside the prompt for another folder; as it is written, where that can be done."""
+    """Return the plan beside the prompt as text, with paths relative to the folder and its formatting if possible."""
     found, findings = read_plan(beside)
     raise_if_invalid(findings, beside)
     assert found is not None
@@ -118,7 +118,7 @@ def _text(path: Path) -> str:
 
 
 def make_cases(context: StepContext, redo: bool = False) -> GenerateResult:
-    """Step 2: the cases there are, or those beside the prompt, and as many new ones as the plan asks for."""
+    """Step 2: keep the existing cases or copy those beside the prompt, and generate the missing ones."""
     folder = context.folder
     existing = _existing_cases(context, redo)
     there = Counter(record.get("test_category") for record in existing)
@@ -128,7 +128,7 @@ def make_cases(context: StepContext, redo: bool = False) -> GenerateResult:
     else:
         ask = lambda llm: generate(context.plan, context.prompt, existing, llm, save)  # noqa: E731
         found = run_loop(with_drafter(folder, context.options, context.settings, ask))
-    # Nothing in place of something is no improvement.
+    # Never replace existing cases with none.
     if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
         save(found.cases)
     return found
@@ -156,25 +156,25 @@ def _existing_cases(context: StepContext, redo: bool) -> list[Record]:
     places = ([] if redo else [own]) + ([beside] if beside.resolve() != own.resolve() else [])
     for path in places:
         if path.is_file():
-            found = _cases_in(path)
-            if path is own and beside in places and any(one not in found for one in _cases_in(beside)):
-                message = f"{beside.as_posix()}: has cases that are not, or not so, in {own.as_posix()}"
-                context.options.warn(f"{message}, which is used. 'generate --redo' takes them over")
-            return found
+            cases = _cases_in(path)
+            if path is own and beside in places and any(case not in cases for case in _cases_in(beside)):
+                message = f"{beside.as_posix()}: has cases that are missing or different in {own.as_posix()}"
+                context.options.warn(f"{message}, which is used. 'generate --redo' copies them")
+            return cases
     return []
 
 
 def _cases_in(path: Path) -> list[Record]:
-    """The cases of a file, none where there is none; one with errors is refused."""
-    found = read_records(path) if path.is_file() else None
-    if found is None:
+    """Read the cases of a file, none if it does not exist; raise if it has errors."""
+    if not path.is_file():
         return []
-    raise_if_invalid([one for one in found.findings if one.code != "no_cases"], path)
-    return found.values
+    records = read_records(path)
+    raise_if_invalid([finding for finding in records.findings if finding.code != "no_cases"], path)
+    return records.values
 
 
 async def _no_llm(request: Request) -> Response:
-    raise CallError("no_llm", "every case is there, so nobody is asked")
+    raise CallError("no_llm", "every case exists, so no llm is called")
 
 
 class ReportResult(Struct, frozen=True):
@@ -183,16 +183,16 @@ class ReportResult(Struct, frozen=True):
     cases: list[ScoredCase]
     scorecard: Scorecard
     remarks: tuple[str, ...] = ()
-    """What a reader should know before trusting the figures."""
+    """Caveats about the figures."""
 
 
 _TOLD_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
 
 
 def report(folder: Folder) -> ReportResult:
-    """The report as Markdown and as one HTML file, from the scored results; a plan is not needed."""
+    """Write the report as Markdown and as one HTML file from the scored results; the plan is optional."""
     scored = read_records(require_artifact(folder.scored, "score", folder))
-    # Scores that are missing or wrong are counted and told in the report; only what is no case at all stops it.
+    # The report counts missing and invalid scores; only records that are not cases stop it.
     raise_if_invalid([one for one in scored.findings if one.code not in _TOLD_IN_REPORT], folder.scored)
     test_plan = load_plan(folder) if folder.plan.is_file() else None
     points = (
@@ -227,7 +227,7 @@ def report(folder: Folder) -> ReportResult:
 
 
 def _changed(folder: Folder, plan: TestPlan | None) -> Iterator[str]:
-    """Says so where the outputs are of a prompt that has changed since."""
+    """Yield a caveat if the prompt has changed since its outputs were made."""
     digest = provenance.load(folder, "run", folder.results).provenance.prompt
     with suppress(EvalloomError):  # a report needs no prompt
         if digest and plan and digest != prompt_a(plan).target.digest:
@@ -235,7 +235,7 @@ def _changed(folder: Folder, plan: TestPlan | None) -> Iterator[str]:
 
 
 def _facts(folder: Folder) -> dict[str, str]:
-    """Who answered and who scored, as far as that was noted."""
+    """Return the profile that answered and the judge that scored, if known."""
     steps = {"profile": ("run", folder.results), "judge": ("score", folder.scored)}
     services = {
         name: provenance.load(folder, step, artifact).provenance.service for name, (step, artifact) in steps.items()
@@ -244,13 +244,13 @@ def _facts(folder: Folder) -> dict[str, str]:
 
 
 def _prompt_name(plan: TestPlan) -> str:
-    """The file of the prompt, which need not be there any more; nothing where it stands in the plan itself."""
+    """Return the path of the prompt, which may no longer exist; empty if the plan contains the prompt itself."""
     is_text = "\n" in plan.prompt or "{{" in plan.prompt
     return "" if is_text or not plan.prompt else Path(normpath(plan.path.parent / plan.prompt)).as_posix()
 
 
 class _Repeat(Struct, frozen=True):
-    """The scores of each time that a case was scored, by which judge, and for which output."""
+    """The scores of each repeat of a case, the judge that gave them, and the output they are about."""
 
     judge: str
     result: str
@@ -258,7 +258,7 @@ class _Repeat(Struct, frozen=True):
 
 
 def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[dict[str, int | None]]], int]:
-    """Repeated scores of the present judge for the present outputs, and how many there are of others."""
+    """Return repeated scores of the current judge for the current outputs, and the number of outdated ones."""
     try:
         found = msgspec.convert(read_object(folder.repeats), dict[str, _Repeat])
     except msgspec.ValidationError as error:

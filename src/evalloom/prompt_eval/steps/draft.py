@@ -1,4 +1,4 @@
-"""Step 1 of prompt-eval with a model: a draft of the test plan, as a text that a person reads and edits (EVAL-3)."""
+"""Step 1 of prompt-eval with a model: drafts a test plan as YAML that a person reads and edits (EVAL-3)."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ class PlanDraft(Struct, frozen=True):
 
 
 class _Answer(Struct, frozen=True):
-    """The plan of an answer, as far as it can be read, and what keeps it from being one."""
+    """The plan of an answer, as far as it can be read, and the errors that make it unusable."""
 
     record: Record
     errors: tuple[str, ...]
 
 
 async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None = None) -> PlanDraft:
-    """A test plan for a prompt, with so many cases in all where that is said.
+    """Draft a test plan for a prompt, with `cases` test cases in total if given.
 
-    Raises the error draft_failed when no answer can be used. CallError goes through.
+    Raises draft_failed when no answer is usable; CallError propagates.
     """
     found = await ask(llm, _messages(prompt, cases), lambda text: _read(text, prompt_file, cases))
     if found.answer.errors:
@@ -157,7 +157,7 @@ def _messages(prompt: str, cases: int | None) -> list[Record]:
 
 
 def _read(text: str, prompt_file: str, cases: int | None) -> Best[_Answer]:
-    """The plan in an answer. A key that nobody knows is named too, but keeps no plan from being used."""
+    """Read the plan in an answer; unknown keys are reported to the model, but do not make a plan unusable."""
     record: Record = {}
     errors: list[str] = []
     try:
@@ -179,7 +179,7 @@ def _told(path: tuple[str | int, ...], message: str) -> str:
 
 
 def _lacks(record: Record, cases: int | None) -> Iterator[str]:
-    """What a draft must have beyond what every plan must."""
+    """Requirements of a draft beyond those of every plan."""
     points = record.get("test_points")
     if isinstance(points, list) and not any(isinstance(one, dict) and one.get("id") == SAFETY for one in points):
         yield f"test_points: expected one with the id {SAFETY}, got none"
@@ -193,7 +193,7 @@ def _lacks(record: Record, cases: int | None) -> Iterator[str]:
 
 
 def _unusable(record: Record) -> Iterator[str]:
-    """Rules that could never be applied, and what no file can hold."""
+    """Rules that can never apply, and values that no file can hold."""
     plan = plan_of(record)
     for point in plan.points:
         try:

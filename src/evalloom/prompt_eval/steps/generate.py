@@ -1,7 +1,7 @@
-"""Step 2 of prompt-eval with a model: as many cases of each category as the plan asks for, or a word on the rest.
+"""Step 2 of prompt-eval with a model: generates the planned number of cases of each category, and reports shortfalls.
 
-What a model writes is a candidate. It becomes a case when it is valid (EVAL-2), fits the prompt, is no near-duplicate
-and holds nothing harmful; otherwise the next request says why it was refused. Nothing is padded (EVAL-4).
+What a model writes is a candidate. It becomes a case when it is valid (EVAL-2), fits the prompt, is not a
+near-duplicate and contains nothing harmful; otherwise the next request gives the reason. Nothing is padded (EVAL-4).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from evalloom.targets import BuiltTarget
 
 TASK = "Task: write test cases"
 CHUNK = 8
-"""How many cases one request asks for: more tend to repeat themselves, and are lost together."""
+"""Cases per request: larger requests tend to repeat themselves, and fail as a whole."""
 _MORE_REQUESTS = 3
-"""How many requests a category may take beyond those that it needs when no candidate is refused."""
+"""Extra requests per category, beyond those needed when no candidate is refused."""
 _FAILURES = 2
-"""So many failed calls in a row end a category: each was tried several times already, further down."""
+"""Consecutive failed calls that end a category; the llm client has already retried each of them."""
 _MOST_SHOWN = 60
 _ID = re.compile(r"TC([0-9]{1,18})")
 
@@ -61,10 +61,10 @@ class GenerateResult(Struct, frozen=True):
 async def generate(
     plan: TestPlan, prompt: PromptA, existing: list[Record], llm: Llm, save: SaveCases
 ) -> GenerateResult:
-    """The cases that a plan asks for: those there are, as they are, and new ones for what is missing.
+    """Generate the missing cases of a plan; existing cases stay unchanged.
 
-    The categories are asked for side by side. `keep` gets all cases whenever some were added, so that whoever is
-    stopped goes on from there. New cases are numbered after the highest id, in the order of the plan.
+    Categories are generated concurrently. `save` gets all cases whenever some were added, so that an interrupted
+    generation resumes from there. New cases are numbered after the highest id, in the order of the plan.
     """
     generation = _Generation(plan, prompt, existing)
     tasks = [asyncio.ensure_future(_fill(generation, category, llm, save)) for category in generation.wanted]
@@ -86,7 +86,7 @@ async def generate(
 
 
 async def _fill(generation: _Generation, category: str, llm: Llm, save: SaveCases) -> None:
-    """Asks for the cases of one category, chunk by chunk, until they are there or enough was asked."""
+    """Request the cases of one category in chunks, until it is complete or out of requests."""
     wanted = generation.wanted[category]
     refused: list[str] = []
     failed = 0
@@ -94,7 +94,7 @@ async def _fill(generation: _Generation, category: str, llm: Llm, save: SaveCase
         if not wanted.total() or failed == _FAILURES:
             return
         try:
-            # `repeat` keeps a cache from giving the answer again that was of no use.
+            # `repeat` bypasses the cache, which would return the unusable answer again.
             response = await llm(Request(generation.messages(category, refused), answer="json", repeat=turn))
         except CallError as error:
             failed += 1
@@ -124,20 +124,20 @@ class _Generation:
         self._fingerprints = [_fingerprint(case) for case in existing]
 
     def cases(self) -> list[Record]:
-        """All cases so far. Numbers are given anew each time, so that they never depend on who answered first."""
+        """All cases so far, renumbered each time, so that ids never depend on the order of answers."""
         ids = [_ID.fullmatch(str(case.get("test_id"))) for case in self._existing]
         last = max((int(found[1]) for found in ids if found), default=0)
         new = [case for cases in self._new.values() for case in cases]
         return [*self._existing, *({**case, "test_id": f"TC{last + at:03d}"} for at, case in enumerate(new, 1))]
 
     def messages(self, category: str, refused: list[str]) -> list[Record]:
-        """What the model is told. Of other categories only what was there before, so that requests stay the same."""
+        """Build the request; it shows no new cases of other categories, so that it is reproducible."""
         shown = [*self._existing, *self._new[category]][-_MOST_SHOWN:]
         asked = _CaseRequest(self.plan, self._prompt, category)
         return _messages(asked, self.wanted[category], shown, refused)
 
     def take(self, category: str, answer: str) -> list[str]:
-        """Takes the usable candidates of an answer, and says why the others were refused."""
+        """Accept the usable candidates of an answer, and return why the others are refused."""
         try:
             candidates = _candidates(answer)
         except Unreadable as error:
@@ -149,7 +149,7 @@ class _Generation:
         return refused
 
     def _accept(self, category: str, candidate: Any) -> str:
-        """Takes one candidate, or says why not."""
+        """Accept a candidate and return "", or return why it is refused."""
         if not isinstance(candidate, dict):
             return f"expected an object, got {type_name(candidate)}"
         case = _case(candidate, category)

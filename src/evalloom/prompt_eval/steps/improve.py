@@ -1,7 +1,7 @@
-"""Improve: a candidate prompt drafted from the bad cases, and held against prompt_a on the same cases (EVAL-15).
+"""Drafts a candidate prompt from the bad cases, and compares it with prompt_a on the same cases (EVAL-15).
 
-Every attempt has a folder of its own, and nothing is overwritten. Both prompts are run anew on the validation cases:
-cases that were chosen because they came out badly look better at a second look, whatever the prompt.
+Every attempt has its own folder, and nothing is overwritten. Both prompts are run again on the validation cases:
+cases chosen for their bad scores tend to score better the second time with any prompt (regression to the mean).
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class Attempt(Struct, frozen=True):
 
 
 def improve(context: StepContext) -> Attempt:
-    """Drafts one candidate and holds it against prompt_a; promotes it where every gate holds.
+    """Draft one candidate, compare it with prompt_a, and promote it if every gate holds.
 
-    An attempt that was cut off is gone on with: its draft is there, and so is every answer.
+    An interrupted attempt resumes with its draft and its answers.
     """
     if not any(point.is_core for point in context.plan.points):
         message = f"{context.plan.path.as_posix()}: no test point is core, and without one no candidate can be promoted"
@@ -108,7 +108,7 @@ def improve(context: StepContext) -> Attempt:
 
 
 def _draft_attempt(context: StepContext, cases: list[ScoredCase], source: str) -> tuple[Path, Candidate]:
-    """A new draft, in a folder of its own."""
+    """Draft a candidate and store it in a new folder."""
     bad = [case for case in cases if case.is_bad and not case.is_failed]
     if not bad:
         raise usage_error("nothing_to_improve", f"{context.folder.scored.as_posix()}: has no bad case to learn from")
@@ -119,11 +119,11 @@ def _draft_attempt(context: StepContext, cases: list[ScoredCase], source: str) -
 
 
 def _interrupted_attempt(folder: Folder, source: str) -> tuple[Path, Candidate] | None:
-    """The newest attempt, where it did not come to its end and was about the same scores."""
+    """Return the newest attempt if it was interrupted and is about the same scores."""
     for path in sorted((folder.path / _FOLDER).glob("iteration_*"), reverse=True)[:1]:
         found = read_object(path / _DRAFT)
         if found.pop("source", None) == source and not (path / _GATES).exists():
-            with suppress(msgspec.ValidationError):  # somebody wrote in it: then a new attempt is made
+            with suppress(msgspec.ValidationError):  # edited by hand: start a new attempt
                 return path, msgspec.convert(found, Candidate)
     return None
 
@@ -158,9 +158,9 @@ def _next_folder(folder: Folder) -> Path:
 
 
 def _score_prompt(context: StepContext, path: Path, chosen: list[Record], name: str, prompt: str) -> list[ScoredCase]:
-    """The cases under one prompt, in a results folder of its own that every other command can read.
+    """Run and score the cases under one prompt, in a results folder that every other command can read.
 
-    The evaluator is shown prompt_a on both sides: two prompts are held against one yardstick.
+    The evaluator sees prompt_a for both prompts, so that one yardstick applies.
     """
     folder = Folder(path)
     suffix = context.prompt.path.suffix if context.prompt.path else ".md"
