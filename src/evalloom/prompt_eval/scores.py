@@ -1,4 +1,4 @@
-"""A scored case: the marks that each test point got, and what they come to, computed here and never taken over."""
+"""A scored case: the mark of each test point, and totals that are always computed here, never read from a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_REASON = "run failed; nobody wrote down why"
 
 
 class Mark(Struct, frozen=True):
-    """What one test point got: 1, 2 or 3, and why; None or an empty text where that is missing."""
+    """The score of one test point, 1, 2 or 3, and its reason; None or empty if missing."""
 
     score: int | None = None
     reason: str = ""
@@ -41,7 +41,7 @@ class ScoredCase(Struct, frozen=True):
     """The case as it stands in its file."""
     marks: dict[str, Mark]
     remark: str = ""
-    """What the evaluator says of the case as a whole or, where the run failed, why it did."""
+    """The evaluator's comment on the whole case or, for a failed run, its error."""
 
     @property
     def id(self) -> str:
@@ -117,13 +117,13 @@ def _rounded(above: int, below: int) -> int:
 
 
 def output_digest(result: Any) -> str:
-    """What stands for an output, so that scores of another one are told apart."""
+    """Return the digest of an output, which ties scores to it."""
     text = result if isinstance(result, str) else json.dumps(result, sort_keys=True)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 def strip_incomplete_prefix(comment: str) -> str:
-    """A comment without what is put before it where the scoring is incomplete."""
+    """Remove the `[scoring incomplete: …]` prefix from a comment."""
     return _INCOMPLETE.sub("", comment)
 
 
@@ -134,7 +134,7 @@ def points_in(records: Iterable[Record]) -> list[str]:
 
 
 def read_scored(record: Record, points: Iterable[str]) -> ScoredCase:
-    """The marks of a record. What is no score of 1, 2 or 3 is missing, never guessed."""
+    """Read the marks of a record; anything but 1, 2 or 3 is missing, never guessed."""
     marks = {one: _mark(record, one) for one in points}
     comment = record.get("overall_comment")
     return ScoredCase(record, marks, strip_incomplete_prefix(comment) if isinstance(comment, str) else "")
@@ -172,14 +172,14 @@ def _is_ours(name: str) -> bool:
 
 
 def definition(record: Record) -> Record:
-    """What a case is before it has been run: none of its results and marks."""
+    """Return the fields of a case without its result and marks."""
     return {name: value for name, value in record.items() if name in FIELDS or not _is_ours(name)}
 
 
 def scored_remarks(record: Record, points: tuple[str, ...]) -> Iterator[Remark]:
-    """What is wrong with the marks and totals of a record, beyond what the linter says of any case.
+    """Check the marks and totals of a record, beyond the checks of the linter.
 
-    A total that differs is a warning, since totals are computed again and never taken over.
+    A total that differs is only a warning, because totals are always recomputed.
     """
     for unknown in points_in([record]):
         if unknown not in points:

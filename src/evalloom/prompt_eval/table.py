@@ -1,4 +1,4 @@
-"""The one table of prompt-eval as texts in cells: one row a case, a score and a reason per test point (EVAL-11)."""
+"""The table of prompt-eval as text cells: one row per case, a score and a reason per test point (EVAL-11)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _BAD = {True: "YES", False: "NO", None: ""}
 
 
 def columns(points: Iterable[str]) -> list[str]:
-    """The header, to the letter: what a case is, a pair of columns for each test point, what they come to."""
+    """The exact header: the fields of a case, two columns for each test point, the totals."""
     pairs = [f"{point}_{part}" for point in points for part in ("score", "reason")]
     return [*_OF_CASE, *_OF_RUN, *pairs, *TOTALS, *_AT_END]
 
@@ -62,7 +62,7 @@ def review_cells(case: ScoredCase, points: Sequence[str]) -> list[str]:
 
 
 def output_key(result: Any) -> str:
-    """What stands for an output under `human_of`; with a letter first, since `12e4…` would become a number."""
+    """The digest of an output for `human_of`; it starts with a letter, because `12e4…` would become a number."""
     return f"x{output_digest(result)}"
 
 
@@ -123,12 +123,12 @@ def _one_line(text: str) -> str:
 
 
 def escape_formula(text: str) -> str:
-    """A text with a `'` before it where a spreadsheet would run it, or where it already looks like that (EVAL-13)."""
+    """Prefix a text with `'` if a spreadsheet would run it as a formula, or if it looks escaped already (EVAL-13)."""
     return f"'{text}" if _RISKY.match(text) else text
 
 
 def unescape_formula(text: str) -> str:
-    """The text that was neutralised."""
+    """Undo `escape_formula`."""
     return text[1:] if _GUARDED.match(text) else text
 
 
@@ -202,7 +202,7 @@ def is_scored_table(path: Path) -> bool:
 
 
 def has_review(path: Path) -> bool:
-    """Whether somebody has written scores or remarks of their own into a table, so that it must not be replaced."""
+    """Whether a table has human scores or comments, so that it must not be replaced."""
     if not path.is_file():
         return False
     if _is_workbook(path):
@@ -315,7 +315,7 @@ def number_in(text: str) -> int | float | str:
 
 
 def require_openpyxl() -> None:
-    """Raises where the library that reads and writes workbooks is not installed."""
+    """Raise if openpyxl, which reads and writes workbooks, is not installed."""
     if find_spec("openpyxl") is None:
         message = "an .xlsx file needs openpyxl, which is not installed. Type: pip install 'evalloom[xlsx]'"
         raise EvalloomError("xlsx_missing", message)

@@ -1,4 +1,4 @@
-"""How far a judge can be trusted: its agreement with people, and with itself when it scores again (EVAL-16)."""
+"""Measures how reliable a judge is: its agreement with people, and with itself on repeats (EVAL-16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad cases in groups that a person can act on: by the test point that fails, then by what the cases share."""
+"""Groups bad cases by the test point that fails, then by traits that the cases share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the scored cases of a prompt come to: the figures of each test point, the pass rate, the bad cases (EVAL-14).
+"""The scorecard of a prompt: figures of each test point, pass rate, bad cases (EVAL-14).
 
-Everything is counted in whole numbers, so that an average of exactly 2.5 is never taken for a little less.
+Everything is counted in integers, so that rounding never moves an average of exactly 2.5 below the limit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""prompt_b, the evaluator: made from the plan, edited by whoever likes, and asked for one strict JSON object a case.
+"""prompt_b, the evaluator: generated from the plan, open to edits, and asked for one strict JSON object per case.
 
-What is judged is data. It stands between marks that it cannot contain, whatever the edited prompt_b looks like.
+The judged output is data: it is enclosed in delimiters that it cannot contain, however prompt_b is edited.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MADE = re.compile(r"\A<!-- made by evalloom from the test plan \(([0-9a-f]{12})
 
 
 class Judgement(Struct, frozen=True):
-    """What the evaluator says of one output: a mark for each test point that it was asked about."""
+    """The evaluator's answer about one output: a mark for each judged test point, and a comment."""
 
     marks: dict[str, Mark] = {}
     comment: str = ""
@@ -44,7 +44,7 @@ class Judgement(Struct, frozen=True):
 
 
 def render_prompt_b(plan: TestPlan) -> str:
-    """The text of prompt_b.md, in the language of the plan."""
+    """Render prompt_b.md in the language of the plan."""
     words = _CHINESE if mostly_chinese("\n".join(point.name for point in plan.points)) else _ENGLISH
     points = "\n\n".join(_point_text(point, words) for point in plan.judged)
     body = words["body"].format(points=points or words["none"], form=_form(plan.judged, words))
@@ -52,26 +52,26 @@ def render_prompt_b(plan: TestPlan) -> str:
 
 
 def is_edited(text: str) -> bool:
-    """Whether somebody has changed a prompt_b since it was made, or wrote it by hand."""
+    """Whether prompt_b was edited after it was generated, or written by hand."""
     made = _MADE.match(text)
     return made is None or made[1] != _digest(text[made.end() :])
 
 
 def missing_points(text: str, plan: TestPlan) -> list[str]:
-    """The test points to be judged that a prompt_b does not name."""
+    """Return the judged test points that prompt_b does not name."""
     return [point.id for point in plan.judged if not re.search(rf"\b{point.id}\b", text)]
 
 
 def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
-    """The text of prompt_b.md: made from the plan, and made again when the plan changes, unless somebody edited it."""
+    """Return the text of prompt_b.md; generate it again when the plan has changed, unless it was edited."""
     try:
         text = path.read_text("utf-8-sig") if path.is_file() else ""
     except UnicodeDecodeError as error:
         raise usage_error("not_utf8", f"{path.as_posix()}: is not UTF-8: {error}. Save it as UTF-8") from None
     if text and is_edited(text):
         if left_out := missing_points(text, plan):
-            told = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
-            warn(f"{told}. Add what 1, 2 and 3 mean there, or delete the file [prompt_b_lacks_points]")
+            message = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
+            warn(f"{message}. Add what 1, 2 and 3 mean there, or delete the file [prompt_b_lacks_points]")
         return text
     made = render_prompt_b(plan)
     if made != text:
@@ -181,7 +181,7 @@ Reply with one JSON object and nothing else: an integer from 1 to 3 and a reason
 
 
 def evaluator(plan: TestPlan, prompt_a: str, prompt_b: str) -> BuiltTarget:
-    """The evaluator as a target: its cases are outputs, and what it gives are judgements."""
+    """Build the evaluator as a target: its cases are outputs, its outputs are judgements."""
     body = _MADE.sub("", prompt_b)
 
     async def judge(inputs: Record, context: Context) -> Output:
@@ -194,7 +194,7 @@ def evaluator(plan: TestPlan, prompt_a: str, prompt_b: str) -> BuiltTarget:
 
 
 def messages_for(plan: TestPlan, prompt_b: str, prompt_a: str, inputs: Record) -> list[Record]:
-    """What the evaluator is told: prompt_b with its holes filled; what it has no hole for follows at the end."""
+    """Build the messages: prompt_b with its variables filled; blocks that it has no variable for follow at the end."""
     case = {name: inputs["test_case"].get(name) for name in FIELDS}
     texts = {
         "prompt_a": prompt_a,
@@ -203,7 +203,7 @@ def messages_for(plan: TestPlan, prompt_b: str, prompt_a: str, inputs: Record) -
     }
     mark = mark_for("\n".join([prompt_b, *texts.values()]))
     blocks = {name: block(name, mark, text) for name, text in texts.items()}
-    # In one go: what is filled in may itself look like a hole.
+    # One pass only: the inserted text may itself look like a variable.
     filled = _HOLE.sub(lambda hole: blocks[hole[1]], prompt_b)
     named = {hole[1] for hole in _HOLE.finditer(prompt_b)}
     rest = [blocks[name] for name in ("test_case", "result_aftertest") if name not in named]
@@ -215,7 +215,7 @@ def messages_for(plan: TestPlan, prompt_b: str, prompt_a: str, inputs: Record) -
 
 
 def read(text: str, plan: TestPlan) -> Best[Judgement]:
-    """What an answer of the evaluator says, and everything that is wrong with it (EVAL-6)."""
+    """Parse an answer of the evaluator, with all its errors (EVAL-6)."""
     ids = [point.id for point in plan.judged]
     try:
         answer = object_of(text)
@@ -233,7 +233,7 @@ def read(text: str, plan: TestPlan) -> Best[Judgement]:
 
 
 def _mark(answer: Record, point: str) -> tuple[Mark, list[str]]:
-    """The mark that an answer gives a test point, and what is wrong with it."""
+    """Parse the mark of one test point, with its errors."""
     score, reason = answer.get(f"{point}_score"), answer.get(f"{point}_reason")
     faults = []
     if not is_score(score):
@@ -251,12 +251,12 @@ def _got(answer: Record, key: str) -> str:
 
 
 def _record(found: Best[Judgement]) -> Record:
-    """A judgement as the batch log keeps it."""
+    """Convert a judgement to the record that the batch log stores."""
     marks = {point: {"score": mark.score, "reason": mark.reason} for point, mark in found.answer.marks.items()}
     return {"marks": marks, "comment": found.answer.comment, "faults": list(found.faults)}
 
 
 def judgement_of(record: Record) -> Best[Judgement]:
-    """The judgement that the batch log keeps, with what is still wrong with it."""
+    """Convert the record of the batch log back to a judgement, with its remaining errors."""
     marks = {point: Mark(mark["score"], mark["reason"]) for point, mark in record["marks"].items()}
     return Best(Judgement(marks, record["comment"]), tuple(record["faults"]))

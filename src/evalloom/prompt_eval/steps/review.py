@@ -1,4 +1,4 @@
-"""`evalloom prompt-eval import-review`: what people wrote into the table, kept beside the scored cases (EVAL-16)."""
+"""`evalloom prompt-eval import-review`: imports human scores and comments from the table (EVAL-16)."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _PREVIEW = "result_preview"
 _DIGIT = re.compile("[0-9]")
 _LONGEST_VALUE = 20
 _UNSTABLE = re.compile("[\\s\0-\x1f\ud800-\udfff\ufffd-\uffff]|^'+")
-"""What a spreadsheet may change in a text without anybody having touched it."""
+"""Characters that a spreadsheet may change on its own when it saves a file."""
 
 
 class Review(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person says of one case."""
+    """The human scores and the comment of one case."""
 
     scores: dict[str, int] = {}
     comment: str = ""
     result: str = ""
-    """The digest of the output that it is about; empty where it was written by hand, and holds for any."""
+    """The digest of the reviewed output; empty if written by hand, and then valid for any output."""
 
     def is_about(self, result: Any) -> bool:
         return self.result in ("", output_digest(result))
@@ -60,14 +60,14 @@ class ReviewResult(Struct, frozen=True):
     path: Path
     findings: list[Finding]
     cases: int = 0
-    """How many rows of the table somebody has looked at."""
+    """Rows of the table with a score or a comment."""
     scores: int = 0
     added: int = 0
-    """Scores that were not there before."""
+    """Scores that are new."""
     replaced: int = 0
-    """Scores that were others before."""
+    """Scores that differ from an earlier review."""
     dropped: int = 0
-    """Former scores of these cases that were about other outputs than those there now."""
+    """Earlier scores of these cases that were about other outputs."""
 
     @property
     def is_written(self) -> bool:
@@ -75,10 +75,10 @@ class ReviewResult(Struct, frozen=True):
 
 
 def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
-    """Takes the columns `human_<TP>_score` and `human_comment` of a CSV or XLSX over; nothing where one cell is wrong.
+    """Import the columns `human_<TP>_score` and `human_comment` of a CSV or XLSX; nothing if one cell is invalid.
 
-    A later review adds to the former ones and replaces what they said of the same test point; what they said of
-    another output is dropped.
+    A later review adds to earlier ones and replaces their scores of the same test point; scores of another output
+    are dropped.
     """
     records = _scored(folder)
     former = read_reviews(folder)
@@ -106,7 +106,7 @@ def _by_point(reviews: dict[str, Review]) -> dict[tuple[str, str], int]:
 
 
 def current_scores(folder: Path, cases: Iterable[ScoredCase]) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """People's scores by id that are about the outputs there are now, and the ids of those that are about others."""
+    """Return the human scores of the current outputs by test_id, and the ids with scores of other outputs."""
     results = {case.id: case.record.get(_RESULT) for case in cases}
     scored = {one: review for one, review in read_reviews(folder).items() if review.scores}
     current = {one: review.scores for one, review in scored.items() if one in results and review.is_about(results[one])}
@@ -114,7 +114,7 @@ def current_scores(folder: Path, cases: Iterable[ScoredCase]) -> tuple[dict[str,
 
 
 def read_reviews(folder: Path) -> dict[str, Review]:
-    """What people said of the cases so far, by id; nothing where nobody did."""
+    """Read all reviews by test_id; empty if there are none."""
     path = Folder(folder).humans
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Review])
@@ -176,7 +176,7 @@ def _differing(row: Record, result: Any) -> str:
 
 
 class _Reader:
-    """Reads the reviews in one table, and keeps what is wrong with it."""
+    """Reads the reviews in one table and collects its findings."""
 
     def __init__(self, file: Path, table: Table, points: Sequence[str], records: dict[str, Record]) -> None:
         self.findings: list[Finding] = []
@@ -209,7 +209,7 @@ class _Reader:
         return found
 
     def _compare(self, row: Row, test_id: str, has_scores: bool) -> None:
-        """Complains where people cannot have looked at the output that is there now."""
+        """Add a finding if the reviewers cannot have seen the current output."""
         result = self._records[test_id][_RESULT]
         if has_scores and result is None:
             message = "has scores of people, and its run failed, so there is nothing to score"

@@ -1,4 +1,4 @@
-"""Test points that need no judge: rules look at the output and give the score, with a reason that quotes it."""
+"""Scores test points by rules, without a judge; the reason quotes the output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RuleUndecided(Exception):
 
 
 def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
-    """The mark of a test point that has rules: 3 when all of them hold, else the lowest score of a broken one."""
+    """Score a test point by its rules: 3 if all hold, else the lowest `otherwise` of a broken rule."""
     names = {**case, "output": _json_in(result)}
     score = BEST
     kept: list[str] = []
@@ -45,7 +45,7 @@ def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
 
 
 def validate_rules(plan: TestPlan) -> None:
-    """Refuses rules that could never be applied, before anything is paid for: a schema or a language that is none."""
+    """Raise on rules that can never apply, such as an invalid schema or language, before any call is paid for."""
     for point in plan.points:
         for rule in point.rules:
             try:
@@ -58,7 +58,7 @@ def validate_rules(plan: TestPlan) -> None:
 
 
 def unused_rules(plan: TestPlan, records: Iterable[tuple[Record, str]]) -> list[str]:
-    """Rules with a `when` that holds for none of these cases and outputs: a 3 that they give says nothing."""
+    """Return the rules whose `when` holds for none of these cases and outputs: their 3 means nothing."""
     names = [{**case, "output": _json_in(result)} for case, result in records]
     return [
         f"{point.id}: rule {_label(rule)}: asks nothing of any case: {rule.when}"
@@ -73,7 +73,7 @@ def _label(rule: Rule) -> str:
 
 
 def _hold(rule: Rule, result: str) -> tuple[bool, str]:
-    """Whether a rule holds wherever its path leads, and what was seen."""
+    """Whether a rule holds for every value at its path, and an explanation."""
     if not rule.path:
         return _KINDS[rule.kind](rule.value, result)
     found = _json_in(result)
@@ -90,11 +90,11 @@ def _hold(rule: Rule, result: str) -> tuple[bool, str]:
 
 
 def _json_in(result: str) -> Any:
-    """The JSON of an output, also in a fence or among prose; whether it stands alone is for json_valid to say."""
+    """Return the JSON in an output, also inside a fence or prose; json_valid checks that it stands alone."""
     return next((value for value in values_in(result) if isinstance(value, dict | list)), None)
 
 
-# -- each kind: what the rule says and a value give whether it holds, and what was seen ----------------
+# -- one function per kind: takes the rule's argument and a value, returns whether it holds and why -----
 
 
 def _json_valid(wanted: Any, value: Any) -> tuple[bool, str]:

@@ -69,7 +69,7 @@ class TableResult(Struct, frozen=True):
 
 
 def write_table(source: Path, options: TableOptions = TableOptions()) -> TableResult:
-    """Reads scored cases, says all that is wrong with them, and writes the table; nothing where the plan is wrong."""
+    """Read scored cases, collect all findings, and write the table; write nothing if the plan has errors."""
     if str(source) == "-":
         raise usage_error("file_needed", "-: the source is read twice, so name a file instead of standard input")
     items = list(_dataset(source))
@@ -114,7 +114,7 @@ def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[
 
 
 def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
-    """Where the table goes. Raises where that would cost the user a file that is not ours to replace."""
+    """Return the output paths; raise if one is a file that evalloom must not replace."""
     stem = source.with_suffix("") if source.suffix.lower() in _PACKED else source
     out = options.out or stem.with_suffix(".review.csv" if options.for_review else ".csv")
     is_workbook = out.suffix.lower() == ".xlsx"
@@ -151,7 +151,7 @@ _ECHOES = (("missing_reason", "warning"), ("table_as_source", "info"), ("table_a
 
 
 def _merged(checked: Checked, more: Iterable[Finding]) -> Checked:
-    """What the linter says and what is said here, without what it says less sharply of the same."""
+    """Merge the findings of the linter with those of this module, which replace weaker ones about the same problem."""
     findings = [finding for finding in checked.findings if (finding.code, finding.severity) not in _ECHOES]
     counts = Counter({key: number for key, number in checked.counts.items() if key not in _ECHOES})
     for finding in more:
@@ -187,7 +187,7 @@ def write_own(
 def write_file(
     path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions = TableOptions()
 ) -> list[Finding]:
-    """Writes one table, and says so where it had no room for all of it."""
+    """Write one table; return a finding if cells were truncated."""
     with atomic_writer(path) as stream:
         if path.suffix.lower() != ".xlsx":
             prompt_eval_csv.write(stream, cases, points, options.excel, options.for_review)
