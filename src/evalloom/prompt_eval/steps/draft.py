@@ -70,9 +70,11 @@ async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None 
     found = await ask(llm, _messages(prompt, cases), lambda text: _read(text, prompt_file, cases))
     if found.answer.errors:
         listed = "\n".join(f"- {error}" for error in found.answer.errors)
-        told = f"the model drafted no usable test plan in {TRIES} tries; the best of them has these faults:\n{listed}"
+        message = (
+            f"the model drafted no usable test plan in {TRIES} tries; the best of them has these faults:\n{listed}"
+        )
         hint = "Try again, draft with another model (--llm), or write test_plan.yaml by hand"
-        raise EvalloomError("draft_failed", f"{prompt_file}: {told}\n{hint}")
+        raise EvalloomError("draft_failed", f"{prompt_file}: {message}\n{hint}")
     plan = plan_of(found.answer.record)
     return PlanDraft(plan_text(plan), plan)
 
@@ -165,15 +167,15 @@ def _read(text: str, prompt_file: str, cases: int | None) -> Best[_Answer]:
     except Unreadable as error:
         errors.append(str(error))
     remarks = list(plan_remarks(record))
-    errors += [_told(remark.path, remark.message) for remark in remarks if remark.severity == "error"]
-    others = [_told(remark.path, remark.message) for remark in remarks if remark.severity != "error"]
+    errors += [_with_path(remark.path, remark.message) for remark in remarks if remark.severity == "error"]
+    others = [_with_path(remark.path, remark.message) for remark in remarks if remark.severity != "error"]
     errors += _lacks(record, cases)
     if not errors:
         errors += _unusable(record)
     return Best(_Answer(record, tuple(errors)), (*errors, *others))
 
 
-def _told(path: tuple[str | int, ...], message: str) -> str:
+def _with_path(path: tuple[str | int, ...], message: str) -> str:
     """A remark with its place, since many test points have a key of the same name."""
     return f"{show_path(path)}: {message}" if path else message
 

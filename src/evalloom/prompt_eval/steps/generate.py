@@ -218,25 +218,25 @@ def _shortfalls(generation: _Generation) -> Iterator[str]:
     for name, wanted in generation.wanted.items():
         if wanted.total():
             planned = generation.plan.dimensions[name]
-            told = f"{name}: planned {_cases(planned)}, got {planned - wanted.total()}; {generation.why[name]}"
-            yield f"{told}. Generate again to ask for the rest, or plan fewer [case_shortfall]"
+            message = f"{name}: planned {_cases(planned)}, got {planned - wanted.total()}; {generation.why[name]}"
+            yield f"{message}. Generate again to ask for the rest, or plan fewer [case_shortfall]"
 
 
 def _floors(plan: TestPlan, cases: list[Record]) -> Iterator[str]:
     there = _safety(cases)
     for name in _below_floor(plan, cases):
-        told = f"floors: {name}: expected at least {plan.floors[name]}, got {there[name]}"
+        message = f"floors: {name}: expected at least {plan.floors[name]}, got {there[name]}"
         is_full = there.total() >= plan.dimensions.get("safety", 0)
         hint = ". There are as many safety cases as planned already: plan more, or delete others" if is_full else ""
-        yield f"{told}{hint} [floor_shortfall]"
+        yield f"{message}{hint} [floor_shortfall]"
 
 
 def _surplus(plan: TestPlan, existing: list[Record]) -> Iterator[str]:
     for name, number in Counter(str(case.get("test_category")) for case in existing).items():
         planned = plan.dimensions.get(name, 0)
         if number > planned:
-            told = f"{name}: planned {_cases(planned)}, and there are {number} already"
-            yield f"{told}. All are kept: delete some, or plan more [case_surplus]"
+            message = f"{name}: planned {_cases(planned)}, and there are {number} already"
+            yield f"{message}. All are kept: delete some, or plan more [case_surplus]"
 
 
 def _cases(number: int) -> str:

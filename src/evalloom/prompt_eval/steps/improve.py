@@ -203,8 +203,8 @@ async def draft(context: StepContext, bad: list[ScoredCase], llm: Llm) -> Candid
     )
     if found.faults:
         listed = "\n".join(f"- {error}" for error in found.faults)
-        told = f"the model drafted no usable prompt in {TRIES} tries; the best of them has these faults:\n{listed}"
-        raise EvalloomError("draft_failed", f"{told}\nTry again, or draft with another model (--llm)")
+        message = f"the model drafted no usable prompt in {TRIES} tries; the best of them has these faults:\n{listed}"
+        raise EvalloomError("draft_failed", f"{message}\nTry again, or draft with another model (--llm)")
     return found.answer
 
 
@@ -220,10 +220,13 @@ def _messages(context: StepContext, shown: list[ScoredCase], count: int) -> list
     }
     mark = mark_for("\n".join(parts.values()))
     holes = ", ".join(f"{{{{{name}}}}}" for name in sorted(context.prompt.target.takes)) or "(it has none)"
-    told = f"{count} cases are bad" + (f"; here are {len(shown)} of them." if count > len(shown) else ".")
+    count_text = f"{count} cases are bad" + (f"; here are {len(shown)} of them." if count > len(shown) else ".")
     return [
         {"role": "system", "content": _SYSTEM.format(task=TASK, mark=mark, holes=holes)},
-        {"role": "user", "content": "\n\n".join([*(block(name, mark, text) for name, text in parts.items()), told])},
+        {
+            "role": "user",
+            "content": "\n\n".join([*(block(name, mark, text) for name, text in parts.items()), count_text]),
+        },
     ]
 
 
@@ -240,8 +243,8 @@ def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
     """What was tried before, so that it is not proposed again."""
     for file in sorted((folder.path / _FOLDER).glob(f"iteration_*/{_GATES}")):
         found = read_object(file)
-        told = {name: found.get(name) for name in ("promoted", "changes", "gates")}
-        yield file.parent.name, json.dumps(told, ensure_ascii=False)
+        outcome = {name: found.get(name) for name in ("promoted", "changes", "gates")}
+        yield file.parent.name, json.dumps(outcome, ensure_ascii=False)
 
 
 def _read(text: str, context: StepContext, ids: set[str]) -> Best[Candidate]:

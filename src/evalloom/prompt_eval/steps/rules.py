@@ -26,19 +26,19 @@ def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
     """Score a test point by its rules: 3 if all hold, else the lowest `otherwise` of a broken rule."""
     names = {**case, "output": _json_in(result)}
     score = BEST
-    kept: list[str] = []
+    held: list[str] = []
     broken: list[str] = []
     for rule in point.rules:
         if rule.when and not expressions.compile(rule.when).holds(names):
-            kept.append(f"{_label(rule)}: asks nothing of this case ({rule.when})")
+            held.append(f"{_label(rule)}: asks nothing of this case ({rule.when})")
             continue
         try:
-            is_kept, told = _hold(rule, result)
+            holds, detail = _hold(rule, result)
         except RuleUndecided as error:
             return Mark(None, f"{_label(rule)}: {error}")
-        (kept if is_kept else broken).append(f"{_label(rule)}: {told}")
-        score = score if is_kept else min(score, rule.otherwise)
-    reason = "; ".join(broken or kept)
+        (held if holds else broken).append(f"{_label(rule)}: {detail}")
+        score = score if holds else min(score, rule.otherwise)
+    reason = "; ".join(broken or held)
     if not cites(reason, result):
         reason += f"; the output begins {show(result, 40)}" if result.strip() else "; the output is empty"
     return Mark(score, reason)
@@ -82,11 +82,11 @@ def _hold(rule: Rule, result: str) -> tuple[bool, str]:
     places = find_all(rule.path, found)
     if not places:
         return False, f"is not there in {show(result)}"
-    seen = [(place, *_KINDS[rule.kind](rule.value, value)) for place, value in places]
-    broken = [f"{place}: {told}" if len(seen) > 1 else told for place, holds, told in seen if not holds]
+    checked = [(place, *_KINDS[rule.kind](rule.value, value)) for place, value in places]
+    broken = [f"{place}: {detail}" if len(checked) > 1 else detail for place, holds, detail in checked if not holds]
     if broken:
         return False, ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
-    return True, seen[0][2] + (f" (and so in {len(seen) - 1} more places)" if len(seen) > 1 else "")
+    return True, checked[0][2] + (f" (and so in {len(checked) - 1} more places)" if len(checked) > 1 else "")
 
 
 def _json_in(result: str) -> Any:
@@ -158,8 +158,8 @@ def _regex(wanted: str, value: Any) -> tuple[bool, str]:
 
 
 def _not_regex(wanted: str, value: Any) -> tuple[bool, str]:
-    is_found, told = _regex(wanted, value)
-    return not is_found, told
+    is_found, detail = _regex(wanted, value)
+    return not is_found, detail
 
 
 def _found(pattern: str, value: Any) -> bool:

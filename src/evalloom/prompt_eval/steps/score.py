@@ -114,12 +114,13 @@ def _warnings(context: StepContext, results: list[Record]) -> Iterator[str]:
         ids = {record["test_id"] for record in results}
         cases = [record.get("test_id") for record in read_records(context.folder.cases).values]
         if left_out := [one for one in cases if one not in ids]:
-            told = f"{context.folder.cases.as_posix()}: {', '.join(map(str, left_out[:5]))}"
-            told += f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-            yield f"{told} not run yet, and so not scored: evalloom prompt-eval run {context.folder} [case_not_run]"
+            message = f"{context.folder.cases.as_posix()}: {', '.join(map(str, left_out[:5]))}"
+            message += f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+            yield f"{message} not run yet, and so not scored: evalloom prompt-eval run {context.folder} [case_not_run]"
     outputs = [(one, one["result_aftertest"]) for one in results if one["result_aftertest"] is not None]
     yield from (
-        f"{context.plan.path.as_posix()}: {told} [rule_never_asked]" for told in unused_rules(context.plan, outputs)
+        f"{context.plan.path.as_posix()}: {message} [rule_never_asked]"
+        for message in unused_rules(context.plan, outputs)
     )
 
 
@@ -146,7 +147,7 @@ class _Scorer:
             raise_if_invalid(records.findings, self._context.folder.scored)
         return {case.id: case for one in records.values if (case := read_scored(one, self._context.plan.ids))}
 
-    def _there(self, record: Record) -> ScoredCase | None:
+    def _existing(self, record: Record) -> ScoredCase | None:
         """Return the existing marks of a case if it and its output have not changed."""
         case = None if self.state.needs_rebuild else self._former.get(record["test_id"])
         is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
@@ -158,10 +159,10 @@ class _Scorer:
         cases_to_judge: list[Case] = []
         is_again = False
         for one in (record for record in records if record["result_aftertest"] is not None):
-            there = self._there(one)
-            lacks = there is None or not all(there.marks[point].is_complete for point in judged)
-            self.count += lacks or any(self._is_due(there, point) for point in self._context.plan.points)
-            is_again |= lacks and there is not None
+            existing = self._existing(one)
+            lacks = existing is None or not all(existing.marks[point].is_complete for point in judged)
+            self.count += lacks or any(self._is_due(existing, point) for point in self._context.plan.points)
+            is_again |= lacks and existing is not None
             if judged and (lacks or repeat > 1):
                 inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
                 cases_to_judge.append(as_case(one["test_id"], inputs))
@@ -171,37 +172,39 @@ class _Scorer:
         options = {"repeat": repeat, **({"cache": False} if is_again else {})}
         return self._context.run_batch(self.state, self._target, self._context.scorer, cases_to_judge, **options)
 
-    def _is_due(self, there: ScoredCase | None, point: TestPoint) -> bool:
+    def _is_due(self, existing: ScoredCase | None, point: TestPoint) -> bool:
         """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
         if not point.rules:
             return False
         is_same = self.state.provenance.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
-        return there is None or not there.marks[point.id].is_complete or not is_same
+        return existing is None or not existing.marks[point.id].is_complete or not is_same
 
     def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
         """Build a scored case: existing marks first, then those of rules and of the evaluator."""
-        plan, there = self._context.plan, self._there(record)
+        plan, existing = self._context.plan, self._existing(record)
         if record["result_aftertest"] is None:
             failure = failures.get(record["test_id"], "")
             return ScoredCase(record, {one: Mark() for one in plan.ids}, f"run failed: {failure}" if failure else "")
-        marks = {point.id: self._mark(point, record, judgement, there) for point in plan.points}
+        marks = {point.id: self._mark(point, record, judgement, existing) for point in plan.points}
         said = judgement.answer.comment if judgement else "" if plan.judged else _summed_up(marks)
-        own = there.remark if there and not there.remark.startswith(_NOT_A_REMARK) else ""
+        own = existing.remark if existing and not existing.remark.startswith(_NOT_A_REMARK) else ""
         # Keep further fields that users added to the case.
-        further = definition(there.record) if there else {}
-        return ScoredCase({**further, **record}, marks, own or said or (there.remark if there else ""))
+        further = definition(existing.record) if existing else {}
+        return ScoredCase({**further, **record}, marks, own or said or (existing.remark if existing else ""))
 
     def _mark(
-        self, point: TestPoint, record: Record, judgement: Best[Judgement] | None, there: ScoredCase | None
+        self, point: TestPoint, record: Record, judgement: Best[Judgement] | None, existing: ScoredCase | None
     ) -> Mark:
-        known = there.marks[point.id] if there else Mark()
+        former = existing.marks[point.id] if existing else Mark()
         if point.rules:
-            return score_by_rules(point, record, record["result_aftertest"]) if self._is_due(there, point) else known
-        if known.is_complete or judgement is None:
-            return known
-        found = judgement.answer.marks.get(point.id, Mark())
+            return (
+                score_by_rules(point, record, record["result_aftertest"]) if self._is_due(existing, point) else former
+            )
+        if former.is_complete or judgement is None:
+            return former
+        judged = judgement.answer.marks.get(point.id, Mark())
         # Never replace a score with a missing one: a score without a reason is still a score.
-        return found if found.score is not None or known.score is None else known
+        return judged if judged.score is not None or former.score is None else former
 
     def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
         """Before all scores are replaced: keeps those that nothing better comes for."""
