@@ -16,9 +16,9 @@ PAGE = ROOT / "docs" / "messages.md"
 EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonFault", "finding", "_finding"), 0),
-    **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_complain", "Fault", "_failed"), 0),
+    **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_complain", "RequestError", "_failed"), 0),
     **dict.fromkeys(("report_finding", "_report_finding"), 0),
-    **dict.fromkeys(("_at", "Message", "RecipeFault"), 1),
+    **dict.fromkeys(("_at", "Message", "RecipeError"), 1),
 }
 
 # Codes that are made while the program runs, by the place that makes them.
