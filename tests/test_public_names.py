@@ -206,10 +206,10 @@ def test_names_stay_importable(module: str) -> None:
 @pytest.mark.parametrize("name", moved.NAMES)
 def test_names_that_have_moved_say_where_they_are(name: str) -> None:
     package, _, own = name.rpartition(".")
-    home = f"evalloom.{moved.NAMES[name]}"
-    with pytest.warns(DeprecationWarning, match=f"evalloom.{name} is now {home}.{own}") as warned:
+    home, _, new = moved.NAMES[name].rpartition(".")
+    with pytest.warns(DeprecationWarning, match=f"evalloom.{name} is now evalloom.{home}.{new}") as warned:
         value = getattr(import_module(f"evalloom.{package}"), own)
-    assert value is getattr(import_module(home), own) and warned[0].filename == __file__
+    assert value is getattr(import_module(f"evalloom.{home}"), new) and warned[0].filename == __file__
     assert not hasattr(import_module(f"evalloom.{package}"), "nothing")
 
 

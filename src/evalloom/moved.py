@@ -22,11 +22,13 @@ HOMES = {
     "validate": "data.validate",
 }
 NAMES = {
-    "settings.PromptEvalSettings": "prompt_eval.settings",
-    "settings.RagSettings": "rag.settings",
-    "settings.ResolverSettings": "replay.settings",
+    "matchers.Grade": "matchers.base.CheckResult",
+    "matchers.Seen": "matchers.base.MatchContext",
+    "settings.PromptEvalSettings": "prompt_eval.settings.PromptEvalSettings",
+    "settings.RagSettings": "rag.settings.RagSettings",
+    "settings.ResolverSettings": "replay.settings.ResolverSettings",
 }
-"""Names that have left a package, and the module that has them now."""
+"""Names that a package had, and what each is called now."""
 
 
 class MovedFinder:
@@ -66,15 +68,15 @@ class _Alias:
 def find_name(package: str, name: str) -> object:
     """What a package had under a name; for its `__getattr__`. Raises AttributeError where it had nothing."""
     top, _, inner = package.partition(".")
-    module = NAMES.get(f"{inner}.{name}")
-    if module is None:
+    now = NAMES.get(f"{inner}.{name}")
+    if now is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     import warnings
     from importlib import import_module
 
-    home = f"{top}.{module}"
-    warnings.warn(f"{package}.{name} is now {home}.{name}", DeprecationWarning, stacklevel=3)
-    return getattr(import_module(home), name)
+    warnings.warn(f"{package}.{name} is now {top}.{now}", DeprecationWarning, stacklevel=3)
+    home, _, new_name = now.rpartition(".")
+    return getattr(import_module(f"{top}.{home}"), new_name)
 
 
 def install() -> None:

@@ -11,7 +11,7 @@ from evalloom.core.errors import BudgetSpent
 from evalloom.core.model import Case, Check, Origin, Output, Request, Response, Run, Scored, Status, Usage, Verdict
 from evalloom.engine.score import grade_now, negated, score
 from evalloom.interop.promptfoo.dialect import DIALECT as PROMPTFOO
-from evalloom.matchers import Grade, Services
+from evalloom.matchers import CheckResult, Services
 
 YES, NO, UNSURE = Check("contains", "y"), Check("contains", "n"), Check("meteor", "y")
 
@@ -81,9 +81,9 @@ def test_negation() -> None:
 
 @given(st.booleans(), st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.none() | st.sampled_from([0.25, 1.0]))
 def test_two_negations_are_none(passed: bool, number: float | None, share: float | None) -> None:
-    again = negated(negated(Grade(passed, number, share=share)))
+    again = negated(negated(CheckResult(passed, number, share=share)))
     assert (again.passed, again.score, again.share) == (passed, number, share)
-    assert negated(Grade(None)).passed is None
+    assert negated(CheckResult(None)).passed is None
 
 
 def test_what_is_not_there_fails_also_when_negated() -> None:

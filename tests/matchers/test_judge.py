@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evalloom.core.errors import BudgetSpent, CallError
 from evalloom.core.model import Case, Check, Output, Request, Response, Usage
 from evalloom.llms.delimiters import mark_for
-from evalloom.matchers import Grade, Seen, Services, by_kind
+from evalloom.matchers import CheckResult, MatchContext, Services, by_kind
 
 
 class Judge:
@@ -28,12 +28,12 @@ class Judge:
         return Response(answer, usage=Usage(10, 5, calls=1))
 
 
-def ask(judge: Judge | None, check: Check, value: Any = "the output", **inputs: Any) -> Grade:
+def ask(judge: Judge | None, check: Check, value: Any = "the output", **inputs: Any) -> CheckResult:
     matcher = by_kind("judge")
     assert matcher is not None and matcher.ask is not None
-    seen = Seen(value, Output(value, sources=["a source"]), Case("c", inputs))
+    seen = MatchContext(value, Output(value, sources=["a source"]), Case("c", inputs))
 
-    async def run() -> Grade:
+    async def run() -> CheckResult:
         assert matcher.ask is not None
         return await matcher.ask(check, seen, Services(judge=judge, judge_name="kimi"))
 

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from evalloom.core.model import NO_USAGE, Case, Check, Output, Usage
-from evalloom.matchers import Grade, Seen, by_kind
+from evalloom.matchers import CheckResult, MatchContext, by_kind
 from evalloom.matchers.limits import numbers_in
 
 
 def grade(
     kind: str, expected: Any, value: Any = "", usage: Usage = NO_USAGE, seconds: float = 0.0, **options: Any
-) -> Grade:
+) -> CheckResult:
     matcher = by_kind(kind)
     assert matcher is not None and matcher.grade is not None
-    seen = Seen(value, Output(value), Case("c", {}), seconds, usage)
+    seen = MatchContext(value, Output(value), Case("c", {}), seconds, usage)
     found = matcher.grade(Check(kind, expected, options=options), seen)
     assert found is not None
     return found

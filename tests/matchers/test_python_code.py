@@ -11,15 +11,15 @@ import pytest
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Check, Origin, Output
 from evalloom.core.sandbox import why_unavailable
-from evalloom.matchers import Grade, Seen, Services, by_kind, functions_of, parse_check
+from evalloom.matchers import CheckResult, MatchContext, Services, by_kind, functions_of, parse_check
 
 
-def ask(check: Check, value: Any = "x", services: Services | None = None, file: str = "") -> Grade:
-    async def run() -> Grade:
+def ask(check: Check, value: Any = "x", services: Services | None = None, file: str = "") -> CheckResult:
+    async def run() -> CheckResult:
         matcher = by_kind("python")
         assert matcher is not None and matcher.ask is not None
         case = Case("c", {"q": 1}, origin=Origin(file))
-        return await matcher.ask(check, Seen(value, Output(value), case), services or Services())
+        return await matcher.ask(check, MatchContext(value, Output(value), case), services or Services())
 
     return asyncio.run(run())
 
@@ -136,7 +136,7 @@ def test_a_data_file_cannot_give_its_code_more_than_a_minute(wanted: float, tmp_
 @isolated
 def test_long_reasons_are_cut(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    trusted = ask(parse_check({"python": lambda value: Grade(True, 1, "z" * 5_000)}))
+    trusted = ask(parse_check({"python": lambda value: CheckResult(True, 1, "z" * 5_000)}))
     file = f"{tmp_path.as_posix()}/cases.jsonl"
     foreign = ask(Check("python", "own:talk"), services=Services(allow_code=True), file=file)
     assert trusted.passed and foreign.passed

@@ -15,7 +15,7 @@ from evalloom import catalog
 from evalloom.core.model import Case, Check, Output, Request, Response, Run
 from evalloom.engine.score import grade_now, score
 from evalloom.matchers import Matcher, Services
-from evalloom.matchers.base import Grade
+from evalloom.matchers.base import CheckResult
 
 ROOT = Path(__file__).resolve().parents[2]
 MATCHERS = catalog.load().matchers.all
@@ -111,4 +111,4 @@ def test_what_dialects_ask_for_is_scored_or_explained() -> None:
 def test_an_unknown_kind_proposes_a_known_one() -> None:
     assert why_unknown("contans").endswith("Did you mean 'contains'?")
     assert "known are equals" in why_unknown("zzzzzz")
-    assert Grade(None).passed is None
+    assert CheckResult(None).passed is None

@@ -7,7 +7,7 @@ import pytest
 
 from evalloom.core.errors import CallError
 from evalloom.core.model import Case, Check, Output, Request, Response
-from evalloom.matchers import Grade, Seen, Services, by_kind
+from evalloom.matchers import CheckResult, MatchContext, Services, by_kind
 from evalloom.matchers.similarity import likeness
 
 VECTORS = {"cat": [1.0, 0.0], "kitten": [0.8, 0.6], "car": [0.0, 1.0]}
@@ -17,11 +17,11 @@ async def embed(texts: list[str]) -> list[list[float]]:
     return [VECTORS[text] for text in texts]
 
 
-def ask(check: Check, value: Any, services: Services) -> Grade:
-    async def run() -> Grade:
+def ask(check: Check, value: Any, services: Services) -> CheckResult:
+    async def run() -> CheckResult:
         matcher = by_kind(check.kind)
         assert matcher is not None and matcher.ask is not None
-        return await matcher.ask(check, Seen(value, Output(value), Case("c", {})), services)
+        return await matcher.ask(check, MatchContext(value, Output(value), Case("c", {})), services)
 
     return asyncio.run(run())
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from evalloom.core.model import Case, Check, Output
-from evalloom.matchers import Grade, Seen, by_kind
+from evalloom.matchers import CheckResult, MatchContext, by_kind
 
 
-def grade(kind: str, expected: Any, value: Any, sources: list[Any] | None = None, **options: Any) -> Grade:
+def grade(kind: str, expected: Any, value: Any, sources: list[Any] | None = None, **options: Any) -> CheckResult:
     matcher = by_kind(kind)
     assert matcher is not None and matcher.grade is not None
-    seen = Seen(value, Output(value, sources=sources or []), Case("c", {}))
+    seen = MatchContext(value, Output(value, sources=sources or []), Case("c", {}))
     found = matcher.grade(Check(kind, expected, options=options), seen)
     assert found is not None
     return found

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.core.model import ABSENT, Case, Check, Output, show_path
-from evalloom.matchers import Grade, Seen, by_kind
+from evalloom.matchers import CheckResult, MatchContext, by_kind
 from evalloom.matchers.base import Services
 
 
-def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:
+def grade(kind: str, expected: Any, value: Any, **options: Any) -> CheckResult:
     matcher = by_kind(kind)
     assert matcher is not None and matcher.grade is not None
-    found = matcher.grade(Check(kind, expected, options=options), Seen(value, Output(value), Case("c", {})))
+    found = matcher.grade(Check(kind, expected, options=options), MatchContext(value, Output(value), Case("c", {})))
     assert found is not None
     return found
 
@@ -30,11 +30,11 @@ JSON = st.recursive(
 )
 
 
-def structural(expected: Any, actual: Any, **options: Any) -> Grade:
+def structural(expected: Any, actual: Any, **options: Any) -> CheckResult:
     return grade("structural", expected, actual, **options)
 
 
-def paths(found: Grade) -> list[str]:
+def paths(found: CheckResult) -> list[str]:
     return [mismatch.path for mismatch in found.mismatches]
 
 
@@ -291,7 +291,7 @@ def test_semantic_texts_are_asked_about() -> None:
     async def embed(texts: list[str]) -> list[list[float]]:
         return [[1.0, 0.0] if "hi" in text else [0.0, 1.0] for text in texts]
 
-    async def ask(seen: Seen, services: Services) -> Grade:
+    async def ask(seen: MatchContext, services: Services) -> CheckResult:
         assert matcher is not None and matcher.ask is not None
         return await matcher.ask(check, seen, services)
 
@@ -299,10 +299,10 @@ def test_semantic_texts_are_asked_about() -> None:
     assert matcher is not None and matcher.grade is not None
     check = Check("structural", {"a": "semantic:hi", "b": "semantic:hi", "c": 1})
     value = {"a": "hi there", "b": "no", "c": 2}
-    seen = Seen(value, Output(value), Case("c", {}))
+    seen = MatchContext(value, Output(value), Case("c", {}))
     assert matcher.grade(check, seen) is None
     assert paths(asyncio.run(ask(seen, Services(embed=embed)))) == ["c", "b"]
-    agreeing = Seen({**value, "b": "hi", "c": 1}, Output(), Case("c", {}))
+    agreeing = MatchContext({**value, "b": "hi", "c": 1}, Output(), Case("c", {}))
     assert asyncio.run(ask(agreeing, Services(embed=embed))).passed
     unasked = asyncio.run(ask(agreeing, Services()))
     assert unasked.passed is None and "embeddings:" in unasked.reason and "--judge" in unasked.reason

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.core.model import Case, Check, Output
-from evalloom.matchers import Grade, Seen, by_kind
+from evalloom.matchers import CheckResult, MatchContext, by_kind
 
 
-def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:
+def grade(kind: str, expected: Any, value: Any, **options: Any) -> CheckResult:
     matcher = by_kind(kind)
     assert matcher is not None and matcher.grade is not None
-    found = matcher.grade(Check(kind, expected, options=options), Seen(value, Output(value), Case("c", {})))
+    found = matcher.grade(Check(kind, expected, options=options), MatchContext(value, Output(value), Case("c", {})))
     assert found is not None
     return found
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 from evalloom.core.model import Case, Check, Output
-from evalloom.matchers import Grade, Seen, by_kind
+from evalloom.matchers import CheckResult, MatchContext, by_kind
 
 
-def grade(kind: str, expected: Any, value: Any, **options: Any) -> Grade:
+def grade(kind: str, expected: Any, value: Any, **options: Any) -> CheckResult:
     matcher = by_kind(kind)
     assert matcher is not None and matcher.grade is not None
-    found = matcher.grade(Check(kind, expected, options=options), Seen(value, Output(value), Case("c", {})))
+    found = matcher.grade(Check(kind, expected, options=options), MatchContext(value, Output(value), Case("c", {})))
     assert found is not None
     return found
 
@@ -46,7 +46,7 @@ def test_a_bare_name_leaves_the_other_call_alone() -> None:
 def test_calls_of_a_prompt_are_found_beside_its_text() -> None:
     matcher = by_kind("tool_calls")
     assert matcher is not None and matcher.grade is not None
-    seen = Seen("text", Output("text", {"tool_calls": CALLS}), Case("c", {}))
+    seen = MatchContext("text", Output("text", {"tool_calls": CALLS}), Case("c", {}))
     found = [matcher.grade(Check("tool_calls", [name]), seen) for name in ("search", "other")]
     assert [grade and grade.passed for grade in found] == [True, False]
 

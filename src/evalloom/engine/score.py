@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
-from evalloom.matchers import BUILT_IN, Grade, Matchers, Seen, Services
+from evalloom.matchers import BUILT_IN, CheckResult, MatchContext, Matchers, Services
 from evalloom.matchers.base import number_of, show
 from evalloom.matchers.blame import blamed, broken_step, steps_in
 from evalloom.matchers.where import Missing, find
@@ -45,7 +45,7 @@ def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
     """The score of a run whose checks all answer at once; None where one of them must ask, which is for `score`."""
     if run.error or run.skipped or run.blocked:
         return without_output(run)
-    grades: list[Grade] = []
+    grades: list[CheckResult] = []
     matchers = services.matchers or BUILT_IN
     for check in case.checks:
         grade = _grade(check, case, run, matchers)
@@ -75,26 +75,26 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
     return _scored(case, run, [next(answers) if grade is None else grade for grade in grades])
 
 
-def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> Grade | None:
+def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResult | None:
     """What a check says at once; None when it must ask."""
     if check.options and (why := check.options.get("unsupported")):
-        return Grade(None, reason=str(why))
+        return CheckResult(None, reason=str(why))
     matcher = matchers.by_kind(check.kind)
     if matcher is None:
-        return Grade(None, reason=matchers.why_unknown(check.kind))
+        return CheckResult(None, reason=matchers.why_unknown(check.kind))
     value = _look(check.where, run)
     if type(value) is Missing:
-        return Grade(None if value.is_misplaced else False, reason=value.reason)
+        return CheckResult(None if value.is_misplaced else False, reason=value.reason)
     if matcher.grade is None:
         return None
-    grade = matcher.grade(check, Seen(value, run.output, case, run.latency_s, run.usage))
+    grade = matcher.grade(check, MatchContext(value, run.output, case, run.latency_s, run.usage))
     return grade if grade is None else _turned(check, grade)
 
 
-async def _ask(check: Check, case: Case, run: Run, services: Services) -> Grade:
+async def _ask(check: Check, case: Case, run: Run, services: Services) -> CheckResult:
     matcher = (services.matchers or BUILT_IN).by_kind(check.kind)
     assert matcher is not None and matcher.ask is not None
-    seen = Seen(_look(check.where, run), run.output, case, run.latency_s, run.usage)
+    seen = MatchContext(_look(check.where, run), run.output, case, run.latency_s, run.usage)
     return _turned(check, await matcher.ask(check, seen, services))
 
 
@@ -109,19 +109,19 @@ def _look(where: str, run: Run) -> Any:
     return found
 
 
-def _turned(check: Check, grade: Grade) -> Grade:
+def _turned(check: Check, grade: CheckResult) -> CheckResult:
     """The grade, turned round where the check is negated."""
     if check.options.get("negate") is not True:
         return grade
     return negated(grade, f"{check.kind} {show(check.expected)}")
 
 
-def negated(grade: Grade, what: str = "the check") -> Grade:
+def negated(grade: CheckResult, what: str = "the check") -> CheckResult:
     """The opposite grade; what is unscored stays so."""
     if grade.passed is None:
         return grade
     reason = f"negated: {grade.reason}" if grade.reason else f"negated: {what} holds" if grade.passed else ""
-    return Grade(
+    return CheckResult(
         not grade.passed,
         # A score on a scale of its own stays what the judge gave; only its share turns round.
         grade.score if grade.score is None or grade.share is not None else 1 - grade.score,
@@ -131,7 +131,7 @@ def negated(grade: Grade, what: str = "the check") -> Grade:
     )
 
 
-def _scored(case: Case, run: Run, grades: list[Grade]) -> Scored:
+def _scored(case: Case, run: Run, grades: list[CheckResult]) -> Scored:
     checks = case.checks
     verdicts = list(map(_verdict, checks, grades))
     parts = [
@@ -148,7 +148,7 @@ def _scored(case: Case, run: Run, grades: list[Grade]) -> Scored:
     return Scored(run.key, status, mean, verdicts, usage, step=step)
 
 
-def _verdict(check: Check, grade: Grade) -> Verdict:
+def _verdict(check: Check, grade: CheckResult) -> Verdict:
     passed = grade.passed
     score = grade.score
     if score is None and passed is not None:
@@ -171,7 +171,7 @@ def _name(check: Check) -> str:
     return kind if check.where == "output" else f"{kind} {check.where.removeprefix('output.')}"
 
 
-def _share(grade: Grade) -> float | None:
+def _share(grade: CheckResult) -> float | None:
     if grade.passed is None:
         return None
     found = grade.share if grade.share is not None else grade.score

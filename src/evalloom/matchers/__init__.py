@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from evalloom import moved
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Check
 from evalloom.matchers import (
@@ -22,16 +23,16 @@ from evalloom.matchers import (
     text,
     tool_calls,
 )
-from evalloom.matchers.base import Function, Grade, Matcher, Seen, Services
+from evalloom.matchers.base import CheckResult, Function, MatchContext, Matcher, Services
 from evalloom.matchers.parse import parse
 
 __all__ = [
     "BUILT_IN",
     "MATCHERS",
-    "Grade",
+    "CheckResult",
+    "MatchContext",
     "Matcher",
     "Matchers",
-    "Seen",
     "Services",
     "by_kind",
     "functions_of",
@@ -114,3 +115,7 @@ by_kind = BUILT_IN.by_kind
 parse_check = BUILT_IN.parse
 functions_of = BUILT_IN.functions_of
 why_unknown = BUILT_IN.why_unknown
+
+
+def __getattr__(name: str) -> object:
+    return moved.find_name(__name__, name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
-class Grade(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """What a matcher says. `passed` None means that the check could not be applied: unscored, never zero.
 
     `share` is `score` between 0 and 1, for weighing, where the score has a scale of its own.
@@ -32,7 +32,7 @@ class Grade(Struct, frozen=True):
     usage: Usage = NO_USAGE
 
 
-class Seen(Struct):
+class MatchContext(Struct):
     """What a matcher looks at: the value that `where` points at, and what stands around it."""
 
     value: Any
@@ -58,8 +58,8 @@ class Services(Struct, frozen=True):
     """What grades the checks of each kind; without it, the matchers of the engine alone."""
 
 
-GradeNow = Callable[[Check, Seen], Grade | None]
-Ask = Callable[[Check, Seen, Services], Awaitable[Grade]]
+GradeNow = Callable[[Check, MatchContext], CheckResult | None]
+Ask = Callable[[Check, MatchContext, Services], Awaitable[CheckResult]]
 
 
 class Matcher(Struct, frozen=True):
@@ -75,21 +75,21 @@ class Matcher(Struct, frozen=True):
         return self.grade is None
 
 
-PASSED = Grade(True)
+PASSED = CheckResult(True)
 
 
-def failed(reason: str) -> Grade:
-    return Grade(False, reason=reason)
+def failed(reason: str) -> CheckResult:
+    return CheckResult(False, reason=reason)
 
 
-def unscored(reason: str) -> Grade:
-    return Grade(None, reason=reason)
+def unscored(reason: str) -> CheckResult:
+    return CheckResult(None, reason=reason)
 
 
-def graded(score: float, threshold: float, what: str) -> Grade:
+def graded(score: float, threshold: float, what: str) -> CheckResult:
     """Passed when a score reaches its threshold; a hair of rounding does not decide."""
     passed = score >= threshold - 1e-9
-    return Grade(passed, score, f"{what} {score:.3g}, {'at least' if passed else 'below'} {threshold:g}")
+    return CheckResult(passed, score, f"{what} {score:.3g}, {'at least' if passed else 'below'} {threshold:g}")
 
 
 def text_of(value: Any) -> str:
@@ -130,5 +130,5 @@ def threshold_of(check: Check, default: float) -> float | None:
     return default if found is None else number_of(found)
 
 
-def bad_option(name: str, expected: str, value: Any) -> Grade:
+def bad_option(name: str, expected: str, value: Any) -> CheckResult:
     return unscored(f"{name}: expected {expected}, got {show(value)}")

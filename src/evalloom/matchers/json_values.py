@@ -9,7 +9,7 @@ from typing import Any
 from evalloom.core.json_schema import cut, first_line, validator
 from evalloom.core.model import Check, Mismatch, show_path, type_name
 from evalloom.llms.json_text import NO_JSON, loads, values_in
-from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, show, unscored
+from evalloom.matchers.base import PASSED, CheckResult, MatchContext, Matcher, bad_option, failed, show, unscored
 
 _MOST_FAULTS = 100
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -24,25 +24,25 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _PLAIN = (str, int, float, bool, list, dict, type(None))
 
 
-def _is_json(check: Check, seen: Seen) -> Grade:
-    value = loads(seen.value) if isinstance(seen.value, str) else seen.value
+def _is_json(check: Check, context: MatchContext) -> CheckResult:
+    value = loads(context.value) if isinstance(context.value, str) else context.value
     if value is NO_JSON:
-        return failed(f"expected JSON, got {show(seen.value)}")
+        return failed(f"expected JSON, got {show(context.value)}")
     return PASSED if check.expected is None else _against(check.expected, value)
 
 
-def _contains_json(check: Check, seen: Seen) -> Grade:
-    values = list(values_in(seen.value)) if isinstance(seen.value, str) else [seen.value]
+def _contains_json(check: Check, context: MatchContext) -> CheckResult:
+    values = list(values_in(context.value)) if isinstance(context.value, str) else [context.value]
     if not values:
-        return failed(f"expected JSON in {show(seen.value)}")
+        return failed(f"expected JSON in {show(context.value)}")
     if check.expected is None:
         return PASSED
     grades = [_against(check.expected, value) for value in values]
     return next((grade for grade in grades if grade.passed), grades[0])
 
 
-def _json_schema(check: Check, seen: Seen) -> Grade:
-    schema, value = check.expected, seen.value
+def _json_schema(check: Check, context: MatchContext) -> CheckResult:
+    schema, value = check.expected, context.value
     if not isinstance(value, str):
         return _against(schema, value)
     found = loads(value)
@@ -67,7 +67,7 @@ def _takes_texts(schema: Any) -> bool:
     return any(isinstance(text, str) for text in texts)
 
 
-def _against(schema: Any, value: Any) -> Grade:
+def _against(schema: Any, value: Any) -> CheckResult:
     """Whether a value fits a JSON Schema; every fault is a mismatch at its place."""
     if not isinstance(schema, dict | bool):
         return bad_option("expected", "a JSON Schema", schema)
@@ -84,14 +84,14 @@ def _against(schema: Any, value: Any) -> Grade:
     except (ValueError, RecursionError) as fault:
         return unscored(f"expected JSON, got {show(value)}: {first_line(fault)}")
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return Grade(False, reason=f"{faults[0].path}: {cut(faults[0].expected)}{more}", mismatches=tuple(faults))
+    return CheckResult(False, reason=f"{faults[0].path}: {cut(faults[0].expected)}{more}", mismatches=tuple(faults))
 
 
-def _is_instance(check: Check, seen: Seen) -> Grade:
+def _is_instance(check: Check, context: MatchContext) -> CheckResult:
     wanted = check.expected
     if not isinstance(wanted, str):
         return bad_option("expected", "the name of a type", wanted)
-    value = seen.value
+    value = context.value
     if wanted in _TYPES:
         is_one = isinstance(value, _TYPES[wanted]) and (not isinstance(value, bool) or wanted in ("bool", "boolean"))
     elif type(value) in _PLAIN and not isinstance(getattr(builtins, wanted, None), type):

@@ -14,7 +14,17 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import NO_USAGE, Check, Record, Request, Usage
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.llms.json_text import values_in
-from evalloom.matchers.base import Grade, Matcher, Seen, Services, bad_option, number_of, show, text_of, unscored
+from evalloom.matchers.base import (
+    CheckResult,
+    MatchContext,
+    Matcher,
+    Services,
+    bad_option,
+    number_of,
+    show,
+    text_of,
+    unscored,
+)
 
 _TRIES = 2
 _REFERENCE = (
@@ -79,19 +89,19 @@ class Unreadable(Exception):
     """The judge's answer is not what was asked for; the message says what is wrong with it."""
 
 
-async def _judge(check: Check, seen: Seen, services: Services) -> Grade:
+async def _judge(check: Check, seen: MatchContext, services: Services) -> CheckResult:
     if services.judge is None:
         return unscored("no judge: name an llm with --judge LLM")
     task = task_of(check, seen)
-    return task if isinstance(task, Grade) else await ask(task, services)
+    return task if isinstance(task, CheckResult) else await ask(task, services)
 
 
-def task_of(check: Check, seen: Seen) -> Task | Grade:
+def task_of(check: Check, seen: MatchContext) -> Task | CheckResult:
     """What a check asks of the judge, or why it cannot be asked."""
     variant = str(check.options.get("variant") or "")
     expected = check.expected
     scale = _scale(check, variant)
-    if isinstance(scale, Grade):
+    if isinstance(scale, CheckResult):
         return scale
     threshold = check.options.get("threshold")
     if threshold is not None and number_of(threshold) is None:
@@ -121,7 +131,7 @@ def task_of(check: Check, seen: Seen) -> Task | Grade:
     )
 
 
-def _scale(check: Check, variant: str) -> Scale | Grade | None:
+def _scale(check: Check, variant: str) -> Scale | CheckResult | None:
     written = check.options.get("scale")
     if written is None:
         levels = check.expected if variant == "rubrics" else None
@@ -163,7 +173,7 @@ def _question(inputs: Record) -> str:
     return text_of(next(iter(inputs.values())) if len(inputs) == 1 else inputs)
 
 
-async def ask(task: Task, services: Services) -> Grade:
+async def ask(task: Task, services: Services) -> CheckResult:
     """The judge's grade for a task; unscored when there is none to be had. BudgetSpent goes through."""
     assert services.judge is not None
     who = f"judge {services.judge_name!r}" if services.judge_name else "judge"
@@ -174,14 +184,14 @@ async def ask(task: Task, services: Services) -> Grade:
         try:
             response = await services.judge(Request(messages, answer="json"))
         except CallError as error:
-            return Grade(None, reason=f"{who}: {error}", usage=usage)
+            return CheckResult(None, reason=f"{who}: {error}", usage=usage)
         usage += response.usage
         try:
             return read_answer(response.text, task, usage)
         except Unreadable as unreadable:
             fault = str(unreadable)
         messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _again(fault, task)]
-    return Grade(None, reason=f"{who}: its answer could not be read: {fault}", usage=usage)
+    return CheckResult(None, reason=f"{who}: its answer could not be read: {fault}", usage=usage)
 
 
 def _again(fault: str, task: Task) -> Record:
@@ -235,7 +245,7 @@ def _form(task: Task) -> str:
     return f'{{"reason": "<{reason}>", "{key}": <{value}>}}'
 
 
-def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> Grade:
+def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> CheckResult:
     """The grade that a judge's answer gives. Raises Unreadable."""
     objects = [value for value in values_in(text) if isinstance(value, dict)]
     if len(objects) != 1:
@@ -245,11 +255,11 @@ def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> Grade:
     if not isinstance(reason, str) or not reason.strip():
         raise Unreadable(f"reason: expected a text that is not empty, got {show(reason)}")
     if task.scale is None:
-        return Grade(_read_pass(answer), reason=reason.strip(), usage=usage)
+        return CheckResult(_read_pass(answer), reason=reason.strip(), usage=usage)
     score = _read_score(answer, task.scale)
     share = (score - task.scale.low) / (task.scale.high - task.scale.low)
     shown = f"{reason.strip()} ({score:g} on {task.scale})"
-    return Grade(score >= task.threshold - 1e-9, score, shown, share=share, usage=usage)
+    return CheckResult(score >= task.threshold - 1e-9, score, shown, share=share, usage=usage)
 
 
 def _read_pass(answer: Record) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Check
-from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, show, text_of
+from evalloom.matchers.base import PASSED, CheckResult, MatchContext, Matcher, bad_option, failed, show, text_of
 
 _SCRIPTS = {
     "han": r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]",
@@ -103,7 +103,7 @@ def _votes(text: str) -> dict[str, int]:
     return {code: sum(word in common for word in words) for code, common in _COMMON_WORDS.items()}
 
 
-def _language(check: Check, seen: Seen) -> Grade:
+def _language(check: Check, context: MatchContext) -> CheckResult:
     written = check.expected
     if not isinstance(written, str):
         return bad_option("expected", "a language such as zh or en", written)
@@ -112,8 +112,8 @@ def _language(check: Check, seen: Seen) -> Grade:
     if code not in _BY_SCRIPT:
         known = ", ".join(_BY_SCRIPT)
         grade = bad_option("expected", f"a language of {known}", written)
-        return Grade(None, reason=grade.reason + did_you_mean(name, tuple(_NAMES)))
-    text = text_of(seen.value)
+        return CheckResult(None, reason=grade.reason + did_you_mean(name, tuple(_NAMES)))
+    text = text_of(context.value)
     if is_in(text, code):
         return PASSED
     script, _ = languages_of(text)
@@ -125,11 +125,11 @@ def is_refusal(text: str) -> bool:
     return re.search(_REFUSALS, text.strip()[:_OPENING], re.IGNORECASE | re.VERBOSE) is not None
 
 
-def _refusal(check: Check, seen: Seen) -> Grade:
-    text = text_of(seen.value)
+def _refusal(check: Check, context: MatchContext) -> CheckResult:
+    text = text_of(context.value)
     # An empty answer refuses too: it is what some llms give instead of words.
     if not text.strip() or is_refusal(text):
-        return Grade(True, reason=f"a refusal: {show(text)}")
+        return CheckResult(True, reason=f"a refusal: {show(text)}")
     return failed(f"expected a refusal, got {show(text)}")
 
 

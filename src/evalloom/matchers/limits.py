@@ -7,7 +7,18 @@ import re
 from typing import Any
 
 from evalloom.core.model import Check, Usage
-from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, number_of, show, text_of, unscored
+from evalloom.matchers.base import (
+    PASSED,
+    CheckResult,
+    MatchContext,
+    Matcher,
+    bad_option,
+    failed,
+    number_of,
+    show,
+    text_of,
+    unscored,
+)
 from evalloom.matchers.normalise import in_plain_digits, numerals_in
 from evalloom.matchers.overlap import words_of
 from evalloom.matchers.structural import within
@@ -36,7 +47,7 @@ def _number_from(value: Any, pick: str) -> float | None:
     return number_of(value)
 
 
-def _numeric(check: Check, seen: Seen) -> Grade:
+def _numeric(check: Check, context: MatchContext) -> CheckResult:
     options = check.options
     pick = options.get("pick", "last")
     if pick not in ("first", "last"):
@@ -45,9 +56,9 @@ def _numeric(check: Check, seen: Seen) -> Grade:
     for name, bound in bounds.items():
         if number_of(bound) is None or bound < 0:
             return bad_option(name, "a number that is not negative", bound)
-    found = _number_from(seen.value, pick)
+    found = _number_from(context.value, pick)
     if found is None:
-        return failed(f"expected a number, got {show(seen.value)}")
+        return failed(f"expected a number, got {show(context.value)}")
     if check.expected is None or isinstance(check.expected, dict):
         return _within_bounds(check, found, "the number")
     wanted = _number_from(check.expected, "last")
@@ -73,7 +84,7 @@ def _allowance(bounds: dict[str, float]) -> str:
     return f" ± {' or '.join(parts)}" if parts else ""
 
 
-def _bounds(check: Check) -> tuple[float | None, float | None] | Grade:
+def _bounds(check: Check) -> tuple[float | None, float | None] | CheckResult:
     """The least and the most, from `min` and `max`, as options or inside `expected`; one number is both."""
     expected = check.expected
     if expected is not None and not isinstance(expected, dict):
@@ -89,9 +100,9 @@ def _bounds(check: Check) -> tuple[float | None, float | None] | Grade:
     return least, most
 
 
-def _within_bounds(check: Check, found: float, what: str) -> Grade:
+def _within_bounds(check: Check, found: float, what: str) -> CheckResult:
     bounds = _bounds(check)
-    if isinstance(bounds, Grade):
+    if isinstance(bounds, CheckResult):
         return bounds
     least, most = bounds
     if least is not None and found < least:
@@ -101,8 +112,8 @@ def _within_bounds(check: Check, found: float, what: str) -> Grade:
     return PASSED
 
 
-def _length(check: Check, seen: Seen) -> Grade:
-    value = seen.value
+def _length(check: Check, context: MatchContext) -> CheckResult:
+    value = context.value
     unit = check.options.get("unit") or ("items" if isinstance(value, list | tuple | dict) else "characters")
     if unit not in _UNITS:
         return bad_option("unit", "characters, words or items", unit)
@@ -118,27 +129,27 @@ def _count(value: Any, unit: str) -> int:
     return len(words_of(text)) if unit == "words" else len(text)
 
 
-def _word_count(check: Check, seen: Seen) -> Grade:
-    return _within_bounds(check, _count(seen.value, "words"), "the number of words")
+def _word_count(check: Check, context: MatchContext) -> CheckResult:
+    return _within_bounds(check, _count(context.value, "words"), "the number of words")
 
 
 def _limit(check: Check) -> float | None:
     return number_of(check.options.get("threshold", check.expected))
 
 
-def _bounded(check: Check, found: float, unit: str) -> Grade:
+def _bounded(check: Check, found: float, unit: str) -> CheckResult:
     limit = _limit(check)
     if limit is None:
         return bad_option("threshold", f"a number of {unit}", check.options.get("threshold", check.expected))
     if found <= limit:
-        return Grade(True, reason=f"{found:.6g} {unit}")
+        return CheckResult(True, reason=f"{found:.6g} {unit}")
     return failed(f"expected at most {limit:g} {unit}, got {found:.6g}")
 
 
-def _latency(check: Check, seen: Seen) -> Grade:
-    if seen.usage.cached:
+def _latency(check: Check, context: MatchContext) -> CheckResult:
+    if context.usage.cached:
         return unscored("the answer came from the cache, so its time says nothing; run with --no-cache")
-    return _bounded(check, seen.duration_s * 1000, "ms")
+    return _bounded(check, context.duration_s * 1000, "ms")
 
 
 def _unknown(usage: Usage) -> str:
@@ -150,18 +161,18 @@ def _unknown(usage: Usage) -> str:
     return "the llm reported no tokens" if usage.calls else "the run called no llm that we know of"
 
 
-def _tokens(check: Check, seen: Seen) -> Grade:
-    if not seen.usage.tokens or seen.usage.cached:
-        return unscored(_unknown(seen.usage) or "the llm reported no tokens")
-    return _bounded(check, seen.usage.tokens, "tokens")
+def _tokens(check: Check, context: MatchContext) -> CheckResult:
+    if not context.usage.tokens or context.usage.cached:
+        return unscored(_unknown(context.usage) or "the llm reported no tokens")
+    return _bounded(check, context.usage.tokens, "tokens")
 
 
-def _cost(check: Check, seen: Seen) -> Grade:
-    if seen.usage.unpriced:
+def _cost(check: Check, context: MatchContext) -> CheckResult:
+    if context.usage.unpriced:
         return unscored("the price of the llm is not known; give it under prices: in evalloom.yaml")
-    if why := _unknown(seen.usage):
+    if why := _unknown(context.usage):
         return unscored(why)
-    return _bounded(check, seen.usage.cost, "of cost")
+    return _bounded(check, context.usage.cost, "of cost")
 
 
 MATCHERS = (

@@ -10,7 +10,17 @@ from typing import Any
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import NO_USAGE, Check, Mismatch
 from evalloom.llms.json_text import NO_JSON, loads, object_in
-from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, Services, bad_option, failed, show, unscored
+from evalloom.matchers.base import (
+    PASSED,
+    CheckResult,
+    MatchContext,
+    Matcher,
+    Services,
+    bad_option,
+    failed,
+    show,
+    unscored,
+)
 
 _STEP = re.compile(r"\.?(?P<name>[^.\[\]*'\"]+)|\[(?P<number>-?\d{1,18})\]|\[\*\]|\.\*|\[(['\"])(?P<quoted>.*?)\3\]")
 
@@ -48,13 +58,13 @@ def _inside(place: str, value: Any, step: re.Match[str]) -> list[tuple[str, Any]
 def json_path(matchers: Mapping[str, Matcher], parse: Callable[[Any], Check]) -> Matcher:
     """The matcher that holds each place of a path against a further check, of any of the given kinds."""
 
-    def inner(check: Check, seen: Seen) -> tuple[Matcher, Check, list[tuple[str, Any]]] | Grade:
+    def inner(check: Check, context: MatchContext) -> tuple[Matcher, Check, list[tuple[str, Any]]] | CheckResult:
         try:
-            places = _places(check, seen.value)
+            places = _places(check, context.value)
         except BadPath as fault:
             return unscored(str(fault))
         if not places:
-            return failed(f"{check.expected}: is not there in {show(seen.value)}")
+            return failed(f"{check.expected}: is not there in {show(context.value)}")
         written = check.options.get("check")
         if written is None:
             return PASSED
@@ -67,25 +77,25 @@ def json_path(matchers: Mapping[str, Matcher], parse: Callable[[Any], Check]) ->
             return unscored(f"check: expected a known kind, got {further.kind!r}")
         return matcher, further, places
 
-    def grade(check: Check, seen: Seen) -> Grade | None:
-        asked = inner(check, seen)
-        if isinstance(asked, Grade):
+    def grade(check: Check, context: MatchContext) -> CheckResult | None:
+        asked = inner(check, context)
+        if isinstance(asked, CheckResult):
             return asked
         matcher, further, places = asked
         if matcher.grade is None:
             return None
-        grades = [matcher.grade(further, _looking_at(seen, value)) for _, value in places]
+        grades = [matcher.grade(further, _looking_at(context, value)) for _, value in places]
         ready = [one for one in grades if one is not None]
         return _together(check, further, places, ready) if len(ready) == len(grades) else None
 
-    async def ask(check: Check, seen: Seen, services: Services) -> Grade:
-        asked = inner(check, seen)
-        if isinstance(asked, Grade):
+    async def ask(check: Check, context: MatchContext, services: Services) -> CheckResult:
+        asked = inner(check, context)
+        if isinstance(asked, CheckResult):
             return asked
         matcher, further, places = asked
         assert matcher.ask is not None
         grades = await asyncio.gather(
-            *(matcher.ask(further, _looking_at(seen, value), services) for _, value in places)
+            *(matcher.ask(further, _looking_at(context, value), services) for _, value in places)
         )
         return _together(check, further, places, grades)
 
@@ -101,11 +111,11 @@ def _places(check: Check, value: Any) -> list[tuple[str, Any]]:
     return find_all(check.expected, value)
 
 
-def _looking_at(seen: Seen, value: Any) -> Seen:
-    return Seen(value, seen.output, seen.case, seen.duration_s, seen.usage)
+def _looking_at(context: MatchContext, value: Any) -> MatchContext:
+    return MatchContext(value, context.output, context.case, context.duration_s, context.usage)
 
 
-def _together(check: Check, further: Check, places: list[tuple[str, Any]], grades: list[Grade]) -> Grade:
+def _together(check: Check, further: Check, places: list[tuple[str, Any]], grades: list[CheckResult]) -> CheckResult:
     """All places must hold, or with `match: any` one of them."""
     match = check.options.get("match", "all")
     if match not in ("all", "any"):
@@ -118,12 +128,12 @@ def _together(check: Check, further: Check, places: list[tuple[str, Any]], grade
     bad = [pair for pair in pairs if pair[3] is False]
     unsure = [pair for pair in pairs if pair[3] is None]
     if (match == "any" and any(pair[3] for pair in pairs)) or not (bad or unsure):
-        return Grade(True, usage=usage)
+        return CheckResult(True, usage=usage)
     decides = unsure[0] if unsure and (match == "any" or not bad) else bad[0]
     reason = f"{decides[0]}: {decides[2].reason or 'holds, and should not'}"
     mismatches = tuple(Mismatch(place, further.expected, value) for place, value, _, _ in bad)
-    return Grade(decides[3], reason=reason, mismatches=mismatches if decides[3] is False else (), usage=usage)
+    return CheckResult(decides[3], reason=reason, mismatches=mismatches if decides[3] is False else (), usage=usage)
 
 
-def _outcome(grade: Grade, negated: bool) -> bool | None:
+def _outcome(grade: CheckResult, negated: bool) -> bool | None:
     return not grade.passed if negated and grade.passed is not None else grade.passed

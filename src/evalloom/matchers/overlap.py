@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from evalloom.core.model import Check
-from evalloom.matchers.base import Grade, Matcher, Seen, bad_option, graded, show, text_of, threshold_of
+from evalloom.matchers.base import CheckResult, MatchContext, Matcher, bad_option, graded, show, text_of, threshold_of
 from evalloom.matchers.normalise import prepared
 
 # Scripts without blanks between words are taken character by character, as is usual for BLEU in Chinese.
@@ -91,7 +91,7 @@ def _words(text: str) -> list[str]:
     return words_of(text) or list("".join(text.split()))
 
 
-def _by(check: Check, seen: Seen, name: str, default: float, measure: _Measure) -> Grade:
+def _by(check: Check, context: MatchContext, name: str, default: float, measure: _Measure) -> CheckResult:
     """The score against the expected texts, held against the threshold."""
     references = _references(check)
     threshold = threshold_of(check, default)
@@ -99,7 +99,7 @@ def _by(check: Check, seen: Seen, name: str, default: float, measure: _Measure) 
         return bad_option("expected", "a text or a list of texts", check.expected)
     if threshold is None:
         return bad_option("threshold", "a number", check.options.get("threshold"))
-    words = _words(prepared(check, text_of(seen.value)))
+    words = _words(prepared(check, text_of(context.value)))
     return graded(measure(words, references), threshold, name)
 
 
@@ -108,29 +108,29 @@ def _best(measure: Callable[[Sequence[str], Sequence[str]], float]) -> _Measure:
     return lambda words, references: max(measure(words, reference) for reference in references)
 
 
-def _bleu(check: Check, seen: Seen) -> Grade:
-    return _by(check, seen, "BLEU", 0.5, bleu)
+def _bleu(check: Check, context: MatchContext) -> CheckResult:
+    return _by(check, context, "BLEU", 0.5, bleu)
 
 
-def _gleu(check: Check, seen: Seen) -> Grade:
-    return _by(check, seen, "GLEU", 0.5, _best(gleu))
+def _gleu(check: Check, context: MatchContext) -> CheckResult:
+    return _by(check, context, "GLEU", 0.5, _best(gleu))
 
 
-def _rouge(check: Check, seen: Seen) -> Grade:
+def _rouge(check: Check, context: MatchContext) -> CheckResult:
     variant = check.options.get("variant", check.options.get("n", 1))
     variant = str(variant).lower().removeprefix("rouge").strip("-_")
     if variant == "l":
-        return _by(check, seen, "ROUGE-L", 0.75, _best(rouge_l))
+        return _by(check, context, "ROUGE-L", 0.75, _best(rouge_l))
     if variant not in ("1", "2", "3", "4"):
         return bad_option("variant", "1, 2, 3, 4 or l", variant)
-    return _by(check, seen, f"ROUGE-{variant}", 0.75, _best(partial(rouge_n, size=int(variant))))
+    return _by(check, context, f"ROUGE-{variant}", 0.75, _best(partial(rouge_n, size=int(variant))))
 
 
-def _f1_words(check: Check, seen: Seen) -> Grade:
-    return _by(check, seen, "F1", 0.5, _best(rouge_n))
+def _f1_words(check: Check, context: MatchContext) -> CheckResult:
+    return _by(check, context, "F1", 0.5, _best(rouge_n))
 
 
-def _levenshtein(check: Check, seen: Seen) -> Grade:
+def _levenshtein(check: Check, context: MatchContext) -> CheckResult:
     from rapidfuzz.distance import Levenshtein
 
     most = threshold_of(check, 5)
@@ -138,12 +138,12 @@ def _levenshtein(check: Check, seen: Seen) -> Grade:
         return bad_option("threshold", "a number of edits", check.options.get("threshold"))
     if check.expected is None or isinstance(check.expected, dict | list):
         return bad_option("expected", "a text", check.expected)
-    expected, value = prepared(check, text_of(check.expected)), prepared(check, text_of(seen.value))
+    expected, value = prepared(check, text_of(check.expected)), prepared(check, text_of(context.value))
     distance = Levenshtein.distance(value, expected)
     score = 1 - distance / max(len(value), len(expected), 1)
     if distance <= most:
-        return Grade(True, score, f"{distance} edits from {show(expected)}")
-    return Grade(False, score, f"expected at most {most:g} edits from {show(expected)}, got {distance}")
+        return CheckResult(True, score, f"{distance} edits from {show(expected)}")
+    return CheckResult(False, score, f"expected at most {most:g} edits from {show(expected)}, got {distance}")
 
 
 MATCHERS = (

@@ -24,10 +24,10 @@ from evalloom.core.functions import NoFunction, copied, find_function
 from evalloom.core.model import Check
 from evalloom.core.threads import Threads
 from evalloom.matchers.base import (
+    CheckResult,
     Function,
-    Grade,
+    MatchContext,
     Matcher,
-    Seen,
     Services,
     bad_option,
     failed,
@@ -58,25 +58,25 @@ def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Fu
     return found
 
 
-async def _python(check: Check, seen: Seen, services: Services) -> Grade:
-    grade = await _judged(check, seen, services)
+async def _python(check: Check, context: MatchContext, services: Services) -> CheckResult:
+    grade = await _judged(check, context, services)
     if len(grade.reason) <= _REASON:
         return grade
     return structs.replace(grade, reason=grade.reason[: _REASON - 1] + "…")
 
 
-async def _judged(check: Check, seen: Seen, services: Services) -> Grade:
+async def _judged(check: Check, context: MatchContext, services: Services) -> CheckResult:
     function = _allowed(check, services)
-    if isinstance(function, Grade):
+    if isinstance(function, CheckResult):
         return function
     limit = number_of(check.options.get("timeout_s", _TIMEOUT_S))
     if limit is None or limit <= 0:
         return bad_option("timeout_s", "a number of seconds", check.options["timeout_s"])
     if function is None:
-        return await _grade_in_sandbox(check, seen, min(limit, _MOST_SANDBOXED_S))
+        return await _grade_in_sandbox(check, context, min(limit, _MOST_SANDBOXED_S))
     try:
         async with asyncio.timeout(limit) as clock:
-            answer = await _called(function, seen)
+            answer = await _called(function, context)
     except AssertionError as fault:
         return failed(f"{_shown(check)}: {show(str(fault), 200)}" if str(fault) else f"{_shown(check)} refused it")
     except CallError as fault:
@@ -93,15 +93,15 @@ async def _judged(check: Check, seen: Seen, services: Services) -> Grade:
     return _grade_of(answer, check)
 
 
-async def _grade_in_sandbox(check: Check, seen: Seen, limit: float) -> Grade:
+async def _grade_in_sandbox(check: Check, context: MatchContext, limit: float) -> CheckResult:
     """What a function says that only a data file names, looked up beside that file or among the installed packages."""
     from evalloom.core.sandbox import Call, Code, Limits, run_code
 
-    case = seen.case
+    case = context.case
     told = {"id": case.id, "inputs": case.inputs, "tags": case.tags, "meta": case.meta, "raw": case.raw}
     code = Code(reference=check.expected, folder=Path(case.origin.file).parent)
     try:
-        (done,) = await run_code(code, [Call(ordered=(seen.value, told))], Limits(cpu_s=limit, wall_s=limit))
+        (done,) = await run_code(code, [Call(ordered=(context.value, told))], Limits(cpu_s=limit, wall_s=limit))
     except CallError as fault:
         most = f"; timeout_s sets how long it may take, {_MOST_SANDBOXED_S} s at most"
         hint = most if fault.code == "code_timeout" else ""
@@ -113,17 +113,17 @@ async def _grade_in_sandbox(check: Check, seen: Seen, limit: float) -> Grade:
     return _grade_of(done.value, check)
 
 
-async def _called(function: Function, seen: Seen) -> Any:
+async def _called(function: Function, context: MatchContext) -> Any:
     """What a function answers; one that is not async runs in a thread, so as not to hold up the other runs."""
-    value = copied(seen.value)
-    given = (value, seen.case) if takes_case(function) else (value,)
+    value = copied(context.value)
+    given = (value, context.case) if takes_case(function) else (value,)
     if inspect.iscoroutinefunction(function):
         return await function(*given)
     answer = await _THREADS.run(partial(function, *given))
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _allowed(check: Check, services: Services) -> Function | Grade | None:
+def _allowed(check: Check, services: Services) -> Function | CheckResult | None:
     """The function to call here; None for one that is called in the sandbox; or why there is none."""
     given = check.options.get("function")
     if callable(given):
@@ -162,12 +162,12 @@ def _signature(function: Function) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def _grade_of(answer: Any, check: Check) -> Grade:
+def _grade_of(answer: Any, check: Check) -> CheckResult:
     """A function's answer: true or false, a number from 0 to 1, or an object with pass, score and reason."""
-    if isinstance(answer, Grade):
+    if isinstance(answer, CheckResult):
         return answer
     if isinstance(answer, bool):
-        return Grade(answer, reason="" if answer else f"{_shown(check)} gave false")
+        return CheckResult(answer, reason="" if answer else f"{_shown(check)} gave false")
     threshold = threshold_of(check, 0.5)
     if threshold is None:
         return bad_option("threshold", "a number", check.options.get("threshold"))
@@ -176,17 +176,17 @@ def _grade_of(answer: Any, check: Check) -> Grade:
     score = number_of(answer)
     if score is None or not 0 <= score <= 1:
         return unscored(f"{_shown(check)}: expected true, false, a number from 0 to 1 or an object, got {show(answer)}")
-    return Grade(score >= threshold, float(score), f"{_shown(check)} gave {score:g}, needed {threshold:g}")
+    return CheckResult(score >= threshold, float(score), f"{_shown(check)} gave {score:g}, needed {threshold:g}")
 
 
-def _grade_of_object(answer: dict[str, Any], check: Check, threshold: float) -> Grade:
+def _grade_of_object(answer: dict[str, Any], check: Check, threshold: float) -> CheckResult:
     passed, score = answer.get("pass", answer.get("passed")), number_of(answer.get("score"))
     if not isinstance(passed, bool) and score is None:
         return unscored(f"{_shown(check)}: expected an object with pass or score, got {show(answer)}")
     if score is not None and not 0 <= score <= 1:
         return unscored(f"{_shown(check)}: score: expected a number from 0 to 1, got {show(score)}")
     is_passed = passed if isinstance(passed, bool) else score is not None and score >= threshold
-    return Grade(is_passed, None if score is None else float(score), str(answer.get("reason") or ""))
+    return CheckResult(is_passed, None if score is None else float(score), str(answer.get("reason") or ""))
 
 
 def _shown(check: Check) -> str:

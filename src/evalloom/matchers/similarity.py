@@ -10,9 +10,9 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Check, Embedder
 from evalloom.matchers import judge
 from evalloom.matchers.base import (
-    Grade,
+    CheckResult,
+    MatchContext,
     Matcher,
-    Seen,
     Services,
     bad_option,
     graded,
@@ -37,7 +37,7 @@ def likeness(one: Sequence[float], other: Sequence[float], variant: str = "cosin
     return dot / lengths if lengths else 0.0
 
 
-async def _similarity(check: Check, seen: Seen, services: Services) -> Grade:
+async def _similarity(check: Check, context: MatchContext, services: Services) -> CheckResult:
     variant = check.options.get("variant", "cosine")
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     threshold = threshold_of(check, _THRESHOLD)
@@ -49,10 +49,10 @@ async def _similarity(check: Check, seen: Seen, services: Services) -> Grade:
         return bad_option("threshold", "a number", check.options.get("threshold"))
     if services.embed is None:
         return unscored("no embeddings: name a model under embeddings: in evalloom.yaml")
-    return await _compare(services.embed, text_of(seen.value), list(wanted), variant, threshold)
+    return await _compare(services.embed, text_of(context.value), list(wanted), variant, threshold)
 
 
-async def _compare(embed: Embedder, text: str, wanted: list[str], variant: str, threshold: float) -> Grade:
+async def _compare(embed: Embedder, text: str, wanted: list[str], variant: str, threshold: float) -> CheckResult:
     """The likeness to the nearest of the wanted texts."""
     try:
         ours, *theirs = await embed([text, *wanted])
@@ -66,7 +66,9 @@ async def _compare(embed: Embedder, text: str, wanted: list[str], variant: str, 
     return graded(best, threshold, f"{variant} similarity")
 
 
-async def grade_meaning(check: Check, expected: str, actual: Any, seen: Seen, services: Services) -> Grade:
+async def grade_meaning(
+    check: Check, expected: str, actual: Any, context: MatchContext, services: Services
+) -> CheckResult:
     """Whether a value means what is expected: by embeddings where there are any, else by the judge."""
     text = text_of(actual)
     if services.embed is not None:
@@ -77,15 +79,15 @@ async def grade_meaning(check: Check, expected: str, actual: Any, seen: Seen, se
     if services.judge is None:
         return unscored("no embeddings and no judge: name a model under embeddings: in evalloom.yaml, or --judge LLM")
     asked = Check("judge", expected, options={"variant": "meaning"})
-    task = judge.task_of(asked, Seen(text, seen.output, seen.case))
-    return task if isinstance(task, Grade) else await judge.ask(task, services)
+    task = judge.task_of(asked, MatchContext(text, context.output, context.case))
+    return task if isinstance(task, CheckResult) else await judge.ask(task, services)
 
 
-async def _semantic(check: Check, seen: Seen, services: Services) -> Grade:
+async def _semantic(check: Check, context: MatchContext, services: Services) -> CheckResult:
     if not isinstance(check.expected, str):
         return bad_option("expected", "a text", check.expected)
     options = {"semantic_threshold": check.options["threshold"]} if "threshold" in check.options else {}
-    return await grade_meaning(Check("semantic", options=options), check.expected, seen.value, seen, services)
+    return await grade_meaning(Check("semantic", options=options), check.expected, context.value, context, services)
 
 
 MATCHERS = (

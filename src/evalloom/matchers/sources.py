@@ -10,9 +10,9 @@ from typing import Any
 from evalloom.core.model import Check
 from evalloom.core.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_order
 from evalloom.matchers.base import (
-    Grade,
+    CheckResult,
+    MatchContext,
     Matcher,
-    Seen,
     bad_option,
     graded,
     number_of,
@@ -31,11 +31,11 @@ _CITED = re.compile(rf"(?<!!)[\[【]\s*(\d{{1,3}}(?:{_BETWEEN}\d{{1,3}})*)\s*(?:
 _NUMBERS = re.compile(r"(\d+)(?:\s*(?:[-–—~]|至|to)\s*(\d+))?")
 
 
-def _source_hit(check: Check, seen: Seen) -> Grade:
+def _source_hit(check: Check, context: MatchContext) -> CheckResult:
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not wanted or not all(isinstance(item, str | int) and not isinstance(item, bool) for item in wanted):
         return bad_option("expected", "a list of sources", check.expected)
-    sources = [name for item in _items(seen.value) for name in _names(item)]
+    sources = [name for item in _items(context.value) for name in _names(item)]
     top = check.options.get("top_k", len(sources))
     if number_of(top) is None or top < 0:
         return bad_option("top_k", "a number of sources", top)
@@ -47,15 +47,15 @@ def _source_hit(check: Check, seen: Seen) -> Grade:
     return _hit(check, 1 - len(lacking) / len(wanted), found)
 
 
-def _hit(check: Check, share: float, found: str) -> Grade:
+def _hit(check: Check, share: float, found: str) -> CheckResult:
     """Any one source is a hit, unless `all: true` or a threshold on their share asks for more."""
     is_all = check.options.get("all") is True
     if not is_all and check.options.get("threshold") is None:
-        return Grade(share > 0, reason=found)
+        return CheckResult(share > 0, reason=found)
     least = 1.0 if is_all else threshold_of(check, 1.0)
     if least is None:
         return bad_option("threshold", "a share between 0 and 1", check.options["threshold"])
-    return Grade(share >= least - 1e-9, share, found)
+    return CheckResult(share >= least - 1e-9, share, found)
 
 
 def _items(value: Any) -> list[Any]:
@@ -72,11 +72,11 @@ def _names(item: Any) -> list[str]:
     return names or _names(item.get("metadata"))
 
 
-def _ranking(check: Check, seen: Seen) -> Grade:
+def _ranking(check: Check, context: MatchContext) -> CheckResult:
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not wanted or not all(isinstance(item, str) and item.strip() for item in wanted):
         return bad_option("expected", "a list of sources", check.expected)
-    passages = [passage for item in _items(seen.value) if (passage := _ranked_passage(item))]
+    passages = [passage for item in _items(context.value) if (passage := _ranked_passage(item))]
     found = rank(wanted, sources_in_order(passages))
     name = check.options.get("measure", "mrr")
     try:
@@ -88,7 +88,7 @@ def _ranking(check: Check, seen: Seen) -> Grade:
         return bad_option("threshold", "a share between 0 and 1", None) if least is None else graded(score, least, name)
     # Only where it decides: beside it stand other measures of the same ranking.
     reason = "" if check.options.get("weight") == 0 else _told(found, passages)
-    return Grade(score > 0, score, reason)
+    return CheckResult(score > 0, score, reason)
 
 
 def _ranked_passage(item: Any) -> Passage | None:
@@ -108,21 +108,21 @@ def _told(found: Ranked, passages: list[Passage]) -> str:
     return "; ".join(parts)
 
 
-def _citations(check: Check, seen: Seen) -> Grade:
+def _citations(check: Check, context: MatchContext) -> CheckResult:
     """Every citation such as [2] must name one of the numbered sources, and there must be one."""
-    sources = _items(seen.output.sources)
+    sources = _items(context.output.sources)
     if not sources:
         return unscored("the run tells no sources that could be cited")
-    cited = list(dict.fromkeys(_numbers(text_of(seen.value))))
+    cited = list(dict.fromkeys(_numbers(text_of(context.value))))
     if not cited:
-        return Grade(False, 0.0, "cites no source; expected a number such as [1]")
+        return CheckResult(False, 0.0, "cites no source; expected a number such as [1]")
     wrong = [number for number in cited if not 1 <= number <= len(sources)]
     shown = ", ".join(f"[{number}]" for number in cited)
     if wrong:
         there = f"there are the sources [1] to [{len(sources)}]" if len(sources) > 1 else "there is only the source [1]"
         reason = f"cites {', '.join(f'[{number}]' for number in wrong)}, and {there}"
-        return Grade(False, 1 - len(wrong) / len(cited), reason)
-    return Grade(True, 1.0, f"cites {shown}")
+        return CheckResult(False, 1 - len(wrong) / len(cited), reason)
+    return CheckResult(True, 1.0, f"cites {shown}")
 
 
 def _numbers(text: str) -> Iterator[int]:
@@ -133,17 +133,17 @@ def _numbers(text: str) -> Iterator[int]:
             yield from range(low, high + 1)
 
 
-def _context_recall(check: Check, seen: Seen) -> Grade:
+def _context_recall(check: Check, context: MatchContext) -> CheckResult:
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not wanted or not all(isinstance(item, str) and item.strip() for item in wanted):
         return bad_option("expected", "a list of passages", check.expected)
     threshold = threshold_of(check, 1.0)
     if threshold is None:
         return bad_option("threshold", "a share between 0 and 1", check.options.get("threshold"))
-    found = [_one_line(_passage(item)) for item in _items(seen.value)]
+    found = [_one_line(_passage(item)) for item in _items(context.value)]
     lacking = [text for text in wanted if not any(_one_line(text) in passage for passage in found)]
     grade = graded(1 - len(lacking) / len(wanted), threshold, "share of the passages found")
-    return Grade(grade.passed, grade.score, f"{grade.reason}; missing {show(lacking, 120)}") if lacking else grade
+    return CheckResult(grade.passed, grade.score, f"{grade.reason}; missing {show(lacking, 120)}") if lacking else grade
 
 
 def _passage(item: Any) -> str:

@@ -16,9 +16,9 @@ from evalloom.core.patterns import BadPattern, search
 from evalloom.llms.json_text import NO_JSON, loads
 from evalloom.matchers.base import (
     PASSED,
-    Grade,
+    CheckResult,
+    MatchContext,
     Matcher,
-    Seen,
     Services,
     bad_option,
     number_of,
@@ -149,7 +149,7 @@ def _written(trail: _Trail) -> str:
     return show_path(path) if path else "$"
 
 
-def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: bool) -> Rules | Grade:
+def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: bool) -> Rules | CheckResult:
     """The rules that a check's options ask for, or why they cannot be followed."""
     options = check.options
     tolerance = options.get("tolerance") or 0
@@ -169,7 +169,7 @@ def as_compared(value: Any, expected: Any) -> Any:
     return value
 
 
-def verdict_of(mismatches: Iterable[Mismatch]) -> Grade:
+def verdict_of(mismatches: Iterable[Mismatch]) -> CheckResult:
     """A grade that names the first mismatch in words and holds them all."""
     all_of_them = tuple(mismatches)
     if not all_of_them:
@@ -178,36 +178,36 @@ def verdict_of(mismatches: Iterable[Mismatch]) -> Grade:
     place = "" if first.path == "$" else f"{first.path}: "
     more = f" (and {len(all_of_them) - 1} more)" if len(all_of_them) > 1 else ""
     reason = f"{place}expected {_side(first.expected)}, got {_side(first.actual)}{more}"
-    return Grade(False, reason=reason, mismatches=all_of_them)
+    return CheckResult(False, reason=reason, mismatches=all_of_them)
 
 
 def _side(value: Any) -> str:
     return "nothing" if value is ABSENT else show(value)
 
 
-def _structural(check: Check, seen: Seen) -> Grade | None:
-    compared = _compare_as_asked(check, seen)
-    if isinstance(compared, Grade):
+def _structural(check: Check, context: MatchContext) -> CheckResult | None:
+    compared = _compare_as_asked(check, context)
+    if isinstance(compared, CheckResult):
         return compared
     return None if compared.meanings else verdict_of(compared.mismatches)
 
 
-def _compare_as_asked(check: Check, seen: Seen) -> Compared | Grade:
+def _compare_as_asked(check: Check, context: MatchContext) -> Compared | CheckResult:
     rules = read_rules(check, check.options.get("strict") is True, _RELATIVE, has_patterns=True)
-    if isinstance(rules, Grade):
+    if isinstance(rules, CheckResult):
         return rules
     try:
-        return compare(check.expected, as_compared(seen.value, check.expected), rules)
+        return compare(check.expected, as_compared(context.value, check.expected), rules)
     except BadPattern as fault:
         return unscored(str(fault))
 
 
-async def _ask_structural(check: Check, seen: Seen, services: Services) -> Grade:
-    compared = _compare_as_asked(check, seen)
-    if isinstance(compared, Grade):
+async def _ask_structural(check: Check, context: MatchContext, services: Services) -> CheckResult:
+    compared = _compare_as_asked(check, context)
+    if isinstance(compared, CheckResult):
         return compared
     grades = await asyncio.gather(
-        *(grade_meaning(check, meaning.expected, meaning.actual, seen, services) for meaning in compared.meanings)
+        *(grade_meaning(check, meaning.expected, meaning.actual, context, services) for meaning in compared.meanings)
     )
     usage = sum((grade.usage for grade in grades), NO_USAGE)
     pairs = list(zip(compared.meanings, grades, strict=True))
@@ -219,51 +219,51 @@ async def _ask_structural(check: Check, seen: Seen, services: Services) -> Grade
     unsure = [f"{meaning.path}: {grade.reason}" for meaning, grade in pairs if grade.passed is None]
     found = verdict_of([*compared.mismatches, *mismatches])
     if unsure and found.passed:
-        return Grade(None, reason="; ".join(unsure), usage=usage)
-    return Grade(found.passed, reason=found.reason, mismatches=found.mismatches, usage=usage)
+        return CheckResult(None, reason="; ".join(unsure), usage=usage)
+    return CheckResult(found.passed, reason=found.reason, mismatches=found.mismatches, usage=usage)
 
 
-def _equals(check: Check, seen: Seen) -> Grade:
-    expected, value = check.expected, seen.value
+def _equals(check: Check, context: MatchContext) -> CheckResult:
+    expected, value = check.expected, context.value
     if type(expected) is str and type(value) is str and not check.options:
         return PASSED if value == expected else _texts_differ(expected, value)
     return _equals_as_asked(check, expected, value)
 
 
-def _equals_as_asked(check: Check, expected: Any, value: Any) -> Grade:
+def _equals_as_asked(check: Check, expected: Any, value: Any) -> CheckResult:
     if isinstance(expected, str) and isinstance(value, str):
         same = prepared(check, expected) == prepared(check, value)
         return PASSED if same else _texts_differ(expected, value)
     rules = read_rules(check, is_strict=True, relative=0.0, has_patterns=False)
-    if isinstance(rules, Grade):
+    if isinstance(rules, CheckResult):
         return rules
     return verdict_of(compare(expected, as_compared(value, expected), rules).mismatches)
 
 
-def _texts_differ(expected: str, value: str) -> Grade:
-    return Grade(
+def _texts_differ(expected: str, value: str) -> CheckResult:
+    return CheckResult(
         False, reason=f"expected {show(expected)}, got {show(value)}", mismatches=(Mismatch("$", expected, value),)
     )
 
 
-def _iequals(check: Check, seen: Seen) -> Grade:
+def _iequals(check: Check, context: MatchContext) -> CheckResult:
     if check.expected is None:
         return bad_option("expected", "a text", check.expected)
-    expected, value = text_of(check.expected), text_of(seen.value)
+    expected, value = text_of(check.expected), text_of(context.value)
     same = prepared(check, expected).casefold() == prepared(check, value).casefold()
     return PASSED if same else _texts_differ(expected, value)
 
 
-def _one_of(check: Check, seen: Seen) -> Grade:
+def _one_of(check: Check, context: MatchContext) -> CheckResult:
     choices = check.expected
     if not isinstance(choices, list | tuple) or not choices:
         return bad_option("expected", "a list of values", choices)
-    if any(_equals_as_asked(check, choice, seen.value).passed for choice in choices):
+    if any(_equals_as_asked(check, choice, context.value).passed for choice in choices):
         return PASSED
-    return Grade(
+    return CheckResult(
         False,
-        reason=f"expected one of {show(list(choices), 120)}, got {show(seen.value)}",
-        mismatches=(Mismatch("$", list(choices), seen.value),),
+        reason=f"expected one of {show(list(choices), 120)}, got {show(context.value)}",
+        mismatches=(Mismatch("$", list(choices), context.value),),
     )
 
 

@@ -8,7 +8,17 @@ from typing import Any
 
 from evalloom.core.model import Check
 from evalloom.core.patterns import BadPattern, search
-from evalloom.matchers.base import PASSED, Grade, Matcher, Seen, bad_option, failed, show, text_of, unscored
+from evalloom.matchers.base import (
+    PASSED,
+    CheckResult,
+    MatchContext,
+    Matcher,
+    bad_option,
+    failed,
+    show,
+    text_of,
+    unscored,
+)
 from evalloom.matchers.normalise import prepared
 from evalloom.matchers.structural import Rules, as_compared, compare, verdict_of
 
@@ -16,8 +26,8 @@ _LENIENT = Rules(has_patterns=False, relative=0.0)
 _EMPTY = "expected: is empty, which holds for any answer"
 
 
-def _contains(check: Check, seen: Seen) -> Grade:
-    expected, value = check.expected, seen.value
+def _contains(check: Check, context: MatchContext) -> CheckResult:
+    expected, value = check.expected, context.value
     if type(expected) is str and type(value) is str and expected and not check.options:
         return PASSED if expected in value else failed(f"expected {show(expected)} in {show(value)}")
     if expected is None:
@@ -28,11 +38,11 @@ def _contains(check: Check, seen: Seen) -> Grade:
             return unscored("expected: a list is no part of a text; use contains_all or contains_any")
         return _holds(expected, compared)
     if isinstance(value, list):
-        return _all(check, seen)
-    return _text_check(check, seen, str.__contains__, "{} in {}")
+        return _all(check, context)
+    return _text_check(check, context, str.__contains__, "{} in {}")
 
 
-def _holds(expected: Any, value: Any) -> Grade:
+def _holds(expected: Any, value: Any) -> CheckResult:
     """An object in an object is a subset; anything in a list is one of its elements."""
     if isinstance(expected, dict) and isinstance(value, dict):
         return verdict_of(compare(expected, value, _LENIENT).mismatches)
@@ -46,10 +56,10 @@ def _is_same(expected: Any, value: Any) -> bool:
     return not compare(expected, value, _LENIENT).mismatches
 
 
-def _text_check(check: Check, seen: Seen, holds: Callable[[str, str], bool], what: str) -> Grade:
+def _text_check(check: Check, context: MatchContext, holds: Callable[[str, str], bool], what: str) -> CheckResult:
     if check.expected is None or isinstance(check.expected, dict | list):
         return bad_option("expected", "a text", check.expected)
-    expected, value = text_of(check.expected), text_of(seen.value)
+    expected, value = text_of(check.expected), text_of(context.value)
     part = prepared(check, expected)
     if not part:
         return unscored(_EMPTY)
@@ -58,21 +68,21 @@ def _text_check(check: Check, seen: Seen, holds: Callable[[str, str], bool], wha
     return failed("expected " + what.format(show(expected), show(value)))
 
 
-def _icontains(check: Check, seen: Seen) -> Grade:
-    if isinstance(seen.value, list):
-        return _all(check, seen, folds=True)
-    return _text_check(check, seen, lambda text, part: part.casefold() in text.casefold(), "{} in {}, in any case")
+def _icontains(check: Check, context: MatchContext) -> CheckResult:
+    if isinstance(context.value, list):
+        return _all(check, context, folds=True)
+    return _text_check(check, context, lambda text, part: part.casefold() in text.casefold(), "{} in {}, in any case")
 
 
-def _starts_with(check: Check, seen: Seen) -> Grade:
-    return _text_check(check, seen, str.startswith, "{} at the beginning of {}")
+def _starts_with(check: Check, context: MatchContext) -> CheckResult:
+    return _text_check(check, context, str.startswith, "{} at the beginning of {}")
 
 
-def _ends_with(check: Check, seen: Seen) -> Grade:
-    return _text_check(check, seen, str.endswith, "{} at the end of {}")
+def _ends_with(check: Check, context: MatchContext) -> CheckResult:
+    return _text_check(check, context, str.endswith, "{} at the end of {}")
 
 
-def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]] | Grade:
+def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]] | CheckResult:
     """What is wanted and stands in the value, and what does not; or why nothing can be looked for."""
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not wanted or any(part is None or isinstance(part, dict | list) for part in wanted):
@@ -106,47 +116,47 @@ def _as_seen(check: Check, value: Any, folds: bool) -> Any:
     return text.casefold() if folds else text
 
 
-def _all(check: Check, seen: Seen, folds: bool = False) -> Grade:
-    parts = _parts(check, seen.value, folds)
-    if isinstance(parts, Grade):
+def _all(check: Check, context: MatchContext, folds: bool = False) -> CheckResult:
+    parts = _parts(check, context.value, folds)
+    if isinstance(parts, CheckResult):
         return parts
     _, lacking = parts
-    return failed(f"missing {show(lacking, 120)} in {show(seen.value)}") if lacking else PASSED
+    return failed(f"missing {show(lacking, 120)} in {show(context.value)}") if lacking else PASSED
 
 
-def _any(check: Check, seen: Seen, folds: bool = False) -> Grade:
-    parts = _parts(check, seen.value, folds)
-    if isinstance(parts, Grade):
+def _any(check: Check, context: MatchContext, folds: bool = False) -> CheckResult:
+    parts = _parts(check, context.value, folds)
+    if isinstance(parts, CheckResult):
         return parts
     there, lacking = parts
     if there:
-        return Grade(True, reason=f"found {show(there, 120)}")
-    return failed(f"found none of {show(lacking, 120)} in {show(seen.value)}")
+        return CheckResult(True, reason=f"found {show(there, 120)}")
+    return failed(f"found none of {show(lacking, 120)} in {show(context.value)}")
 
 
-def _iall(check: Check, seen: Seen) -> Grade:
-    return _all(check, seen, folds=True)
+def _iall(check: Check, context: MatchContext) -> CheckResult:
+    return _all(check, context, folds=True)
 
 
-def _iany(check: Check, seen: Seen) -> Grade:
-    return _any(check, seen, folds=True)
+def _iany(check: Check, context: MatchContext) -> CheckResult:
+    return _any(check, context, folds=True)
 
 
-def _regex(check: Check, seen: Seen) -> Grade:
+def _regex(check: Check, context: MatchContext) -> CheckResult:
     if not isinstance(check.expected, str):
         return bad_option("expected", "a regular expression", check.expected)
     flags = re.IGNORECASE if check.options.get("case_sensitive") is False else 0
     try:
-        found = search(check.expected, text_of(seen.value), flags)
+        found = search(check.expected, text_of(context.value), flags)
     except BadPattern as fault:
         return unscored(str(fault))
-    return PASSED if found else failed(f"expected a match of {show(check.expected)} in {show(seen.value)}")
+    return PASSED if found else failed(f"expected a match of {show(check.expected)} in {show(context.value)}")
 
 
-def _normalised(check: Check, seen: Seen) -> Grade:
+def _normalised(check: Check, context: MatchContext) -> CheckResult:
     if check.expected is None:
         return bad_option("expected", "a text", check.expected)
-    expected, value = text_of(check.expected), text_of(seen.value)
+    expected, value = text_of(check.expected), text_of(context.value)
     if prepared(check, expected, always=True) == prepared(check, value, always=True):
         return PASSED
     return failed(f"expected {show(expected)} but for its way of writing, got {show(value)}")

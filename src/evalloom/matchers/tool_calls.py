@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evalloom.core.model import Check
 from evalloom.llms.json_text import NO_JSON, loads
-from evalloom.matchers.base import Grade, Matcher, Seen, bad_option, show, threshold_of, unscored
+from evalloom.matchers.base import CheckResult, MatchContext, Matcher, bad_option, show, threshold_of, unscored
 from evalloom.matchers.structural import Rules, compare
 
 _LISTS = ("tool_calls", "tools_called", "calls")
@@ -51,7 +51,7 @@ def _calls_in(value: Any) -> Iterator[Call]:
             yield from _calls_in(calls)
 
 
-def _tool_calls(check: Check, seen: Seen) -> Grade:
+def _tool_calls(check: Check, context: MatchContext) -> CheckResult:
     written = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     wanted = [call for item in written if (call := read_call(item)) is not None]
     if not wanted or len(wanted) < len(written):
@@ -59,29 +59,29 @@ def _tool_calls(check: Check, seen: Seen) -> Grade:
     threshold = threshold_of(check, 1.0)
     if threshold is None:
         return bad_option("threshold", "a share between 0 and 1", check.options.get("threshold"))
-    places = (seen.value, seen.output.value, seen.output.steps)
+    places = (context.value, context.output.value, context.output.steps)
     made = next((calls for place in places if (calls := list(_calls_in(place)))), [])
-    if not made and not _tells_calls(seen):
+    if not made and not _tells_calls(context):
         return unscored("the run tells no tool calls; give them as 'tool_calls' of the output or of a step")
     lacking, extra = _unmatched(wanted, made, check.options.get("ordered") is True)
     return _graded(check, wanted, lacking, extra, threshold)
 
 
-def _tells_calls(seen: Seen) -> bool:
-    places = [seen.value, seen.output.value, seen.output.steps, *seen.output.steps.values()]
+def _tells_calls(context: MatchContext) -> bool:
+    places = [context.value, context.output.value, context.output.steps, *context.output.steps.values()]
     return any(
         isinstance(place, list) or (isinstance(place, dict) and any(name in place for name in _LISTS))
         for place in places
     )
 
 
-def _graded(check: Check, wanted: list[Call], lacking: list[Call], extra: list[Call], threshold: float) -> Grade:
+def _graded(check: Check, wanted: list[Call], lacking: list[Call], extra: list[Call], threshold: float) -> CheckResult:
     score = 1 - len(lacking) / len(wanted)
     if lacking and score < threshold - 1e-9:
-        return Grade(False, score, f"missing the calls {_shown(lacking)}; others made: {_shown(extra)}")
+        return CheckResult(False, score, f"missing the calls {_shown(lacking)}; others made: {_shown(extra)}")
     if extra and check.options.get("exact") is True:
-        return Grade(False, score, f"calls beyond the expected ones: {_shown(extra)}")
-    return Grade(True, score, f"made {len(wanted) - len(lacking)} of {len(wanted)} expected calls")
+        return CheckResult(False, score, f"calls beyond the expected ones: {_shown(extra)}")
+    return CheckResult(True, score, f"made {len(wanted) - len(lacking)} of {len(wanted)} expected calls")
 
 
 def _unmatched(wanted: list[Call], made: list[Call], ordered: bool) -> tuple[list[Call], list[Call]]:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from evalloom.core.model import Case, Check, Outcome, Output, Record
 from evalloom.hop.dialect import inputs_of, is_meta, is_view_row, normalize_audit, normalize_input, where_of
-from evalloom.matchers import Seen, by_kind
+from evalloom.matchers import MatchContext, by_kind
 from evalloom.matchers.base import number_of
 from evalloom.matchers.where import Missing, find
 
@@ -128,7 +128,7 @@ def _holds(name: str, expected: Any, result: Any) -> bool:
 def _is_equal(expected: Any, value: Any) -> bool:
     """Return whether the engine's `equals` check passes."""
     assert _equals is not None and _equals.grade is not None
-    grade = _equals.grade(Check("equals", expected), Seen(value, Output(value), _NO_CASE))
+    grade = _equals.grade(Check("equals", expected), MatchContext(value, Output(value), _NO_CASE))
     return grade is not None and grade.passed is True
 
 

@@ -11,7 +11,7 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check, Output, Record, type_name
 from evalloom.llms.json_text import NO_JSON, loads, values_in
 from evalloom.matchers import by_kind
-from evalloom.matchers.base import Seen, show, text_of
+from evalloom.matchers.base import MatchContext, show, text_of
 from evalloom.matchers.nested import BadPath, find_all
 from evalloom.prompt_eval.citing import cites
 from evalloom.prompt_eval.plan import Rule, TestPlan, TestPoint
@@ -190,7 +190,7 @@ def _listed(wanted: str | list[str]) -> list[str]:
 def _language(wanted: str, value: Any) -> tuple[bool, str]:
     matcher = by_kind("language")
     assert matcher is not None and matcher.grade is not None
-    grade = matcher.grade(Check("language", wanted), Seen(value, Output(value), Case("", {})))
+    grade = matcher.grade(Check("language", wanted), MatchContext(value, Output(value), Case("", {})))
     assert grade is not None
     if grade.passed is None:
         raise RuleUndecided(grade.reason)
