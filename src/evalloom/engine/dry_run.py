@@ -10,7 +10,7 @@ from evalloom.engine.evaluate import refuse_invalid
 from evalloom.engine.loop import run_loop
 from evalloom.engine.plan import Plan
 from evalloom.engine.resume import Resume, look_back
-from evalloom.engine.run import Runner, Voices
+from evalloom.engine.run import ProfileClients, Runner
 from evalloom.llms import estimate_tokens
 from evalloom.settings import LlmSettings
 
@@ -50,7 +50,7 @@ async def _look_ahead(plan: Plan, resume: Resume) -> Ahead:
     # Only a prompt can be filled without doing anything; other targets may act.
     can_estimate = plan.target.kind == "prompt"
     meters = {profile.name: _Meter(plan, profile.run) for profile in plan.profiles if can_estimate}
-    runner = Runner(plan.target.call, {name: Voices(meter, meter) for name, meter in meters.items()})
+    runner = Runner(plan.target.call, {name: ProfileClients(meter, meter) for name, meter in meters.items()})
     errors, skipped = [], 0
     for job in jobs:
         skipped += bool(job.skipped)

@@ -20,7 +20,7 @@ from evalloom.engine.loop import run_loop, stopping
 from evalloom.engine.plan import Plan, now
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Earlier, Resume, case_of, open_log, tell_damage
-from evalloom.engine.run import Held, Job, Needs, Runner, Slots, Voices, execute
+from evalloom.engine.run import Held, Job, Needs, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
 from evalloom.llms import LlmOptions, Llms
 from evalloom.reports.lint import LintReport, tell
@@ -123,7 +123,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     llms = Llms(plan.known, _llm_options(plan), warn, partial(keys.hidden, secrets=secrets))
     try:
         # Whatever the llms lack is said before there is a batch.
-        runner = Runner(plan.target.call, _voices(plan, llms))
+        runner = Runner(plan.target.call, _profile_clients(plan, llms))
         needs = plan.needs()
         for warning in _alone(needs):
             warn(warning)
@@ -186,18 +186,18 @@ async def _run_all(
         return why()
 
 
-def _voices(plan: Plan, llms: Llms) -> dict[str, Voices]:
+def _profile_clients(plan: Plan, llms: Llms) -> dict[str, ProfileClients]:
     return {
-        profile.name: Voices(_voice(llms, profile.run), _voice(llms, profile.verify or profile.run))
+        profile.name: ProfileClients(_client_for(llms, profile.run), _client_for(llms, profile.verify or profile.run))
         for profile in plan.profiles
     }
 
 
-def _voice(llms: Llms, name: str) -> Llm:
-    return llms.get(name) if name else _nobody
+def _client_for(llms: Llms, name: str) -> Llm:
+    return llms.get(name) if name else _no_client
 
 
-async def _nobody(request: Request) -> Response:
+async def _no_client(request: Request) -> Response:
     raise CallError("no_llm", "the target asks an llm, and the profile names none. Name one in the settings")
 
 

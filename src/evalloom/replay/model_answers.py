@@ -11,7 +11,7 @@ import msgspec
 
 from evalloom.core.model import Case, Context, Output, Record, Request, Run, Scored
 from evalloom.data.dialect import Rules
-from evalloom.engine.run import Job, Runner, Voices
+from evalloom.engine.run import Job, ProfileClients, Runner
 from evalloom.engine.score import grade_now
 from evalloom.llms import LlmOptions, Llms
 from evalloom.matchers import Services
@@ -37,7 +37,7 @@ class ModelRunner:
         self._semaphore = asyncio.Semaphore(options.concurrency)
         self._llms = Llms(settings, options, redact=redact)
         client = self._llms.get(self._profile.run)
-        self._runner = Runner(_send, {self._profile.name: Voices(client, client)})
+        self._runner = Runner(_send, {self._profile.name: ProfileClients(client, client)})
 
     async def answer_rows(
         self, parts: Sequence[Part], rows: Sequence[Any], assembled: Sequence[AssembledRow]

@@ -10,7 +10,7 @@ import pytest
 
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
 from evalloom.core.model import Case, Context, Origin, Output, Profile, Record, Request, Response, Run, Usage
-from evalloom.engine.run import Job, Runner, Voices
+from evalloom.engine.run import Job, ProfileClients, Runner
 
 CASE = Case("c1", {"q": 1}, tags=("t",), raw={"id": "c1"}, origin=Origin("f.jsonl", 3))
 JOB = Job("key", CASE, Profile("p", run="fast", verify="slow"), 2, 7, "replay")
@@ -26,7 +26,7 @@ async def failing(request: Request) -> Response:
 
 def run(target: Any, job: Job = JOB, llm: Any = answering) -> Run:
     async def work() -> Run:
-        return await Runner(target, {"p": Voices(llm, llm)})(job)
+        return await Runner(target, {"p": ProfileClients(llm, llm)})(job)
 
     return asyncio.run(work())
 
@@ -115,7 +115,7 @@ def test_a_run_that_is_given_up_is_no_run() -> None:
         return Output()
 
     async def work() -> None:
-        task = asyncio.ensure_future(Runner(target, {"p": Voices(answering, answering)})(JOB))
+        task = asyncio.ensure_future(Runner(target, {"p": ProfileClients(answering, answering)})(JOB))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -1,9 +1,10 @@
 """Cases and a target -> runs."""
 
+from evalloom import moved
 from evalloom.engine.run.conditions import Conditions
 from evalloom.engine.run.jobs import Chosen, Job, Jobs, Keys, encoded, numbered, run_of
 from evalloom.engine.run.needs import NO_NEEDS, Held, Needs, collect_needs
-from evalloom.engine.run.one import Runner, Traced, Voices
+from evalloom.engine.run.one import ProfileClients, Runner, Traced
 from evalloom.engine.run.schedule import Slots, execute
 
 __all__ = [
@@ -15,13 +16,17 @@ __all__ = [
     "Jobs",
     "Keys",
     "Needs",
+    "ProfileClients",
     "Runner",
     "Slots",
     "Traced",
-    "Voices",
     "collect_needs",
     "encoded",
     "execute",
     "numbered",
     "run_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return moved.find_name(__name__, name)

@@ -15,19 +15,19 @@ from evalloom.core.model import NO_USAGE, Context, Llm, Output, Record, Request,
 from evalloom.engine.run.jobs import Job, run_of
 
 
-class Voices(Struct, frozen=True):
-    """The llms of one profile."""
+class ProfileClients(Struct, frozen=True):
+    """The llm that answers and the one that verifies, under one profile."""
 
     run: Llm
     verify: Llm
 
 
 class Runner:
-    """Runs jobs against one target; `voices` holds the llms of each profile."""
+    """Runs jobs against one target; `clients` has the llms of each profile."""
 
-    def __init__(self, target: Target, voices: Mapping[str, Voices]) -> None:
+    def __init__(self, target: Target, clients: Mapping[str, ProfileClients]) -> None:
         self._target = target
-        self._voices = voices
+        self._clients = clients
 
     async def __call__(self, job: Job) -> Run:
         """The run of a job. A failing target is data; only BudgetSpent and our own bugs are raised."""
@@ -77,10 +77,10 @@ class Runner:
         )
 
     def _traced(self, job: Job, trace: list[Record]) -> tuple[Traced, Traced]:
-        profile, voices = job.profile, self._voices[job.profile.name]
+        profile, clients = job.profile, self._clients[job.profile.name]
         return (
-            Traced(voices.run, profile.run, profile.params, job.repeat, trace),
-            Traced(voices.verify, profile.verify, profile.params, job.repeat, trace),
+            Traced(clients.run, profile.run, profile.params, job.repeat, trace),
+            Traced(clients.verify, profile.verify, profile.params, job.repeat, trace),
         )
 
 
