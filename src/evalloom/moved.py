@@ -22,6 +22,7 @@ HOMES = {
     "validate": "data.validate",
 }
 NAMES = {
+    "engine.run.Held": "engine.run.needs.DependencyQueue",
     "engine.run.Voices": "engine.run.one.ProfileClients",
     "matchers.Grade": "matchers.base.CheckResult",
     "matchers.Seen": "matchers.base.MatchContext",

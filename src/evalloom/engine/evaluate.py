@@ -20,7 +20,7 @@ from evalloom.engine.loop import run_loop, stopping
 from evalloom.engine.plan import Plan, now
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Earlier, Resume, case_of, open_log, tell_damage
-from evalloom.engine.run import Held, Job, Needs, ProfileClients, Runner, Slots, execute
+from evalloom.engine.run import DependencyQueue, Job, Needs, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
 from evalloom.llms import LlmOptions, Llms
 from evalloom.reports.lint import LintReport, tell
@@ -130,11 +130,11 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         whom = services(plan.known, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
         with open_log(plan, resume, secrets, warn) as (log, earlier):
             live.slots = Slots(plan.options.concurrency)
-            held = Held(plan.jobs(earlier.done), needs, live.slots.wake.set)
-            scorer = Scorer(log, live.tally, whom, plan.scoring(), held)
+            queue = DependencyQueue(plan.jobs(earlier.done), needs, live.slots.wake.set)
+            scorer = Scorer(log, live.tally, whom, plan.scoring(), queue)
             try:
-                await _recount(plan, log, earlier, scorer, held, warn)
-                stopped = await _run_all(plan, live, log, held, scorer, earlier.or_else(runner))
+                await _recount(plan, log, earlier, scorer, queue, warn)
+                stopped = await _run_all(plan, live, log, queue, scorer, earlier.or_else(runner))
             except BudgetSpent as fault:
                 with suppress(BudgetSpent):
                     await scorer.finish()
@@ -161,24 +161,24 @@ def _alone(needs: Needs) -> Iterator[str]:
 
 
 async def _recount(
-    plan: Plan, log: Log, earlier: Earlier, scorer: Scorer, held: Held, warn: Callable[[str], None]
+    plan: Plan, log: Log, earlier: Earlier, scorer: Scorer, queue: DependencyQueue, warn: Callable[[str], None]
 ) -> None:
     """Counts the runs that are there already, and scores those whose verdicts are missing or no longer hold."""
     damage: list[Damage] = []
     for run, scored in earlier.pairs(damage):
-        held.expect(run)
+        queue.expect(run)
         await scorer.recount(plan.with_checks(case_of(run, plan.catalog.formats)), run, scored)
     tell_damage(damage, log.path, warn)
 
 
 async def _run_all(
-    plan: Plan, live: Live, log: Log, held: Held, scorer: Scorer, run_one: Callable[[Job], Awaitable[Run]]
+    plan: Plan, live: Live, log: Log, queue: DependencyQueue, scorer: Scorer, run_one: Callable[[Job], Awaitable[Run]]
 ) -> str:
     """Runs every job, writes each run before it counts, and scores it. Gives the reason when it ended too soon."""
     live.already, live.running_since = live.done, perf_counter()
     stop = asyncio.Event()
     with stopping(stop, plan.options.max_time) as why:
-        async with aclosing(execute(held, run_one, live.slots, stop)) as runs:
+        async with aclosing(execute(queue, run_one, live.slots, stop)) as runs:
             async for job, run in runs:
                 log.append_run(run)
                 await scorer.take(job.case, run)

@@ -12,7 +12,7 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Log, Rescoring
 from evalloom.core.model import Case, Run, Scored, Verdict
-from evalloom.engine.run import Held
+from evalloom.engine.run import DependencyQueue
 from evalloom.engine.score import grade_now, score
 from evalloom.llms import Llms
 from evalloom.matchers import Matchers, Services
@@ -47,14 +47,19 @@ class Scorer:
     """Scores runs as they come: at once where that takes no waiting, beside the other runs where it does."""
 
     def __init__(
-        self, log: Log | Rescoring, tally: Tally, services: Services, scoring: str = "", held: Held | None = None
+        self,
+        log: Log | Rescoring,
+        tally: Tally,
+        services: Services,
+        scoring: str = "",
+        queue: DependencyQueue | None = None,
     ) -> None:
-        """`held` are the jobs that may wait for what is scored here."""
+        """`queue` has the jobs that may wait for what is scored here."""
         self._log = log
         self._tally = tally
         self._services = services
         self._scoring = scoring
-        self._held = held or Held(())
+        self._queue = queue or DependencyQueue(())
         self._waiting: dict[asyncio.Task[None], Run] = {}
         self._fault: BaseException | None = None
         # A judge that waits before it tries again must not lend out a slot that it does not have.
@@ -102,7 +107,7 @@ class Scorer:
         if not task.cancelled() and (fault := task.exception()) is not None:
             # The budget is spent, the disk is full, or it is a bug of ours: whoever waits next is told.
             self._fault = self._fault or fault
-            self._held.give_up()
+            self._queue.give_up()
 
     def _keep(self, run: Run, scored: Scored) -> None:
         if not run.error:
@@ -111,4 +116,4 @@ class Scorer:
 
     def _count(self, run: Run, scored: Scored) -> None:
         self._tally.add(run, scored)
-        self._held.settle(run, scored.status)
+        self._queue.complete(run, scored.status)

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from evalloom.core.errors import BudgetSpent
 from evalloom.core.model import Case, Origin, Profile, Run, Status
-from evalloom.engine.run import Chosen, Held, Job, Jobs, Keys, Needs, Slots, collect_needs, execute, numbered, run_of
+from evalloom.engine.run import (
+    Chosen,
+    DependencyQueue,
+    Job,
+    Jobs,
+    Keys,
+    Needs,
+    Slots,
+    collect_needs,
+    execute,
+    numbered,
+    run_of,
+)
 
 pytestmark = pytest.mark.req("PIPE-14")
 PROFILE = Profile("p")
@@ -44,10 +56,10 @@ class Batch:
 
     async def run(self, cases: list[Case]) -> None:
         self.cases = {case.id: case for case in cases}
-        held = Held(jobs_of(cases), needs_of(cases), self.slots.wake.set)
+        queue = DependencyQueue(jobs_of(cases), needs_of(cases), self.slots.wake.set)
         scoring = []
-        async for job, run in execute(held, self.one, self.slots, asyncio.Event()):
-            scoring.append(asyncio.create_task(self.score(held, job, run)))
+        async for job, run in execute(queue, self.one, self.slots, asyncio.Event()):
+            scoring.append(asyncio.create_task(self.score(queue, job, run)))
         await asyncio.gather(*scoring)
 
     async def one(self, job: Job) -> Run:
@@ -58,14 +70,14 @@ class Batch:
         await asyncio.sleep(0)
         return run_of(job)
 
-    async def score(self, held: Held, job: Job, run: Run) -> None:
+    async def score(self, queue: DependencyQueue, job: Job, run: Run) -> None:
         for _ in range(self.patience):
             await asyncio.sleep(0)
         assert job.case.id not in self.statuses, "ended twice"
         status: Status = "blocked" if run.blocked else "failed" if job.case.id in self.failing else "passed"
         self.statuses[job.case.id] = status
         self.reasons[job.case.id] = run.blocked
-        held.settle(run, status)
+        queue.complete(run, status)
 
 
 @st.composite
@@ -118,10 +130,10 @@ def test_a_cycle_says_who_waits_for_whom() -> None:
 
 def test_the_order_of_the_file_is_kept_where_nobody_waits() -> None:
     cases = cases_of({"a": (), "b": ("d",), "c": ("b",), "d": (), "e": (), "f": ()})
-    held, begun = Held(jobs_of(cases), needs_of(cases)), []
-    while (job := held.take()) is not None:
+    queue, begun = DependencyQueue(jobs_of(cases), needs_of(cases)), []
+    while (job := queue.next_ready()) is not None:
         begun.append(job.case.id)
-        held.settle(run_of(job), "passed")
+        queue.complete(run_of(job), "passed")
     assert begun == ["a", "d", "b", "c", "e", "f"]
 
 
@@ -144,11 +156,11 @@ def test_profiles_repeats_and_files_are_apart() -> None:
         return Case(id, {}, needs=needs, origin=Origin(file))
 
     cases = [case("a", "one"), case("b", "one", "a"), case("a", "two"), case("b", "two", "a")]
-    held = Held(jobs_of(cases, 2, (PROFILE, Profile("q"))), needs_of(cases))
+    queue = DependencyQueue(jobs_of(cases, 2, (PROFILE, Profile("q"))), needs_of(cases))
     blocked = []
-    while (job := held.take()) is not None:
+    while (job := queue.next_ready()) is not None:
         is_bad = job.case.id == "a" and (job.profile.name, job.repeat, job.case.origin.file) == ("q", 1, "two")
-        held.settle(run_of(job), "failed" if is_bad else "passed")
+        queue.complete(run_of(job), "failed" if is_bad else "passed")
         if job.blocked:
             blocked.append((job.case.id, job.profile.name, job.repeat, job.case.origin.file))
     assert blocked == [("b", "q", 1, "two")]
@@ -167,11 +179,11 @@ def test_profiles_repeats_and_files_are_apart() -> None:
 )
 def test_what_blocks_and_what_does_not(status: Status, reason: str) -> None:
     cases = cases_of({"a": (), "b": ("a",)})
-    held = Held(jobs_of(cases), needs_of(cases))
-    first = held.take()
-    assert first is not None and held.take() is None and held.is_waiting
-    held.settle(run_of(first), status)
-    second = held.take()
+    queue = DependencyQueue(jobs_of(cases), needs_of(cases))
+    first = queue.next_ready()
+    assert first is not None and queue.next_ready() is None and queue.is_waiting
+    queue.complete(run_of(first), status)
+    second = queue.next_ready()
     assert second is not None and (second.case.id, second.blocked) == ("b", reason)
 
 
@@ -186,19 +198,19 @@ def test_nobody_waits_for_a_case_that_is_not_chosen() -> None:
 def test_nobody_waits_for_a_run_that_is_left_out() -> None:
     """A case is among those of the batch, but its runs are not asked for."""
     cases = cases_of({"a": (), "b": ("a",), "c": ("b",)})
-    held = Held(jobs_of(cases[1:]), needs_of(cases))
-    job = held.take()
+    queue = DependencyQueue(jobs_of(cases[1:]), needs_of(cases))
+    job = queue.next_ready()
     assert job is not None and (job.case.id, job.blocked) == ("b", "")
 
 
 def test_a_run_from_earlier_that_is_still_being_scored_is_waited_for() -> None:
     cases = cases_of({"a": (), "b": ("a",)})
-    held = Held(jobs_of(cases[1:]), needs_of(cases))
+    queue = DependencyQueue(jobs_of(cases[1:]), needs_of(cases))
     earlier = Run("k", "a", "p")
-    held.expect(earlier)
-    assert held.take() is None and held.is_waiting
-    held.settle(earlier, "failed")
-    job = held.take()
+    queue.expect(earlier)
+    assert queue.next_ready() is None and queue.is_waiting
+    queue.complete(earlier, "failed")
+    job = queue.next_ready()
     assert job is not None and job.blocked == "depends on 'a', which failed"
 
 
@@ -218,18 +230,18 @@ def test_not_all_jobs_are_read_ahead_while_one_is_waited_for() -> None:
             read += 1
             yield job
 
-    held = Held(counted(), needs_of(cases))
-    first = held.take()
-    assert first is not None and held.take() is None and read == 10_001
-    held.settle(run_of(first), "passed")
-    assert sum(1 for _ in iter(held.take, None)) == 30_000
+    queue = DependencyQueue(counted(), needs_of(cases))
+    first = queue.next_ready()
+    assert first is not None and queue.next_ready() is None and read == 10_001
+    queue.complete(run_of(first), "passed")
+    assert sum(1 for _ in iter(queue.next_ready, None)) == 30_000
 
 
 def test_stopping_and_spending_end_it_while_others_wait() -> None:
     async def work(how: str) -> list[str]:
         cases = cases_of({"a": (), "b": ("a",)})
         slots, stop = Slots(2), asyncio.Event()
-        held = Held(jobs_of(cases), needs_of(cases), slots.wake.set)
+        queue = DependencyQueue(jobs_of(cases), needs_of(cases), slots.wake.set)
 
         async def one(job: Job) -> Run:
             if how == "spent":
@@ -237,10 +249,10 @@ def test_stopping_and_spending_end_it_while_others_wait() -> None:
             return run_of(job)
 
         ended = []
-        async for _, run in execute(held, one, slots, stop):
+        async for _, run in execute(queue, one, slots, stop):
             ended.append(run.case_id)
             # Nobody ever scores it: the judge is slow, or has failed.
-            asyncio.get_running_loop().call_later(0.01, stop.set if how == "stop" else held.give_up)
+            asyncio.get_running_loop().call_later(0.01, stop.set if how == "stop" else queue.give_up)
         return ended
 
     assert asyncio.run(work("stop")) == ["a"] and asyncio.run(work("fault")) == ["a"]
@@ -253,13 +265,13 @@ def test_a_duplicate_neither_meets_nor_spoils_a_need() -> None:
     cases = list(
         numbered([Chosen(first), Chosen(second, fault="twice", is_duplicate=True), Chosen(Case("b", {}, needs=("a",)))])
     )
-    held = Held(Jobs(cases, (PROFILE,), 1, Keys("t", {"p": ""})), collect_needs(lambda: cases))
-    good, spare = held.take(), held.take()
-    assert good is not None and spare is not None and held.take() is None
-    held.settle(run_of(spare), "error")
-    assert held.take() is None
-    held.settle(run_of(good), "passed")
-    job = held.take()
+    queue = DependencyQueue(Jobs(cases, (PROFILE,), 1, Keys("t", {"p": ""})), collect_needs(lambda: cases))
+    good, spare = queue.next_ready(), queue.next_ready()
+    assert good is not None and spare is not None and queue.next_ready() is None
+    queue.complete(run_of(spare), "error")
+    assert queue.next_ready() is None
+    queue.complete(run_of(good), "passed")
+    job = queue.next_ready()
     assert job is not None and (job.case.id, job.blocked) == ("b", "")
 
 

@@ -3,7 +3,7 @@
 from evalloom import moved
 from evalloom.engine.run.conditions import Conditions
 from evalloom.engine.run.jobs import Chosen, Job, Jobs, Keys, encoded, numbered, run_of
-from evalloom.engine.run.needs import NO_NEEDS, Held, Needs, collect_needs
+from evalloom.engine.run.needs import NO_NEEDS, DependencyQueue, Needs, collect_needs
 from evalloom.engine.run.one import ProfileClients, Runner, Traced
 from evalloom.engine.run.schedule import Slots, execute
 
@@ -11,7 +11,7 @@ __all__ = [
     "NO_NEEDS",
     "Chosen",
     "Conditions",
-    "Held",
+    "DependencyQueue",
     "Job",
     "Jobs",
     "Keys",

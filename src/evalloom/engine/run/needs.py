@@ -93,11 +93,11 @@ class _State(Struct):
     bad: str = ""
 
 
-class Held:
+class DependencyQueue:
     """Jobs in their order, except that one whose needs are not settled lets others go first.
 
     A job that cannot run any more is handed out with the reason in `blocked`. `wake` is called when there may be
-    something to take again.
+    something ready again.
     """
 
     def __init__(self, jobs: Iterable[Job], needs: Needs = NO_NEEDS, wake: Callable[[], object] = lambda: None) -> None:
@@ -106,7 +106,7 @@ class Held:
         self._wake = wake
         self._taken = 0
         self._ready: list[tuple[int, Job]] = []
-        self._held: dict[int, tuple[Job, set[_Need]]] = {}
+        self._waiting_jobs: dict[int, tuple[Job, set[_Need]]] = {}
         self._waiters: dict[_Need, list[int]] = {}
         self._states: dict[_Need, _State] = {}
         self._unsettled: set[str] = set()
@@ -114,19 +114,19 @@ class Held:
     @property
     def is_waiting(self) -> bool:
         """Whether there are jobs that cannot be taken yet."""
-        return bool(self._held)
+        return bool(self._waiting_jobs)
 
-    def take(self) -> Job | None:
+    def next_ready(self) -> Job | None:
         """The next job that may run; None when there is none, or none yet."""
         if not self._needs:
             return next(self._jobs, None)
         while not self._ready:
-            if len(self._held) >= _MOST_HELD and self._unsettled:
+            if len(self._waiting_jobs) >= _MOST_HELD and self._unsettled:
                 return None
             job = next(self._jobs, None)
             if job is not None:
                 self._admit(job)
-            elif self._held and not self._unsettled:
+            elif self._waiting_jobs and not self._unsettled:
                 self._break_up()
             else:
                 return None
@@ -139,7 +139,7 @@ class Held:
         if self._needs:
             self._unsettled.add(run.key)
 
-    def settle(self, run: Run, status: Status) -> None:
+    def complete(self, run: Run, status: Status) -> None:
         """Takes down what became of a run, and lets go those who waited for it."""
         if not self._needs:
             return
@@ -151,14 +151,14 @@ class Held:
             if status in _BLOCKING and not state.bad:
                 state.bad = f"depends on {run.case_id!r}, which {_BLOCKING[status]}"
             if state.bad or state.left <= 0:
-                self._let_go(need, state.bad)
+                self._resolve_need(need, state.bad)
         if self._ready or not self._unsettled:
             self._wake()
 
     def give_up(self) -> None:
         """Hands out nothing more: what would be waited for never comes."""
         self._jobs = iter(())
-        self._held.clear()
+        self._waiting_jobs.clear()
         self._ready.clear()
         self._wake()
 
@@ -175,32 +175,32 @@ class Held:
         if bad := next((state.bad for state in states.values() if state.bad), ""):
             heappush(self._ready, (self._taken, _blocked(job, bad)))
         elif still := {need for need, state in states.items() if state.left > 0}:
-            self._held[self._taken] = (job, still)
+            self._waiting_jobs[self._taken] = (job, still)
             for need in still:
                 self._waiters.setdefault(need, []).append(self._taken)
         else:
             heappush(self._ready, (self._taken, job))
 
-    def _let_go(self, need: _Need, bad: str) -> None:
+    def _resolve_need(self, need: _Need, bad: str) -> None:
         for number in self._waiters.pop(need, ()):
-            if number in self._held:
-                still = self._held[number][1]
+            if number in self._waiting_jobs:
+                still = self._waiting_jobs[number][1]
                 still.discard(need)
                 if bad or not still:
                     self._release(number, bad)
 
     def _release(self, number: int, bad: str = "") -> None:
-        job, _ = self._held.pop(number)
+        job, _ = self._waiting_jobs.pop(number)
         heappush(self._ready, (number, _blocked(job, bad) if bad else job))
 
     def _break_up(self) -> None:
         """Nothing is under way, so those who wait for runs that are left out go on, and a cycle is cut."""
         holder = {
             (*name, job.profile.name, job.repeat): number
-            for number, (job, _) in self._held.items()
+            for number, (job, _) in self._waiting_jobs.items()
             for name in self._needs.met_by(job.case.origin.file, job.case.id, job.number)
         }
-        free = [number for number, (_, still) in self._held.items() if holder.keys().isdisjoint(still)]
+        free = [number for number, (_, still) in self._waiting_jobs.items() if holder.keys().isdisjoint(still)]
         for number in free:
             self._release(number)
         if not free:
@@ -208,11 +208,11 @@ class Held:
 
     def _cut(self, holder: dict[_Need, int]) -> None:
         """Blocks one job of a cycle; the linter refuses files that have one, but cases may come from elsewhere."""
-        number, seen = next(iter(self._held)), set[int]()
+        number, seen = next(iter(self._waiting_jobs)), set[int]()
         while number not in seen:
             seen.add(number)
-            number = next(holder[need] for need in sorted(self._held[number][1]) if need in holder)
-        need = next(need for need in sorted(self._held[number][1]) if need in holder)
+            number = next(holder[need] for need in sorted(self._waiting_jobs[number][1]) if need in holder)
+        need = next(need for need in sorted(self._waiting_jobs[number][1]) if need in holder)
         self._release(number, f"depends on {need[1]!r}, which waits for it in turn")
 
 

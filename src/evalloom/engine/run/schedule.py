@@ -10,7 +10,7 @@ from evalloom.core.errors import BudgetSpent
 from evalloom.core.http import Sleep, sleeping
 from evalloom.core.model import Run
 from evalloom.engine.run.jobs import Job
-from evalloom.engine.run.needs import Held
+from evalloom.engine.run.needs import DependencyQueue
 
 _SLEEPERS = 8
 """How many runs may sleep before a retry without holding a slot, per slot: memory must stay bounded."""
@@ -79,7 +79,7 @@ class Slots:
 
 
 async def execute(
-    jobs: Iterable[Job] | Held, run: Callable[[Job], Awaitable[Run]], slots: Slots, stop: asyncio.Event
+    jobs: Iterable[Job] | DependencyQueue, run: Callable[[Job], Awaitable[Run]], slots: Slots, stop: asyncio.Event
 ) -> AsyncGenerator[tuple[Job, Run]]:
     """The runs of the jobs as they end. A run keeps its slot until whoever asked for it has dealt with it.
 
@@ -87,7 +87,7 @@ async def execute(
     When `stop` is set nothing new begins, and what is in flight is given up: it is not counted, so it can be resumed.
     When the budget is spent, what is in flight may end as it can, and then BudgetSpent is raised.
     """
-    queue = jobs if isinstance(jobs, Held) else Held(jobs)
+    queue = jobs if isinstance(jobs, DependencyQueue) else DependencyQueue(jobs)
     tasks: dict[asyncio.Task[Run], Job] = {}
     ended: deque[asyncio.Task[Run]] = deque()
     spent: BudgetSpent | None = None
@@ -103,7 +103,7 @@ async def execute(
     watcher = asyncio.create_task(_pass_on(stop, slots.wake))
     try:
         while not stop.is_set():
-            while slots.is_free and spent is None and (job := queue.take()) is not None:
+            while slots.is_free and spent is None and (job := queue.next_ready()) is not None:
                 task = asyncio.ensure_future(in_slot(job))
                 slots.active += 1
                 tasks[task] = job
