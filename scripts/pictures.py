@@ -20,7 +20,7 @@ from evalloom.console.run_text import result_lines
 from evalloom.console.terminal import print_report
 from evalloom.engine.evaluate import evaluate
 from evalloom.engine.lint import lint
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/pictures"
@@ -58,7 +58,7 @@ def print_validation(console: Console) -> None:
 def print_run(console: Console) -> None:
     shutil.copytree(EXAMPLES / "hop", "hop")
     os.chdir("hop")
-    plan = prepare(Asked(options={"profiles": ["careful", "hasty"]}), catalog.load())
+    plan = prepare(RunRequest(options={"profiles": ["careful", "hasty"]}), catalog.load())
     for text, style in list(result_lines(evaluate(plan)))[-22:]:
         console.print(Text(text, style=style))
 

@@ -18,7 +18,7 @@ from evalloom.data.validate import validate
 from evalloom.engine.evaluate import InvalidData
 from evalloom.engine.evaluate import evaluate as run_plan
 from evalloom.engine.outputs import reporters_for, write_outputs
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
 from evalloom.files.source import source_of
@@ -68,7 +68,7 @@ def evaluate(
         raise usage_error("bad_option", f"evaluate: expected options among {allowed}, got {', '.join(sorted(unknown))}")
     names = [profiles] if isinstance(profiles, str) else list(profiles)
     plan = prepare(
-        Asked(
+        RunRequest(
             datasets=_paths(dataset),
             config=str(config),
             target=build_callable(target) if callable(target) else target,

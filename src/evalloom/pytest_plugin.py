@@ -60,12 +60,12 @@ class Suite(pytest.File):
         from evalloom import catalog
         from evalloom.core.errors import EvalloomError
         from evalloom.engine.evaluate import InvalidData, refuse_invalid
-        from evalloom.engine.prepare import Asked, prepare
+        from evalloom.engine.prepare import RunRequest, prepare
 
         profiles = self.config.getoption("--evalloom-profile")
         try:
             plan = prepare(
-                Asked(config=str(self.path), options={"profiles": profiles} if profiles else {}),
+                RunRequest(config=str(self.path), options={"profiles": profiles} if profiles else {}),
                 catalog.load_for_python(),
             )
             refuse_invalid(plan)

@@ -12,7 +12,7 @@ from evalloom.batchlog import Log, manifest, pairs
 from evalloom.core.errors import EvalloomError
 from evalloom.core.sandbox import why_unavailable
 from evalloom.engine.evaluate import evaluate
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume, look_back
 
@@ -44,7 +44,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(resume: Resume = Resume(), warned: list[str] | None = None, **options: Any) -> Results:
-    asked = Asked(("cases.jsonl",), target="python:bot.py:answer", options={"concurrency": 2, **options})
+    asked = RunRequest(("cases.jsonl",), target="python:bot.py:answer", options={"concurrency": 2, **options})
     return evaluate(prepare(asked, catalog.load()), resume=resume, warn=(warned if warned is not None else []).append)
 
 
@@ -142,10 +142,10 @@ def test_what_keeps_a_batch_from_being_resumed_is_said(file: str, text: str, dif
 
 def test_another_profile_keeps_a_batch_from_being_resumed() -> None:
     Path("evalloom.yaml").write_text(SETTINGS.format(temperature=0), encoding="utf-8")
-    evaluate(prepare(Asked(), catalog.load()), warn=print)
+    evaluate(prepare(RunRequest(), catalog.load()), warn=print)
     Path("evalloom.yaml").write_text(SETTINGS.format(temperature=1), encoding="utf-8")
     with pytest.raises(EvalloomError, match="a profile differs"):
-        evaluate(prepare(Asked(), catalog.load()), resume=Resume(newest=True), warn=print)
+        evaluate(prepare(RunRequest(), catalog.load()), resume=Resume(newest=True), warn=print)
 
 
 def test_there_is_nothing_to_resume_yet() -> None:
@@ -196,7 +196,7 @@ def test_a_batch_in_use_is_not_gone_on_with() -> None:
 def test_looking_back_changes_nothing() -> None:
     first = run()
     before = {file.name: file.read_bytes() for file in first.path.iterdir()}
-    plan = prepare(Asked(("cases.jsonl",), target="python:bot.py:answer"), catalog.load())
+    plan = prepare(RunRequest(("cases.jsonl",), target="python:bot.py:answer"), catalog.load())
     path, done = look_back(plan, Resume(newest=True))
     assert (path, len(done)) == (first.path, 6)
     assert look_back(plan, Resume()) == (None, ())
@@ -206,7 +206,7 @@ def test_looking_back_changes_nothing() -> None:
 def test_profiles_of_the_same_content_have_runs_of_their_own() -> None:
     settings = SETTINGS.format(temperature=0).replace("target:", "  q: {run: one, params: {temperature: 0}}\ntarget:")
     Path("evalloom.yaml").write_text(settings, encoding="utf-8")
-    results = evaluate(prepare(Asked(options={"profiles": ["p", "q"]}), catalog.load()), warn=print)
+    results = evaluate(prepare(RunRequest(options={"profiles": ["p", "q"]}), catalog.load()), warn=print)
     assert [run.profile for run, _ in results] == ["p"] * 6 + ["q"] * 6
 
 
@@ -228,7 +228,7 @@ def test_a_choice_and_then_the_whole_run_every_case_once() -> None:
         Path(f"f{number}.jsonl").write_text(row, encoding="utf-8")
 
     def both(resume: Resume, **options: Any) -> Results:
-        asked = Asked(("f0.jsonl", "f1.jsonl"), target="python:bot.py:answer", options=options)
+        asked = RunRequest(("f0.jsonl", "f1.jsonl"), target="python:bot.py:answer", options=options)
         return evaluate(prepare(asked, catalog.load()), resume=resume, warn=print)
 
     assert [run.number for run, _ in both(Resume(), tags=["t1"])] == [2]
@@ -252,7 +252,7 @@ def test_code_that_was_not_allowed_is_run_when_it_is() -> None:
     Path("p.yaml").write_text(CODE, encoding="utf-8")
 
     def coded(resume: Resume, allow_code: bool) -> Results:
-        asked = Asked(("cases.jsonl",), target="pipeline:p.yaml", allow_code=allow_code, options={"limit": 2})
+        asked = RunRequest(("cases.jsonl",), target="pipeline:p.yaml", allow_code=allow_code, options={"limit": 2})
         return evaluate(prepare(asked, catalog.load()), resume=resume, warn=lambda message: None)
 
     first = coded(Resume(), False)

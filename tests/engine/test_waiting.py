@@ -21,7 +21,7 @@ from evalloom.data.mapping import parse_mapping
 from evalloom.engine.dry_run import look_ahead
 from evalloom.engine.evaluate import InvalidData, evaluate
 from evalloom.engine.plan import Reading
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.rescore import Rescore, rescore
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
@@ -58,7 +58,9 @@ def write(records: list[dict[str, Any]]) -> None:
 
 
 def run(resume: Resume = Resume(), warned: list[str] | None = None, judge: str = "", **options: Any) -> Results:
-    asked = Asked(("cases.jsonl",), target="python:bot.py:answer", judge=judge, options={"concurrency": 2, **options})
+    asked = RunRequest(
+        ("cases.jsonl",), target="python:bot.py:answer", judge=judge, options={"concurrency": 2, **options}
+    )
     return evaluate(prepare(asked, catalog.load()), resume=resume, warn=(warned if warned is not None else []).append)
 
 
@@ -137,7 +139,7 @@ def test_dependencies_are_found_however_the_field_is_written(field: str) -> None
     text = '{"id": "b", "q": "b", "FIELD": "a"}\n{"id": "a", "q": "a"}\n'.replace("FIELD", field)
     Path("cases.jsonl").write_text(text, encoding="utf-8")
     reading = Reading(mapping=parse_mapping("depends_on=after" if field == "after" else ""))
-    asked = Asked(("cases.jsonl",), target="python:bot.py:answer", reading=reading, options={"concurrency": 1})
+    asked = RunRequest(("cases.jsonl",), target="python:bot.py:answer", reading=reading, options={"concurrency": 1})
     evaluate(prepare(asked, catalog.load()), warn=print)
     assert calls() == ["a", "b"]
 
@@ -266,7 +268,7 @@ def test_another_batch_takes_over_neither_what_was_skipped_nor_what_is_now() -> 
 @pytest.mark.req("PIPE-15")
 def test_a_look_ahead_says_what_would_be_skipped() -> None:
     write([{"id": "a", "q": "a", "conditions": "false"}, {"id": "b", "q": "b"}])
-    plan = prepare(Asked(("cases.jsonl",), target="python:bot.py:answer"), catalog.load())
+    plan = prepare(RunRequest(("cases.jsonl",), target="python:bot.py:answer"), catalog.load())
     ahead = look_ahead(plan, Resume())
     assert (ahead.total, ahead.skipped) == (2, 1)
 

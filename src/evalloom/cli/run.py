@@ -22,7 +22,7 @@ from evalloom.engine.dry_run import look_ahead
 from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Plan, Reading
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
 from evalloom.engine.system import Catalog
@@ -49,16 +49,16 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     Exit codes: 0 good, 1 a case or a gate failed, 2 wrong usage or invalid data, 3 could not finish.
     """
     refuse_conflicts(datasets, flags)
-    asked = asked_of(datasets, flags)
+    request = request_from(datasets, flags)
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    run = RunCommand(asked, current_catalog(), flags["as_json"])
+    run = RunCommand(request, current_catalog(), flags["as_json"])
     if flags["dry_run"]:
         return run.look_ahead(resume)
     return run.again_and_again(resume) if flags["watch"] else run.once(resume)
 
 
-def asked_of(datasets: tuple[str, ...], flags: dict[str, Any]) -> Asked:
-    return Asked(
+def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest:
+    return RunRequest(
         datasets,
         flags["config"],
         flags["target"],
@@ -79,13 +79,13 @@ class RunCommand:
 
     def __init__(
         self,
-        asked: Asked,
+        request: RunRequest,
         catalog: Catalog,
         as_json: bool,
         more: Callable[[str], Outputs] = lambda batch: [],
         next_step: Callable[[str], str] = lambda batch: "",
     ) -> None:
-        self._asked = asked
+        self._request = request
         self._catalog = catalog
         self._as_json = as_json
         self._more = more
@@ -93,7 +93,7 @@ class RunCommand:
         self._last: Results | None = None
 
     def look_ahead(self, resume: Resume) -> int:
-        plan = prepare(self._asked, self._catalog)
+        plan = prepare(self._request, self._catalog)
         with printing_findings():
             found = look_ahead(plan, resume)
         if self._as_json:
@@ -103,7 +103,7 @@ class RunCommand:
         return 0
 
     def once(self, resume: Resume) -> int:
-        plan = prepare(self._asked, self._catalog)
+        plan = prepare(self._request, self._catalog)
         outputs = reporters_for(plan.options.output, self._catalog.reporters)
         written = [path for path, _ in (*outputs, *self._more(""))] + [Path(name) for name in [plan.record] if name]
         refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
@@ -122,7 +122,7 @@ class RunCommand:
         """Runs, and runs again whatever a change affects; ends with Ctrl-C, and with the exit code of the last run."""
         code = 0
         try:
-            for files in changes(lambda: prepare(self._asked, self._catalog)):
+            for files in changes(lambda: prepare(self._request, self._catalog)):
                 code = self._once_or_told(resume)
                 if self._last is not None:
                     if self._last.stopped == "interrupted":

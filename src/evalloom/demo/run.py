@@ -23,7 +23,7 @@ from evalloom.engine.convert import Conversion, convert
 from evalloom.engine.evaluate import evaluate
 from evalloom.engine.example import COUNTED, Example, ExampleFile, Part, PartResult, Suite
 from evalloom.engine.lint import LintOptions, lint_sources, now
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source, source_of
@@ -205,7 +205,7 @@ def _no_bytecode() -> Iterator[None]:
 
 def _run_suite(catalog: Catalog, examples: Path, suite: Suite, home: Path) -> SuiteResult:
     try:
-        plan = prepare(Asked(config=(examples / suite.folder / FILE_NAME).as_posix()), catalog)
+        plan = prepare(RunRequest(config=(examples / suite.folder / FILE_NAME).as_posix()), catalog)
         return SuiteResult(suite, evaluate(msgspec.structs.replace(plan, home=home), warn=lambda message: None))
     except EvalloomError as fault:
         return SuiteResult(suite, fault=str(fault))

@@ -20,7 +20,7 @@ from evalloom.settings import LlmSettings, RunSettings, Settings, keys
 from evalloom.targets import BuiltTarget, TargetOptions, build, forms
 
 
-class Asked(Struct, frozen=True):
+class RunRequest(Struct, frozen=True):
     """What was asked for; what is empty is left to evalloom.yaml. `options` are fields of RunSettings."""
 
     datasets: tuple[str, ...] = ()
@@ -37,11 +37,11 @@ class Asked(Struct, frozen=True):
     about: About = About()
 
 
-def prepare(asked: Asked, catalog: Catalog) -> Plan:
+def prepare(request: RunRequest, catalog: Catalog) -> Plan:
     """The plan for what was asked. Everything that can be wrong with it is said here, before any call."""
-    known = settings.load(Path(asked.config) if asked.config else None, catalog.sections)
+    known = settings.load(Path(request.config) if request.config else None, catalog.sections)
     try:
-        return _plan(asked, known, catalog)
+        return _plan(request, known, catalog)
     except EvalloomError as fault:
         # A module of the user's that cannot be imported may tell a key in its own words.
         raise EvalloomError(
@@ -49,15 +49,15 @@ def prepare(asked: Asked, catalog: Catalog) -> Plan:
         ) from None
 
 
-def _plan(asked: Asked, known: Settings, catalog: Catalog) -> Plan:
-    options = msgspec.structs.replace(known.run, **asked.options)
+def _plan(request: RunRequest, known: Settings, catalog: Catalog) -> Plan:
+    options = msgspec.structs.replace(known.run, **request.options)
     _check_options(options, known)
-    target = _target(asked, known, options, catalog)
+    target = _target(request, known, options, catalog)
     profiles = _with_variants(_profiles(known, options, target), options.variants, target)
-    judge = asked.judge or known.judge
+    judge = request.judge or known.judge
     whom = [judge, known.embeddings] if target.may_ask else []
     for name in [*(name for one in profiles for name in (one.run, one.verify)), *whom]:
-        if name and not asked.replay:
+        if name and not request.replay:
             _check_llm(settings.llm_of(known, name), options, known)
     # Who wrote evalloom.yaml may run code; who wrote a dataset may not.
     checks = tuple(catalog.matchers.parse(written) for written in known.checks)
@@ -67,16 +67,16 @@ def _plan(asked: Asked, known: Settings, catalog: Catalog) -> Plan:
         catalog,
         known,
         options,
-        sources=() if asked.given else _sources(asked, known, target, catalog),
-        given=asked.given,
-        reading=_reading(asked.reading, target),
+        sources=() if request.given else _sources(request, known, target, catalog),
+        given=request.given,
+        reading=_reading(request.reading, target),
         checks=checks,
         functions=catalog.matchers.functions_of(checks, known.folder),
         judge=judge,
-        allow_code=asked.allow_code,
-        record=asked.record,
-        replay=asked.replay,
-        about=asked.about,
+        allow_code=request.allow_code,
+        record=request.record,
+        replay=request.replay,
+        about=request.about,
     )
 
 
@@ -117,22 +117,22 @@ def _check_options(options: RunSettings, known: Settings) -> None:
         gates.parse(text)
 
 
-def _target(asked: Asked, known: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
-    if asked.allow_code:
+def _target(request: RunRequest, known: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
+    if request.allow_code:
         refuse_without_sandbox()
     given = TargetOptions(
         options.timeout_s,
         settings.environment(known.folder),
         tuple(settings.secrets(known)),
-        asked.allow_code,
+        request.allow_code,
         known,
         catalog.targets,
     )
-    if isinstance(asked.target, BuiltTarget):
-        return asked.target
-    if asked.target:
-        return build(asked.target, Path(), given)
-    if isinstance(known.target, dict) and "timeout_s" in asked.options:
+    if isinstance(request.target, BuiltTarget):
+        return request.target
+    if request.target:
+        return build(request.target, Path(), given)
+    if isinstance(known.target, dict) and "timeout_s" in request.options:
         # A flag wins over the settings, also over those of the target itself.
         return build({**known.target, "timeout_s": options.timeout_s}, known.folder, given)
     if known.target:
@@ -176,15 +176,15 @@ def _with_variants(profiles: tuple[Profile, ...], variants: list[str], target: B
     )
 
 
-def _sources(asked: Asked, known: Settings, target: BuiltTarget, catalog: Catalog) -> tuple[Source, ...]:
-    paths = list(asked.datasets) or _default_datasets(asked, known, target)
+def _sources(request: RunRequest, known: Settings, target: BuiltTarget, catalog: Catalog) -> tuple[Source, ...]:
+    paths = list(request.datasets) or _default_datasets(request, known, target)
     if not paths:
         raise usage_error("no_dataset", f"name a dataset, or 'datasets:' in {settings.FILE_NAME}")
-    return tuple(spooled(source) for source, _ in find_sources(paths, catalog, asked.reading.encoding))
+    return tuple(spooled(source) for source, _ in find_sources(paths, catalog, request.reading.encoding))
 
 
-def _default_datasets(asked: Asked, known: Settings, target: BuiltTarget) -> list[str]:
+def _default_datasets(request: RunRequest, known: Settings, target: BuiltTarget) -> list[str]:
     """The datasets that the settings name, or the target; a target of the command line is asked first."""
     own = [str(target.dataset)] if target.dataset else []
     is_there = target.dataset is not None and target.dataset.is_file()
-    return own if asked.target and is_there else known.datasets or own
+    return own if request.target and is_there else known.datasets or own

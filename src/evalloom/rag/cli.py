@@ -26,7 +26,7 @@ from evalloom.engine.dry_run import look_ahead
 from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Reading
-from evalloom.engine.prepare import Asked
+from evalloom.engine.prepare import RunRequest
 from evalloom.engine.resume import Resume
 from evalloom.engine.watch import watched
 from evalloom.rag import cli_text as text
@@ -170,7 +170,7 @@ def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
 def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: dict[str, Any]) -> int:
     flags = {"profiles": (), "variants": (), "repeat": None, "watch": False, **options}
     refuse_conflicts(cases, flags)
-    request = Asked(
+    request = RunRequest(
         cases,
         flags["config"],
         judge=flags["judge"],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evalloom.engine.evaluate import evaluate
 from evalloom.engine.example import PartResult
-from evalloom.engine.prepare import Asked
+from evalloom.engine.prepare import RunRequest
 from evalloom.engine.system import Catalog
 from evalloom.rag.job import load_results, open_job
 from evalloom.rag.retriever import Listener, SearchOptions
@@ -22,7 +22,7 @@ _EXPECTED = {"official": (20, 22), "oral": (15, 22), "ambiguous": (10, 12)}
 def retrieve(catalog: Catalog, examples: Path, home: Path) -> PartResult:
     """Ask the built-in retriever the queries of the example; index and batch go under `home`."""
     folder = examples / FOLDER
-    request = Asked(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
+    request = RunRequest(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
     listener = Listener(lambda message: None)
     settings = load(folder / FILE_NAME, catalog.sections)
     job = open_job(request, catalog, settings, SearchOptions(root=folder.as_posix()), None, listener, home)

@@ -17,7 +17,7 @@ from evalloom.core.model import Batch, quote
 from evalloom.core.ranking import is_hit
 from evalloom.data.dialect import Rules
 from evalloom.engine.plan import About, Plan, Reading
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import stored_runs
 from evalloom.engine.system import Catalog
 from evalloom.files.write import write_text
@@ -64,7 +64,7 @@ class Job(Struct, frozen=True):
 
 
 def open_job(
-    request: Asked,
+    request: RunRequest,
     catalog: Catalog,
     settings: Settings,
     search: SearchOptions,

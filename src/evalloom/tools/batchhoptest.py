@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from evalloom.cli import app
-from evalloom.cli.run import RunCommand, asked_of
+from evalloom.cli.run import RunCommand, request_from
 from evalloom.console.catalog import current_catalog
 from evalloom.console.run_options import engine_options, parted, refuse_conflicts
 from evalloom.core.errors import usage_error
@@ -68,7 +68,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
     flags["profiles"] = flags["profiles"] or found.profiles(current_catalog().sections)
     refuse_conflicts((data,), flags)
     run = RunCommand(
-        asked_of((str(found.data),), flags),
+        request_from((str(found.data),), flags),
         current_catalog(),
         flags["as_json"],
         more=lambda batch: [(found.results(batch), hop_results)],

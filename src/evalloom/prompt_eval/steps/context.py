@@ -15,7 +15,7 @@ from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
 from evalloom.core.model import Case, Llm, Profile, Record, Run
 from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.plan import Plan
-from evalloom.engine.prepare import Asked, prepare
+from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.resume import Resume
 from evalloom.engine.system import Catalog
 from evalloom.llms import LlmOptions, Llms
@@ -167,7 +167,7 @@ class StepContext(Struct, frozen=True):
         run_options = {**whole, **run_options, "profiles": [profile.name]}
         config = self.settings.path.as_posix() if self.settings.path else ""
         return msgspec.structs.replace(
-            prepare(Asked(config=config, target=target, options=run_options, given=cases), self.options.catalog),
+            prepare(RunRequest(config=config, target=target, options=run_options, given=cases), self.options.catalog),
             profiles=(profile,),
             known=msgspec.structs.replace(self.settings, gates=[]),
             checks=(),
