@@ -48,7 +48,7 @@ class Reading(Struct, frozen=True):
     rules: Rules = Rules()
 
 
-class About(Struct, frozen=True):
+class BatchMetadata(Struct, frozen=True):
     """What the batch of a system knows more than others; see Batch."""
 
     config: Record = {}
@@ -79,7 +79,7 @@ class Plan(Struct, frozen=True):
     replay: str = ""
     only: frozenset[str] | None = None
     """The keys of the runs to do, where not all are wanted."""
-    about: About = About()
+    metadata: BatchMetadata = BatchMetadata()
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and the cache."""
 
@@ -160,14 +160,14 @@ class Plan(Struct, frozen=True):
                 for one in self.profiles
                 if one.run
             },
-            config=self.about.config,
-            documents=self.about.documents,
-            options={**msgspec.to_builtins(self.options), **self.about.options},
+            config=self.metadata.config,
+            documents=self.metadata.documents,
+            options={**msgspec.to_builtins(self.options), **self.metadata.options},
         )
 
     def scoring(self) -> str:
         """What stands for the way this plan scores."""
-        return scoring_digest(self.checks, self.judge, self.allow_code, *filter(None, [self.about.config]))
+        return scoring_digest(self.checks, self.judge, self.allow_code, *filter(None, [self.metadata.config]))
 
     def llm_names(self) -> list[str]:
         """Every llm that may be asked, once."""
@@ -228,7 +228,7 @@ class Plan(Struct, frozen=True):
 
     def with_checks(self, case: Case) -> Case:
         """A case with the user's own checks beside those of its dataset."""
-        return checked(case, self.checks, self.about.config, self.catalog)
+        return checked(case, self.checks, self.metadata.config, self.catalog)
 
     def _examined(self, dataset: Dataset) -> Iterator[Chosen]:
         """The cases of a dataset that has errors in it, each with what is wrong with it."""

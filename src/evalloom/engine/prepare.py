@@ -12,7 +12,7 @@ from evalloom.analysis import gates
 from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
 from evalloom.core.model import Case, Profile, Record
 from evalloom.engine.lint import find_sources
-from evalloom.engine.plan import About, Plan, Reading, compile_filter, spooled
+from evalloom.engine.plan import BatchMetadata, Plan, Reading, compile_filter, spooled
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source
 from evalloom.llms import OFFLINE
@@ -34,7 +34,7 @@ class RunRequest(Struct, frozen=True):
     reading: Reading = Reading()
     given: tuple[Case, ...] = ()
     """Cases from Python instead of from files."""
-    about: About = About()
+    metadata: BatchMetadata = BatchMetadata()
 
 
 def prepare(request: RunRequest, catalog: Catalog) -> Plan:
@@ -76,7 +76,7 @@ def _plan(request: RunRequest, known: Settings, catalog: Catalog) -> Plan:
         allow_code=request.allow_code,
         record=request.record,
         replay=request.replay,
-        about=request.about,
+        metadata=request.metadata,
     )
 
 

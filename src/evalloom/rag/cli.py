@@ -215,7 +215,7 @@ def _evaluate(job: Job, resume: Resume, as_json: bool) -> int:
     files = [Path(name) for name in plan.options.output]
     reports, outputs = _formats(files)
     refuse_overwriting(files, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
-    _refuse_documents(files, Path(plan.about.options["searching"]["root"]))
+    _refuse_documents(files, Path(plan.metadata.options["searching"]["root"]))
     vectors, plan = job.fill()
     if not as_json and (line := text.index_line(job.retriever, vectors)):
         click.echo(line, err=True)

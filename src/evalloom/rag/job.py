@@ -16,7 +16,7 @@ from evalloom.core.errors import did_you_mean, usage_error
 from evalloom.core.model import Batch, quote
 from evalloom.core.ranking import is_hit
 from evalloom.data.dialect import Rules
-from evalloom.engine.plan import About, Plan, Reading
+from evalloom.engine.plan import BatchMetadata, Plan, Reading
 from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import stored_runs
 from evalloom.engine.system import Catalog
@@ -91,7 +91,7 @@ def open_job(
             request,
             target=target,
             reading=Reading(KIND, reading.mapping, reading.encoding, rules),
-            about=About(config, documents, {"searching": msgspec.to_builtins(search)}),
+            metadata=BatchMetadata(config, documents, {"searching": msgspec.to_builtins(search)}),
         ),
         catalog,
     )
