@@ -78,6 +78,7 @@ MEMBERS = {
     "evalloom.Dataset": "cases",
     "evalloom.Results": "__iter__ pass_rate",
     "evalloom.hop.DataStore": "compare get_agreement get_perf_summary get_stats list_files query_results",
+    "evalloom.hop.HopletObserver": "faults run_end run_start",
     "evalloom.hop.HopSession": "hop_get hop_judge hop_tool_use",
     "evalloom.hop.Tracer": "trace_step",
     "evalloom.model.Context": "case llm",

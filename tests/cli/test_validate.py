@@ -9,8 +9,12 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
+from evalloom.catalog import load
+from evalloom.cli.validate import command
+from evalloom.engine.packages import VALIDATE_FLAGS
 from evalloom.reports import LINT_REPORTERS
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
@@ -297,3 +301,9 @@ def test_nothing_in_the_data_drives_the_terminal(on_terminal: Callable[..., str]
 def test_other_formats_are_the_same_on_a_terminal(on_terminal: Callable[..., str]) -> None:
     shown = on_terminal("validate", "bad.jsonl", "--format", "json")
     assert json.loads(shown)["overall"] == "FAIL"
+
+
+def test_no_system_may_take_a_flag_of_validate() -> None:
+    options = (option for option in command.params if isinstance(option, click.Option))
+    own = {name for option in options for name in option.opts if name.startswith("--")}
+    assert own - {flag.name for flag in load().rule_flags} == VALIDATE_FLAGS - {"--help"}

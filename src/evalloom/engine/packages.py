@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = "evalloom.systems"
 """The group of entry points under which packages of other people register a `System`."""
-_VALIDATE_FLAGS = frozenset(
+VALIDATE_FLAGS = frozenset(
     f"--{name}" for name in ("dialect", "map", "encoding", "root", "strict", "deep", "format", "json", "output", "help")
 )
 _NAME, _FLAG, _SUFFIX = re.compile(r"[a-z][a-z0-9-]*"), re.compile(r"--[a-z][a-z0-9-]*"), re.compile(r"(\.[a-z0-9]+)+")
@@ -110,7 +110,7 @@ def _problems(system: System, parts: Parts, known: Catalog) -> Iterator[str]:
         ("command", {*COMMANDS, *(one.name for one in known.commands)}, [one.name for one in system.commands], _NAME),
         (
             "flag of validate",
-            {*_VALIDATE_FLAGS, *(one.name for one in known.rule_flags)},
+            {*VALIDATE_FLAGS, *(one.name for one in known.rule_flags)},
             [one.name for one in parts.rule_flags],
             _FLAG,
         ),

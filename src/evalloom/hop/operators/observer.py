@@ -38,6 +38,11 @@ class HopletObserver:
         self.errors: list[str] = []
         """The first write error, if any."""
 
+    @property
+    def faults(self) -> list[str]:
+        """The name that `errors` had in version 0.1."""
+        return self.errors
+
     def run_start(self, hoplet: str, input: Any) -> str:
         """Log the start of a run, and return its id."""
         run_id = secrets.token_hex(8)
