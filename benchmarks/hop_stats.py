@@ -1,4 +1,6 @@
-"""How fast the HOP data store answers, as ratios to a bare DuckDB query that reads the same columns of the same files.
+"""Measure HOP statistics over a million results against a bare DuckDB query.
+
+The bare query reads the same columns of the same files.
 
 .venv/bin/python benchmarks/hop_stats.py [--rows 1000000] [--files 200] [--rounds 3]
 """

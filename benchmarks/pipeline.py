@@ -1,9 +1,9 @@
-"""What a pipeline adds to its functions: time per step and per batch item, beside a bare loop over the same calls.
+"""Measure what a pipeline adds to its functions, per step and per batch item.
 
 .venv/bin/python benchmarks/pipeline.py [--cases 300] [--items 10000] [--rounds 5]
 
 A bare loop awaits the same functions one after another and keeps their results. Memory is that of a process of its own
-that runs one case with so many items.
+that runs one case with that many items.
 """
 
 from __future__ import annotations

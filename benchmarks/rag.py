@@ -1,4 +1,4 @@
-"""What the built-in retriever takes beside bare bm25s and rank_bm25, and whether our measures are those of trec_eval.
+"""Measure the built-in retriever against bm25s, and check the ranking metrics against trec_eval.
 
 .venv/bin/python benchmarks/rag.py [--chunks 100000] [--queries 200] [--rounds 3]
 

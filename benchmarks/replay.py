@@ -1,4 +1,4 @@
-"""What a replay adds to the bare work: assembling contexts beside string replacement, HTTP beside a stored answer.
+"""Measure replays against string replacement, and the HTTP service against a stored response.
 
 .venv/bin/python benchmarks/replay.py [--rows 100000] [--requests 2000] [--rounds 5]
 

@@ -1,4 +1,4 @@
-"""How fast, how small and how careful `evalloom run` is, against a bare loop on the same work, and against its peers.
+"""Measure time, memory and retries of `evalloom run` against a bare loop and against other tools.
 
 .venv/bin/python benchmarks/run.py [--cases 10000] [--concurrency 64] [--rounds 3] [--server PATH] [--peers [NAME …]]
 """

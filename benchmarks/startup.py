@@ -1,4 +1,4 @@
-"""How long evalloom takes to open, as ratios to `python -c pass`, each measured just before it in the same round.
+"""Measure the start-up time of commands against `python -c pass`.
 
 .venv/bin/python benchmarks/startup.py [--pairs 15]
 

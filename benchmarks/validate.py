@@ -1,4 +1,4 @@
-"""How fast `evalloom validate` is, as ratios to a bare decoding loop in the same run; and how much memory it takes.
+"""Measure time and memory of `evalloom validate` against a bare decoding loop.
 
 .venv/bin/python benchmarks/validate.py [--megabytes 500] [--dialect rag] [--rounds 3]
 """

@@ -1,4 +1,4 @@
-"""Writes docs/conformance.md: which requirement is proved by which tests.
+"""Write docs/conformance.md, which lists the tests that prove each requirement.
 
 python scripts/conformance.py           writes the page
 python scripts/conformance.py --check   exits 1 when the page is stale

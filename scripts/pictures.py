@@ -1,4 +1,4 @@
-"""Draws the pictures of the README anew: what a terminal shows, as SVG.
+"""Draw the README's pictures of the terminal again, as SVG.
 
 .venv/bin/python scripts/pictures.py
 """

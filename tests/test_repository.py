@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ("scripts/setup", "scripts/demo", "scripts/test", "scripts/check", ".ci/run")
+SCRIPTS = ("scripts/setup", "scripts/demo", "scripts/test", "scripts/check", "scripts/list", ".ci/run")
 ENTRY_POINTS = ("evalloom", "validate_eval_cases", "batchhoptest")
 
 REGISTRY = re.compile(r"index[-]url|\"resolved\"[:] \"http|https?://\S*/(simple|packages)/")
@@ -75,6 +76,23 @@ def test_script_is_executable_bash(script: str) -> None:
     assert os.access(ROOT / script, os.X_OK)
     done = call("bash", "-n", script)
     assert done.returncode == 0, done.stderr
+
+
+def test_list_names_every_command_with_a_sentence() -> None:
+    listing = call("scripts/list")
+    assert listing.returncode == 0, listing.stderr
+    listed = re.findall(r"^  (?:\./|\.venv/bin/python )(\S+) +[A-Z].*\.$", listing.stdout, re.MULTILINE)
+    usage = {f"benchmarks/{file.name}": file.read_text() for file in ROOT.glob("benchmarks/*.py")}
+    benchmarks = [name for name, text in usage.items() if f"\n.venv/bin/python {name}" in text]
+    scripts = [f"scripts/{file.name}" for file in (ROOT / "scripts").iterdir() if file.is_file()]
+    assert len(benchmarks) > 5 and sorted(listed) == sorted([*scripts, ".ci/run", *benchmarks])
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.name)
+def test_github_files_are_yaml_and_name_scripts_that_exist(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)
+    assert all((ROOT / command).is_file() for command in re.findall(r"- run: (\S+)", text))
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
