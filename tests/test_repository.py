@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import evalloom
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ("scripts/setup", "scripts/demo", "scripts/test", "scripts/check", "scripts/list", ".ci/run")
 ENTRY_POINTS = ("evalloom", "validate_eval_cases", "batchhoptest")
@@ -93,6 +95,12 @@ def test_github_files_are_yaml_and_name_scripts_that_exist(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert yaml.safe_load(text)
     assert all((ROOT / command).is_file() for command in re.findall(r"- run: (\S+)", text))
+
+
+def test_changelog_has_the_version_below_unreleased() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(evalloom.__version__)} \(\d{{4}}-\d\d-\d\d\)", headings[1])
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalloom import moved
 from evalloom.core.lazy import lazy_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TYPE_CHECKING = False  # what typing.TYPE_CHECKING is at run time, without the time to import it
 if TYPE_CHECKING:
