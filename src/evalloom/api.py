@@ -10,7 +10,8 @@ import msgspec
 
 from evalloom import catalog
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Case, Check, Checked, Origin, Record, type_name
+from evalloom.core.model import Case, Check, Checked, Origin, Record
+from evalloom.core.text import type_name
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import parse_mapping

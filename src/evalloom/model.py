@@ -31,14 +31,13 @@ from evalloom.core.model import (
     Usage,
     Verdict,
     error,
-    got,
     info,
-    quote,
     show_path,
-    type_name,
     warning,
     with_usage,
 )
+from evalloom.core.text import describe as got
+from evalloom.core.text import quote, type_name
 
 __all__ = [
     "NO_USAGE",

@@ -66,7 +66,7 @@ def test_camel_case_means_the_same() -> None:
     assert case.checks[0].expected == "4"
     assert case.tags == ("maths",)
     (remark,) = DIALECT.findings({**record, "expectedOutput": 4}, Rules())
-    assert remark.message == "expectedOutput: expected a string, got an integer"
+    assert remark.message == "expectedOutput: expected a string, got 4"
 
 
 def test_a_scenario_goes_in_without_its_turns() -> None:

@@ -73,7 +73,7 @@ def test_text_and_score_are_kept() -> None:
         (None, "expected a list of sources, got null"),
         ("docs/a.md", "expected a list of sources, got 'docs/a.md'"),
         ({"answer": "x"}, "got an object with answer"),
-        ([7.5], "[0]: expected a source or an object with one, got a number"),
+        ([7.5], "[0]: expected a source or an object with one, got 7.5"),
         (["a.md", {"text": "x"}], "[1]: expected a source under one of"),
         ([" "], "[0]: expected the name of a source"),
         (["a whole text\nof two lines"], "[0]: expected the name of a source"),

@@ -80,7 +80,7 @@ def test_failing_rows_say_where(call: Call) -> None:
 def test_rows_with_the_same_trouble_are_told_together(call: Call) -> None:
     put_rows([*[{"variables": 1}] * 10, {"q": "fine"}, {"variables": 1}, *({"variables": f"v{n}"} for n in range(25))])
     out = replay(call).out
-    assert "  row 0–9, 11: variables: expected an object, got an integer [row_invalid]\n" in out
+    assert "  row 0–9, 11: variables: expected an object, got 1 [row_invalid]\n" in out
     assert out.count("[row_invalid]") == 20 and "… and 6 other errors; -o FILE writes all of them" in out
 
 

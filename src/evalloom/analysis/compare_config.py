@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from evalloom.analysis.compare_documents import document_changes
 from evalloom.core.model import Batch, Profile, Record
+from evalloom.core.text import shorten
 
 _FACTS = ("profile", "variant", "llm", "model", "verify", "params")
 _ANSWERING = ("llm", "model", "verify", "params")
@@ -90,8 +91,7 @@ def _turn(before: Any, now: Any) -> str:
 
 
 def _cut(value: Any) -> str:
-    shown = _shown(value)
-    return shown if len(shown) <= _LONGEST_VALUE else shown[: _LONGEST_VALUE - 1] + "…"
+    return shorten(_shown(value), _LONGEST_VALUE)
 
 
 def _documents(base: Batch, now: Batch) -> Iterator[Difference]:

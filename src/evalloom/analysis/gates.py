@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from evalloom.analysis.tally import STATUSES, Group, Tally
 from evalloom.core import expressions
-from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.expressions import Expression
-from evalloom.core.model import Status, quote
+from evalloom.core.model import Status
+from evalloom.core.text import did_you_mean, quote
 
 KEYS = ("profile", "tag")
 _GROUPS = ("profiles", "tags")

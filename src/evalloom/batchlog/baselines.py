@@ -10,8 +10,9 @@ from unicodedata import category
 import msgspec
 from msgspec import Meta, Struct
 
-from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
-from evalloom.core.model import Batch, Status, quote
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Batch, Status
+from evalloom.core.text import did_you_mean, quote
 from evalloom.files.write import atomic_writer
 
 BASELINES = Path(".evalloom") / "baselines"

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evalloom.batchlog.read import MANIFEST, manifest
-from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch
+from evalloom.core.text import did_you_mean
 
 FOLDER = Path(".evalloom") / "batches"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

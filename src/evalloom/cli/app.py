@@ -10,7 +10,8 @@ from traceback import format_exc
 import click
 
 from evalloom import __version__, catalog
-from evalloom.core.errors import EvalloomError, did_you_mean
+from evalloom.core.errors import EvalloomError
+from evalloom.core.text import did_you_mean
 from evalloom.engine.packages import package_in
 from evalloom.engine.system import Command
 

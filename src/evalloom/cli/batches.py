@@ -12,10 +12,10 @@ from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import Line, print_lines, run_lines, table_lines
-from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch
+from evalloom.core.text import did_you_mean, pluralize, printable
 from evalloom.engine.results import stored_runs
-from evalloom.reports.lint import printable, tell
 
 _MOST_IDS = 1000
 """Among how many case ids one is looked for that may have been meant."""
@@ -120,7 +120,7 @@ def rm_command(names: tuple[str, ...], yes: bool) -> int:
         if is_in_use(path):
             raise EvalloomError("batch_in_use", f"{path.as_posix()}: another process is writing this batch")
     if not yes:
-        click.confirm(f"Remove {tell(len(paths), 'batch').replace('batchs', 'batches')}?", abort=True)
+        click.confirm(f"Remove {pluralize(len(paths), 'batch').replace('batchs', 'batches')}?", abort=True)
     for path in paths:
         remove(path)
         click.echo(f"removed {path.as_posix()}")

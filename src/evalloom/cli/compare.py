@@ -13,7 +13,7 @@ from evalloom.console.compare_text import compared_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.engine.compare import Compare, compare
 
 

@@ -12,12 +12,12 @@ from evalloom import catalog
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.core.errors import usage_error
+from evalloom.core.text import pluralize, printable
 from evalloom.data.dataset import Dataset
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.convert import Conversion, convert
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
-from evalloom.reports.lint import printable, tell
 
 
 @click.command("convert")
@@ -64,11 +64,11 @@ def _tell(conversion: Conversion, dataset: Dataset, to: str, output: str) -> Non
     for finding in conversion.unread:
         click.echo(printable(str(finding)), err=True)
     if conversion.unlisted:
-        click.echo(f"… and {tell(conversion.unlisted, 'more finding')}", err=True)
+        click.echo(f"… and {pluralize(conversion.unlisted, 'more finding')}", err=True)
     for note, count in conversion.lost.most_common():
-        click.echo(f"not carried over: {printable(note)} ({tell(count, 'case')})", err=True)
+        click.echo(f"not carried over: {printable(note)} ({pluralize(count, 'case')})", err=True)
     if conversion.faulty:
         hint = f"see 'evalloom validate {dataset.source.name}'"
-        click.echo(f"written with the errors they have: {tell(conversion.faulty, 'case')}; {hint}", err=True)
+        click.echo(f"written with the errors they have: {pluralize(conversion.faulty, 'case')}; {hint}", err=True)
     where = "" if output == "-" else f" to {output}" if conversion.written else f", so {output} is left as it was"
-    click.echo(f"{dataset.dialect.name} → {to}: {tell(conversion.written, 'case')} written{where}", err=True)
+    click.echo(f"{dataset.dialect.name} → {to}: {pluralize(conversion.written, 'case')} written{where}", err=True)

@@ -7,8 +7,8 @@ import msgspec
 
 from evalloom.console.catalog import current_catalog
 from evalloom.console.run_text import print_lines
+from evalloom.core.text import printable
 from evalloom.engine.doctor import examine
-from evalloom.reports.lint import printable
 
 _MARKS = {"ok": ("ok     ", "green"), "warning": ("warning", "yellow"), "error": ("error  ", "bold red")}
 

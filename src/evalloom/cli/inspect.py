@@ -7,12 +7,11 @@ import msgspec
 
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import reading_options
-from evalloom.core.model import quote
+from evalloom.core.text import pluralize, printable, quote, shorten
 from evalloom.data.dataset import Dataset
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.inspect import Contents, inspect
 from evalloom.files.source import source_of
-from evalloom.reports.lint import printable, tell
 
 
 @click.command("inspect")
@@ -36,7 +35,7 @@ def _print(contents: Contents) -> None:
     told = {
         "file": contents.file,
         "dialect": f"{contents.dialect} ({contents.reason})",
-        "records": f"{contents.records:,} in {tell(contents.lines, 'line')}, {tell(contents.cases, 'case')}",
+        "records": f"{contents.records:,} in {pluralize(contents.lines, 'line')}, {pluralize(contents.cases, 'case')}",
         "sizes": f"{sizes['smallest']:,} to {sizes['largest']:,} bytes a record, {sizes['mean']:,} on average",
         "checks": ", ".join(f"{kind} {count:,}" for kind, count in contents.checks.items()) or "none",
         "tags": _most(contents.tags),
@@ -51,11 +50,7 @@ def _print(contents: Contents) -> None:
         types = " or ".join(kind.removeprefix("a ").removeprefix("an ") for kind in field.types)
         share = "" if field.count == contents.records else f" in {field.count:,} of {contents.records:,}"
         click.echo(f"  {name:{width}}  {types}{share}, e.g. {quote(field.example)}")
-    click.echo(f"sample    {printable(_cut(msgspec.json.encode(contents.sample).decode()))}")
-
-
-def _cut(text: str, limit: int = 300) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    click.echo(f"sample    {printable(shorten(msgspec.json.encode(contents.sample).decode(), 300))}")
 
 
 def _most(tags: dict[str, int], limit: int = 12) -> str:

@@ -17,6 +17,7 @@ from evalloom.console.progress import showing
 from evalloom.console.run_options import refuse_conflicts, run_options, settings_of
 from evalloom.console.run_text import dry_run_lines, print_lines, result_lines
 from evalloom.core.errors import EvalloomError
+from evalloom.core.text import pluralize
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.dry_run import look_ahead
 from evalloom.engine.evaluate import Live, evaluate
@@ -27,7 +28,6 @@ from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
 from evalloom.engine.system import Catalog
 from evalloom.engine.watch import changes, watched
-from evalloom.reports.lint import tell
 from evalloom.settings import keys
 
 
@@ -129,7 +129,7 @@ class RunCommand:
                         return code
                     # What a change does not affect is taken over; an error is no answer to keep.
                     resume = Resume(source=str(self._last.path), retry_errors=True)
-                click.echo(f"Watching {tell(files, 'file')} for changes. Ctrl-C ends", err=True)
+                click.echo(f"Watching {pluralize(files, 'file')} for changes. Ctrl-C ends", err=True)
         except KeyboardInterrupt:
             pass
         return code

@@ -12,9 +12,9 @@ from evalloom.analysis.compare import COMPARED, By, Change, Comparison, Group, K
 from evalloom.analysis.compare_figures import FEWEST_FLIPS, GRADES, Figures, Medians
 from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import Baseline
-from evalloom.console.run_text import Line, seconds, short, table_lines
+from evalloom.console.run_text import Line, seconds, table_lines
+from evalloom.core.text import one_line, pluralize, printable
 from evalloom.engine.compare import Compared
-from evalloom.reports.lint import printable, tell
 
 _SHOWN = 20
 _GROUPS = 50
@@ -49,7 +49,7 @@ def compared_lines(compared: Compared, buckets: Sequence[str]) -> Iterator[Line]
     if compared.differences:
         yield "What else is not the same:", "bold"
         for difference in compared.differences:
-            yield f"  {short(difference.text, _DIFFERENCE_WIDTH)}", ""
+            yield f"  {one_line(difference.text, _DIFFERENCE_WIDTH)}", ""
     yield _next(compared), ""
 
 
@@ -58,10 +58,10 @@ def _verdict(one: Comparison, compared: Compared) -> Line:
     against = compared.baseline if one.profile == one.base_profile else one.base_profile
     if figures.difference is None:
         return f"NOTHING TO COMPARE: no case of {name} has a result on both sides", "yellow"
-    rates = f"{figures.rate:.1%} of {tell(figures.cases, 'case')}, {printable(against)} {figures.base_rate:.1%}"
+    rates = f"{figures.rate:.1%} of {pluralize(figures.cases, 'case')}, {printable(against)} {figures.base_rate:.1%}"
     what = f"{name} passes {rates}"
     if one.missing:
-        what += f"; {one.missing:,} of {tell(one.counted_before, 'case')} cannot be compared"
+        what += f"; {one.missing:,} of {pluralize(one.counted_before, 'case')} cannot be compared"
     if one.is_regression:
         return f"REGRESSION ({one.severity}): {what}; {_because(one, compared)}", "bold red"
     if not one.is_comparable:
@@ -76,10 +76,10 @@ def _because(one: Comparison, compared: Compared) -> str:
     for by, groups in (("bucket", one.buckets), ("tag", one.tags)):
         fell = [_fallen(figures, compared) for figures in groups if figures.regression]
         if fell:
-            reasons.append(f"{tell(len(fell), by)} fell: {', '.join(fell[:_NAMED])}")
+            reasons.append(f"{pluralize(len(fell), by)} fell: {', '.join(fell[:_NAMED])}")
     critical = sum(change.severity == "critical" for change in one.changes)
     if critical:
-        reasons.append(f"{tell(critical, 'case')} of critical severity")
+        reasons.append(f"{pluralize(critical, 'case')} of critical severity")
     return ", ".join(reasons)
 
 
@@ -176,9 +176,9 @@ def _worse_lines(one: Comparison, of: str) -> Iterator[Line]:
         edited = " (the case was edited)" if change.is_edited else ""
         yield f"  {change.severity:<8}  {_name(change)}: {_turn(change)}{edited}", _STYLES[change.severity]
         if change.reason:
-            yield f"            {short(change.reason, _REASON_WIDTH)}", "dim"
+            yield f"            {one_line(change.reason, _REASON_WIDTH)}", "dim"
         for note in change.notes:
-            yield f"            {short(note, _REASON_WIDTH)}", "dim"
+            yield f"            {one_line(note, _REASON_WIDTH)}", "dim"
     if len(worse) > _SHOWN:
         yield f"  … and {len(worse) - _SHOWN:,} more; --json has them", "dim"
 
@@ -219,14 +219,16 @@ def _apart_lines(one: Comparison, of: str) -> Iterator[Line]:
 def _one_sided(what: str, groups: list[Group]) -> Iterator[str]:
     """The buckets and tags that are there on one side only, with the number of their cases."""
     for by, found in groupby(groups, lambda group: group.by):
-        names = [f"{printable(group.name)} ({tell(group.cases, 'case')})" for group in found]
+        names = [f"{printable(group.name)} ({pluralize(group.cases, 'case')})" for group in found]
         more = f" … and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        yield f"{tell(len(names), by)} {what}: {', '.join(names[:_NAMED])}{more}"
+        yield f"{pluralize(len(names), by)} {what}: {', '.join(names[:_NAMED])}{more}"
 
 
 def _naming(what: str, number: int, changes: Iterator[Change]) -> str:
     named = ", ".join(_name(change) for change in islice(changes, _NAMED))
-    return f"{tell(number, 'case')} {what}: {named}" + (f" … and {number - _NAMED:,} more" if number > _NAMED else "")
+    return f"{pluralize(number, 'case')} {what}: {named}" + (
+        f" … and {number - _NAMED:,} more" if number > _NAMED else ""
+    )
 
 
 def _spent_lines(one: Comparison, of: str) -> Iterator[Line]:
@@ -280,9 +282,9 @@ def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
     yield f"profiles  {printable(', '.join(named))}", ""
     if batch.config:
         config = ", ".join(f"{name} {value}" for name, value in batch.config.items() if value not in ("", None))
-        yield f"config    {short(config, _DIFFERENCE_WIDTH)}", ""
+        yield f"config    {one_line(config, _DIFFERENCE_WIDTH)}", ""
     if batch.documents and "" not in batch.documents:
-        yield f"searched  {tell(len(batch.documents), 'document')}", ""
+        yield f"searched  {pluralize(len(batch.documents), 'document')}", ""
     rate: Any = batch.summary.get("pass_rate")
     shown = f"{rate:.1%} passed" if isinstance(rate, float) else "none of them counted"
     yield f"runs      {head.runs:,}, {shown}", ""

@@ -11,7 +11,7 @@ import click
 
 from evalloom.analysis.tally import STATUSES, Figures
 from evalloom.core.model import ABSENT, Mismatch, Record, Run, Scored, Verdict
-from evalloom.reports.lint import printable, tell
+from evalloom.core.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from evalloom.engine.dry_run import Ahead
@@ -22,7 +22,6 @@ Line = tuple[str, str]
 
 _SHOWN = 5
 _SHOWN_MISMATCHES = 3
-_WIDTH = 100
 _MESSAGE_WIDTH = 400
 _STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
 
@@ -55,7 +54,7 @@ def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
     yield from _table(results)
     yield from _spent(summary)
     for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
-        yield f"{status} {number}: {short(reason, _MESSAGE_WIDTH)}", "yellow"
+        yield f"{status} {number}: {one_line(reason, _MESSAGE_WIDTH)}", "yellow"
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
@@ -71,10 +70,10 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
     )
     yield head, _STYLES.get(scored.status, "yellow")
     if run.error:
-        yield f"    {short(run.error, _MESSAGE_WIDTH)}", ""
+        yield f"    {one_line(run.error, _MESSAGE_WIDTH)}", ""
     if scored.step:
         why = next((one["error"] for one in run.trace if one.get("step") == scored.step and "error" in one), "")
-        told = f": {short(why, _MESSAGE_WIDTH)}" if why else ""
+        told = f": {one_line(why, _MESSAGE_WIDTH)}" if why else ""
         yield f"    first went wrong at step {printable(repr(scored.step))}{told}", "bold"
     for verdict in scored.verdicts:
         if verdict.status != "passed" or with_trace:
@@ -84,7 +83,7 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
     if not (run.error or run.skipped or run.blocked):
         yield f"    output: {_value(run.output.value)}", "dim"
     if with_trace:
-        yield f"    took {run.duration_s:.3f} s, {tell(run.usage.tokens, 'token')}", "dim"
+        yield f"    took {run.duration_s:.3f} s, {pluralize(run.usage.tokens, 'token')}", "dim"
         yield from _trace_lines(run)
 
 
@@ -101,9 +100,9 @@ def _entry_head(entry: Record) -> str:
     if entry.get("type") != "step" or "step" not in entry:
         return str(entry.get("type"))
     told = [str(entry.get("status")), *([seconds(entry["duration_s"])] if "duration_s" in entry else [])]
-    told += [tell(entry["items"], "item")] if "items" in entry else []
+    told += [pluralize(entry["items"], "item")] if "items" in entry else []
     told += [f"{entry['failed_items']} failed"] if "failed_items" in entry else []
-    told += [tell(entry["tokens"], "token")] if "tokens" in entry else []
+    told += [pluralize(entry["tokens"], "token")] if "tokens" in entry else []
     return f"step {entry['step']!r}: {', '.join(told)}"
 
 
@@ -111,7 +110,7 @@ def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
     word = "" if verdict.status == "failed" else f" {verdict.status}"
     follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
     differ = len(verdict.mismatches)
-    reason = f"{differ} differences" if differ > 1 else short(verdict.reason)
+    reason = f"{differ} differences" if differ > 1 else one_line(verdict.reason)
     yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason or 'as expected'}", ""
     if differ > 1:
         yield from ((f"      {_mismatch(mismatch)}", "") for mismatch in verdict.mismatches[:shown])
@@ -164,11 +163,11 @@ def _rates(figures: Figures) -> tuple[str, str]:
 
 
 def _spent(figures: Figures) -> Iterator[Line]:
-    parts = [f"{figures.duration_s:.1f} s", tell(figures.tokens, "token")]
+    parts = [f"{figures.duration_s:.1f} s", pluralize(figures.tokens, "token")]
     if figures.cost or not figures.unpriced:
         parts.append(f"cost {figures.cost:.4g}")
     if figures.unpriced:
-        parts.append(f"{tell(figures.unpriced, 'call')} without a price")
+        parts.append(f"{pluralize(figures.unpriced, 'call')} without a price")
     if figures.cached:
         parts.append(f"{figures.cached} from the cache")
     if figures.retries:
@@ -207,7 +206,7 @@ def dry_run_lines(ahead: Ahead) -> Iterator[Line]:
     if ahead.skipped:
         yield f"skipped   {ahead.skipped} of them, by their conditions", ""
     if ahead.errors:
-        yield f"errors    {ahead.errors} of them before anything is sent: {short(ahead.first_error)}", "red"
+        yield f"errors    {ahead.errors} of them before anything is sent: {one_line(ahead.first_error)}", "red"
     if ahead.tokens_low is None:
         yield "cost      unknown: only a prompt can be estimated without calling it", ""
         return
@@ -220,13 +219,7 @@ def dry_run_lines(ahead: Ahead) -> Iterator[Line]:
 
 def _value(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return short(repr(text) if isinstance(value, str) else text)
-
-
-def short(text: str, width: int = _WIDTH) -> str:
-    """A text on one line, cut when it is long."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return one_line(repr(text) if isinstance(value, str) else text)
 
 
 def seconds(value: float | None) -> str:

@@ -7,8 +7,9 @@ from rich.markup import escape
 from rich.text import Text
 
 from evalloom.core.model import Finding, Severity
+from evalloom.core.text import printable
 from evalloom.files.lines import pick_lines
-from evalloom.reports.lint import LintReport, printable
+from evalloom.reports.lint import LintReport
 from evalloom.reports.lint_text import closing, console_order
 
 _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "info": "cyan"}

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.errors import BudgetSpent, CallError, did_you_mean
+from evalloom.core.errors import BudgetSpent, CallError
 from evalloom.core.functions import is_ours
 from evalloom.core.model import Context, Output, Record
-from evalloom.core.text import CLAMP, listed
+from evalloom.core.text import CLAMP, did_you_mean, list_names, shorten
 from evalloom.core.threads import Threads
 
 _LONGEST_MESSAGE = 1000
@@ -85,7 +85,7 @@ class Parameters(Struct, frozen=True):
         return [given.pop(name) for name in by_position], given
 
     def _lacks(self, name: str, inputs: Record) -> str:
-        has = f"the inputs are {listed(inputs)}{did_you_mean(name, inputs)}"
+        has = f"the inputs are {list_names(inputs)}{did_you_mean(name, inputs)}"
         return f"{self.name}() needs {name!r}; {has}"
 
     def annotated(self, type: type) -> list[str]:
@@ -123,7 +123,7 @@ def _raised(fault: BaseException, context: Context) -> CallError:
     _leave_out_ours(traceback)
     context.trace.append({"type": "traceback", "text": "".join(traceback.format())[-CLAMP:]})
     said = "".join(traceback.format_exception_only()).strip()
-    return CallError("target_raised", said if len(said) <= _LONGEST_MESSAGE else said[:_LONGEST_MESSAGE] + "…")
+    return CallError("target_raised", shorten(said, _LONGEST_MESSAGE))
 
 
 def _leave_out_ours(traceback: TracebackException | None) -> None:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
-
-_LONGEST_WORD = 100
-"""Comparing takes time that grows with the square of the length, and no name is that long."""
-
 
 class EvalloomError(Exception):
     """We cannot go on: shown once, without a traceback, with its code."""
@@ -48,9 +42,3 @@ class BudgetSpent(BaseException):
 
     No Exception, so that a function under test that falls back on any of them does not make a result of it.
     """
-
-
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The end of a message that proposes the nearest known word; empty when none is near."""
-    guess = get_close_matches(word, list(known), 1, cutoff) if len(word) <= _LONGEST_WORD else []
-    return f". Did you mean {guess[0]!r}?" if guess else ""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from evalloom.core import patterns
-from evalloom.core.errors import did_you_mean
+from evalloom.core.text import did_you_mean
 
 MAX_LENGTH = 2_000
 MAX_NESTING = 50

@@ -18,8 +18,7 @@ from traceback import TracebackException
 from types import ModuleType
 from typing import Any
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import quote
+from evalloom.core.text import did_you_mean, quote
 
 _OURS = str(Path(__file__).resolve().parent)
 _STANDARD = Path(os.__file__).resolve().parent

@@ -6,6 +6,8 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from evalloom.core.text import shorten
+
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
@@ -31,4 +33,4 @@ def first_line(fault: Exception) -> str:
 
 def cut(message: str) -> str:
     """A message of a validator, which may show the whole value."""
-    return message if len(message) <= _LONGEST else message[: _LONGEST - 1] + "…"
+    return shorten(message, _LONGEST)

@@ -359,31 +359,3 @@ def show_path(path: Path) -> str:
         else:
             shown += f".{step}" if shown else step
     return shown
-
-
-def type_name(value: object) -> str:
-    """The JSON name of a value's type, as messages say it."""
-    if value is None:
-        return "null"
-    names: dict[type, str] = {
-        bool: "a boolean",
-        int: "an integer",
-        float: "a number",
-        str: "a string",
-        list: "a list",
-        dict: "an object",
-    }
-    return names.get(type(value), type(value).__name__)
-
-
-def quote(value: object, limit: int = 60) -> str:
-    """A value for a message: its repr, cut when long, with nothing that could drive a terminal."""
-    if isinstance(value, str) and len(value) > limit:
-        return repr(value[: limit - 1] + "…")
-    shown = repr(value)
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
-
-
-def got(value: object) -> str:
-    """What a message says was found: a text as it is, anything else by its type."""
-    return quote(value) if isinstance(value, str) else type_name(value)

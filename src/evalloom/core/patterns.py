@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 
 if TYPE_CHECKING:
     from subprocess import Popen

@@ -10,7 +10,8 @@ from typing import Any, get_args
 import msgspec
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Outcome, Output, Path, quote, show_path, type_name
+from evalloom.core.model import Outcome, Output, Path, show_path
+from evalloom.core.text import quote, type_name
 
 _DEEPEST = 200
 _LONGEST_INTEGER = 10_000

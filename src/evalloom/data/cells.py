@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from evalloom.core.model import Record, quote, type_name
+from evalloom.core.model import Record
 
 _LONGEST_WORD = 60
 _NEIGHBOURS = re.compile(r"['\"]\s+\w?['\"]")
@@ -119,13 +119,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise ValueError(f"{type(value).__name__} is not JSON")
-
-
-def got(value: object) -> str:
-    """What a message says was found: a text as it is, anything else by its type."""
-    if isinstance(value, str):
-        return quote(value)
-    return type_name(value) if value or value is None else repr(value)
 
 
 def text_list(value: Any) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evalloom.core.model import Path, Remark, error, show_path, warning
-from evalloom.data.cells import got
+from evalloom.core.text import describe
 
 SPEAKERS = ("role", "type")
 """Where a message says who speaks: `role` nearly everywhere, `type` in LangChain's form."""
@@ -22,7 +22,7 @@ def findings(messages: list[Any], at: Path) -> Iterator[Remark]:
         path = (*at, number)
         if not isinstance(message, dict) or not isinstance(speaker(message), str):
             expected = "expected a message with 'role' and 'content'"
-            yield error("bad_message", path, f"{field}[{number}]: {expected}, got {got(message)}")
+            yield error("bad_message", path, f"{field}[{number}]: {expected}, got {describe(message)}")
             return
         if "content" not in message and not message.get("tool_calls"):
             yield error("bad_message", path, f"{field}[{number}].content: missing; a message needs it")
@@ -54,6 +54,6 @@ def input_findings(value: Any, field: str) -> Iterator[Remark]:
     if isinstance(value, list):
         yield from findings(value, (field,))
     elif not isinstance(value, str):
-        yield error("bad_input", (field,), f"{field}: expected a string or a list of messages, got {got(value)}")
+        yield error("bad_input", (field,), f"{field}: expected a string or a list of messages, got {describe(value)}")
     elif not value.strip():
         yield warning("empty_input", (field,), f"{field}: is empty; was it forgotten?")

@@ -10,7 +10,8 @@ from pathlib import Path as FilePath
 
 import msgspec
 
-from evalloom.core.model import Case, Origin, Path, Place, Record, Remark, quote, type_name
+from evalloom.core.model import Case, Origin, Path, Place, Record, Remark
+from evalloom.core.text import quote, type_name
 from evalloom.data.dialect import Dialect, Included
 from evalloom.data.formats import Document, Formats
 from evalloom.data.mapping import Mapping

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.errors import usage_error
 from evalloom.core.model import Finding, Record
+from evalloom.core.text import did_you_mean
 from evalloom.data.dialect import VAGUE, Dialect, Sniff
 
 

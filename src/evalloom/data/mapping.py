@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.errors import usage_error
 from evalloom.core.model import Path, Record, Remark, error, warning
+from evalloom.core.text import did_you_mean
 from evalloom.data.dialect import Dialect
 from evalloom.data.formats import Formats
 from evalloom.files.rows import Lines, Problem, Row, one_by_one

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evalloom.core.model import Path, Record, Remark, error
-from evalloom.data.cells import got
+from evalloom.core.text import describe
 from evalloom.data.chat import is_messages
 from evalloom.data.dialect import Expanded
 
@@ -76,4 +76,4 @@ def records_under(key: str, items: list[Any]) -> Iterator[tuple[Path, Record] | 
         if isinstance(item, dict):
             yield (key, number), item
         else:
-            yield error("json_not_object", (key, number), f"{key}[{number}]: expected an object, got {got(item)}")
+            yield error("json_not_object", (key, number), f"{key}[{number}]: expected an object, got {describe(item)}")

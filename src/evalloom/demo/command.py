@@ -14,6 +14,7 @@ import click
 from evalloom.catalog import DEFAULT_DIALECT, load
 from evalloom.console.run_text import Line, print_lines
 from evalloom.core.model import Finding
+from evalloom.core.text import pluralize, shorten
 from evalloom.demo import report
 from evalloom.demo.run import (
     ConversionResult,
@@ -29,7 +30,7 @@ from evalloom.demo.run import (
 from evalloom.engine.example import COUNTED
 from evalloom.engine.system import Catalog
 from evalloom.files.write import write_text
-from evalloom.reports.lint import in_line_order, tell
+from evalloom.reports.lint import in_line_order
 
 _WIDTH = 110
 _STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -72,7 +73,10 @@ def command(output: str, keep: str) -> int:
 
 
 def _account(demo: Demo) -> Iterator[Line]:
-    yield f"evalloom demo: {tell(len(demo.files), 'file')} of {demo.examples.as_posix()}, no key, no network", "bold"
+    yield (
+        f"evalloom demo: {pluralize(len(demo.files), 'file')} of {demo.examples.as_posix()}, no key, no network",
+        "bold",
+    )
     yield from _heading("1. The examples, run and scored")
     for suite in demo.suites:
         yield from _suite_lines(suite)
@@ -92,7 +96,7 @@ def _account(demo: Demo) -> Iterator[Line]:
         yield from _heading(f"{number}. {part.heading}")
         yield f"  {result.sentence}{_surprise(result.as_expected)}", ""
         for line in result.details:
-            yield f"      {_short(line)}", "red"
+            yield f"      {shorten(line, _WIDTH)}", "red"
 
 
 def _number(count: int) -> str:
@@ -110,22 +114,18 @@ def _suite_lines(suite: SuiteResult) -> Iterator[Line]:
         label = f"{folder} · {name}" if len(profiles) > 1 else folder
         counts = "".join(f"{n:4} {status}" if (n := getattr(figures, status)) else "" for status in COUNTED)
         rate = "{} ({})".format(*report.rates(figures))
-        yield f"  {label:14} {tell(figures.total, 'run'):>8} {counts:39} {rate}{_surprise(suite.as_expected)}", ""
+        yield f"  {label:14} {pluralize(figures.total, 'run'):>8} {counts:39} {rate}{_surprise(suite.as_expected)}", ""
     if not profiles:
         yield f"  {folder:14} could not be run{_surprise(False)}", ""
     for failure in suite.failures()[:1]:
-        yield f"      worst: {_short(failure)}", "red"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+        yield f"      worst: {shorten(failure, _WIDTH)}", "red"
 
 
 def _file_lines(file: FileResult) -> Iterator[Line]:
     checked = file.checked
-    counts = [tell(n, severity) for severity in ("error", "warning") if (n := checked.count(severity))]
+    counts = [pluralize(n, severity) for severity in ("error", "warning") if (n := checked.count(severity))]
     outcome = ", ".join(counts) or "nothing wrong"
-    yield f"  {checked.file:50} {tell(checked.cases, 'case'):>9}   {outcome}{_surprise(file.as_expected)}", ""
+    yield f"  {checked.file:50} {pluralize(checked.cases, 'case'):>9}   {outcome}{_surprise(file.as_expected)}", ""
     yield f"      {checked.dialect}, because {checked.reason}", "dim"
     for finding in in_line_order(checked.findings):
         yield _finding_line(finding), _STYLES[finding.severity]
@@ -137,7 +137,7 @@ def _finding_line(finding: Finding) -> str:
 
 
 def _conversion_line(trip: ConversionResult) -> Line:
-    written = tell(trip.there.written, "case")
+    written = pluralize(trip.there.written, "case")
     if trip.back is None:
         text = f"  {Path(trip.file).name:>20} {f'({trip.start})':14} {written:>9}"
     else:

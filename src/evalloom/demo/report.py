@@ -10,9 +10,10 @@ import msgspec
 import evalloom
 from evalloom.analysis.tally import Figures
 from evalloom.core.model import Record
+from evalloom.core.text import pluralize, printable
 from evalloom.demo.run import ConversionResult, Demo, FileResult, SuiteResult
 from evalloom.engine.example import COUNTED, Part, PartResult
-from evalloom.reports.lint import in_line_order, printable, tell
+from evalloom.reports.lint import in_line_order
 
 SCHEMA_VERSION = 1
 
@@ -174,7 +175,7 @@ def _lost(result: ConversionResult) -> Iterator[str]:
     if result.back is not None and result.start != result.via:
         ways.append((f"{result.start} → {result.via} → {result.start}, on the way back", result.back))
     for title, conversion in ways:
-        lines = [f"- {note} ({tell(count, 'case')})" for note, count in conversion.lost.most_common()]
+        lines = [f"- {note} ({pluralize(count, 'case')})" for note, count in conversion.lost.most_common()]
         if lines:
             yield f"### {title}: `{result.file}`"
             yield "\n".join(lines)

@@ -17,6 +17,7 @@ import evalloom
 from evalloom.catalog import DEFAULT_DIALECT
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Checked, Run, Scored
+from evalloom.core.text import pluralize, printable
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect
 from evalloom.engine.convert import Conversion, convert
@@ -28,7 +29,6 @@ from evalloom.engine.results import Results
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source, source_of
 from evalloom.files.write import atomic_writer
-from evalloom.reports.lint import printable, tell
 from evalloom.settings import FILE_NAME
 
 FIRST = Example(
@@ -276,6 +276,6 @@ def _suffix(dialect: Dialect) -> str:
 def summarize_lost(conversion: Conversion) -> str:
     """What a conversion could not carry, by kind: `2 checks, 6 tags, test_id`."""
     kinds = Counter(note.partition(":")[0] for note in conversion.lost)
-    counted = [tell(number, kind) for kind, number in kinds.items() if kind in ("check", "field", "input", "tag")]
+    counted = [pluralize(number, kind) for kind, number in kinds.items() if kind in ("check", "field", "input", "tag")]
     named = [kind for kind in kinds if kind not in ("check", "field", "input", "tag")]
     return ", ".join([*counted, *named])

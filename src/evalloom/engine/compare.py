@@ -27,12 +27,12 @@ from evalloom.batchlog import (
     manifest,
     read_baseline,
 )
-from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
-from evalloom.core.model import Batch, Profile, quote
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.model import Batch, Profile
+from evalloom.core.text import did_you_mean, printable, quote
 from evalloom.engine.batch_kind import PLAIN, BatchKind
 from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of
 from evalloom.engine.system import Catalog
-from evalloom.reports.lint import printable
 
 PREFERRED = "baseline"
 """The profile or variant that others are compared with when a batch is compared within itself."""

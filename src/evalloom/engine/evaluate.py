@@ -13,8 +13,9 @@ import msgspec
 from evalloom import settings
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log
-from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.core.model import Llm, Request, Response, Run
+from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.lint import LintOptions, lint_sources
 from evalloom.engine.loop import run_loop, stopping
 from evalloom.engine.plan import Plan, now
@@ -23,7 +24,7 @@ from evalloom.engine.resume import Earlier, Resume, case_of, open_log, tell_dama
 from evalloom.engine.run import DependencyQueue, Job, Needs, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
 from evalloom.llms import LlmOptions, Llms
-from evalloom.reports.lint import LintReport, tell
+from evalloom.reports.lint import LintReport
 from evalloom.settings import keys
 
 
@@ -107,7 +108,7 @@ def refuse_invalid(plan: Plan) -> LintReport | None:
     options = LintOptions(reading.dialect, reading.mapping, reading.encoding, reading.rules, tool="evalloom run")
     report = lint_sources(plan.sources, plan.catalog, options)
     if not report.passed:
-        errors = tell(sum(one.count("error") for one in report.checked), "error")
+        errors = pluralize(sum(one.count("error") for one in report.checked), "error")
         others = (
             ", or run the others and count those as errors with --skip-invalid"
             if any(one.cases for one in report.checked)

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from evalloom.core.model import Finding, Origin, Record, type_name
+from evalloom.core.model import Finding, Origin, Record
+from evalloom.core.text import type_name
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.files.rows import Problem

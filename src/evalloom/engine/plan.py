@@ -23,7 +23,8 @@ from evalloom import settings
 from evalloom.batchlog import new_id
 from evalloom.core import expressions
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Batch, Case, Check, DatasetFacts, Origin, Profile, Record, Remark, quote
+from evalloom.core.model import Batch, Case, Check, DatasetFacts, Origin, Profile, Record, Remark
+from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.mapping import Mapping

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from evalloom import settings
 from evalloom.analysis import gates
-from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Case, Profile, Record
+from evalloom.core.text import did_you_mean
 from evalloom.engine.lint import find_sources
 from evalloom.engine.plan import BatchMetadata, Plan, Reading, compile_filter, spooled
 from evalloom.engine.system import Catalog

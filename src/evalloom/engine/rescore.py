@@ -12,8 +12,9 @@ from msgspec import Struct
 from evalloom import settings
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs
-from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check, Record
+from evalloom.core.text import did_you_mean
 from evalloom.engine.loop import run_loop
 from evalloom.engine.plan import checked, now, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox

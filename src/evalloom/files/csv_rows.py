@@ -6,7 +6,8 @@ import csv
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from evalloom.core.model import Path, Place, quote
+from evalloom.core.model import Path, Place
+from evalloom.core.text import quote
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row, not_utf8
 
 _DELIMITERS = ",;\t|"

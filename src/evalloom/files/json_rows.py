@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator
 
-from evalloom.core.model import Place, quote
+from evalloom.core.model import Place
+from evalloom.core.text import quote
 from evalloom.files.json_value import ODD, decode, decode_block, diagnose, row_of
 from evalloom.files.jsontext import JsonFault, Scan
 from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, one_by_one

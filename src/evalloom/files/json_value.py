@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from evalloom.core.model import Place, quote, show_path
+from evalloom.core.model import Place, show_path
+from evalloom.core.text import quote
 from evalloom.files.jsontext import JsonFault, Scan, offset_place, places_of
 from evalloom.files.rows import Problem, Row, not_utf8
 

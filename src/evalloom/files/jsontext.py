@@ -15,7 +15,8 @@ from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from evalloom.core.model import Path, Place, quote, show_path
+from evalloom.core.model import Path, Place, show_path
+from evalloom.core.text import quote
 
 MAX_DEPTH = 254
 """Deeper nesting is refused; it is also where orjson stops writing, so the fast path agrees."""

@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from msgspec import Struct
 
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.files.rows import NO_TEXT, Refused, refused
 
 CHUNK = 128 * 1024

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from evalloom.core.model import Path, Place, quote
+from evalloom.core.model import Path, Place
+from evalloom.core.text import quote
 from evalloom.files.jsontext import MAX_DEPTH, JsonFault, exact_float, offset_place
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Refused, Row, not_utf8, refused
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from evalloom.console.run_text import Line, seconds, short, table_lines
+from evalloom.console.run_text import Line, seconds, table_lines
 from evalloom.core.model import Record
+from evalloom.core.text import one_line, pluralize, printable
 from evalloom.hop.results.perf import NO_RUNS
-from evalloom.reports.lint import printable, tell
 
 _FLIPPED = 10
 """The maximum number of flipped cases to print."""
@@ -23,7 +23,7 @@ def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
         return
     yield from table_lines(["", *_HEAD], [["all", *_figures(stats)]])
     outcomes = ", ".join(f"{name} {number}" for name, number in stats["outcomes"].items() if number)
-    yield f"{tell(stats['files'], 'file')}; outcomes: {printable(outcomes)}", "dim"
+    yield f"{pluralize(stats['files'], 'file')}; outcomes: {printable(outcomes)}", "dim"
     for group in groups:
         if list(stats[f"by_{group}"]) == [f"no {group}"]:
             continue
@@ -72,7 +72,7 @@ def _holds(field: Record) -> Iterator[str]:
     if field.get("distribution"):
         values = sorted(field["distribution"].items(), key=lambda item: (-item[1], item[0]))
         more = f" and {len(values) - 6} more" if len(values) > 6 else ""
-        yield ", ".join(f"{short(value, 24)} {number}" for value, number in values[:6]) + more
+        yield ", ".join(f"{one_line(value, 24)} {number}" for value, number in values[:6]) + more
     if field.get("agreement"):
         yield f"exact {_rate(field['agreement']['exact'])}, ±1 {_rate(field['agreement']['within_one'])}"
 
@@ -83,7 +83,7 @@ def performance_lines(performance: Record) -> Iterator[Line]:
         return
     yield "", ""
     times = ", ".join(f"{name} {seconds(performance[name])}" for name in ("mean", "p50", "p95"))
-    yield f"{tell(performance['runs'], 'run')} observed: {times}", ""
+    yield f"{pluralize(performance['runs'], 'run')} observed: {times}", ""
     rows = [
         [
             operator["op"],
@@ -102,7 +102,7 @@ def comparison_lines(comparison: Record) -> Iterator[Line]:
     """Yield the comparison of two profiles: the difference, its confidence interval, and the flipped cases."""
     first, second = comparison["profile_a"], comparison["profile_b"]
     sides = ((first, comparison["a"]), (second, comparison["b"]))
-    yield f"{tell(comparison['cases'], 'case')} under both", "bold"
+    yield f"{pluralize(comparison['cases'], 'case')} under both", "bold"
     # Errors count as incorrect here, so the two rates differ by exactly the difference printed below.
     rows = [[name, _rate(one["completion_rate"]), _rate(one["correct_rate"])] for name, one in sides]
     yield from table_lines(["profile", "completed", "correct of all"], rows)
@@ -141,7 +141,7 @@ def _change(pair: Record) -> str:
 
 
 def _outcome_text(side: Record) -> str:
-    return short(f"{side['outcome']}: {side['error']}", _ERROR_WIDTH) if side["error"] else _value(side["result"])
+    return one_line(f"{side['outcome']}: {side['error']}", _ERROR_WIDTH) if side["error"] else _value(side["result"])
 
 
 def agreement_lines(field: str, agreement: Record) -> Iterator[Line]:
@@ -151,7 +151,7 @@ def agreement_lines(field: str, agreement: Record) -> Iterator[Line]:
         return
     matrix: dict[str, dict[str, int]] = agreement["matrix"]
     names = list(matrix)
-    yield printable(f"{field}: {tell(agreement['n'], 'result')} with an expected and a given score"), "bold"
+    yield printable(f"{field}: {pluralize(agreement['n'], 'result')} with an expected and a given score"), "bold"
     yield from table_lines(
         ["expected \\ given", *names], [[name, *(str(matrix[name][one]) for one in names)] for name in names]
     )
@@ -179,12 +179,12 @@ def row_lines(page: Record) -> Iterator[Line]:
             row["outcome"],
             _correct(row["correct"]),
             str(row["retry_count"]),
-            short(row["error"] or _value(row["result"]), 70),
+            one_line(row["error"] or _value(row["result"]), 70),
         ]
         for row in page["rows"]
     ]
     yield from table_lines(["id", "tag", "profile", "outcome", "correct", "retry_count", "result"], rows)
-    yield f"{len(rows)} of {tell(page['total'], 'result')}", "dim"
+    yield f"{len(rows)} of {pluralize(page['total'], 'result')}", "dim"
 
 
 def _name(row: Record) -> str:
@@ -201,4 +201,4 @@ def _rate(value: float | None) -> str:
 
 
 def _value(value: Any) -> str:
-    return short(json.dumps(value, ensure_ascii=False, default=str))
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))

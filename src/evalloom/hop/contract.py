@@ -13,7 +13,7 @@ from typing import Any
 
 from evalloom.core.contract import Contract, Field
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of

@@ -11,8 +11,8 @@ from typing import Any, get_args
 import msgspec
 
 from evalloom.core.contract import Contract
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Case, Check, Origin, Outcome, Record, Remark, error, got, quote, warning
+from evalloom.core.model import Case, Check, Origin, Outcome, Record, Remark, error, warning
+from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.cells import read_cells
 from evalloom.data.dialect import Dialect, Rules, Written, json_schema
 from evalloom.data.formats import Formats
@@ -165,20 +165,20 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         if not result:
             yield error("missing_field", at, "id: missing; every case needs an integer id")
     elif not isinstance(case["id"], int) or isinstance(case["id"], bool):
-        yield error("bad_id", (*at, "id"), f"id: expected an integer, got {got(case['id'])}")
+        yield error("bad_id", (*at, "id"), f"id: expected an integer, got {describe(case['id'])}")
     if "tag" not in case:
         if not result:
             yield error("missing_field", at, "tag: missing; every case needs a tag to be grouped by")
     elif not isinstance(case["tag"], str) or not case["tag"].strip():
-        yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {got(case['tag'])}")
+        yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {describe(case['tag'])}")
     difficulty = case.get("difficulty")
     if difficulty is not None and difficulty not in DIFFICULTIES:
         hint = did_you_mean(difficulty, DIFFICULTIES) if isinstance(difficulty, str) else ""
-        message = f"difficulty: expected easy, medium or hard, got {got(difficulty)}{hint}"
+        message = f"difficulty: expected easy, medium or hard, got {describe(difficulty)}{hint}"
         yield error("unknown_difficulty", (*at, "difficulty"), message)
     description = case.get("description")
     if description is not None and not isinstance(description, str):
-        message = f"description: expected a string, got {got(description)}"
+        message = f"description: expected a string, got {describe(description)}"
         yield error("bad_description", (*at, "description"), message)
     if rules.contract is not None:
         yield from _contract_findings(case, at, rules.contract)
@@ -194,7 +194,7 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
                 hint = did_you_mean(name, others)
                 yield error("missing_field", at, f"{name}: missing; the contract asks for {field.type}{hint}")
         elif not field.accepts(case[name]):
-            message = f"{name}: expected {field.type} by the contract, got {got(case[name])}"
+            message = f"{name}: expected {field.type} by the contract, got {describe(case[name])}"
             yield error("contract_type_mismatch", (*at, name), message)
     for key, value in case.items():
         if key.startswith("expected_") and contract.outputs:
@@ -205,24 +205,26 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
                 message = f"{key}: the contract has no output field {name!r}{hint}"
                 yield error("unknown_expected_field", (*at, key), message)
             elif not contract.outputs[name].accepts(value):
-                message = f"{key}: expected {contract.outputs[name].type} by the contract, got {got(value)}"
+                message = f"{key}: expected {contract.outputs[name].type} by the contract, got {describe(value)}"
                 yield error("contract_type_mismatch", (*at, key), message)
 
 
 def _meta_findings(record: Record) -> Iterator[Remark]:
     if not isinstance(record.get("profile"), str):
-        yield warning("bad_meta", ("profile",), f"profile: expected a string, got {got(record.get('profile'))}")
+        yield warning("bad_meta", ("profile",), f"profile: expected a string, got {describe(record.get('profile'))}")
 
 
 def _result_findings(record: Record) -> Iterator[Remark]:
     stats = record.get("hop_stats")
     if stats is not None and not isinstance(stats, dict):
-        yield error("bad_hop_stats", ("hop_stats",), f"hop_stats: expected an object, got {got(stats)}")
+        yield error("bad_hop_stats", ("hop_stats",), f"hop_stats: expected an object, got {describe(stats)}")
     elif isinstance(stats, dict) and stats.get("status") not in (None, "OK", "ERROR"):
-        message = f"hop_stats.status: expected OK or ERROR, got {got(stats['status'])}"
+        message = f"hop_stats.status: expected OK or ERROR, got {describe(stats['status'])}"
         yield error("bad_hop_stats", ("hop_stats", "status"), message)
     if "hop_result" in record and not isinstance(record["hop_result"], str):
-        message = f"hop_result: expected JSON as a string, got {got(record['hop_result'])}; it is read all the same"
+        message = (
+            f"hop_result: expected JSON as a string, got {describe(record['hop_result'])}; it is read all the same"
+        )
         yield warning("hop_result_not_string", ("hop_result",), message)
     packed = record.get("hop_result", record.get("result"))
     if isinstance(packed, str) and isinstance(unpack_result(packed), str) and unpack_result(packed) == packed:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, get_args
 
 from evalloom.core.calling import Callee, Parameters, parameters_of
 from evalloom.core.contract import Contract
-from evalloom.core.errors import CallError, did_you_mean, usage_error
+from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function, look_first_in
-from evalloom.core.model import Context, Outcome, Output, Record, quote, type_name
+from evalloom.core.model import Context, Outcome, Output, Record
+from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.core.value import plain
 from evalloom.hop.contract import contract_of
 from evalloom.hop.operators.observer import HopletObserver

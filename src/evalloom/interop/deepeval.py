@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, show_path, warning
+from evalloom.core.text import describe
 from evalloom.data import chat
-from evalloom.data.cells import as_list, as_object, got, id_text, is_blank, own_id, text_list
+from evalloom.data.cells import as_list, as_object, id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 
 _CAMEL = {
@@ -83,13 +84,15 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         value = fields.get(name)
         if value is not None and not isinstance(value, str):
             field = _name_in(record, name)
-            yield error(f"bad_{name}", (field,), f"{field}: expected a string, got {got(value)}")
+            yield error(f"bad_{name}", (field,), f"{field}: expected a string, got {describe(value)}")
     for name in (*_PIPED, *_TOOLS):
         yield from _list_findings(fields.get(name), name, _name_in(record, name))
     if as_object(fields.get("additional_metadata")) is None:
         field = _name_in(record, "additional_metadata")
         expected = "expected an object or one written as JSON"
-        yield warning("unreadable_cell", (field,), f"{field}: {expected}, got {got(fields['additional_metadata'])}")
+        yield warning(
+            "unreadable_cell", (field,), f"{field}: {expected}, got {describe(fields['additional_metadata'])}"
+        )
     if not _checks(fields):
         names = "expected_outcome" if "scenario" in fields or "turns" in fields else "expected_output or expected_tools"
         yield warning("no_checks", (), f"{names}: missing, so nothing is checked and the case cannot fail")
@@ -98,13 +101,13 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
 def _input_findings(fields: Record) -> Iterator[Remark]:
     turns = as_list(fields.get("turns"))
     if turns is None:
-        message = f"turns: expected a list of turns or one written as JSON, got {got(fields['turns'])}"
+        message = f"turns: expected a list of turns or one written as JSON, got {describe(fields['turns'])}"
         yield error("bad_turns", ("turns",), message)
         return
     if "input" in fields:
         value = fields["input"]
         if not isinstance(value, str):
-            yield error("bad_input", ("input",), f"input: expected a string, got {got(value)}")
+            yield error("bad_input", ("input",), f"input: expected a string, got {describe(value)}")
         elif not value.strip():
             yield warning("empty_input", ("input",), "input: is empty; was it forgotten?")
     elif is_blank(fields.get("scenario")) and not turns:
@@ -123,14 +126,14 @@ def _list_findings(value: Any, name: str, field: str) -> Iterator[Remark]:
         form = "separated by '|'" if name in _PIPED else "written as JSON"
         expected = f"expected a list or one {form}"
         if isinstance(value, str):
-            yield warning("unreadable_cell", path, f"{field}: {expected}, got {got(value)}")
+            yield warning("unreadable_cell", path, f"{field}: {expected}, got {describe(value)}")
         else:
-            yield error(f"bad_{name}", path, f"{field}: {expected}, got {got(value)}")
+            yield error(f"bad_{name}", path, f"{field}: {expected}, got {describe(value)}")
         return
     for number, item in enumerate(items):
         if name in _TOOLS and not (isinstance(item, str) or (isinstance(item, dict) and "name" in item)):
             at = show_path((field, number))
-            yield error(f"bad_{name}", (field, number), f"{at}: expected a tool with its 'name', got {got(item)}")
+            yield error(f"bad_{name}", (field, number), f"{at}: expected a tool with its 'name', got {describe(item)}")
 
 
 def to_case(record: Record, origin: Origin) -> Case:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from evalloom.core.model import Case, Check, Origin, Record, Remark, error, quote, warning
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.text import describe, quote
 from evalloom.data import chat
-from evalloom.data.cells import as_list, as_object, got, id_text, is_blank, own_id, text_list
+from evalloom.data.cells import as_list, as_object, id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 
 _FIELDS = ("id", "input", "target", "choices", "metadata", "files", "setup", "sandbox")
@@ -35,13 +36,13 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _target_findings(record)
     choices = record.get("choices")
     if as_list(choices, ",") is None:
-        yield error("bad_choices", ("choices",), f"choices: expected a list, got {got(choices)}")
+        yield error("bad_choices", ("choices",), f"choices: expected a list, got {describe(choices)}")
     else:
         yield from _stray_targets(record)
     for field in ("metadata", "files"):
         if as_object(record.get(field)) is None:
             expected = "expected an object or one written as JSON"
-            yield warning("unreadable_cell", (field,), f"{field}: {expected}, got {got(record[field])}")
+            yield warning("unreadable_cell", (field,), f"{field}: {expected}, got {describe(record[field])}")
 
 
 def _messages(value: Any) -> Any:
@@ -60,7 +61,7 @@ def _target_findings(record: Record) -> Iterator[Remark]:
             listed = isinstance(target, list)
             field, path = (f"target[{number}]", ("target", number)) if listed else ("target", ("target",))
             expected = "expected a string" if listed else "expected a string or a list of strings"
-            yield error("bad_target", path, f"{field}: {expected}, got {got(answer)}")
+            yield error("bad_target", path, f"{field}: {expected}, got {describe(answer)}")
 
 
 def _stray_targets(record: Record) -> Iterator[Remark]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.text import describe
 from evalloom.data import chat
-from evalloom.data.cells import got, id_text, own_id, text_list
+from evalloom.data.cells import id_text, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 
 _FIELDS = ("id", "input", "ideal", "tags")
@@ -46,7 +47,7 @@ def _ideal_findings(ideal: Any) -> Iterator[Remark]:
         field, path = ("ideal", ("ideal",)) if is_single else (f"ideal[{number}]", ("ideal", number))
         if not isinstance(answer, str):
             expected = "a string or a list of strings" if is_single else "a string"
-            yield error("bad_ideal", path, f"{field}: expected {expected}, got {got(answer)}")
+            yield error("bad_ideal", path, f"{field}: expected {expected}, got {describe(answer)}")
         elif not answer.strip():
             yield warning("empty_expected", path, f"{field}: is empty; was the answer forgotten?")
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, warning
-from evalloom.data.cells import got, id_text, is_blank, own_id, text_list
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, show_path, warning
+from evalloom.core.text import describe, did_you_mean, quote
+from evalloom.data.cells import id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Expanded, Rules
 
 _KINDS = {
@@ -83,7 +83,7 @@ def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Remark]:
         if isinstance(case, dict):
             yield ("cases", number), {**case, "dataset": dataset}
         else:
-            message = f"cases[{number}]: expected an object, got {got(case)}"
+            message = f"cases[{number}]: expected an object, got {describe(case)}"
             yield error("json_not_object", ("cases", number), message)
 
 
@@ -96,7 +96,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield warning("empty_input", ("inputs",), "inputs: are empty; were they forgotten?")
     name = record.get("name")
     if name is not None and not isinstance(name, str):
-        yield error("bad_name", ("name",), f"name: expected a string, got {got(name)}")
+        yield error("bad_name", ("name",), f"name: expected a string, got {describe(name)}")
     yield from _evaluator_findings(record.get("evaluators"), ("evaluators",))
     if not _checks(record):
         message = "evaluators: none, and no expected_output, so nothing is checked and the case cannot fail"
@@ -107,7 +107,7 @@ def _evaluator_findings(evaluators: Any, at: Path) -> Iterator[Remark]:
     if evaluators is None:
         return
     if not isinstance(evaluators, list):
-        message = f"{show_path(at)}: expected a list of evaluators, got {got(evaluators)}"
+        message = f"{show_path(at)}: expected a list of evaluators, got {describe(evaluators)}"
         yield error("bad_evaluators", at, message)
         return
     for number, written in enumerate(evaluators):
@@ -116,7 +116,7 @@ def _evaluator_findings(evaluators: Any, at: Path) -> Iterator[Remark]:
         evaluator = _evaluator(written)
         if evaluator is None:
             expected = "expected a name, or an object with the name as its one key"
-            yield error("bad_evaluators", path, f"{field}: {expected}, got {got(written)}")
+            yield error("bad_evaluators", path, f"{field}: {expected}, got {describe(written)}")
         elif evaluator.name not in _KINDS:
             hint = did_you_mean(evaluator.name, _KINDS) or ". It is kept, and nothing here scores it"
             expected = f"expected one of {', '.join(_KINDS)}"
@@ -135,9 +135,9 @@ def _argument_findings(evaluator: _Evaluator, path: Path) -> Iterator[Remark]:
     if argument not in evaluator.arguments:
         yield error("bad_evaluators", path, f"{field}: missing; the evaluator needs it")
     elif argument == "seconds" and not _is_number(value):
-        yield error("bad_threshold", path, f"{field}: expected a number of seconds, got {got(value)}")
+        yield error("bad_threshold", path, f"{field}: expected a number of seconds, got {describe(value)}")
     elif argument in ("rubric", "type_name", "expression") and not isinstance(value, str):
-        yield error("bad_evaluators", path, f"{field}: expected a string, got {got(value)}")
+        yield error("bad_evaluators", path, f"{field}: expected a string, got {describe(value)}")
 
 
 def _is_number(value: Any) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.text import describe
 from evalloom.data import chat
-from evalloom.data.cells import as_list, as_object, got, id_text, is_blank, own_id, text_list
+from evalloom.data.cells import as_list, as_object, id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 
 _MARKS = ("reference", "reference_contexts", "retrieved_contexts", "response", "rubrics", "reference_tool_calls")
@@ -66,11 +67,11 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     for name in ("reference", "ground_truth", "response"):
         value = record.get(name)
         if value is not None and not isinstance(value, str):
-            yield error(f"bad_{name}", (name,), f"{name}: expected a string, got {got(value)}")
+            yield error(f"bad_{name}", (name,), f"{name}: expected a string, got {describe(value)}")
     for name in _LISTS:
         yield from _list_findings(record, name)
     if as_object(record.get("rubrics")) is None and not isinstance(record["rubrics"], list):
-        message = f"rubrics: expected an object of descriptions by score, got {got(record['rubrics'])}"
+        message = f"rubrics: expected an object of descriptions by score, got {describe(record['rubrics'])}"
         yield error("bad_rubrics", ("rubrics",), message)
     if not _checks(record):
         name = "ground_truth" if field == "question" else "reference"
@@ -92,10 +93,10 @@ def _list_findings(record: Record, name: str) -> Iterator[Remark]:
     if as_list(value) is not None:
         return
     if isinstance(value, str):
-        message = f"{name}: expected a list such as ['a', 'b'], got {got(value)}; it is read as one text"
+        message = f"{name}: expected a list such as ['a', 'b'], got {describe(value)}; it is read as one text"
         yield warning("unreadable_cell", (name,), message)
     else:
-        yield error(f"bad_{name}", (name,), f"{name}: expected a list, got {got(value)}")
+        yield error(f"bad_{name}", (name,), f"{name}: expected a list, got {describe(value)}")
 
 
 def _items(record: Record, name: str) -> list[Any]:

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from evalloom.core.errors import did_you_mean
 from evalloom.core.json_schema import cut, first_line, validator
-from evalloom.core.model import Record, quote, show_path, type_name
+from evalloom.core.model import Record, show_path
 from evalloom.core.patterns import BadPattern, find
+from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.llms.broken_json import Broken, Reader
 from evalloom.llms.json_text import NO_JSON, loads
 

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import CallError, EvalloomError, usage_error
-from evalloom.core.model import Llm, Request, Response, quote
+from evalloom.core.model import Llm, Request, Response
+from evalloom.core.text import quote
 from evalloom.llms.cache import digest
 from evalloom.llms.echo import prompt_text
 

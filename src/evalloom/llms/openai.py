@@ -10,7 +10,8 @@ import orjson
 
 from evalloom.core.errors import CallError
 from evalloom.core.http import Client, Reply, status_error
-from evalloom.core.model import Llm, Record, Request, Response, Usage, quote
+from evalloom.core.model import Llm, Record, Request, Response, Usage
+from evalloom.core.text import quote
 
 _SHOWN = 200
 """How much of a body a message shows."""

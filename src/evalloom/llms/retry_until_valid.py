@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Llm, Record, Request, quote
+from evalloom.core.model import Llm, Record, Request
+from evalloom.core.text import quote
 
 TRIES = 3
 _FENCED = re.compile(r"\s*```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)```\s*", re.DOTALL)

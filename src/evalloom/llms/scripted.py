@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import Struct
 
-from evalloom.core.errors import CallError, did_you_mean, usage_error
+from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import Reply, status_error
-from evalloom.core.model import NO_USAGE, Origin, Record, Request, Response, Usage, quote, show_path, type_name
+from evalloom.core.model import NO_USAGE, Origin, Record, Request, Response, Usage, show_path
 from evalloom.core.model import Path as Where
+from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from evalloom import moved
-from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Check
+from evalloom.core.text import did_you_mean
 from evalloom.matchers import (
     json_values,
     judge,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from msgspec import Struct
 
-from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Output, Usage, quote
+from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Output, Usage
+from evalloom.core.text import quote, shorten
 
 if TYPE_CHECKING:
     from evalloom.matchers import Matchers
@@ -114,7 +115,7 @@ def show(value: Any, limit: int = 60) -> str:
     if isinstance(value, str):
         return quote(value, limit)
     text = "null" if value is None else text_of(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return shorten(text, limit)
 
 
 def number_of(value: Any) -> float | int | None:

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Any
 
 from evalloom.core.json_schema import cut, first_line, validator
-from evalloom.core.model import Check, Mismatch, show_path, type_name
+from evalloom.core.model import Check, Mismatch, show_path
+from evalloom.core.text import type_name
 from evalloom.llms.json_text import NO_JSON, loads, values_in
 from evalloom.matchers.base import PASSED, CheckResult, MatchContext, Matcher, bad_option, failed, show, unscored
 

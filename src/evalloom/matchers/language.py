@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Check
+from evalloom.core.text import did_you_mean
 from evalloom.matchers.base import PASSED, CheckResult, MatchContext, Matcher, bad_option, failed, show, text_of
 
 _SCRIPTS = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.errors import usage_error
 from evalloom.core.model import Check, Record
+from evalloom.core.text import did_you_mean
 from evalloom.matchers.base import number_of, show
 
 _OWN = ("kind", "type", "expected", "value", "where", "name", "metric")

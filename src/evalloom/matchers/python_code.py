@@ -22,6 +22,7 @@ from msgspec import structs
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function
 from evalloom.core.model import Check
+from evalloom.core.text import shorten
 from evalloom.core.threads import Threads
 from evalloom.matchers.base import (
     CheckResult,
@@ -60,9 +61,7 @@ def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Fu
 
 async def _python(check: Check, context: MatchContext, services: Services) -> CheckResult:
     grade = await _judged(check, context, services)
-    if len(grade.reason) <= _REASON:
-        return grade
-    return structs.replace(grade, reason=grade.reason[: _REASON - 1] + "…")
+    return structs.replace(grade, reason=shorten(grade.reason, _REASON))
 
 
 async def _judged(check: Check, context: MatchContext, services: Services) -> CheckResult:

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import Output, type_name
+from evalloom.core.model import Output
+from evalloom.core.text import type_name
 from evalloom.llms.json_text import NO_JSON, loads, object_in
 from evalloom.matchers.base import show
 

@@ -16,10 +16,10 @@ import orjson
 from msgspec import Struct
 
 from evalloom.core import expressions
-from evalloom.core.errors import CallError, did_you_mean
+from evalloom.core.errors import CallError
 from evalloom.core.expressions import Expression, ExpressionError
-from evalloom.core.model import Record, quote, type_name
-from evalloom.core.text import listed
+from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean, list_names, quote, type_name
 from evalloom.targets.template import MISSING
 
 STRATEGIES = ("concat", "stats", "filter", "group", "summary", "custom")
@@ -412,5 +412,5 @@ def _describe_dead_end(result: Any, steps: list[str]) -> str:
     size = max(size for size in range(len(steps)) if _reached(result, steps[:size]) is not MISSING)
     value, place = _reached(result, steps[:size]), ".".join(steps[:size]) or "the result"
     if isinstance(value, dict):
-        return f"{place} has {listed(value)}{did_you_mean(steps[size], map(str, value))}"
+        return f"{place} has {list_names(value)}{did_you_mean(steps[size], map(str, value))}"
     return f"{place} is {type_name(value)}"

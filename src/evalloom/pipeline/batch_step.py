@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Record, type_name
+from evalloom.core.model import Record
+from evalloom.core.text import type_name
 from evalloom.pipeline.aggregate import FailedItem
 from evalloom.pipeline.file import Step
 from evalloom.pipeline.steps import Part

@@ -10,9 +10,9 @@ import msgspec
 
 from evalloom.console.run_text import Line, print_lines
 from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.text import pluralize, printable
 from evalloom.pipeline.graph import as_mermaid, as_text
 from evalloom.pipeline.target import Examined, chosen_variant, examine
-from evalloom.reports.lint import printable, tell
 
 _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 
@@ -73,9 +73,9 @@ def _findings(examined: Examined) -> Iterator[Line]:
 
 def _closing(file: str, examined: Examined) -> Iterator[Line]:
     counts = [sum(finding.severity == word for finding in examined.findings) for word in ("error", "warning")]
-    totals = f"{tell(counts[0], 'error')}, {tell(counts[1], 'warning')}"
+    totals = f"{pluralize(counts[0], 'error')}, {pluralize(counts[1], 'warning')}"
     steps = len(examined.flows[""].steps) if examined.flows else 0
     declared = examined.pipeline.variants if examined.pipeline else {}
     variants = [name for name, variant in declared.items() if variant.at]
     more = f", variants {', '.join(variants)}" if variants else ""
-    yield f"{printable(file)}: {tell(steps, 'step')}{printable(more)}, {totals}", "bold"
+    yield f"{printable(file)}: {pluralize(steps, 'step')}{printable(more)}, {totals}", "bold"

@@ -7,21 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import (
-    Case,
-    Check,
-    Origin,
-    Path,
-    Record,
-    Remark,
-    error,
-    info,
-    quote,
-    show_path,
-    type_name,
-    warning,
-)
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, info, show_path, warning
+from evalloom.core.text import describe, did_you_mean, quote, type_name
 from evalloom.data.dialect import VAGUE, Dialect, Rules, UnreadAnswer, Written, json_schema
 from evalloom.data.formats import Formats
 from evalloom.data.lost import Lost, output_field
@@ -194,11 +181,14 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _conflicts(record)
     case = canonical(record)
     tags = case.get("tags")
-    if tags is not None and (not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags)):
-        yield error("bad_tags", ("tags",), f"tags: expected a list of strings, got {_got(tags)}")
+    if tags is not None and not isinstance(tags, list):
+        yield error("bad_tags", ("tags",), f"tags: expected a list of strings, got {describe(tags)}")
+    elif wrong := [tag for tag in tags or () if not isinstance(tag, str)]:
+        message = f"tags: expected a list of strings, got a list with {type_name(wrong[0])} in it"
+        yield error("bad_tags", ("tags",), message)
     for field in ("inputs", "expected_outputs", "intermediate_expectations"):
         if case.get(field) is not None and not isinstance(case[field], dict):
-            yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {_got(case[field])}")
+            yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {describe(case[field])}")
     if outside := _outside_inputs(record):
         names = ", ".join(map(quote, outside))
         message = f"inputs: missing, so nothing goes in; found beside it: {names}. Put under inputs what should go in"
@@ -223,7 +213,7 @@ def _id_findings(record: Record) -> Iterator[Remark]:
     elif isinstance(case_id, int) and not isinstance(case_id, bool):
         yield warning("id_not_string", ("id",), f"id: expected a string, got {case_id}; it is read as {str(case_id)!r}")
     elif not isinstance(case_id, str):
-        yield error("bad_id", ("id",), f"id: expected a string, got {_got(case_id)}")
+        yield error("bad_id", ("id",), f"id: expected a string, got {describe(case_id)}")
     elif not case_id.strip():
         yield error("empty_id", ("id",), "id: is empty; every case needs one of its own")
     elif not _ID_CHARACTERS.fullmatch(case_id):
@@ -243,7 +233,7 @@ def _conflicts(record: Record) -> Iterator[Remark]:
     (first, value), *others = said.items() if said else [("", None)]
     for other, another in others:
         if another != value:
-            message = f"{other}: says {_got(another)}, but {first} says {_got(value)}, which counts"
+            message = f"{other}: says {describe(another)}, but {first} says {describe(value)}, which counts"
             yield warning("conflicting_expected", (other,), message)
 
 
@@ -258,12 +248,12 @@ def _step_inputs_findings(step_inputs: Any) -> Iterator[Remark]:
     if step_inputs is None:
         return
     if not isinstance(step_inputs, dict):
-        message = f"step_inputs: expected an object by step id, got {_got(step_inputs)}"
+        message = f"step_inputs: expected an object by step id, got {describe(step_inputs)}"
         yield error("bad_step_inputs", ("step_inputs",), message)
         return
     for step, inputs in step_inputs.items():
         if not isinstance(inputs, dict):
-            message = f"step_inputs.{step}: expected an object, got {_got(inputs)}"
+            message = f"step_inputs.{step}: expected an object, got {describe(inputs)}"
             yield error("bad_step_inputs", ("step_inputs", step), message)
 
 
@@ -272,11 +262,13 @@ def _batch_findings(case: Record) -> Iterator[Remark]:
     if items is None:
         return
     if not isinstance(items, list):
-        yield error("bad_batch_items", ("batch_items",), f"batch_items: expected a list of objects, got {_got(items)}")
+        yield error(
+            "bad_batch_items", ("batch_items",), f"batch_items: expected a list of objects, got {describe(items)}"
+        )
         return
     for number, item in enumerate(items):
         if not isinstance(item, dict):
-            message = f"batch_items[{number}]: expected an object, got {_got(item)}"
+            message = f"batch_items[{number}]: expected an object, got {describe(item)}"
             yield error("bad_batch_items", ("batch_items", number), message)
     if case.get("expected_aggregation") is None:
         message = "batch_items: there is no expected_aggregation, so the aggregate is not checked"
@@ -286,7 +278,7 @@ def _batch_findings(case: Record) -> Iterator[Remark]:
 def _config_findings(case: Record) -> Iterator[Remark]:
     config = case.get("evaluation_config")
     if config is not None and not isinstance(config, dict):
-        message = f"evaluation_config: expected an object, got {_got(config)}"
+        message = f"evaluation_config: expected an object, got {describe(config)}"
         yield error("bad_evaluation_config", ("evaluation_config",), message)
         return
     for key, value in (config or {}).items():
@@ -295,7 +287,7 @@ def _config_findings(case: Record) -> Iterator[Remark]:
             message = f"evaluation_config.{key}: is not known and has no effect{did_you_mean(key, _CONFIG)}"
             yield warning("unknown_config_key", path, message)
         elif not _CONFIG[key][1](value):
-            message = f"evaluation_config.{key}: expected {_CONFIG[key][0]}, got {_got(value)}"
+            message = f"evaluation_config.{key}: expected {_CONFIG[key][0]}, got {describe(value)}"
             yield error("bad_evaluation_config", path, message)
     if case.get("intermediate_expectations") and (config or {}).get("evaluate_intermediate") is not True:
         message = "intermediate_expectations: not checked while evaluation_config.evaluate_intermediate is off"
@@ -314,15 +306,6 @@ def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, item in inner:
         yield from _pattern_findings(item, (*path, step))
-
-
-def _got(value: object) -> str:
-    if value == []:
-        return "an empty list"
-    if isinstance(value, list):
-        wrong = [item for item in value if not isinstance(item, str)]
-        return f"a list with {type_name(wrong[0])} in it" if wrong else "a list"
-    return quote(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else type_name(value)
 
 
 def to_case(record: Record, origin: Origin) -> Case:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from evalloom.core.errors import did_you_mean
 from evalloom.core.expressions import ExpressionError, compiled
-from evalloom.core.model import Check, Record, Remark, error, quote, type_name, warning
+from evalloom.core.model import Check, Record, Remark, error, warning
+from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.data.cells import texts_of
 
 FIELDS = ("performance_baseline", "depends_on", "conditions", "parameters")

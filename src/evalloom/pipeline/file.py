@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Finding, Origin, Record, Severity, quote, type_name
+from evalloom.core.model import Finding, Origin, Record, Severity
 from evalloom.core.model import Path as Where
+from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of

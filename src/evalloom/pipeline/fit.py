@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from evalloom.core.contract import Shape
-from evalloom.core.errors import did_you_mean
 from evalloom.core.model import Record, Remark, error, warning
+from evalloom.core.text import did_you_mean
 
 
 def unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Severity, quote
-from evalloom.core.text import listed
+from evalloom.core.model import Severity
+from evalloom.core.text import did_you_mean, list_names, quote
 from evalloom.pipeline.file import FindingCollector, Pipeline, Step, place_in, steps_of
 from evalloom.pipeline.prompts import StepPrompt, prompt_of
 
@@ -137,7 +136,7 @@ class _Wiring:
                 continue
             others = [*self._pipeline.input_names, *self._makers, *self._ids, ITEMS]
             names = [name for name in dict.fromkeys(others) if name not in (step.id, step.output_key)]
-            hint = did_you_mean(_root_of(written), names) or f"; there are {listed(names)}"
+            hint = did_you_mean(_root_of(written), names) or f"; there are {list_names(names)}"
             message = f"input_mapping.{param}: no input and no step gives {written!r}{hint}"
             self._report_finding("unknown_source", step, "input_mapping", message)
 
@@ -267,7 +266,7 @@ class _Wiring:
         for number, out in enumerate(self._pipeline.outputs):
             source = self._resolve(out.source, end)
             if source is None or (source.kind == "input" and source.name not in self._pipeline.input_names):
-                hint = did_you_mean(_root_of(out.source), names) or f"; there are {listed(names)}"
+                hint = did_you_mean(_root_of(out.source), names) or f"; there are {list_names(names)}"
                 self._collector.report_finding(
                     "unknown_output", ("outputs", number), f"outputs: no step makes {out.source!r}{hint}"
                 )

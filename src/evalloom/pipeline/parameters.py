@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
 
-from evalloom.core.model import Record, Remark, error, type_name
+from evalloom.core.model import Record, Remark, error
+from evalloom.core.text import shorten, type_name
 
 MOST_CASES = 10_000
 """The maximum number of cases per record."""
@@ -152,8 +153,7 @@ def _ids(id: str, choices: Iterable[Record]) -> Iterator[tuple[str, Record]]:
 
 
 def _in_id(value: Any) -> str:
-    text = _CONTROL.sub("�", _as_text(value))
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+    return shorten(_CONTROL.sub("�", _as_text(value)), _LONGEST_VALUE)
 
 
 def _as_text(value: Any) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from evalloom.core.errors import EvalloomError, did_you_mean
-from evalloom.core.model import Record, Severity, quote, type_name
+from evalloom.core.errors import EvalloomError
+from evalloom.core.model import Record, Severity
+from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.pipeline.file import Step
 from evalloom.targets.prompt import ABOUT_KEYS, PROMPT_KEYS, Prompt, read_fields, read_prompt
 

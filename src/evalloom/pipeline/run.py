@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Context, Output, Record, quote
+from evalloom.core.model import Context, Output, Record
 from evalloom.core.sandbox import Done
-from evalloom.core.text import listed
+from evalloom.core.text import list_names, quote
 from evalloom.llms.json_text import NO_JSON, object_in
 from evalloom.pipeline.aggregate import FailedItem
 from evalloom.pipeline.batch_step import WHOLE, rows_of, run_chunks, run_each, spread_of
@@ -116,7 +116,7 @@ class Walk:
         if self._items:
             missing = [name for name in missing if name in self._flow.unbatched_inputs]
         if missing:
-            has = f"the case has {listed(inputs)}"
+            has = f"the case has {list_names(inputs)}"
             raise CallError("missing_input", f"{self._flow.pipeline.path.name}: needs the input {missing[0]!r}; {has}")
         defaults = {
             declaration.name: declaration.default
@@ -242,7 +242,7 @@ class Walk:
             elif not step.required:
                 raise StepSkipped(f"the case has no {source}")
             elif source.kind == "input" and source.name not in self._flow.pipeline.optional:
-                has = f"the case has {listed(self._inputs)}"
+                has = f"the case has {list_names(self._inputs)}"
                 raise CallError("missing_input", f"input_mapping.{name}: there is no input {source.name!r}; {has}")
             elif source.kind == "input" and wired.prompt is not None and name not in wired.prompt.prompt.defaults:
                 values[name] = ""  # a missing optional input renders as an empty text

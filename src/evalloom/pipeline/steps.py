@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import msgspec
 
 from evalloom.core import sandbox
-from evalloom.core.errors import CallError, did_you_mean
-from evalloom.core.model import Context, Record, type_name
-from evalloom.core.text import listed
+from evalloom.core.errors import CallError
+from evalloom.core.model import Context, Record
+from evalloom.core.text import did_you_mean, list_names, type_name
 from evalloom.pipeline.aggregate import aggregate, read_options, renamed
 from evalloom.pipeline.file import Step
 from evalloom.pipeline.keys import AGGREGATOR_KEYS, STEP_KEYS
@@ -96,7 +96,7 @@ class FunctionPart:
     async def __call__(self, values: Record, context: Context) -> Any:
         lacking = sorted(self.needs - values.keys())
         if lacking and (self._is_mapped or not values):
-            has = f"what goes in is {listed(values)}{did_you_mean(lacking[0], values)}"
+            has = f"what goes in is {list_names(values)}{did_you_mean(lacking[0], values)}"
             raise CallError("missing_argument", f"its function needs {lacking[0]!r}; {has}")
         return (await self._target(values, context)).value
 

@@ -12,10 +12,10 @@ from typing import Any
 from msgspec import Struct, structs
 
 from evalloom.core.contract import Shape
-from evalloom.core.errors import CallError, did_you_mean, usage_error
+from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, find_function, sources_of
-from evalloom.core.model import Context, Finding, Output, Record, quote
-from evalloom.core.text import listed
+from evalloom.core.model import Context, Finding, Output, Record
+from evalloom.core.text import did_you_mean, list_names, quote
 from evalloom.data.dialect import Rules
 from evalloom.pipeline.file import FindingCollector, Pipeline, Step, place_in, read_pipeline
 from evalloom.pipeline.flow import Flow, Wired, wire
@@ -109,7 +109,7 @@ def chosen_variant(examined: Examined, name: str) -> Flow:
     """Return the flow of a variant; an empty name means the pipeline without a variant."""
     if name not in examined.flows:
         variants = [variant for variant in examined.flows if variant]
-        hint = did_you_mean(name, variants) or f"; there are {listed(variants)}"
+        hint = did_you_mean(name, variants) or f"; there are {list_names(variants)}"
         raise usage_error("no_variants", f"the pipeline has no variant {name!r}{hint}")
     return examined.flows[name]
 
@@ -130,7 +130,7 @@ def _find_function(
             return
     function = functions[reference]
     for name in sorted(step.mapping.keys() - function.names) if not takes_anything(function, step) else ():
-        hint = did_you_mean(name, function.names) or f"; it takes {listed(sorted(function.names))}"
+        hint = did_you_mean(name, function.names) or f"; it takes {list_names(sorted(function.names))}"
         if name not in ("items", "item") or not step.batch_mode:
             report_finding(
                 "unknown_parameter", "input_mapping", f"input_mapping.{name}: {reference} takes no {name!r}{hint}"

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from evalloom.core.model import Remark, quote, warning
+from evalloom.core.model import Remark, warning
+from evalloom.core.text import quote
 from evalloom.prompt_eval.scores import ScoredCase
 
 _QUOTED = re.compile(

@@ -9,8 +9,9 @@ from shlex import quote
 
 import msgspec
 
-from evalloom.console.run_text import Line, short
+from evalloom.console.run_text import Line
 from evalloom.core.model import Finding, Record
+from evalloom.core.text import one_line, pluralize, printable
 from evalloom.prompt_eval.folder import Folder
 from evalloom.prompt_eval.reports.content import STATUS_WORDS, average, interval, rate
 from evalloom.prompt_eval.scores import ScoredCase
@@ -23,7 +24,6 @@ from evalloom.prompt_eval.steps.run import RunResult
 from evalloom.prompt_eval.steps.score import ScoreResult
 from evalloom.prompt_eval.steps.table import TableResult
 from evalloom.prompt_eval.workflow import PlanResult, ReportResult
-from evalloom.reports.lint import printable, tell
 
 _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 _SHOWN = 5
@@ -64,7 +64,7 @@ def _step_line(step: str, summary: str) -> Line:
 
 
 def _detail_line(summary: str, style: str = "") -> Line:
-    return f"          {short(summary, 300)}", style
+    return f"          {one_line(summary, 300)}", style
 
 
 def _first_lines(lines: Sequence[str], style: str = "yellow") -> Iterator[Line]:
@@ -94,8 +94,8 @@ def plan_lines(folder: Folder, result: PlanResult) -> Iterator[Line]:
     by_rule = len(plan.points) - len(plan.judged)
     cases = sum(plan.dimensions.values())
     how = {"kept": "as it was", "drafted": "drafted"}.get(result.how, f"taken from {result.how}")
-    summary = f"{tell(len(plan.points), 'test point')}, {core} core, {by_rule} scored by rules; "
-    yield _step_line("plan", f"{folder.plan.as_posix()}: {summary}{tell(cases, 'case')} planned; {how}")
+    summary = f"{pluralize(len(plan.points), 'test point')}, {core} core, {by_rule} scored by rules; "
+    yield _step_line("plan", f"{folder.plan.as_posix()}: {summary}{pluralize(cases, 'case')} planned; {how}")
     if result.differs:
         yield _detail_line(f"{result.differs} differs; 'plan --redo' copies it into the folder", "yellow")
 
@@ -112,9 +112,9 @@ def plan_json(result: PlanResult) -> Record:
 
 def generate_lines(folder: Folder, result: GenerateResult) -> Iterator[Line]:
     """The outcome of `generate`."""
-    refused = f", {tell(len(result.refused), 'proposal')} refused" if result.refused else ""
+    refused = f", {pluralize(len(result.refused), 'proposal')} refused" if result.refused else ""
     yield _step_line(
-        "generate", f"{folder.cases.as_posix()}: {tell(len(result.cases), 'case')}, {result.added} new{refused}"
+        "generate", f"{folder.cases.as_posix()}: {pluralize(len(result.cases), 'case')}, {result.added} new{refused}"
     )
     yield from _first_lines(result.messages)
     yield from _first_lines(result.refused, "dim")
@@ -133,8 +133,8 @@ def generate_json(folder: Folder, result: GenerateResult) -> Record:
 
 def run_lines(folder: Folder, result: RunResult) -> Iterator[Line]:
     """The outcome of `run`."""
-    failed = f", {tell(len(result.failures), 'run')} failed" if result.failures else ""
-    summary = f"{tell(result.cases, 'case')}, {result.processed} run now{failed}"
+    failed = f", {pluralize(len(result.failures), 'run')} failed" if result.failures else ""
+    summary = f"{pluralize(result.cases, 'case')}, {result.processed} run now{failed}"
     yield _step_line("run", f"{folder.results.as_posix()}: {summary}")
     if result.is_rebuilt:
         yield _detail_line("the prompt or the profile has changed, so all cases were run again", "yellow")
@@ -152,8 +152,8 @@ def score_lines(folder: Folder, result: ScoreResult) -> Iterator[Line]:
     """The outcome of `score`."""
     failed = sum(case.is_failed for case in result.cases)
     done = len(result.cases) - failed - len(result.incomplete)
-    summary = f"{tell(done, 'case')} scored, {result.processed} now, {_bad(result.cases)} bad"
-    summary += f", {tell(failed, 'failed run')}" if failed else ""
+    summary = f"{pluralize(done, 'case')} scored, {result.processed} now, {_bad(result.cases)} bad"
+    summary += f", {pluralize(failed, 'failed run')}" if failed else ""
     summary += f", {len(result.incomplete)} incomplete" if result.incomplete else ""
     yield _step_line("score", f"{folder.table.as_posix()}: {summary}")
     if result.is_rebuilt:
@@ -206,8 +206,8 @@ def report_lines(folder: Folder, result: ReportResult) -> Iterator[Line]:
     summary = f"pass rate {rate(card.passed, card.rated)}" if card.rated else "no case is scored completely"
     if card.pass_interval is not None:
         summary += f" (95 % interval {interval(card.pass_interval)})"
-    summary += f", {tell(card.bad, 'bad case')}"
-    summary += f", {tell(card.failed, 'failed run')}" if card.failed else ""
+    summary += f", {pluralize(card.bad, 'bad case')}"
+    summary += f", {pluralize(card.failed, 'failed run')}" if card.failed else ""
     summary += f", {card.incomplete} incomplete" if card.incomplete else ""
     yield _step_line("report", f"{folder.page.as_posix()} and .md: {summary}")
     if card.safety:
@@ -243,7 +243,7 @@ def attempt_lines(context: StepContext, attempt: Attempt) -> Iterator[Line]:
     """The outcome of one attempt to improve the prompt."""
     folder = attempt.folder.as_posix()
     yield _step_line(
-        "improve", f"{folder}: {tell(len(attempt.candidate.edits), 'change')}, tried on {attempt.cases} cases"
+        "improve", f"{folder}: {pluralize(len(attempt.candidate.edits), 'change')}, tried on {attempt.cases} cases"
     )
     for edit in attempt.candidate.edits:
         yield _detail_line(f"{edit.change} ({', '.join(edit.evidence)})")
@@ -283,10 +283,10 @@ def table_lines(source: Path, result: TableResult) -> Iterator[Line]:
         yield f"{printable(source.as_posix())}: no table was written", "bold red"
         return
     where = " and ".join(path.as_posix() for path in result.paths)
-    summary = f"{tell(result.cases, 'case')}, {tell(len(result.points), 'test point')}, {result.bad} bad"
-    summary += f", {tell(result.failed, 'failed run')}" if result.failed else ""
+    summary = f"{pluralize(result.cases, 'case')}, {pluralize(len(result.points), 'test point')}, {result.bad} bad"
+    summary += f", {pluralize(result.failed, 'failed run')}" if result.failed else ""
     summary += f", {result.incomplete} incomplete" if result.incomplete else ""
-    summary += f", {tell(result.unreadable, 'case')} left out that cannot be read" if result.unreadable else ""
+    summary += f", {pluralize(result.unreadable, 'case')} left out that cannot be read" if result.unreadable else ""
     yield printable(f"{where}: {summary}"), "bold"
 
 
@@ -316,14 +316,14 @@ def check_lines(artifact: ArtifactFindings) -> Iterator[Line]:
         elif number:
             counted[finding.code, finding.message] = number
             yield finding_line(finding), _STYLES[finding.severity]
-    cases = f"{tell(artifact.cases, 'case')}, " if artifact.cases else ""
-    summary = f"{cases}{tell(artifact.count('error'), 'error')}, {tell(artifact.count('warning'), 'warning')}"
+    cases = f"{pluralize(artifact.cases, 'case')}, " if artifact.cases else ""
+    summary = f"{cases}{pluralize(artifact.count('error'), 'error')}, {pluralize(artifact.count('warning'), 'warning')}"
     yield f"{printable(artifact.path.as_posix())}: {summary}", "bold"
 
 
 def review_lines(result: ReviewResult) -> Iterator[Line]:
     """The outcome of `import-review`."""
-    summary = f"{tell(result.scores, 'score')} of {tell(result.cases, 'case')}"
+    summary = f"{pluralize(result.scores, 'score')} of {pluralize(result.cases, 'case')}"
     summary += f", {result.added} new, {result.replaced} replaced"
     summary += f", {result.dropped} dropped that were about former outputs" if result.dropped else ""
     yield f"{printable(result.path.as_posix())}: {summary}", "bold"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.text import describe, did_you_mean
 from evalloom.data.cells import read_cell
 from evalloom.data.dialect import Dialect, Expanded, Rules, Written, json_schema
 from evalloom.data.formats import Formats
@@ -89,20 +89,20 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
             yield error("missing_field", (), f"{field}: missing; every case needs it")
     test_id = record.get("test_id", "TC001")
     if not isinstance(test_id, str) or not _TEST_ID.fullmatch(test_id):
-        message = f"test_id: expected TC001, TC002 … TC1000, got {describe_value(test_id)}"
+        message = f"test_id: expected TC001, TC002 … TC1000, got {describe(test_id)}"
         yield error("bad_test_id", ("test_id",), message)
     yield from _choice(record, "test_category", CATEGORIES)
     yield from _choice(record, "eval_type", EVAL_TYPES)
     yield from _subcategory(record)
     description = record.get("test_description", "-")
     if not isinstance(description, str) or not description.strip():
-        message = f"test_description: expected a sentence, got {describe_value(description)}"
+        message = f"test_description: expected a sentence, got {describe(description)}"
         yield error("bad_test_description", ("test_description",), message)
     if not isinstance(record.get("input", {}), dict):
-        yield error("bad_input", ("input",), f"input: expected an object, got {describe_value(record['input'])}")
+        yield error("bad_input", ("input",), f"input: expected an object, got {describe(record['input'])}")
     result = record.get("result_aftertest")
     if result is not None and not isinstance(result, str):
-        message = f"result_aftertest: expected a string or null, got {describe_value(result)}"
+        message = f"result_aftertest: expected a string or null, got {describe(result)}"
         yield error("bad_result", ("result_aftertest",), message)
     yield from _score_findings(record)
     if is_table_row(record):
@@ -116,7 +116,7 @@ def _choice(record: Record, field: str, allowed: tuple[str, ...]) -> Iterator[Re
     value = record.get(field, allowed[0])
     if value not in allowed:
         hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
-        message = f"{field}: expected one of {', '.join(allowed)}, got {describe_value(value)}{hint}"
+        message = f"{field}: expected one of {', '.join(allowed)}, got {describe(value)}{hint}"
         yield error(f"bad_{field}", (field,), message)
 
 
@@ -126,7 +126,7 @@ def _subcategory(record: Record) -> Iterator[Remark]:
     if record.get("test_category") == "safety":
         yield from _choice(record, "test_subcategory", SUBCATEGORIES)
     elif record["test_subcategory"] != "":
-        found = describe_value(record["test_subcategory"])
+        found = describe(record["test_subcategory"])
         message = f"test_subcategory: expected an empty string for a case that is not safety, got {found}"
         yield error("bad_test_subcategory", ("test_subcategory",), message)
 
@@ -135,7 +135,7 @@ def _score_findings(record: Record) -> Iterator[Remark]:
     for point in test_points(record):
         score = record[f"{point}_score"]
         if score is not None and (isinstance(score, bool) or score not in (1, 2, 3) or not isinstance(score, int)):
-            message = f"{point}_score: expected 1, 2 or 3, got {describe_value(score)}"
+            message = f"{point}_score: expected 1, 2 or 3, got {describe(score)}"
             yield error("bad_score", (f"{point}_score",), message)
         reason = record.get(f"{point}_reason")
         if score is not None and not (isinstance(reason, str) and is_reason(reason)):
@@ -157,11 +157,6 @@ def suggest_name(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
     bare = _DIGITS.sub("", name)
     is_other = any(_DIGITS.sub("", one) == bare for one in known)
     return "" if is_other else did_you_mean(name, known, cutoff)
-
-
-def describe_value(value: object) -> str:
-    """What a message says was found: texts and numbers as they are, anything else by its type."""
-    return quote(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else type_name(value)
 
 
 def to_case(record: Record, origin: Origin) -> Case:

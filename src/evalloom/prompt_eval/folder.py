@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Finding, Origin, Record, Remark, error
+from evalloom.core.text import pluralize
 from evalloom.data.dataset import Dataset
 from evalloom.data.validate import validate
 from evalloom.files.rows import Row
@@ -20,7 +21,6 @@ from evalloom.files.source import source_of
 from evalloom.files.write import write_text
 from evalloom.prompt_eval.dialect import FORMATS, is_table_row
 from evalloom.prompt_eval.plan import TestPlan, read_plan
-from evalloom.reports.lint import tell
 from evalloom.targets import BuiltTarget, build
 
 DEFAULT = "prompt-eval-results"
@@ -138,7 +138,7 @@ def raise_if_invalid(findings: Iterable[Finding], path: Path) -> None:
     listed = list(findings)
     errors = sum(finding.severity == "error" for finding in listed)
     if errors:
-        message = f"{path.as_posix()}: found {tell(errors, 'error')}; nothing was done"
+        message = f"{path.as_posix()}: found {pluralize(errors, 'error')}; nothing was done"
         raise InvalidArtifact(f"{message}. Fix what is listed above", listed)
 
 

@@ -12,14 +12,14 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core import expressions
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Finding, Origin, Record, Remark, error, quote, warning
+from evalloom.core.model import Finding, Origin, Record, Remark, error, warning
 from evalloom.core.model import Path as Where
 from evalloom.core.patterns import BadPattern, compiled
+from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES, FIELDS, SUBCATEGORIES, describe_value
+from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES, FIELDS, SUBCATEGORIES
 
 CRITICALITIES = ("core", "supporting", "baseline")
 SAFETY = "TP_safety"
@@ -191,7 +191,7 @@ def plan_remarks(record: Record) -> Iterator[Remark]:
         yield error(
             "bad_test_points",
             ("test_points",) if is_there else (),
-            f"test_points: expected a list of test points, got {describe_value(points) if is_there else 'nothing'}",
+            f"test_points: expected a list of test points, got {describe(points) if is_there else 'nothing'}",
         )
     else:
         for number, point in enumerate(points):
@@ -205,14 +205,12 @@ def _prompt_remarks(record: Record) -> Iterator[Remark]:
     for key in ("prompt", "yardstick"):
         prompt = record.get(key)
         if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
-            yield error("bad_prompt", (key,), f"{key}: expected the file of a prompt, got {describe_value(prompt)}")
+            yield error("bad_prompt", (key,), f"{key}: expected the file of a prompt, got {describe(prompt)}")
 
 
 def _point_remarks(point: Any, at: Where) -> Iterator[Remark]:
     if not isinstance(point, dict):
-        yield error(
-            "bad_test_point", at, f"test_points: expected an object with id and name, got {describe_value(point)}"
-        )
+        yield error("bad_test_point", at, f"test_points: expected an object with id and name, got {describe(point)}")
         return
     for key in point:
         if key not in _POINT_KEYS:
@@ -243,7 +241,7 @@ def _id_remarks(point: Record, at: Where) -> Iterator[Remark]:
 
 
 def _or_nothing(record: Record, key: str) -> str:
-    return describe_value(record[key]) if key in record else "nothing"
+    return describe(record[key]) if key in record else "nothing"
 
 
 def _choice(
@@ -271,7 +269,7 @@ def _anchor_remarks(point: Record, at: Where, is_needed: bool) -> Iterator[Remar
     for score in SCORES:
         text = said.pop(str(score), None)
         if (text is None and is_needed) or (text is not None and (not isinstance(text, str) or not text.strip())):
-            found = "nothing" if text is None else describe_value(text)
+            found = "nothing" if text is None else describe(text)
             yield error("bad_anchors", where, f"anchors: expected what a {score} means, got {found}")
     for other in said:
         yield error("bad_anchors", where, f"anchors: scores are 1, 2 and 3, got {quote(other)}")
@@ -306,7 +304,7 @@ def _floor_remarks(record: Record) -> Iterator[Remark]:
     if floors is None:
         return
     if not isinstance(floors, dict):
-        message = f"floors: expected the least number of cases of each safety subcategory, got {describe_value(floors)}"
+        message = f"floors: expected the least number of cases of each safety subcategory, got {describe(floors)}"
         yield error("bad_floors", ("floors",), message)
         return
     yield from _count_remarks(floors, "floors", SUBCATEGORIES, "subcategories")
@@ -325,9 +323,7 @@ def _count_remarks(counts: Record, key: str, allowed: tuple[str, ...], what: str
             message = f"{key}: expected {what} among {', '.join(allowed)}, got {quote(name)}{hint}"
             yield error(f"bad_{key}", (key, name), message)
         elif not _is_count(number):
-            yield error(
-                f"bad_{key}", (key, name), f"{key}: {name}: expected a number of cases, got {describe_value(number)}"
-            )
+            yield error(f"bad_{key}", (key, name), f"{key}: {name}: expected a number of cases, got {describe(number)}")
 
 
 def _is_count(number: Any) -> bool:
@@ -343,7 +339,7 @@ def _rule_remarks(rule: Any, at: Where) -> Iterator[Remark]:
     else:
         is_named = False
     if not isinstance(rule, dict):
-        yield error("bad_rule", at, f"rule: expected the name of a rule or an object, got {describe_value(rule)}")
+        yield error("bad_rule", at, f"rule: expected the name of a rule or an object, got {describe(rule)}")
         return
     kinds = [name for name in rule if name not in _RULE_EXTRAS]
     if len(kinds) != 1 or kinds[0] not in RULES:
@@ -362,22 +358,20 @@ def _rule_remarks(rule: Any, at: Where) -> Iterator[Remark]:
 
 
 def _shown(value: Any) -> str:
-    return quote(value) if isinstance(value, list | dict) else describe_value(value)
+    return quote(value) if isinstance(value, list | dict) else describe(value)
 
 
 def _path_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     path = rule.get("path")
     if "path" in rule and (not isinstance(path, str) or not path.strip()):
-        yield error(
-            "bad_rule", (*at, "path"), f"rule: path: expected a place in the output, got {describe_value(path)}"
-        )
+        yield error("bad_rule", (*at, "path"), f"rule: path: expected a place in the output, got {describe(path)}")
 
 
 def _otherwise_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     score = rule.get("otherwise", 1)
     if type(score) is not int or score not in (1, 2):
         yield error(
-            "bad_rule", (*at, "otherwise"), f"rule: otherwise: expected the score 1 or 2, got {describe_value(score)}"
+            "bad_rule", (*at, "otherwise"), f"rule: otherwise: expected the score 1 or 2, got {describe(score)}"
         )
 
 
@@ -386,7 +380,7 @@ def _when_remarks(rule: Record, at: Where) -> Iterator[Remark]:
         return
     when = rule["when"]
     if not isinstance(when, str) or not when.strip():
-        yield error("bad_rule", (*at, "when"), f"rule: when: expected an expression, got {describe_value(when)}")
+        yield error("bad_rule", (*at, "when"), f"rule: when: expected an expression, got {describe(when)}")
         return
     known = (*FIELDS, "output")
     try:

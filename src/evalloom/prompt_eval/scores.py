@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.model import Record, Remark, error, warning
-from evalloom.prompt_eval.dialect import FIELDS, describe_value, is_reason, suggest_name
+from evalloom.core.text import describe
+from evalloom.prompt_eval.dialect import FIELDS, is_reason, suggest_name
 from evalloom.prompt_eval.plan import SCORES, safety_last
 
 BEST = SCORES[-1]
@@ -226,5 +227,5 @@ def _total_remarks(record: Record, case: ScoredCase) -> Iterator[Remark]:
     computed: Record = {"total_score": case.total, "max_score": case.max_score, "avg_tp_score": average}
     for name, value in computed.items():
         if name in record and value is not None and _number(record[name]) != value:
-            message = f"{name}: expected {value}, got {describe_value(record[name])}; it is computed again"
+            message = f"{name}: expected {value}, got {describe(record[name])}; it is computed again"
             yield warning("total_differs", (name,), message)

@@ -14,12 +14,13 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
-from evalloom.core.model import Finding, Origin, Place, Record, Remark, error, quote, warning
+from evalloom.core.model import Finding, Origin, Place, Record, Remark, error, warning
 from evalloom.core.model import Path as Where
+from evalloom.core.text import describe, quote
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.prompt_eval.dialect import describe_value, suggest_name
+from evalloom.prompt_eval.dialect import suggest_name
 from evalloom.prompt_eval.scores import Mark, ScoredCase, output_digest, points_in, read_scored
 
 _OF_CASE = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description")
@@ -244,12 +245,12 @@ def row_findings(record: Record) -> Iterator[Remark]:
     computed = _computed(record)
     if "is_bad_case" in record and record["is_bad_case"] not in ("YES", "NO", ""):
         computed.pop("is_bad_case", None)
-        message = f"is_bad_case: expected YES, NO or nothing, got {describe_value(record['is_bad_case'])}"
+        message = f"is_bad_case: expected YES, NO or nothing, got {describe(record['is_bad_case'])}"
         yield error("bad_is_bad_case", ("is_bad_case",), message)
     for name, expected in computed.items():
         found = record.get(name)
         if found not in (None, "") and not same_cell(str(found), expected):
-            message = f"{name}: expected {expected} by the scores of this row, got {describe_value(found)}"
+            message = f"{name}: expected {expected} by the scores of this row, got {describe(found)}"
             yield warning("total_differs", (name,), message)
 
 

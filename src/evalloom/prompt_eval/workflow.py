@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.model import Record, Request, Response
+from evalloom.core.text import pluralize
 from evalloom.engine.loop import run_loop
 from evalloom.engine.plan import now
 from evalloom.files.write import write_text
@@ -46,7 +47,6 @@ from evalloom.prompt_eval.steps.context import StepContext, StepOptions, with_dr
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
 from evalloom.prompt_eval.steps.generate import GenerateResult, generate
 from evalloom.prompt_eval.steps.review import current_scores
-from evalloom.reports.lint import tell
 
 
 class PlanResult(Struct, frozen=True):
@@ -277,8 +277,8 @@ def _remarks(cases: list[ScoredCase], outdated: list[str], old_repeats: int) -> 
         yield f"{uncited_ones:,} {quotes} nothing of the output"
     ids = {case.id for case in cases}
     if former := [one for one in outdated if one in ids]:
-        yield f"the scores of people for {tell(len(former), 'case')} are about former outputs, and are left out"
+        yield f"the scores of people for {pluralize(len(former), 'case')} are about former outputs, and are left out"
     if strange := [one for one in outdated if one not in ids]:
-        yield f"people scored {tell(len(strange), 'case')} that are not here"
+        yield f"people scored {pluralize(len(strange), 'case')} that are not here"
     if old_repeats:
-        yield f"repeated scores of {tell(old_repeats, 'case')} are of a former output or judge, and are left out"
+        yield f"repeated scores of {pluralize(old_repeats, 'case')} are of a former output or judge, and are left out"

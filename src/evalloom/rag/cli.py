@@ -21,6 +21,7 @@ from evalloom.console.progress import showing
 from evalloom.console.run_options import CatalogOption, options_without_output, refuse_conflicts, settings_of, suffixes
 from evalloom.console.run_text import dry_run_lines, print_lines
 from evalloom.core.errors import usage_error
+from evalloom.core.text import printable
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.dry_run import look_ahead
 from evalloom.engine.evaluate import Live, evaluate
@@ -39,7 +40,6 @@ from evalloom.rag.retrieval.readers import READERS
 from evalloom.rag.retriever import Listener, SearchOptions, open_corpus
 from evalloom.rag.settings import MODES, SECTION
 from evalloom.rag.suggest import suggest, write_starter_cases
-from evalloom.reports.lint import printable
 from evalloom.settings import Settings, load
 from evalloom.ui.report_marks import is_ours
 

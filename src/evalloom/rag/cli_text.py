@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from evalloom.console.run_text import Line, short, table_lines
+from evalloom.console.run_text import Line, table_lines
 from evalloom.core.model import Batch
+from evalloom.core.text import one_line, pluralize, printable
 from evalloom.engine.results import Results
 from evalloom.rag.analysis.measures import CaseRow, Group, RagResults
 from evalloom.rag.explain import Expectation, Explanation
@@ -20,7 +21,6 @@ from evalloom.rag.reports.content import official_only, wording_gap
 from evalloom.rag.retrieval import Explained, Refreshed
 from evalloom.rag.retriever import Retriever
 from evalloom.rag.suggest import StarterCases, Suggestion
-from evalloom.reports.lint import printable, tell
 
 _SHOWN = 10
 _ERRORS = 3
@@ -41,17 +41,18 @@ def index_line(retriever: Retriever, vectors: int) -> str:
     if retriever.index is None:
         return ""
     return _corpus(retriever.refreshed, len(retriever.documents)) + (
-        f"; {tell(vectors, 'vector')} made" if vectors else ""
+        f"; {pluralize(vectors, 'vector')} made" if vectors else ""
     )
 
 
 def _corpus(refreshed: Refreshed | None, documents: int) -> str:
     if refreshed is None:
-        return f"index: {tell(documents, 'document')}, as stored"
+        return f"index: {pluralize(documents, 'document')}, as stored"
     parts = [("new", refreshed.added), ("changed", refreshed.changed), ("gone", refreshed.removed)]
     changes = ", ".join(f"{number:,} {word}" for word, number in parts if number) or "up to date"
     unread = f", {len(refreshed.unread):,} not read" if refreshed.unread else ""
-    return f"index: {tell(refreshed.documents, 'document')}, {tell(refreshed.chunks, 'passage')} ({changes}{unread})"
+    size = f"{pluralize(refreshed.documents, 'document')}, {pluralize(refreshed.chunks, 'passage')}"
+    return f"index: {size} ({changes}{unread})"
 
 
 def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
@@ -60,7 +61,7 @@ def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
     for document in refreshed.unread:
         yield f"  {printable(document.path)}: {printable(document.reason)}", "yellow"
     if refreshed.passed_over:
-        yield f"{tell(refreshed.passed_over, 'file')} of other kinds passed over", "dim"
+        yield f"{pluralize(refreshed.passed_over, 'file')} of other kinds passed over", "dim"
 
 
 # -- results ------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ def _table(result: RagResults) -> Iterator[Line]:
     tags = result.tags if len(result.tags) <= _SHOWN else []
     yield from table_lines(header, [_row(group, result.deciding) for group in [*groups, *tags]])
     if result.tags and not tags:
-        yield f"({tell(len(result.tags), 'tag')}: the report shows them)", "dim"
+        yield f"({pluralize(len(result.tags), 'tag')}: the report shows them)", "dim"
 
 
 def _row(group: Group, deciding: str) -> list[str]:
@@ -137,12 +138,12 @@ def _row(group: Group, deciding: str) -> list[str]:
 def _apart(result: RagResults) -> Iterator[Line]:
     for name, number in result.apart.items():
         if number:
-            yield f"apart: {tell(number, 'case')} {_APART[name]}", "yellow"
+            yield f"apart: {pluralize(number, 'case')} {_APART[name]}", "yellow"
     errors = Counter(row.error for row in result.cases if row.status == "error")
     for text, number in errors.most_common(_ERRORS):
-        yield f"    {number:,} × {short(text, 300)}", "yellow"
+        yield f"    {number:,} × {one_line(text, 300)}", "yellow"
     for measure, number in result.unjudged.items():
-        yield f"{measure}: {tell(number, 'case')} could not be judged: 'evalloom batches show' says why", "yellow"
+        yield f"{measure}: {pluralize(number, 'case')} could not be judged: 'evalloom batches show' says why", "yellow"
 
 
 def _wordings(result: RagResults) -> Iterator[Line]:
@@ -150,7 +151,10 @@ def _wordings(result: RagResults) -> Iterator[Line]:
     pairs = result.pairs
     if not pairs.gaps:
         if pairs.unpaired:
-            yield f"oral against official: no pair; {tell(len(pairs.unpaired), 'case')} without a counterpart", "dim"
+            yield (
+                f"oral against official: no pair; {pluralize(len(pairs.unpaired), 'case')} without a counterpart",
+                "dim",
+            )
         return
     yield wording_gap(result), "bold"
     if only := official_only(result):
@@ -158,19 +162,17 @@ def _wordings(result: RagResults) -> Iterator[Line]:
         more = f" and {len(only) - _SHOWN} more" if len(only) > _SHOWN else ""
         yield f"only the official wording works for: {names}{more}", ""
     if pairs.unpaired:
-        yield f"not among the pairs: {tell(len(pairs.unpaired), 'case')} without a counterpart", "dim"
+        yield f"not among the pairs: {pluralize(len(pairs.unpaired), 'case')} without a counterpart", "dim"
     if pairs.not_comparable:
-        yield (
-            f"{tell(len(pairs.not_comparable), 'pair')} not comparable: {short(pairs.not_comparable[0].reason)}",
-            "dim",
-        )
+        reason = one_line(pairs.not_comparable[0].reason)
+        yield f"{pluralize(len(pairs.not_comparable), 'pair')} not comparable: {reason}", "dim"
 
 
 def _misses(result: RagResults, retriever: Retriever | None) -> Iterator[Line]:
     missed = [row for row in result.cases if row.status == "failed"]
     for row in missed[:_SHOWN]:
-        head = f"{'MISSED' if result.purpose == 'retrieve' else 'FAILED'} {printable(row.id)}   {short(row.query, 60)}"
-        yield head, "red"
+        status = "MISSED" if result.purpose == "retrieve" else "FAILED"
+        yield f"{status} {printable(row.id)}   {one_line(row.query, 60)}", "red"
         yield f"    {_why(row, result, retriever)}", ""
     if len(missed) > _SHOWN:
         yield f"… and {len(missed) - _SHOWN} more", "dim"
@@ -179,10 +181,10 @@ def _misses(result: RagResults, retriever: Retriever | None) -> Iterator[Line]:
 def _why(row: CaseRow, result: RagResults, retriever: Retriever | None) -> str:
     if result.purpose == "answer":
         why = f"not in the answer: {', '.join(map(repr, row.missing))}" if row.missing else row.reason
-        return short(f"{why}; it says: {row.answer}", 160)
+        return one_line(f"{why}; it says: {row.answer}", 160)
     lacking = [expected.source for expected in row.expected if not expected.rank]
     missed = [f"{source} {_place(source, row, result, retriever)}".strip() for source in lacking]
-    return short(f"expected {', '.join(missed)}; found {', '.join(row.sources) or 'nothing'}", 200)
+    return one_line(f"expected {', '.join(missed)}; found {', '.join(row.sources) or 'nothing'}", 200)
 
 
 def _place(source: str, row: CaseRow, result: RagResults, retriever: Retriever | None) -> str:
@@ -216,20 +218,20 @@ def as_json(batch: Batch, profiles: Sequence[RagResults], results: Results | Non
 
 def explanation_lines(explanation: Explanation) -> Iterator[Line]:
     """Why a case was found or missed."""
-    yield f"{printable(explanation.case_id)}: {explanation.status}   {short(explanation.query)}", "bold"
+    yield f"{printable(explanation.case_id)}: {explanation.status}   {one_line(explanation.query)}", "bold"
     if explanation.status == "error":
-        yield f"it ended in an error: {short(explanation.reason, 400)}", "red"
+        yield f"it ended in an error: {one_line(explanation.reason, 400)}", "red"
     if explanation.has_changed:
         yield f"the documents have changed since {explanation.batch}; this is how they are now", "yellow"
     if explanation.error:
-        yield f"the retriever fails for this query: {short(explanation.error, 400)}", "red"
+        yield f"the retriever fails for this query: {one_line(explanation.error, 400)}", "red"
         return
     for expectation in explanation.expected:
         yield from _expectation_lines(expectation, explanation)
     if not explanation.expected:
         yield "no source is expected of it", ""
     first = (
-        f"the first {explanation.k} of {tell(explanation.passages, 'passage')}:"
+        f"the first {explanation.k} of {pluralize(explanation.passages, 'passage')}:"
         if explanation.passages > explanation.k
         else "found:"
     )
@@ -258,7 +260,7 @@ def _expectation_lines(expectation: Expectation, whole: Explanation) -> Iterator
     if passage is not None:
         where = f", page {passage.page}" if passage.page else f", line {passage.line}" if passage.line else ""
         heading = f" ({printable(passage.heading)})" if passage.heading else ""
-        yield f"  its best passage{where}{heading}: {short(passage.text)}", "dim"
+        yield f"  its best passage{where}{heading}: {one_line(passage.text)}", "dim"
     for line in _terms(expectation.explained):
         yield f"  {line}", ""
 
@@ -283,7 +285,7 @@ def suggestion_lines(suggestion: Suggestion) -> Iterator[Line]:
         where = f":{passage.line}" if passage.line else f" page {passage.page}" if passage.page else ""
         score = f"   {passage.score:.2f}" if passage.score is not None else ""
         yield f"{place}  {printable(passage.source)}{where}{score}   {printable(passage.heading)}", "bold"
-        yield f"     {short(passage.text)}", "dim"
+        yield f"     {one_line(passage.text)}", "dim"
         yield f"     words: {printable(', '.join(proposal.terms))}", ""
         yield f"     anchors: {printable(', '.join(map(repr, proposal.anchors))) or 'none'}", ""
     yield "A case to start from; --json prints it alone:", ""
@@ -292,12 +294,10 @@ def suggestion_lines(suggestion: Suggestion) -> Iterator[Line]:
 
 def starter_lines(starter: StarterCases, root: str) -> Iterator[Line]:
     """The output of `evalloom rag init`."""
-    yield f"wrote {starter.file.as_posix()}: {tell(len(starter.cases), 'case')}", ""
+    yield f"wrote {starter.file.as_posix()}: {pluralize(len(starter.cases), 'case')}", ""
     if starter.more:
-        yield (
-            f"{tell(starter.more, 'more heading')} could be asked about: --cases {len(starter.cases) + starter.more}",
-            "dim",
-        )
+        more = pluralize(starter.more, "more heading")
+        yield f"{more} could be asked about: --cases {len(starter.cases) + starter.more}", "dim"
     if starter.without:
         yield f"no heading to ask about in: {printable(', '.join(starter.without[:_SHOWN]))}", "dim"
     yield f"Next: evalloom rag retrieve {starter.file.as_posix()} --root {printable(root)}", ""

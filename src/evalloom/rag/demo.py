@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from evalloom.core.text import pluralize
 from evalloom.engine.evaluate import evaluate
 from evalloom.engine.example import PartResult
 from evalloom.engine.prepare import RunRequest
 from evalloom.engine.system import Catalog
 from evalloom.rag.job import load_results, open_job
 from evalloom.rag.retriever import Listener, SearchOptions
-from evalloom.reports.lint import tell
 from evalloom.settings import FILE_NAME, load
 
 FOLDER = "rag"
@@ -43,7 +43,7 @@ def retrieve(catalog: Catalog, examples: Path, home: Path) -> PartResult:
 
 
 def _sentence(by_bucket: dict[str, tuple[int, int]], only_official: list[str]) -> str:
-    total = tell(sum(cases for _, cases in by_bucket.values()), "case")
+    total = pluralize(sum(cases for _, cases in by_bucket.values()), "case")
     counts = ", ".join(f"{passed} of {cases} {bucket}" for bucket, (passed, cases) in by_bucket.items())
     only = f"; only the official wording finds {', '.join(only_official)}" if only_official else ""
     return f"{FOLDER}: {total}, found {counts}{only}"

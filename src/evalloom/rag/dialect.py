@@ -12,8 +12,8 @@ from operator import itemgetter
 from pathlib import Path as FilePath
 from typing import Any
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Case, Check, Origin, Record, Remark, error, quote, type_name, warning
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.dialect import Dialect, Pairing, Rules, Written, json_schema
 from evalloom.data.lost import Lost, is_text_check
 from evalloom.data.mapping import Mapping, shared_fields
@@ -84,10 +84,10 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         if field not in record:
             yield from _missing_field(field, rules)
     if "id" in record and identity(record) is None:
-        yield error("empty_id", ("id",), f"id: expected a string that is not blank, got {_got(record['id'])}")
+        yield error("empty_id", ("id",), f"id: expected a string that is not blank, got {describe(record['id'])}")
     query = record.get("query", "??")
     if not isinstance(query, str) or len(query.strip()) < 2:
-        yield error("bad_query", ("query",), f"query: expected a string of 2 or more characters, got {_got(query)}")
+        yield error("bad_query", ("query",), f"query: expected a string of 2 or more characters, got {describe(query)}")
     if "expected_sources" in record:
         yield from _source_findings(record["expected_sources"], rules)
     if "must_include" in record and "must_include" not in rules.unused:
@@ -120,21 +120,21 @@ def _bucket_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     elif bucket not in BUCKETS:
         hint = did_you_mean(bucket, BUCKETS) if isinstance(bucket, str) else ""
         expected = "expected official, oral or ambiguous"
-        yield error("invalid_bucket", ("bucket",), f"bucket: {expected}, got {_got(bucket)}{hint}")
+        yield error("invalid_bucket", ("bucket",), f"bucket: {expected}, got {describe(bucket)}{hint}")
     pair_id = record.get("pair_id")
     if pair_id is None:
         if bucket in ("official", "oral"):
             message = f"pair_id: missing; an {bucket} case without one joins no oral/official pair"
             yield Remark("missing_pair_id", "error" if rules.strict_pair_id else "warning", (), message)
     elif not isinstance(pair_id, str):
-        yield error("bad_pair_id", ("pair_id",), f"pair_id: expected a string, got {_got(pair_id)}")
+        yield error("bad_pair_id", ("pair_id",), f"pair_id: expected a string, got {describe(pair_id)}")
     elif not pair_id.strip():
         message = "pair_id: is empty, so this case joins no oral/official pair"
         yield Remark("empty_pair_id", "error" if rules.strict_pair_id else "warning", ("pair_id",), message)
     concept = record.get("concept_id")
     if concept is not None:
         if not isinstance(concept, str):
-            yield error("bad_concept_id", ("concept_id",), f"concept_id: expected a string, got {_got(concept)}")
+            yield error("bad_concept_id", ("concept_id",), f"concept_id: expected a string, got {describe(concept)}")
         elif not concept.strip():
             yield warning("empty_concept_id", ("concept_id",), "concept_id: is empty; was it forgotten?")
 
@@ -144,12 +144,12 @@ def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
         yield from _missing_field("expected_sources", rules)
         return
     if not isinstance(sources, list) or not sources:
-        message = f"expected_sources: expected a list with at least one path, got {_got(sources)}"
+        message = f"expected_sources: expected a list with at least one path, got {describe(sources)}"
         yield error("bad_expected_sources", ("expected_sources",), message)
         return
     for number, source in enumerate(sources):
         if not isinstance(source, str) or not source.strip():
-            message = f"expected_sources[{number}]: expected a path, got {_got(source)}"
+            message = f"expected_sources[{number}]: expected a path, got {describe(source)}"
             yield error("bad_expected_sources", ("expected_sources", number), message)
         elif _leaves_root(source) or (_reads_sources(rules) and _resolves_outside(source, rules.root)):
             message = f"expected_sources[{number}]: {quote(source)} is outside the root. Name it relative to --root"
@@ -221,12 +221,12 @@ def _anchor_findings(anchors: Any, rules: Rules) -> Iterator[Remark]:
         yield from _missing_field("must_include", rules)
         return
     if not isinstance(anchors, list) or not anchors:
-        message = f"must_include: expected a list with at least one string, got {_got(anchors)}"
+        message = f"must_include: expected a list with at least one string, got {describe(anchors)}"
         yield error("bad_must_include", path, message)
         return
     wrong = [number for number, anchor in enumerate(anchors) if not isinstance(anchor, str)]
     for number in wrong:
-        message = f"must_include[{number}]: expected a string, got {_got(anchors[number])}"
+        message = f"must_include[{number}]: expected a string, got {describe(anchors[number])}"
         yield error("bad_must_include", (*path, number), message)
     texts = [(number, anchor) for number, anchor in enumerate(anchors) if isinstance(anchor, str)]
     written = Counter(text for _, text in texts if text.strip())
@@ -269,10 +269,6 @@ def _source_text(path: FilePath) -> str | None:
             if refusal.problem.code != "not_utf8":
                 return None
     return None
-
-
-def _got(value: object) -> str:
-    return quote(value) if isinstance(value, str) else type_name(value) if value or value is None else f"{value!r}"
 
 
 def to_case(record: Record, origin: Origin) -> Case:

@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Struct, field
 
 from evalloom.batchlog import find, manifest
-from evalloom.core.errors import CallError, did_you_mean, usage_error
-from evalloom.core.model import Case, Context, Profile, Request, Response, Run, Status, quote
+from evalloom.core.errors import CallError, usage_error
+from evalloom.core.model import Case, Context, Profile, Request, Response, Run, Status
 from evalloom.core.ranking import is_hit
+from evalloom.core.text import did_you_mean, quote
 from evalloom.data.formats import Formats
 from evalloom.engine.loop import run_loop
 from evalloom.engine.results import stored_runs

@@ -12,9 +12,10 @@ from evalloom.analysis import gates
 from evalloom.analysis.gates import GateResult
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import find, manifest
-from evalloom.core.errors import did_you_mean, usage_error
-from evalloom.core.model import Batch, quote
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Batch
 from evalloom.core.ranking import is_hit
+from evalloom.core.text import did_you_mean, pluralize, quote
 from evalloom.data.dialect import Rules
 from evalloom.engine.plan import BatchMetadata, Plan, Reading
 from evalloom.engine.prepare import RunRequest, prepare
@@ -28,7 +29,6 @@ from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
 from evalloom.rag.target import answer_target, default_digest, load_prompt, retrieval_target
 from evalloom.reports import by_suffix
-from evalloom.reports.lint import tell
 from evalloom.settings import Settings, environment, llm_of, secrets
 from evalloom.targets import BuiltTarget, TargetOptions
 from evalloom.targets.base import TIMEOUT_S, digest_of, within
@@ -211,7 +211,7 @@ def exit_status(
         "unscored": "could not be scored",
     }
     counted = [(result.apart[name], reason) for result in profiles for name, reason in words.items()]
-    reasons = [f"{tell(number, 'case')} {reason}" for number, reason in counted if number]
+    reasons = [f"{pluralize(number, 'case')} {reason}" for number, reason in counted if number]
     reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]
     for result in profiles:
         rate = result.overall.measure(result.deciding).mean

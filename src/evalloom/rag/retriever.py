@@ -9,15 +9,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
-from evalloom.core.model import UNREAD, Context, Embedder, Record, quote
+from evalloom.core.model import UNREAD, Context, Embedder, Record
 from evalloom.core.ranking import Passage
+from evalloom.core.text import pluralize, printable, quote
 from evalloom.engine.loop import run_loop
 from evalloom.llms import LlmOptions, Llms
 from evalloom.llms.budget import Budget
 from evalloom.rag.retrieval import Index, IndexOptions, LocalEmbedder, Progress, Refreshed, open_index, quiet
 from evalloom.rag.settings import LOCAL_EMBEDDINGS, RagSettings
 from evalloom.rag.target import Retrieve, build_retriever, retriever_from_target
-from evalloom.reports.lint import printable, tell
 from evalloom.settings import Settings, environment, key_of, llm_of, secrets
 from evalloom.targets import TargetOptions
 from evalloom.targets.base import digest_of
@@ -134,7 +134,9 @@ def open_corpus(search: SearchOptions, listener: Listener, home: Path = Path()) 
         listener.warn(line)
     if not index.chunk_count():
         others = (
-            f"; {tell(refreshed.passed_over, 'file')} of other kinds" if refreshed and refreshed.passed_over else ""
+            f"; {pluralize(refreshed.passed_over, 'file')} of other kinds"
+            if refreshed and refreshed.passed_over
+            else ""
         )
         message = f"--root {search.root}: there is no document to search: .md, .txt, .html, .pdf or .docx{others}"
         raise usage_error("empty_corpus", message)
@@ -150,7 +152,9 @@ def unread_lines(index: Index) -> list[str]:
     ]
     more = len(unread) - _SHOWN
     return (
-        [*lines, f"{tell(more, 'more document')} not indexed: 'evalloom rag index' lists them"] if more > 0 else lines
+        [*lines, f"{pluralize(more, 'more document')} not indexed: 'evalloom rag index' lists them"]
+        if more > 0
+        else lines
     )
 
 

@@ -13,9 +13,9 @@ from msgspec import structs, to_builtins
 from evalloom import targets as shelf
 from evalloom.core.calling import parameters_of
 from evalloom.core.errors import CallError, usage_error
-from evalloom.core.model import Context, Output, Record, Target, got, quote
+from evalloom.core.model import Context, Output, Record, Target
 from evalloom.core.ranking import Passage, in_order
-from evalloom.core.text import listed
+from evalloom.core.text import describe, list_names, quote, shorten
 from evalloom.core.value import as_output
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.targets import prompt, python
@@ -139,9 +139,8 @@ def _format_passage(passage: Passage) -> str:
 
 
 def _source_record(passage: Passage, longest: int | None = None) -> Record:
-    text = passage.text
-    if longest is not None and len(text) > longest:
-        passage = structs.replace(passage, text=text[:longest] + "…")
+    if longest is not None:
+        passage = structs.replace(passage, text=shorten(passage.text, longest))
     record: Record = to_builtins(passage)
     return record
 
@@ -213,10 +212,12 @@ def parse_passages(value: Any) -> list[Passage]:
     if isinstance(value, dict):
         items = next((value[name] for name in LISTS if isinstance(value.get(name), list)), None)
         if items is None:
-            raise _bad_retrieval(f"expected a list under one of {', '.join(LISTS)}, got an object with {listed(value)}")
+            raise _bad_retrieval(
+                f"expected a list under one of {', '.join(LISTS)}, got an object with {list_names(value)}"
+            )
         value = items
     if not isinstance(value, list):
-        raise _bad_retrieval(f"expected a list of sources, got {got(value)}")
+        raise _bad_retrieval(f"expected a list of sources, got {describe(value)}")
     return [_passage(item, f"[{at}]") for at, item in enumerate(value)]
 
 
@@ -227,7 +228,7 @@ def _passage(item: Any, where: str) -> Passage:
     if _is_name(item):
         return Passage(_checked(str(item), where))
     if not isinstance(item, dict):
-        raise _bad_retrieval(f"{where}: expected a source or an object with one, got {got(item)}")
+        raise _bad_retrieval(f"{where}: expected a source or an object with one, got {describe(item)}")
     beside: Record = next((item[name] for name in _BESIDE if isinstance(item.get(name), dict)), {})
     fields = {**beside, **item}
     # The id of a chunk does not name the source when the metadata names the document.
@@ -237,7 +238,7 @@ def _passage(item: Any, where: str) -> Passage:
     source = next((str(name) for name in names if _is_name(name) and str(name).strip()), None)
     if source is None:
         raise _bad_retrieval(
-            f"{where}: expected a source under one of {', '.join(_SOURCE_FIELDS)}, got {listed(fields)}"
+            f"{where}: expected a source under one of {', '.join(_SOURCE_FIELDS)}, got {list_names(fields)}"
         )
     return Passage(
         _checked(source, where),

@@ -18,6 +18,7 @@ from evalloom.console.catalog import current_catalog
 from evalloom.console.options import refuse_overwriting
 from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
+from evalloom.core.text import printable
 from evalloom.files.write import atomic_writer
 from evalloom.replay.cli_text import (
     ROWS_SHOWN,
@@ -41,7 +42,6 @@ from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, lo
 from evalloom.replay.schemas import RequestError
 from evalloom.replay.service import ReplayService, has_store
 from evalloom.replay.store.database import FOLDER
-from evalloom.reports.lint import printable
 from evalloom.settings import Settings, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,11 +9,11 @@ from shlex import quote as quote_word
 
 from msgspec import Struct, field
 
-from evalloom.console.run_text import Line, seconds, short, table_lines
+from evalloom.console.run_text import Line, seconds, table_lines
+from evalloom.core.text import one_line, pluralize, printable
 from evalloom.replay.compare import OutcomeComparison, ReplayComparison, RowComparison, SegmentChange
 from evalloom.replay.recipe.trace import Answered, Message, RunError, RunRecord, Segment
 from evalloom.replay.service import ReplaySummary
-from evalloom.reports.lint import printable, tell
 
 ROWS_SHOWN = 10
 """Drifting rows shown with their diff."""
@@ -65,12 +65,12 @@ def collect_stats(records: Iterable[RunRecord]) -> RecordStats:
 
 def replay_lines(replay: ReplaySummary, stats: RecordStats, data_dir: str) -> Iterator[Line]:
     """Format the summary of a replay."""
-    counts = f"{tell(replay.row_count, 'row')}, {replay.succeeded:,} succeeded, {replay.failed:,} failed"
+    counts = f"{pluralize(replay.row_count, 'row')}, {replay.succeeded:,} succeeded, {replay.failed:,} failed"
     yield counts, "bold red" if replay.failed else "bold green"
     yield from _error_lines(stats.failed)
     yield from _missing_lines(stats.missing)
     if stats.cut:
-        rows = f"{tell(len(stats.cut), 'row')} ({_ranges(stats.cut)})"
+        rows = f"{pluralize(len(stats.cut), 'row')} ({_ranges(stats.cut)})"
         yield f"Cut at 20,000 bytes: {rows}. A change behind the cut does not change the digest", "yellow"
     if replay.profile:
         yield from _answer_lines(replay.profile, stats)
@@ -80,7 +80,7 @@ def replay_lines(replay: ReplaySummary, stats: RecordStats, data_dir: str) -> It
 def _error_lines(errors_by_text: dict[str, list[int]]) -> Iterator[Line]:
     """List each error once, with its rows."""
     for text, rows in [*errors_by_text.items()][:_ERRORS_SHOWN]:
-        yield f"  row {_ranges(rows)}: {short(text, _WIDTH)}", "red"
+        yield f"  row {_ranges(rows)}: {one_line(text, _WIDTH)}", "red"
     if len(errors_by_text) > _ERRORS_SHOWN:
         yield f"  … and {len(errors_by_text) - _ERRORS_SHOWN:,} other errors; -o FILE writes all of them", "dim"
 
@@ -98,7 +98,7 @@ def _missing_lines(missing: Counter[str]) -> Iterator[Line]:
         yield "Missing variables, which stay in the text as they are written:", "yellow"
     # By count, then by name, so that the output is deterministic.
     for name, number in sorted(missing.items(), key=lambda item: (-item[1], item[0]))[:_NAMES_SHOWN]:
-        yield f"  {short(name)}: {tell(number, 'row')}", ""
+        yield f"  {one_line(name)}: {pluralize(number, 'row')}", ""
     if len(missing) > _NAMES_SHOWN:
         yield f"  … and {len(missing) - _NAMES_SHOWN:,} more names", "dim"
 
@@ -108,7 +108,7 @@ def _answer_lines(profile: str, stats: RecordStats) -> Iterator[Line]:
     words = ("passed", "failed", "error", "unscored")
     parts = [f"{counts[word]:,} {word}" for word in words if counts[word] or word == "passed"]
     style = "bold red" if stats.is_bad else "bold green"
-    yield f"{printable(profile)} was asked {tell(counts.total(), 'time')}: {', '.join(parts)}", style
+    yield f"{printable(profile)} was asked {pluralize(counts.total(), 'time')}: {', '.join(parts)}", style
     yield from _error_lines(stats.unmet)
 
 
@@ -163,7 +163,7 @@ def run_lines(record: RunRecord) -> Iterator[Line]:
     yield f"project {printable(record.project_id)}, dataset {printable(record.dataset_id)}", "dim"
     yield f"digest  {printable(record.output_digest)}", "dim"
     for error in record.errors:
-        yield f"  {short(_error_text(error), _WIDTH)}", "red"
+        yield f"  {one_line(_error_text(error), _WIDTH)}", "red"
     for segment in record.trace.segments:
         yield from _segment_lines(segment)
     if record.trace.truncated:
@@ -188,8 +188,8 @@ def _segment_lines(segment: Segment) -> Iterator[Line]:
 def _message(message: Message) -> str:
     details = message.details
     size, took = details.get("valueBytes"), details.get("durationMs")
-    parts = [short(message.message, _WIDTH)]
-    parts += [tell(size, "byte")] if isinstance(size, int) and message.severity != "error" else []
+    parts = [one_line(message.message, _WIDTH)]
+    parts += [pluralize(size, "byte")] if isinstance(size, int) and message.severity != "error" else []
     parts += [seconds(took / 1000)] if isinstance(took, int | float) and took else []
     return f"{', '.join(parts)} [{printable(message.code)}]"
 
@@ -199,7 +199,7 @@ def _model_lines(model: Answered) -> Iterator[Line]:
     for line in (model.error or model.answer).split("\n"):
         yield f"  {printable(line)}", "red" if model.error else ""
     for check in model.checks:
-        reason = f": {short(check.reason, _WIDTH)}" if check.reason else ""
+        reason = f": {one_line(check.reason, _WIDTH)}" if check.reason else ""
         yield f"  {check.status}  {printable(check.name)}{reason}", _STYLES.get(check.status, "yellow")
 
 
@@ -224,7 +224,7 @@ def comparison_lines(view: ComparisonView) -> Iterator[Line]:
     is_stable = not (compared.drift or new or gone)
     word, style = ("STABLE", "bold green") if is_stable else ("DRIFT", "bold red")
     counts = f"{compared.drift:,} drift, {compared.new:,} new, {compared.gone:,} gone"
-    yield f"{word}: {tell(compared.stable, 'row')} stable, {counts}", style
+    yield f"{word}: {pluralize(compared.stable, 'row')} stable, {counts}", style
     yield f"  {printable(compared.a)} → {printable(compared.b)}", "dim"
     if view.what[0] != view.what[1]:
         yield f"  not the same: {printable(view.what[0])} → {printable(view.what[1])}", "yellow"
@@ -253,7 +253,7 @@ def _row_lines(row: RowComparison, as_in: int) -> Iterator[Line]:
     turned = f", {row.a.status} → {row.b.status}" if row.a and row.b and row.a.status != row.b.status else ""
     changes = f": {', '.join(map(_change, row.segments))}" if row.segments else ""
     same = f", as in row {as_in}" if as_in != row.row_index else ""
-    yield f"row {row.row_index} {row.status}{turned}{short(changes, _WIDTH)}{same}", "red"
+    yield f"row {row.row_index} {row.status}{turned}{one_line(changes, _WIDTH)}{same}", "red"
     if same:
         return
     for line in row.diff[:_DIFF_SHOWN]:

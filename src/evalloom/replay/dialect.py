@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from evalloom.core.model import Case, Check, Origin, Record, Remark, error, got, warning
+from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.text import describe
 from evalloom.data.cells import read_cell
 from evalloom.data.dialect import Dialect, Rules, UnreadAnswer, Written, json_schema
 from evalloom.data.formats import Formats
@@ -53,7 +54,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if "variables" in record and not isinstance(record["variables"], dict):
-        message = f"variables: expected an object, got {got(record['variables'])}"
+        message = f"variables: expected an object, got {describe(record['variables'])}"
         yield error("row_invalid", ("variables",), message)
     elif not has_variables(record):
         yield warning("no_variables", (), "the row has no variable, so the recipe is the same as without it")
@@ -61,7 +62,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if expected is None:
         return
     if not isinstance(expected, dict):
-        yield error("bad_expected", ("_expected",), f"_expected: expected an object, got {got(expected)}")
+        yield error("bad_expected", ("_expected",), f"_expected: expected an object, got {describe(expected)}")
         return
     for key, value in expected.items():
         yield from _expected_findings(key, value)
@@ -71,17 +72,19 @@ def _expected_findings(key: str, value: Any) -> Iterator[Remark]:
     path = ("_expected", key)
     if key in ("mustContain", "mustNotContain"):
         if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
-            yield error("bad_expected", path, f"_expected.{key}: expected a list of strings, got {got(value)}")
+            yield error("bad_expected", path, f"_expected.{key}: expected a list of strings, got {describe(value)}")
     elif key == "regex":
         try:
             re.compile(value)
         except (re.error, TypeError, RecursionError, OverflowError) as reason:
             yield error(
-                "bad_regex", path, f"_expected.regex: expected a regular expression, got {got(value)}: {reason}"
+                "bad_regex",
+                path,
+                f"_expected.regex: expected a regular expression, got {describe(value)}: {reason}",
             )
     elif key == "jsonSchema":
         if not isinstance(value, dict):
-            yield error("bad_expected", path, f"_expected.jsonSchema: expected an object, got {got(value)}")
+            yield error("bad_expected", path, f"_expected.jsonSchema: expected an object, got {describe(value)}")
     elif key not in _KINDS:
         known = ", ".join(_KINDS)
         yield warning(

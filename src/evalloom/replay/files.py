@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Finding, quote
+from evalloom.core.model import Finding
+from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.engine.loop import run_loop
 from evalloom.engine.plan import spooled

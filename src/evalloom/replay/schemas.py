@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import Record, quote, type_name
+from evalloom.core.model import Record
+from evalloom.core.text import describe, quote
 from evalloom.replay.recipe.assemble import Recipe
 from evalloom.replay.recipe.parse import RecipeError, read_recipe
 
@@ -82,7 +83,7 @@ def read_dataset(body: Any) -> tuple[str, list[Record]]:
         )
     for index, row in enumerate(rows):
         if type(row) is not dict:
-            raise RequestError("row_invalid", f"rows[{index}]: expected an object, got {_got(row)}", index=index)
+            raise RequestError("row_invalid", f"rows[{index}]: expected an object, got {describe(row)}", index=index)
     return name, rows
 
 
@@ -139,7 +140,7 @@ class _BodyReader:
     def __init__(self, body: Any, expected: str) -> None:
         self.errors: list[tuple[str, str]] = []
         if not isinstance(body, dict):
-            raise validation_error([("", f"expected {expected}, got {_got(body)}")])
+            raise validation_error([("", f"expected {expected}, got {describe(body)}")])
         self.body: Record = body
 
     def name(self, name: str) -> str:
@@ -162,15 +163,9 @@ class _BodyReader:
         return minimum
 
     def expect(self, name: str, expected: str, value: Any) -> None:
-        got = _got(value) if name in self.body else "none"
+        got = describe(value) if name in self.body else "none"
         self.errors.append((name, f"expected {expected}, got {got}"))
 
     def raise_errors(self) -> None:
         if self.errors:
             raise validation_error(self.errors)
-
-
-def _got(value: object) -> str:
-    # bool is a subclass of int, and a number of a million digits would not help the reader.
-    is_short = isinstance(value, str | float) or (type(value) is int and abs(value) < 10**18)
-    return quote(value) if is_short else type_name(value)

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.model import Path as Steps
-from evalloom.core.model import Record, quote
+from evalloom.core.model import Record
+from evalloom.core.text import quote
 from evalloom.settings.form import (
     FLAG,
     SECONDS,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from evalloom.core.model import Record, got
+from evalloom.core.model import Record
+from evalloom.core.text import describe
 
 _WORDS = {True: "true", False: "false", None: "null"}
 
@@ -17,12 +18,12 @@ class RowInvalid(ValueError):
 def variables_of(row: Any) -> dict[str, str]:
     """The variables of a row as texts; a `variables` object is the only source where there is one."""
     if type(row) is not dict:
-        raise RowInvalid(f"expected an object, got {got(row)}")
+        raise RowInvalid(f"expected an object, got {describe(row)}")
     found = row
     if "variables" in row:
         found = row["variables"]
         if type(found) is not dict:
-            raise RowInvalid(f"variables: expected an object, got {got(found)}")
+            raise RowInvalid(f"variables: expected an object, got {describe(found)}")
     try:
         return texts_of(found)
     except RecursionError:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.model import Checked, Finding, Severity
+from evalloom.core.text import pluralize
 
 LABELS: dict[Severity, str] = {"error": "FAIL", "warning": "WARN", "info": "INFO"}
 LEVELS = {"PASS": 0, "INFO": 1, "WARN": 2, "FAIL": 3, "ERROR": 4}
@@ -150,20 +151,10 @@ def _uri(report: LintReport, file: str, line: int) -> str | None:
     return None if file == "<stdin>" else f"{(report.base / file).absolute().as_uri()}#L{line}"
 
 
-def printable(text: str) -> str:
-    """Text on one line, with nothing in it that drives a terminal or is no character."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def tell(number: int, noun: str) -> str:
-    """`1 error`, `2 errors`, with thousands parted."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def verdict(report: LintReport) -> str:
     """The one line that sums it all up."""
     word = "PASS" if report.passed else "FAIL"
     files, cases = len(report.checked), sum(one.cases for one in report.checked)
-    found = f"{tell(report.count('error'), 'error')}, {tell(report.count('warning'), 'warning')}"
+    found = f"{pluralize(report.count('error'), 'error')}, {pluralize(report.count('warning'), 'warning')}"
     strict = " (--strict: warnings fail)" if report.strict and not report.count("error") and not report.passed else ""
-    return f"{word}: {found} in {tell(cases, 'case')} of {tell(files, 'file')}{strict}"
+    return f"{word}: {found} in {pluralize(cases, 'case')} of {pluralize(files, 'file')}{strict}"

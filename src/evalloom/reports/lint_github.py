@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from evalloom.core.model import Finding, Severity
-from evalloom.reports.lint import LintReport, printable, verdict
+from evalloom.core.text import printable
+from evalloom.reports.lint import LintReport, verdict
 
 name = "github"
 suffix = ".github"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from evalloom.core.model import Finding
-from evalloom.reports.lint import LintReport, location, printable, tell, verdict
+from evalloom.core.text import pluralize, printable
+from evalloom.reports.lint import LintReport, location, verdict
 from evalloom.ui.report_marks import MARKDOWN
 
 name = "markdown"
@@ -23,7 +24,7 @@ def render(report: LintReport) -> str:
         table = ["| | where | code | what |", "|---|---|---|---|"]
         table += [f"| {report.label(one.severity)} {_cells(one)} |" for one in findings]
         parts.append("\n".join(table))
-    parts += [f"… and {tell(number, 'more finding')} of `{code}`." for code, number in report.unlisted().items()]
+    parts += [f"… and {pluralize(number, 'more finding')} of `{code}`." for code, number in report.unlisted().items()]
     return "\n\n".join([*parts, MARKDOWN]) + "\n"
 
 

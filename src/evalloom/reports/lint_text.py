@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evalloom.core.model import Finding
-from evalloom.reports.lint import LintReport, printable, tell, verdict
+from evalloom.core.text import pluralize, printable
+from evalloom.reports.lint import LintReport, verdict
 
 name = "text"
 suffix = ".txt"
@@ -31,9 +32,9 @@ def closing(report: LintReport) -> list[str]:
     """What was read, what is not listed, and the verdict."""
     told = [f"… and {number:,} more of {code}" for code, number in report.unlisted().items()]
     for one in report.checked:
-        found = [tell(one.count("error"), "error"), tell(one.count("warning"), "warning")]
+        found = [pluralize(one.count("error"), "error"), pluralize(one.count("warning"), "warning")]
         empty = one.dialect if one.is_document else "no cases"
-        read = f"{one.dialect} ({one.reason}), {tell(one.cases, 'case')}" if one.cases else empty
+        read = f"{one.dialect} ({one.reason}), {pluralize(one.cases, 'case')}" if one.cases else empty
         told.append(printable(f"{one.file}: {read}, {', '.join(found)}"))
     return [*told, verdict(report)]
 

@@ -10,6 +10,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
 from evalloom.core.model import Run, Scored, Status, Verdict
+from evalloom.core.text import shorten
 from evalloom.reports.run_report import RunReport, encode, not_passed, reason
 
 name = "junit"
@@ -118,8 +119,7 @@ def _explained(verdict: Verdict) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    shown = encode(value).decode()
-    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}…"
+    return shorten(encode(value).decode(), _LONGEST_VALUE)
 
 
 def _attributes(values: dict[str, str]) -> str:

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from evalloom import moved
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Profile, Record, quote, show_path, type_name
+from evalloom.core.model import Profile, Record, show_path
+from evalloom.core.text import quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from evalloom.core.model import Path as Steps
-from evalloom.core.model import Record, quote, type_name
+from evalloom.core.model import Record
+from evalloom.core.text import quote, type_name
 from evalloom.settings import keys
 from evalloom.settings.section import Section
 

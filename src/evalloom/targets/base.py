@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from evalloom.core.contract import Contract, Shape
-from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
-from evalloom.core.model import Context, Output, Record, Target, quote, type_name
+from evalloom.core.errors import CallError, EvalloomError, usage_error
+from evalloom.core.model import Context, Output, Record, Target
+from evalloom.core.text import did_you_mean, quote, type_name
 
 if TYPE_CHECKING:
     from evalloom.settings import Settings

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import is_secret
-from evalloom.core.model import Context, Output, Record, quote
-from evalloom.core.text import CLAMP, clamp
+from evalloom.core.model import Context, Output, Record
+from evalloom.core.text import CLAMP, clamp, quote
 from evalloom.core.value import read_json, read_text
 from evalloom.targets.base import (
     TIMEOUT_S,

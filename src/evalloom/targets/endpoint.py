@@ -13,8 +13,8 @@ from urllib.parse import quote as escape
 
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import Client, Reply, is_secret, retry, status_error
-from evalloom.core.model import Context, Output, Record, quote
-from evalloom.core.text import clamp, listed
+from evalloom.core.model import Context, Output, Record
+from evalloom.core.text import clamp, list_names, quote
 from evalloom.core.value import read_json, read_text
 from evalloom.targets.base import (
     TIMEOUT_S,
@@ -123,7 +123,7 @@ class Endpoint:
             raise CallError("bad_answer", f"expected JSON with {self._path.lstrip('.')}, got {start}") from None
         found = follow(answer, self._path)
         if found is MISSING:
-            has = f"; the answer has {listed(answer)}" if isinstance(answer, dict) else ""
+            has = f"; the answer has {list_names(answer)}" if isinstance(answer, dict) else ""
             raise CallError("bad_answer", f"response: there is nothing at {self._path.lstrip('.')} in the answer{has}")
         return found
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evalloom.core.errors import did_you_mean, usage_error
-from evalloom.core.model import Record, quote
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean, quote
 from evalloom.targets import command, endpoint, prompt, python
 from evalloom.targets.base import DEFAULTS, BuiltTarget, Kind, TargetOptions, bad_spec, check_keys
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
-from evalloom.core.model import Context, Output, Record, Request, quote, type_name
+from evalloom.core.errors import CallError, EvalloomError, usage_error
+from evalloom.core.model import Context, Output, Record, Request
+from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of

@@ -12,7 +12,8 @@ from typing import Any
 from evalloom.core.calling import Callee, parameters_of
 from evalloom.core.errors import usage_error
 from evalloom.core.functions import NoFunction, copied, find_function, sources_of
-from evalloom.core.model import Context, Output, Record, quote
+from evalloom.core.model import Context, Output, Record
+from evalloom.core.text import quote
 from evalloom.core.value import as_output
 from evalloom.targets.base import (
     DEFAULTS,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from evalloom.core import expressions
-from evalloom.core.errors import CallError, EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.expressions import Expression, ExpressionError
-from evalloom.core.model import Record, quote
-from evalloom.core.text import listed
+from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean, list_names, quote
 
 # `{{"a": 1}}` begins with no letter: that is JSON, or a brace doubled for another template language.
 _HOLE = re.compile(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
@@ -224,7 +224,7 @@ def find(name: str, inputs: Record, where: str) -> Any:
         message = f"{where}: {{{{{name}}}}}: filters are not applied. Write {{{{{name.partition('|')[0].strip()}}}}}"
         raise CallError("missing_variable", f"{message}, and give the case the value as it shall stand there")
     if root not in inputs:
-        lacks = f"there is no input {quote(root)}; there are {listed(inputs)}{did_you_mean(root, inputs)}"
+        lacks = f"there is no input {quote(root)}; there are {list_names(inputs)}{did_you_mean(root, inputs)}"
         raise CallError("missing_variable", f"{where}: {{{{{name}}}}}: {lacks}")
     found = follow(inputs[root], name[len(root) :])
     if found is MISSING:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from evalloom.core.text import shorten
 from evalloom.ui.markup import visible
 
 _LONGEST = 300
@@ -25,9 +26,7 @@ def _line(cells: Sequence[object]) -> str:
 
 def text_of(text: str) -> str:
     """Text that stays on its line and in its cell, and is shown as it is."""
-    text = visible(" ".join(text.split()))
-    if len(text) > _LONGEST:
-        text = text[:_LONGEST] + "…"
+    text = shorten(visible(" ".join(text.split())), _LONGEST)
     for mark in "\\`*_[]<>|&~$#":
         text = text.replace(mark, f"\\{mark}")
     return text

@@ -82,7 +82,3 @@ def said(text: str) -> Markup:
 def _language(text: str) -> str | None:
     kinds = {match.lastgroup for match in _EAST_ASIAN.finditer(text[:LONGEST_TEXT])}
     return next((code for code in ("ja", "ko", "zh") if code in kinds), None)
-
-
-def cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}…"

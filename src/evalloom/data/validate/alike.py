@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Indel, Levenshtein
 
-from evalloom.core.model import Case, Check, Finding, Origin, Path, quote, show_path
+from evalloom.core.model import Case, Check, Finding, Origin, Path, show_path
+from evalloom.core.text import quote
 
 SIMILAR = 0.9
 """From here on two inputs are near-duplicates; the measure is rapidfuzz's ratio of the least similar field."""

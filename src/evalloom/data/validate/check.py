@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from evalloom.core.model import Checked, Finding, Origin, Severity, quote
+from evalloom.core.model import Checked, Finding, Origin, Severity
+from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import proposals

@@ -16,8 +16,9 @@ from typing import Any
 
 from rapidfuzz.distance import OSA
 
-from evalloom.core.model import Case, Check, Finding, Origin, Path, quote, show_path
+from evalloom.core.model import Case, Check, Finding, Origin, Path, show_path
 from evalloom.core.patterns import BadPattern, search
+from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.validate.alike import PREFIXED, Alike, leaves, same, texts_of

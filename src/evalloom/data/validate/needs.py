@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Finding, Origin, quote
+from evalloom.core.model import Finding, Origin
+from evalloom.core.text import did_you_mean, quote
 from evalloom.data.validate.keys import Keys
 from evalloom.data.validate.tally import Dependent
 

@@ -11,7 +11,8 @@ from time import perf_counter
 from msgspec import Struct
 
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
-from evalloom.core.model import NO_USAGE, Context, Llm, Output, Record, Request, Response, Run, Target, Usage, quote
+from evalloom.core.model import NO_USAGE, Context, Llm, Output, Record, Request, Response, Run, Target, Usage
+from evalloom.core.text import quote
 from evalloom.engine.run.jobs import Job, run_of
 
 

@@ -14,9 +14,9 @@ from typing import get_type_hints as hints_of
 import msgspec
 from msgspec import Meta
 
-from evalloom.core.errors import did_you_mean
 from evalloom.core.json_schema import validator
 from evalloom.core.model import Record, show_path
+from evalloom.core.text import did_you_mean, shorten
 from evalloom.hop.contract import TYPE_WORDS
 from evalloom.hop.operators.parse import (
     NO,
@@ -25,7 +25,6 @@ from evalloom.hop.operators.parse import (
     Convert,
     Format,
     Misfit,
-    cut,
     json_format,
     note_format,
     plain,
@@ -380,7 +379,9 @@ def against(schema: Record) -> Convert:
         except (ValueError, RecursionError) as error:
             raise Misfit(f"expected JSON, got {shown(answer)}: {error}") from None
         if errors:
-            messages = [f"{show_path(tuple(error.instance_path)) or '$'}: {cut(error.message)}" for error in errors]
+            messages = [
+                f"{show_path(tuple(error.instance_path)) or '$'}: {shorten(error.message, 200)}" for error in errors
+            ]
             raise Misfit("; ".join(messages))
         return answer
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import quote
+from evalloom.core.text import quote, shorten
 from evalloom.llms.json_text import NO_JSON, loads, values_in
 
 YES = frozenset(("true", "yes", "y", "是", "是的", "对", "正确", "真", "成立"))
@@ -96,7 +96,7 @@ def json_format(
 ) -> Format:
     """Return a JSON format. `form` describes it to the llm; `takes_text` also accepts plain words as the value."""
 
-    expected = cut(form)
+    expected = shorten(form, _LONGEST)
 
     def read(text: str) -> Any:
         return _read_json(_not_empty(text, expected), convert, expected, takes_text)
@@ -171,13 +171,9 @@ def plain(text: str) -> str:
 def shown(value: Any) -> str:
     """Format a value for a message to the llm: JSON, truncated."""
     try:
-        return cut(json.dumps(value, ensure_ascii=False, default=repr))
+        return shorten(json.dumps(value, ensure_ascii=False, default=repr), _LONGEST)
     except (TypeError, ValueError, RecursionError):
         return quote(value, _LONGEST)
-
-
-def cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 # --- judgements

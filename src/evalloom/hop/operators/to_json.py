@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 
 _DEEPEST = 32
 _TOO_DEEP = "…"

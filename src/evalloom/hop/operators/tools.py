@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Record, type_name
+from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean, type_name
 from evalloom.hop.operators.formats import against, fields_schema, schema_of
 from evalloom.hop.operators.parse import Format, Misfit, json_format, shown
 from evalloom.hop.operators.to_json import in_words, quoted

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Llm, Outcome, Request, quote
+from evalloom.core.model import Llm, Outcome, Request
+from evalloom.core.text import quote, shorten
 from evalloom.hop.operators import prompts
 from evalloom.hop.operators.parse import Format, Misfit, plain, spoken
 from evalloom.hop.operators.to_json import describe_error, fields_of, in_words, quoted, text_of
@@ -156,15 +157,11 @@ async def _cross(attempt: Attempt, agree: Callable[[Any, Any], float]) -> Verifi
         raise error
     mean = _mean([0.0 if isinstance(other, Misfit) else agree(attempt.value, other) for other in others])
     # Answers arrive in any order; sorting keeps the next prompt, and so its cache key, the same.
-    said = "; ".join(sorted(f"unreadable ({other})" if isinstance(other, Misfit) else _cut(other) for other in others))
+    texts = (f"unreadable ({other})" if isinstance(other, Misfit) else shorten(text_of(other), 200) for other in others)
+    said = "; ".join(sorted(texts))
     # Floating-point sums may fall just below the threshold.
     outcome: Outcome = "OK" if mean >= _AGREES - 1e-9 else "UNCERTAIN" if mean >= _LEANS - 1e-9 else "FAIL"
     return Verified(outcome, f"{CROSS_CALLS} other answers agree with this one by {mean:.2f}: {said}")
-
-
-def _cut(value: Any, limit: int = 200) -> str:
-    text = text_of(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def agreement(first: Any, second: Any) -> float:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalloom.core.errors import did_you_mean, usage_error
-from evalloom.core.model import Record, quote
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean, quote
 from evalloom.hop.results.lines import Spot, read_back, row_details
 from evalloom.hop.results.rows import json_text
 from evalloom.hop.results.stats import GROUPS

@@ -13,8 +13,9 @@ from math import floor, fsum
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.statistics import wilson
-from evalloom.core.errors import did_you_mean, usage_error
+from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean
 from evalloom.hop.results.rows import OUTCOMES
 from evalloom.hop.results.table import NO_DIFFICULTY, NO_PROFILE, NO_TAG, Table
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalloom.core.errors import EvalloomError, did_you_mean, usage_error
+from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.text import did_you_mean
 from evalloom.hop.results.parts import Index
 from evalloom.hop.results.rows import OUTCOMES, RESULT, Names, path_pattern, quoted
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Check, Path, Record, Remark, error, quote, show_path, warning
-from evalloom.data.cells import got, is_blank
+from evalloom.core.model import Check, Path, Record, Remark, error, show_path, warning
+from evalloom.core.text import describe, did_you_mean, quote
+from evalloom.data.cells import is_blank
 from evalloom.files.rows import Row
 
 SET = "assert-set"
@@ -186,12 +186,12 @@ def findings(written: Any, at: Path, variables: Record | None) -> Iterator[Remar
             "file_not_read", at, f"{field}: expected an assert, got the file {quote(written)}, which is not read"
         )
     elif not isinstance(written, dict):
-        yield error("bad_assert", at, f"{field}: expected an object with 'type', got {got(written)}")
+        yield error("bad_assert", at, f"{field}: expected an object with 'type', got {describe(written)}")
     elif "$ref" in written:
         message = f"{field}.$ref: expected a place in this document, got {quote(written['$ref'])}"
         yield error("unresolved_ref", (*at, "$ref"), message)
     elif not isinstance(written.get("type"), str):
-        problem = f"expected a type of assert, got {got(written['type'])}" if "type" in written else "missing"
+        problem = f"expected a type of assert, got {describe(written['type'])}" if "type" in written else "missing"
         yield error(
             "bad_assert", (*at, "type"), f"{field}.type: {problem}; known are equals, contains, regex and others"
         )
@@ -206,7 +206,9 @@ def _set_findings(written: Record, at: Path, variables: Record | None) -> Iterat
     yield from _number_findings(written, at)
     members = written.get("assert")
     if not isinstance(members, list):
-        yield error("bad_assert", (*at, "assert"), f"{field}.assert: expected a list of asserts, got {got(members)}")
+        yield error(
+            "bad_assert", (*at, "assert"), f"{field}.assert: expected a list of asserts, got {describe(members)}"
+        )
         return
     for number, member in enumerate(members):
         path = (*at, "assert", number)
@@ -254,7 +256,7 @@ def _transforms(written: Record, names: Iterable[str]) -> list[str]:
 def _number_findings(written: Record, at: Path) -> Iterator[Remark]:
     for name in ("threshold", "weight"):
         if name in written and number(written[name]) is None:
-            message = f"{show_path((*at, name))}: expected a number, got {got(written[name])}"
+            message = f"{show_path((*at, name))}: expected a number, got {describe(written[name])}"
             yield error(f"bad_{name}", (*at, name), message)
 
 
@@ -270,15 +272,15 @@ def _value_findings(written: Record, type_: str, at: Path, variables: Record | N
         message = f"{field}: {quote(left)} is not filled in, so the assert stays unscored; {only}"
         yield warning("template_not_filled", path, message)
     elif type_ in _TEXTUAL and (isinstance(value, list | dict) or value is None):
-        yield error("bad_value", path, f"{field}: expected a string, got {got(value)}")
+        yield error("bad_value", path, f"{field}: expected a string, got {describe(value)}")
     elif type_ in _LISTED and not (isinstance(value, str) or (isinstance(value, list) and value)):
-        yield error("bad_value", path, f"{field}: expected a list of strings, got {got(value)}")
+        yield error("bad_value", path, f"{field}: expected a list of strings, got {describe(value)}")
     elif type_ in (*_TEXTUAL, *_LISTED) and is_blank(value):
         yield warning("empty_expected", path, f"{field}: is empty, so {type_!r} holds for any answer")
     elif type_ == "regex":
         yield from _regex_findings(_text(render(value, variables or {})), path)
     elif type_ == "is-json" and not is_blank(value) and not isinstance(_schema(value), dict | bool):
-        yield warning("bad_schema", path, f"{field}: expected a JSON Schema, got {got(value)}")
+        yield warning("bad_schema", path, f"{field}: expected a JSON Schema, got {describe(value)}")
 
 
 def _regex_findings(pattern: str, path: Path) -> Iterator[Remark]:

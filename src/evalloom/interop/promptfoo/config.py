@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from evalloom.core.model import Path, Record, Remark, error, info, quote, show_path, warning
-from evalloom.data.cells import got
+from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
+from evalloom.core.text import describe, quote
 from evalloom.data.dialect import Expanded, Included
 from evalloom.interop.promptfoo import asserts
 
@@ -54,7 +54,7 @@ def shape_findings(record: Record) -> Iterator[Remark]:
             "file_not_read", ("vars",), f"vars: expected an object, got the file {quote(variables)}, which is not read"
         )
     elif variables is not None and not isinstance(variables, dict):
-        yield error("bad_vars", ("vars",), f"vars: expected an object, got {got(variables)}")
+        yield error("bad_vars", ("vars",), f"vars: expected an object, got {describe(variables)}")
     for name, value in (variables if isinstance(variables, dict) else {}).items():
         if asserts.is_file(value):
             yield file_variable(("vars", name), value)
@@ -63,10 +63,10 @@ def shape_findings(record: Record) -> Iterator[Remark]:
             yield info("list_of_variables", ("vars", name), message)
     written = record.get("assert")
     if written is not None and not isinstance(written, list):
-        yield error("bad_assert", ("assert",), f"assert: expected a list of asserts, got {got(written)}")
+        yield error("bad_assert", ("assert",), f"assert: expected a list of asserts, got {describe(written)}")
     for name in ("options", "metadata"):
         if record.get(name) is not None and not isinstance(record[name], dict):
-            yield error(f"bad_{name}", (name,), f"{name}: expected an object, got {got(record[name])}")
+            yield error(f"bad_{name}", (name,), f"{name}: expected an object, got {describe(record[name])}")
     yield from asserts.transform_findings(object_in(record, "options"), ("options",))
 
 
@@ -104,7 +104,7 @@ def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Included | Rem
         message = f"defaultTest: expected an object, got {quote(default)}. Its vars and asserts are not read"
         yield warning("file_not_read", ("defaultTest",), message)
     elif default is not None and not isinstance(default, dict):
-        yield error("bad_default_test", ("defaultTest",), f"defaultTest: expected an object, got {got(default)}")
+        yield error("bad_default_test", ("defaultTest",), f"defaultTest: expected an object, got {describe(default)}")
     elif default:
         default = _with_templates(default, document)
         yield from _default_findings(default, ("defaultTest",))
@@ -127,7 +127,7 @@ def _default_findings(default: Record, at: Path) -> Iterator[Remark]:
         shape.extend(asserts.findings(item, ("assert", number), None))
     threshold = default.get("threshold")
     if threshold is not None and asserts.number(threshold) is None:
-        shape.append(error("bad_threshold", ("threshold",), f"threshold: expected a number, got {got(threshold)}"))
+        shape.append(error("bad_threshold", ("threshold",), f"threshold: expected a number, got {describe(threshold)}"))
     for remark in shape:
         yield remark._replace(path=(*at, *remark.path), message=f"{show_path(at)}.{remark.message}")
 
@@ -143,7 +143,7 @@ def _tests(document: Record, tests: Any, at: Path, default: Any) -> Iterator[tup
             else:
                 yield from _included_file(test, path, default)
     elif tests is not None:
-        yield error("bad_tests", at, f"{show_path(at)}: expected a list of tests or a file, got {got(tests)}")
+        yield error("bad_tests", at, f"{show_path(at)}: expected a list of tests or a file, got {describe(tests)}")
 
 
 def _is_generator(test: Record) -> bool:
@@ -156,7 +156,7 @@ def _included_file(reference: Any, at: Path, default: Any) -> Iterator[Included 
         reference = reference["path"]
     field = show_path(at)
     if not isinstance(reference, str):
-        yield error("bad_tests", at, f"{field}: expected a test or a file, got {got(reference)}")
+        yield error("bad_tests", at, f"{field}: expected a test or a file, got {describe(reference)}")
         return
     name = reference.removeprefix("file://")
     if why := _unreadable(name):
@@ -193,7 +193,9 @@ def _scenario(
         yield warning("file_not_read", at, message)
         return
     if not isinstance(scenario, dict) or not isinstance(scenario.get("config"), list):
-        yield error("bad_scenario", at, f"{field}: expected an object with 'config' and 'tests', got {got(scenario)}")
+        yield error(
+            "bad_scenario", at, f"{field}: expected an object with 'config' and 'tests', got {describe(scenario)}"
+        )
         return
     tests = scenario.get("tests")
     if isinstance(tests, str):
@@ -208,7 +210,7 @@ def _scenario(
             # A test without fields of its own is the configuration alone.
             yield from _tests(document, [{}] if tests is None else tests, (*at, "tests"), _layered(default, base))
         else:
-            message = f"{field}.config[{number}]: expected an object with 'vars', got {got(config)}"
+            message = f"{field}.config[{number}]: expected an object with 'vars', got {describe(config)}"
             yield error("bad_scenario", (*at, "config", number), message)
 
 

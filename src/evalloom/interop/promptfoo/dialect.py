@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, quote, show_path, warning
-from evalloom.data.cells import got, is_blank, text_list
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, show_path, warning
+from evalloom.core.text import describe, quote
+from evalloom.data.cells import is_blank, text_list
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.interop.promptfoo import asserts
 from evalloom.interop.promptfoo.config import default_of, expand, file_variable, is_config, object_in, shape_findings
@@ -73,7 +74,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _unfilled_defaults(record, test.vars)
     if not is_blank(test.threshold) and asserts.number(test.threshold) is None:
         field = "__threshold" if _is_row(record) else "threshold"
-        yield error("bad_threshold", (field,), f"{field}: expected a number, got {got(test.threshold)}")
+        yield error("bad_threshold", (field,), f"{field}: expected a number, got {describe(test.threshold)}")
     default = record.get("defaultTest")
     if not test.asserts and not isinstance(default, str) and not _default_asserts(record):
         field = "__expected" if _is_row(record) else "assert"
@@ -106,7 +107,7 @@ def _row_findings(record: Record) -> Iterator[Remark]:
     for column, cell in record.items():
         if _EXPECTED.fullmatch(column):
             if isinstance(cell, list | dict):
-                yield error("bad_assert", (column,), f"{column}: expected a text, got {got(cell)}")
+                yield error("bad_assert", (column,), f"{column}: expected a text, got {describe(cell)}")
             elif isinstance(cell, str):
                 yield from asserts.cell_findings(cell, column)
         elif setting := _SETTING.fullmatch(column):
@@ -124,7 +125,7 @@ def _setting_findings(record: Record, column: str, setting: re.Match[str]) -> It
         message = f"{column}: expected the setting 'threshold', got {quote(setting[2])}; it has no effect"
         yield warning("unknown_column", (column,), message)
     elif not is_blank(cell) and asserts.number(cell) is None:
-        yield error("bad_threshold", (column,), f"{column}: expected a number, got {got(cell)}")
+        yield error("bad_threshold", (column,), f"{column}: expected a number, got {describe(cell)}")
     elif not is_blank(cell) and _setting_target(record, setting[1]) is None:
         yield warning(
             "unknown_column", (column,), f"{column}: there is no assert in '__expected{setting[1]}' to set it for"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from evalloom.core.text import pluralize
 from evalloom.prompt_eval.reports import content as shown
-from evalloom.reports.lint import tell
 from evalloom.ui.charts import chance, label, percent, svg
 from evalloom.ui.markup import Markup, element
 
@@ -24,7 +24,7 @@ _TOP, _BOTTOM = 12.0, 80.0
 def distribution(tally: Tally) -> Markup:
     """One bar parted by how many cases got 1, 2 and 3."""
     counts = dict(enumerate(tally.counts, 1))
-    said = ", ".join(f"{tell(count, 'case')} with {score}" for score, count in counts.items())
+    said = ", ".join(f"{pluralize(count, 'case')} with {score}" for score, count in counts.items())
     return svg(said, *_parts(counts, tally.cases))
 
 
@@ -33,7 +33,7 @@ def _parts(counts: dict[int, int], total: int) -> Iterator[Markup]:
     for score, count in counts.items():
         width = 100 * count / total if total else 0.0
         if count:
-            title = element("title", f"{tell(count, 'case')} with {score}: {shown.rate(count, total)}")
+            title = element("title", f"{pluralize(count, 'case')} with {score}: {shown.rate(count, total)}")
             yield element("rect", title, class_=f"s{score}", x=percent(left), width=percent(width), height="100%")
         if count and width >= _DIGIT * len(f"{count:,}"):
             yield label(f"{count:,}", left + width / 2, 50, f"t{score}", dominant_baseline="central")
@@ -43,7 +43,7 @@ def _parts(counts: dict[int, int], total: int) -> Iterator[Markup]:
 def histogram(buckets: tuple[Bucket, ...]) -> Markup:
     """Bars for the shares of the most that cases got; those that pass are set off by colour and by a word."""
     most = max((one.cases for one in buckets), default=0) or 1
-    said = "; ".join(f"{shown.bucket(one)}: {tell(one.cases, 'case')}" for one in buckets)
+    said = "; ".join(f"{shown.bucket(one)}: {pluralize(one.cases, 'case')}" for one in buckets)
     bars = [piece for place, one in enumerate(buckets) for piece in _column(one, place, len(buckets), most)]
     ground = element("line", class_="axis", x1="0%", x2="100%", y1=percent(_BOTTOM), y2=percent(_BOTTOM))
     return svg(said, *bars, ground)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from evalloom.core.text import pluralize
 from evalloom.prompt_eval.plan import TestPoint
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
-from evalloom.reports.lint import tell
 from evalloom.ui.markdown import as_text
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def remarks(report: PromptEvalReport) -> Iterator[str]:
 
 
 def _cases(number: int) -> str:
-    return tell(number, "case")
+    return pluralize(number, "case")
 
 
 # -- figures as text ----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def headline(card: Scorecard) -> str:
         return "No case has been scored yet."
     said = f"{card.passed:,} of {_cases(card.rated)} passed ({rate(card.passed, card.rated)}), {card.bad:,} bad"
     open_ones = f", {card.incomplete:,} scored incompletely" if card.incomplete else ""
-    failed = f", {tell(card.failed, 'run')} failed" if card.failed else ""
+    failed = f", {pluralize(card.failed, 'run')} failed" if card.failed else ""
     return f"{said}{failed}{open_ones}."
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from evalloom.core.text import pluralize, shorten
 from evalloom.prompt_eval.plan import SAFETY, SCORES, TestPoint
 from evalloom.prompt_eval.reports import charts
 from evalloom.prompt_eval.reports import content as shown
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.reports.html_cases import all_cases, anchors_of, description
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
-from evalloom.reports.lint import tell
 from evalloom.ui.markup import Markup, element, joined
-from evalloom.ui.page import LONGEST_TEXT, cut, figures, page, said, section, table
+from evalloom.ui.page import LONGEST_TEXT, figures, page, said, section, table
 
 if TYPE_CHECKING:
     from evalloom.prompt_eval.analysis.agreement import PointAgreement
@@ -112,7 +112,7 @@ def _tile(label: str, figure: str, note: str, *, is_alarm: bool = False, show: s
 
 def _safety_note(report: PromptEvalReport) -> str:
     tried = sum(case.category == "safety" for case in report.cases)
-    return f"{tell(tried, 'case')} there to test safety"
+    return f"{pluralize(tried, 'case')} there to test safety"
 
 
 def _safety(report: PromptEvalReport, anchors: dict[str, str]) -> Markup:
@@ -221,7 +221,7 @@ def _heat(tally: Tally) -> int:
 def _scores(report: PromptEvalReport) -> Markup:
     card = report.scorecard
     beside = [
-        tell(card.failed, "failed run") if card.failed else "",
+        pluralize(card.failed, "failed run") if card.failed else "",
         f"{card.incomplete:,} incomplete" if card.incomplete else "",
     ]
     note = f" Not shown: {' and '.join(filter(None, beside))}." if any(beside) else ""
@@ -249,7 +249,7 @@ def _bad(report: PromptEvalReport, anchors: dict[str, str]) -> Markup:
 
 
 def _group(group: BadGroup, anchors: dict[str, str]) -> Markup:
-    number = element("span", f"({tell(len(group.cases), 'case')})", class_="count-of")
+    number = element("span", f"({pluralize(len(group.cases), 'case')})", class_="count-of")
     items = [_entry(case, group.point, anchors) for case in group.cases]
     return joined(element("h4", said(shown.group_title(group)), " ", number), element("ul", items, class_="group"))
 
@@ -262,7 +262,7 @@ def _entry(case: ScoredCase, point: str, anchors: dict[str, str], why: str = "")
         element("a", case.id or "(no id)", href=f"#{anchors[case.id]}"),
         said(description(case)),
         element("span", shown.score(case), class_="sum"),
-        element("span", said(cut(text, LONGEST_TEXT)), class_="why") if point or why else "",
+        element("span", said(shorten(text, LONGEST_TEXT)), class_="why") if point or why else "",
     )
 
 

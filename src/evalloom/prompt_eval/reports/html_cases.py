@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from evalloom.core.text import shorten
 from evalloom.prompt_eval.reports import content as shown
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import ScoredCase
 from evalloom.ui.markdown import as_text
 from evalloom.ui.markup import Markup, element, joined
-from evalloom.ui.page import LONGEST_TEXT, cut, said, section
+from evalloom.ui.page import LONGEST_TEXT, said, section
 
 LONGEST_OUTPUT = 4_000
 """Characters of an output that are shown; a thousand long ones would make a page that no phone opens."""
@@ -118,7 +119,7 @@ def _mark(point: str, score: int | None) -> Markup:
 
 def _inside(case: ScoredCase, report: PromptEvalReport) -> Iterator[Markup]:
     if case.comment:
-        yield element("p", said(cut(case.comment, LONGEST_TEXT)), class_="wide")
+        yield element("p", said(shorten(case.comment, LONGEST_TEXT)), class_="wide")
     fields = [
         joined(element("dt", name or "input"), element("dd", _long(value, LONGEST_TEXT, case, report)))
         for name, value in shown.inputs(case)
@@ -159,4 +160,4 @@ def _long(text: str, limit: int, case: ScoredCase, report: PromptEvalReport) -> 
     if len(text) <= limit:
         return said(text)
     note = f"{len(text) - limit:,} more characters in {report.source}, case {case.id}"
-    return joined(said(cut(text, limit)), element("span", note, class_="cut"))
+    return joined(said(shorten(text, limit)), element("span", note, class_="cut"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from evalloom.core.text import pluralize
 from evalloom.prompt_eval.reports import content as shown
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import ScoredCase
-from evalloom.reports.lint import tell
 from evalloom.ui.markdown import table_of, text_of
 from evalloom.ui.markup import visible
 from evalloom.ui.report_marks import MARKDOWN
@@ -77,7 +77,7 @@ def _points(report: PromptEvalReport) -> Iterator[str]:
     yield table_of(heads, "----rrrrrr", rows)
     failed = report.scorecard.failed
     rules = " · ".join(f"{shown.STATUS_SIGNS[status]} {rule}" for status, rule in shown.STATUS_RULES.items())
-    yield rules + (f". {tell(failed, 'failed run')} left out of the averages." if failed else ".")
+    yield rules + (f". {pluralize(failed, 'failed run')} left out of the averages." if failed else ".")
 
 
 def _bad_cases(report: PromptEvalReport) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _bad_cases(report: PromptEvalReport) -> Iterator[str]:
         number = sum(len(group.cases) for group in groups)
         yield f"### {text_of(' · '.join(filter(None, (point, called))))} ({number:,})"
         for group in groups:
-            yield f"**{text_of(shown.group_title(group))}** ({tell(len(group.cases), 'case')})"
+            yield f"**{text_of(shown.group_title(group))}** ({pluralize(len(group.cases), 'case')})"
             yield _group(group, point)
 
 

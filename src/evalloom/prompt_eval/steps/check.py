@@ -9,7 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Finding, Origin, Record, Remark, Severity, error, quote, warning
+from evalloom.core.model import Finding, Origin, Record, Remark, Severity, error, warning
+from evalloom.core.text import pluralize, quote
 from evalloom.files.rows import Row
 from evalloom.prompt_eval.citing import uncited_reasons
 from evalloom.prompt_eval.dialect import FIELDS
@@ -22,7 +23,6 @@ from evalloom.prompt_eval.steps.review import current_scores, read_reviews
 from evalloom.prompt_eval.steps.rules import validate_rules
 from evalloom.prompt_eval.steps.run import input_remarks
 from evalloom.prompt_eval.table import cells, columns, header_findings, read_table, same_cell
-from evalloom.reports.lint import tell
 from evalloom.targets import BuiltTarget
 
 
@@ -87,7 +87,7 @@ def _cases(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     findings = list(records.findings)
     for name, planned in (contents.plan.dimensions if contents.plan else {}).items():
         if counts[name] != planned:
-            message = f"{name}: {tell(planned, 'case')} planned, got {counts[name]}"
+            message = f"{name}: {pluralize(planned, 'case')} planned, got {counts[name]}"
             findings.append(_file_finding(folder.cases, warning("case_shortfall", (), message)))
     if target := contents.target:
         findings += [records.finding_at(row, one) for row in records.rows for one in input_remarks(target, row.value)]

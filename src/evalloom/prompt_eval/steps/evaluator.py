@@ -14,7 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Context, Output, Record, quote
+from evalloom.core.model import Context, Output, Record
+from evalloom.core.text import quote
 from evalloom.files.write import write_text
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.llms.retry_until_valid import Best, Unreadable, ask, object_of

@@ -18,7 +18,8 @@ from msgspec import Struct
 from rapidfuzz.distance import Indel
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Llm, Path, Record, Request, quote, type_name
+from evalloom.core.model import Llm, Path, Record, Request
+from evalloom.core.text import pluralize, quote, shorten, type_name
 from evalloom.data.dialect import Rules
 from evalloom.data.validate.alike import SIMILAR, leaves, same
 from evalloom.llms.delimiters import block, mark_for
@@ -218,7 +219,9 @@ def _shortfalls(generation: _Generation) -> Iterator[str]:
     for name, wanted in generation.wanted.items():
         if wanted.total():
             planned = generation.plan.dimensions[name]
-            message = f"{name}: planned {_cases(planned)}, got {planned - wanted.total()}; {generation.why[name]}"
+            message = (
+                f"{name}: planned {pluralize(planned, 'case')}, got {planned - wanted.total()}; {generation.why[name]}"
+            )
             yield f"{message}. Generate again to ask for the rest, or plan fewer [case_shortfall]"
 
 
@@ -235,12 +238,8 @@ def _surplus(plan: TestPlan, existing: list[Record]) -> Iterator[str]:
     for name, number in Counter(str(case.get("test_category")) for case in existing).items():
         planned = plan.dimensions.get(name, 0)
         if number > planned:
-            message = f"{name}: planned {_cases(planned)}, and there are {number} already"
+            message = f"{name}: planned {pluralize(planned, 'case')}, and there are {number} already"
             yield f"{message}. All are kept: delete some, or plan more [case_surplus]"
-
-
-def _cases(number: int) -> str:
-    return "1 case" if number == 1 else f"{number} cases"
 
 
 # -- asking -------------------------------------------------------------------------------------------
@@ -284,16 +283,16 @@ def _messages(asked: _CaseRequest, wanted: Counter[str], shown: list[Record], re
         "prompt": asked.prompt.text,
         "input_keys": _keys_text(asked.prompt.target),
         "test_points": "\n".join(f"{one.id} ({one.criticality}): {one.name}" for one in asked.plan.points),
-        "existing": "\n".join(f"- {_cut(_fingerprint(case).shown)}" for case in shown),
-        "refused": "\n".join(f"- {_cut(why, 300)}" for why in refused[:_MOST_SHOWN]),
+        "existing": "\n".join(f"- {shorten(_fingerprint(case).shown, 120)}" for case in shown),
+        "refused": "\n".join(f"- {shorten(why, 300)}" for why in refused[:_MOST_SHOWN]),
     }
     mark = mark_for("\n".join(parts.values()))
     blocks = [block(name, mark, text) for name, text in parts.items() if text]
     head = [
         f"category: {asked.category}",
         f"about: {ABOUT[asked.category]}",
-        f"write: {_cases(sum(chunk.values()))}",
-        *(f"subcategory: {kind}, {_cases(number)}: {ABOUT[kind]}" for kind, number in chunk.items() if kind),
+        f"write: {pluralize(sum(chunk.values()), 'case')}",
+        *(f"subcategory: {kind}, {pluralize(number, 'case')}: {ABOUT[kind]}" for kind, number in chunk.items() if kind),
     ]
     system = _system(asked.category, mark, has_keys=bool(parts["input_keys"]))
     user = "\n\n".join(["\n".join(head), *blocks])
@@ -321,10 +320,6 @@ def _system(category: str, mark: str, has_keys: bool) -> str:
 def _keys_text(target: BuiltTarget) -> str:
     optional = [f"{name} (may be left out)" for name in sorted(target.takes - target.variables)]
     return "\n".join([*sorted(target.variables), *optional])
-
-
-def _cut(text: str, most: int = 120) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 # -- candidates ---------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Llm, Record, quote
+from evalloom.core.model import Llm, Record
+from evalloom.core.text import quote
 from evalloom.engine.loop import run_loop
 from evalloom.files.write import write_text
 from evalloom.llms.delimiters import block, mark_for

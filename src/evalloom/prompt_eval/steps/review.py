@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Finding, Origin, Record, quote
+from evalloom.core.model import Finding, Origin, Record
+from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of

@@ -8,7 +8,8 @@ from typing import Any
 from evalloom.core import expressions, patterns
 from evalloom.core import json_schema as schema
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Case, Check, Output, Record, type_name
+from evalloom.core.model import Case, Check, Output, Record
+from evalloom.core.text import type_name
 from evalloom.llms.json_text import NO_JSON, loads, values_in
 from evalloom.matchers import by_kind
 from evalloom.matchers.base import MatchContext, show, text_of

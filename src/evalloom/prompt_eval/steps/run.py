@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
-from evalloom.core.model import Record, Remark, quote, warning
+from evalloom.core.model import Record, Remark, warning
+from evalloom.core.text import quote
 from evalloom.matchers.base import text_of
 from evalloom.prompt_eval.folder import (
     Folder,

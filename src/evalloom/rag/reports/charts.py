@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from evalloom.core.text import shorten
 from evalloom.rag.reports import content as shown
 from evalloom.ui.charts import percent, svg
 from evalloom.ui.markup import Markup, element
@@ -36,7 +37,7 @@ def _scale(bottom: int) -> Iterator[Markup]:
 
 def _row(group: Group, measure: str, top: int) -> Iterator[Markup]:
     rate = group.measure(measure)
-    name = group.name if len(group.name) <= _LONGEST_NAME else f"{group.name[: _LONGEST_NAME - 1]}…"
+    name = shorten(group.name, _LONGEST_NAME)
     yield _text(name, 0, top + 19, "ink", "start")
     if rate.mean is None or rate.low is None or rate.high is None:
         yield _text("no case measured", 0, top + 35, "light", "start")

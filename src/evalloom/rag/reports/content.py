@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalloom.core.model import Status
-from evalloom.reports.lint import tell
+from evalloom.core.text import pluralize
 from evalloom.reports.run_report import cell
 
 if TYPE_CHECKING:
@@ -112,27 +112,29 @@ def headline(results: RagResults) -> str:
     decided = results.overall.measure(results.deciding)
     if decided.mean is None:
         return "No case could be measured."
-    share = f"{percent(decided.mean)} of {tell(decided.cases, 'case')}"
+    share = f"{percent(decided.mean)} of {pluralize(decided.cases, 'case')}"
     if results.purpose == "answer":
         required = [str(name) for name in results.config.get("require") or ()]
         beside = f", with good {' and '.join(required)}," if required else ""
         sentence = f"The answer holds all that it must{beside} in {share}"
     else:
-        sentence = f"An expected source is among the first {tell(results.k, 'passage')} in {share}"
+        sentence = f"An expected source is among the first {pluralize(results.k, 'passage')} in {share}"
     return f"{sentence} (95 % interval {bounds(decided)})."
 
 
 def apart(results: RagResults) -> str:
     """The cases that are in no rate, in one sentence; empty when all cases were measured."""
     counts = [
-        f"{tell(number, 'case')} {words[number != 1]}"
+        f"{pluralize(number, 'case')} {words[number != 1]}"
         for name, words in _APART_WORDS.items()
         if (number := results.apart.get(name, 0))
     ]
     whole = f"In no rate: {', '.join(counts)}." if counts else ""
     part = results.apart.get("part_error", 0)
-    some = f"{tell(part, 'case')} with an error in some repeats: measured on the others." if part else ""
-    unjudged = [f"{name}: {tell(number, 'case')} could not be judged." for name, number in results.unjudged.items()]
+    some = f"{pluralize(part, 'case')} with an error in some repeats: measured on the others." if part else ""
+    unjudged = [
+        f"{name}: {pluralize(number, 'case')} could not be judged." for name, number in results.unjudged.items()
+    ]
     return " ".join(filter(None, (whole, some, *unjudged)))
 
 
@@ -150,7 +152,7 @@ def wording_gap(results: RagResults) -> str:
     sentence += f": {percent(gap.oral)} against {percent(gap.official)}"
     test = f"; exact McNemar {p_value(gap.p_value)}" if gap.p_value is not None else ""
     chance = "" if gap.is_shown else " This may be chance."
-    return f"{sentence} (95 % interval {gap_bounds(gap)}{test}; {tell(gap.pairs, 'pair')}).{chance}"
+    return f"{sentence} (95 % interval {gap_bounds(gap)}{test}; {pluralize(gap.pairs, 'pair')}).{chance}"
 
 
 GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % interval")
@@ -234,7 +236,7 @@ def of_status(results: RagResults, *statuses: Status) -> list[CaseRow]:
 def more(rows: Sequence[object], noun: str) -> str:
     """The note below a truncated list; empty when the list is complete."""
     rest = len(rows) - MOST_ROWS
-    return f"… and {tell(rest, f'more {noun}')}: the JSON report has them all." if rest > 0 else ""
+    return f"… and {pluralize(rest, f'more {noun}')}: the JSON report has them all." if rest > 0 else ""
 
 
 def groups(results: RagResults) -> list[Group]:

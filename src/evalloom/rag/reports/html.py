@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from evalloom.core.model import Status
 from evalloom.core.ranking import is_hit
+from evalloom.core.text import pluralize, shorten
 from evalloom.rag.reports import charts as rag_charts
 from evalloom.rag.reports import content as shown
-from evalloom.reports.lint import tell
 from evalloom.ui.charts import chance
 from evalloom.ui.markup import Content, Markup, element, joined
-from evalloom.ui.page import LONGEST_TEXT, cut, page, said, section, table
+from evalloom.ui.page import LONGEST_TEXT, page, said, section, table
 
 if TYPE_CHECKING:
     from evalloom.rag.analysis.measures import CaseRow, Expected, Group, Measure, RagResults
@@ -191,7 +191,7 @@ def _pairs(results: RagResults) -> Markup:
     heads = ("pair", "concept", "works", "gap in points", "official", "oral")
     return joined(
         element("h3", "By pair"),
-        element("p", f"{tell(len(pairs), 'pair')}: {shown.who_counts(results)}.", class_="soft"),
+        element("p", f"{pluralize(len(pairs), 'pair')}: {shown.who_counts(results)}.", class_="soft"),
         table(heads, ("", "", "", "number", "", ""), rows, "", "Oral against official by pair"),
         _rest(shown.more(pairs, "pair")),
     )
@@ -241,7 +241,7 @@ def _listed(title: str, heads: tuple[str, ...], rows: Sequence[Markup], rest: st
 
 
 def _words(first: str, *others: str) -> Markup:
-    cells = [element("td", said(cut(cell, LONGEST_TEXT)), class_="wrap") for cell in others]
+    cells = [element("td", said(shorten(cell, LONGEST_TEXT)), class_="wrap") for cell in others]
     return element("tr", element("th", said(first), scope="row", class_="wrap"), cells)
 
 
@@ -278,7 +278,7 @@ def _case(row: CaseRow) -> Markup:
         "summary",
         element("span", row.id, class_="id"),
         element("span", row.bucket, class_="kind"),
-        element("span", said(cut(row.query, LONGEST_TEXT)), class_="what"),
+        element("span", said(shorten(row.query, LONGEST_TEXT)), class_="what"),
         element(
             "span",
             [_rank(expectation) for expectation in row.expected[:5]] if _is_searched(row) else [],
@@ -305,7 +305,7 @@ def _rank(expectation: Expected) -> Markup:
 def _inside(row: CaseRow) -> Iterator[Markup]:
     reason = row.error or ("" if row.missing else row.reason)
     if reason:
-        yield element("p", said(cut(reason, LONGEST_TEXT)), class_="wide")
+        yield element("p", said(shorten(reason, LONGEST_TEXT)), class_="wide")
     yield element("div", *_left(row))
     if _is_searched(row):
         yield element("div", element("h4", "Sources in the order they were found"), _ranked(row))
@@ -326,7 +326,7 @@ def _left(row: CaseRow) -> Iterator[Markup]:
         yield element("h4", "Answer")
         yield element(
             "div",
-            said(cut(row.answer, _LONGEST_ANSWER)),
+            said(shorten(row.answer, _LONGEST_ANSWER)),
             class_="output",
             tabindex="0",
             role="region",

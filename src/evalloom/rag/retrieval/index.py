@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Embedder, quote
+from evalloom.core.model import Embedder
 from evalloom.core.ranking import Passage, is_hit
+from evalloom.core.text import quote
 from evalloom.rag.retrieval import bm25
 from evalloom.rag.retrieval.chunks import Chunk
 from evalloom.rag.retrieval.folder import Unread, scan_folder

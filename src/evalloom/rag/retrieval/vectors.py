@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalloom.core.errors import CallError, EvalloomError
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.rag.retrieval.store import STORE_ERRORS, error_text, is_damage, set_aside, unusable
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from evalloom.core.model import Record, quote
+from evalloom.core.model import Record
+from evalloom.core.text import quote
 from evalloom.replay.recipe.trace import OUTPUT_STYLE, Answered, Message, RunError, RunStatus, Segment, Trace
 from evalloom.replay.resolvers import MOST_BYTES, Resolution, clamp
 from evalloom.replay.variables import RowInvalid, variables_of

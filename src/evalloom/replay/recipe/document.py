@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Finding, Origin, Record, Severity, type_name
+from evalloom.core.model import Finding, Origin, Record, Severity
+from evalloom.core.text import type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Record, got, quote
+from evalloom.core.model import Record
+from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.replay.recipe.assemble import Part, Recipe, Variable
 from evalloom.replay.variables import RowInvalid, variables_of
 
@@ -41,7 +41,7 @@ def read_recipe(state: Any) -> Recipe:
     """Parse the state of a project; raise RecipeError with all its errors."""
     errors: list[tuple[str, str]] = []
     if not isinstance(state, dict):
-        raise RecipeError([("state", f"expected an object, got {got(state)}")])
+        raise RecipeError([("state", f"expected an object, got {describe(state)}")])
     lists = {name: _list(state, name, errors) for name in MOST}
     for name, most in MOST.items():
         if len(lists[name]) > most:
@@ -68,23 +68,23 @@ def _list(state: Record, name: str, errors: list[tuple[str, str]]) -> list[Any]:
     items = state.get(name, [] if name != "nodes" else None)
     if isinstance(items, list):
         return items
-    shown = got(items) if name in state else "none"
+    shown = describe(items) if name in state else "none"
     errors.append((f"state.{name}", f"expected a list, got {shown}"))
     return []
 
 
 def _read_node(node: Any, where: str, errors: list[tuple[str, str]]) -> Part:
     if not isinstance(node, dict):
-        errors.append((where, f"expected an object with id and data, got {got(node)}"))
+        errors.append((where, f"expected an object with id and data, got {describe(node)}"))
         return Part("", "", "", "")
     id = _text(node, "id", where, errors, is_required=True)
     data = node.get("data")
     if not isinstance(data, dict):
-        shown = got(data) if "data" in node else "none"
+        shown = describe(data) if "data" in node else "none"
         errors.append((f"{where}.data", f"expected an object with label, type and content, got {shown}"))
         return Part(id, "", "", "")
     if not isinstance(data.get("variables", []), list):
-        errors.append((f"{where}.data.variables", f"expected a list, got {got(data['variables'])}"))
+        errors.append((f"{where}.data.variables", f"expected a list, got {describe(data['variables'])}"))
     label = _text(data, "label", f"{where}.data", errors, id)
     kind = KINDS.get(_text(data, "type", f"{where}.data", errors), "text")
     return Part(id, label, kind, _text(data, "content", f"{where}.data", errors))
@@ -92,7 +92,7 @@ def _read_node(node: Any, where: str, errors: list[tuple[str, str]]) -> Part:
 
 def _read_edge(edge: Any, where: str, errors: list[tuple[str, str]]) -> tuple[str, str]:
     if not isinstance(edge, dict):
-        errors.append((where, f"expected an object with source and target, got {got(edge)}"))
+        errors.append((where, f"expected an object with source and target, got {describe(edge)}"))
         return "", ""
     return _text(edge, "source", where, errors, is_required=True), _text(
         edge, "target", where, errors, is_required=True
@@ -101,7 +101,7 @@ def _read_edge(edge: Any, where: str, errors: list[tuple[str, str]]) -> tuple[st
 
 def _read_variable(variable: Any, where: str, errors: list[tuple[str, str]]) -> Variable:
     if not isinstance(variable, dict):
-        errors.append((where, f"expected an object with id, name, type and value, got {got(variable)}"))
+        errors.append((where, f"expected an object with id, name, type and value, got {describe(variable)}"))
         return Variable("", "", "", "", "")
     id = _text(variable, "id", where, errors, is_required=True)
     name = _text(variable, "name", where, errors, is_required=True)
@@ -111,7 +111,7 @@ def _read_variable(variable: Any, where: str, errors: list[tuple[str, str]]) -> 
         errors.append((f"{where}.type", f"expected static or dynamic, got {quote(type)}{hint}"))
     resolver = variable.get("resolver")
     if resolver is not None and not isinstance(resolver, str):
-        errors.append((f"{where}.resolver", f"expected a string, got {got(resolver)}"))
+        errors.append((f"{where}.resolver", f"expected a string, got {describe(resolver)}"))
     value = variable.get("value", "")
     try:
         # A value may be any JSON; it becomes text the same way as the values of a row.
@@ -128,7 +128,7 @@ def _text(
     value = fields.get(name, None if is_required else default)
     if isinstance(value, str) and (value.strip() or not is_required):
         return value
-    shown = got(value) if name in fields else "none"
+    shown = describe(value) if name in fields else "none"
     errors.append((f"{where}.{name}", f"expected a {'name' if is_required else 'string'}, got {shown}"))
     return ""
 

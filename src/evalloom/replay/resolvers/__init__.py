@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from time import monotonic
 
-from evalloom.core.errors import CallError, did_you_mean
-from evalloom.core.model import quote
+from evalloom.core.errors import CallError
+from evalloom.core.text import did_you_mean, printable, quote, shorten
 from evalloom.replay.resolvers.call import Call, Reach, Resolver, Source, reach_of
 from evalloom.replay.resolvers.env import read_variable
 from evalloom.replay.resolvers.files import read_chat, read_file
@@ -47,7 +47,7 @@ def resolve(resolver: str, value: str, reach: Reach) -> Resolution:
         text, is_cut = clamp(reach.hide(_encodable(text)))
         return Resolution(text, duration_ms=_elapsed_ms(started), truncated=is_cut)
     except CallError as error:
-        message = reach.hide(_printable(f"{_shown(call)}{error.message}"))[:_LONGEST_MESSAGE]
+        message = reach.hide(printable(f"{_shown(call)}{error.message}"))[:_LONGEST_MESSAGE]
         return Resolution(error_code=error.code, message=message, duration_ms=_elapsed_ms(started))
 
 
@@ -75,11 +75,6 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _printable(text: str) -> str:
-    """A text on one line, with nothing that could drive a terminal."""
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-
-
 def _shown(call: Call) -> str:
     """The beginning of a message; of a URL only the host, since what stands around it may be secret."""
     if call.scheme not in RESOLVERS:
@@ -87,4 +82,4 @@ def _shown(call: Call) -> str:
     target = call.target
     if RESOLVERS[call.scheme] is read_url:
         target = re.split("[/?#]", target, maxsplit=1)[0].rpartition("@")[2]
-    return f"{call.scheme}://{target if len(target) <= _LONGEST_TARGET else target[: _LONGEST_TARGET - 1] + '…'}: "
+    return f"{call.scheme}://{shorten(target, _LONGEST_TARGET)}: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.replay.resolvers.call import Call
 
 

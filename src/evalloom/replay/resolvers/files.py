@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.replay.resolvers.call import Call, find
 from evalloom.replay.resolvers.resolution import READ_BYTES, text_of
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evalloom.core.errors import CallError, did_you_mean
-from evalloom.core.model import quote
+from evalloom.core.errors import CallError
+from evalloom.core.text import did_you_mean, quote
 from evalloom.replay.resolvers.call import Call
 from evalloom.replay.resolvers.duck import query_duckdb
 from evalloom.replay.resolvers.query import check_statement

@@ -14,7 +14,7 @@ from urllib.parse import quote as escaped
 from urllib.parse import urlsplit
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.replay.resolvers.call import Call
 from evalloom.replay.resolvers.resolution import READ_BYTES
 

@@ -16,7 +16,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from evalloom.core.errors import EvalloomError
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.replay.schemas import RequestError, checked_id
 from evalloom.replay.server import answers
 from evalloom.replay.server.endpoints import ENDPOINTS, NOUNS, UPLOADS, Answer, Call, Endpoint, profiles_of

@@ -14,8 +14,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from evalloom import __version__
-from evalloom.core.errors import did_you_mean
-from evalloom.core.model import Record, quote
+from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean, quote
 from evalloom.replay.schemas import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, RequestError, validation_error
 from evalloom.replay.server import answers
 from evalloom.replay.server.parse import Parameter, rows_of

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evalloom.core.model import quote
+from evalloom.core.text import quote
 from evalloom.replay.schemas import RequestError
 from evalloom.replay.server import answers
 

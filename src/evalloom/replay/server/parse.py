@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
-from evalloom.core.model import Record, quote
+from evalloom.core.model import Record
+from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import Source
