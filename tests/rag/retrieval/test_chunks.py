@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.rag.retrieval.chunks import Document, chunks
+from evalloom.rag.retrieval.chunks import ParsedDocument, chunks
 from evalloom.rag.retrieval.readers import read
 
 _TEXTS = st.text(alphabet=st.sampled_from("ab 年假。.\n\r#\t-=é\u0301\u200d👩"), max_size=300)
 
 
-def _markdown(text: str) -> Document:
+def _markdown(text: str) -> ParsedDocument:
     return read(".md", text.encode())
 
 
@@ -34,12 +34,12 @@ def test_every_chunk_is_what_stands_at_its_place(text: str, size: int, data: st.
 
 
 def test_a_cut_comes_behind_a_sentence() -> None:
-    cut = [chunk.text for chunk in chunks(Document("一二三四五。六七八九十。甲乙丙"), 13, 0)]
+    cut = [chunk.text for chunk in chunks(ParsedDocument("一二三四五。六七八九十。甲乙丙"), 13, 0)]
     assert cut == ["一二三四五。六七八九十。", "甲乙丙"]
 
 
 def test_an_overlap_repeats_the_end_of_the_chunk_before() -> None:
-    first, second = chunks(Document("one two three. four five six. seven eight."), 30, 15)
+    first, second = chunks(ParsedDocument("one two three. four five six. seven eight."), 30, 15)
     assert first.text.endswith("four five six. ")
     assert second.text.startswith("four five six. ")
 
@@ -54,7 +54,7 @@ def test_headings_are_a_path_and_an_empty_one_joins_the_next() -> None:
 
 
 def test_a_character_made_of_several_is_not_cut() -> None:
-    cut = [chunk.text for chunk in chunks(Document("ae\u0301ae\u0301ae\u0301"), 4, 0)]
+    cut = [chunk.text for chunk in chunks(ParsedDocument("ae\u0301ae\u0301ae\u0301"), 4, 0)]
     assert all(not text.startswith("\u0301") for text in cut)
     assert "".join(cut) == "ae\u0301ae\u0301ae\u0301"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.rag.retrieval.decoding import Unreadable, decode
+from evalloom.rag.retrieval.decoding import UnreadableDocument, decode
 
 CHINESE = "入职满一年的员工每年享有十个工作日的带薪年假。\n"
 GERMAN = "Straße für Ärzte: § 12, größer als „Café“ – 20 €\n"
@@ -37,7 +37,7 @@ def test_latin(encoding: str) -> None:
     ],
 )
 def test_what_is_in_another_encoding_is_not_read_but_as_a_page_that_says_so(text: str, encoding: str) -> None:
-    with pytest.raises(Unreadable, match="is not in a known encoding: line 1 is not UTF-8"):
+    with pytest.raises(UnreadableDocument, match="is not in a known encoding: line 1 is not UTF-8"):
         decode(text.encode(encoding))
     page = f"<html><head><meta charset='{encoding}'></head><p>{text}"
     assert decode(page.encode(encoding), is_html=True) == page
@@ -45,7 +45,7 @@ def test_what_is_in_another_encoding_is_not_read_but_as_a_page_that_says_so(text
 
 @pytest.mark.parametrize("content", [b"a\0b\0c hello\n", bytes(range(256)), b"caf\xc3\xa9 caf\xc3\xa9 \xc3 x"])
 def test_what_is_no_text_or_broken_is_not_read(content: bytes) -> None:
-    with pytest.raises(Unreadable, match="is not in a known encoding"):
+    with pytest.raises(UnreadableDocument, match="is not in a known encoding"):
         decode(content)
 
 
@@ -67,5 +67,5 @@ def test_no_character_is_ever_lost(content: bytes) -> None:
         assert (
             "\ufffd" not in decode(content) or b"\xef\xbf\xbd" in content or content[:2] in (b"\xff\xfe", b"\xfe\xff")
         )
-    except Unreadable as error:
+    except UnreadableDocument as error:
         assert "Save it as UTF-8" in str(error)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from evalloom.rag.retrieval import readers
 from evalloom.rag.retrieval.chunks import chunks
-from evalloom.rag.retrieval.readers import READERS, Unreadable, read
+from evalloom.rag.retrieval.readers import READERS, UnreadableDocument, read
 
 
 def _titles(name: str, content: bytes) -> list[tuple[int, str]]:
@@ -57,7 +57,7 @@ def test_html_may_nest_as_deep_as_it_likes() -> None:
 def test_html_that_would_take_ages_to_parse_is_unread() -> None:
     many = b"".join(b"<p><b id=%d>" % number for number in range(10_000))
     for page in (b"<div>" * 100_000, many):
-        with pytest.raises(Unreadable, match="too many tags inside of tags"):
+        with pytest.raises(UnreadableDocument, match="too many tags inside of tags"):
             read(".html", page + b"text")
     closed = b"<div><span id=1><i>a</div>" * 20_000 + b"<a name=x>" * 20_000
     assert "a" in read(".html", closed).text
@@ -65,7 +65,7 @@ def test_html_that_would_take_ages_to_parse_is_unread() -> None:
 
 @pytest.mark.parametrize(("suffix", "content"), [(".html", b"<svg><text>a</text></svg>"), (".html", b"")])
 def test_a_page_without_text_is_unread(suffix: str, content: bytes) -> None:
-    with pytest.raises(Unreadable, match="has no text"):
+    with pytest.raises(UnreadableDocument, match="has no text"):
         read(suffix, content)
 
 
@@ -112,7 +112,7 @@ def test_docx_text_in_controls_insertions_and_notes_but_not_deletions() -> None:
         "<w:p><w:ins><w:r><w:t>inserted</w:t></w:r></w:ins><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>"
     )
     assert read(".docx", _docx(body, _p("note"))).text == "control\na\ninserted\n\nnote\n"
-    with pytest.raises(Unreadable, match="has no text"):
+    with pytest.raises(UnreadableDocument, match="has no text"):
         read(".docx", _docx("<w:p/>"))
 
 
@@ -152,19 +152,19 @@ def test_pdf_chunks_know_their_page() -> None:
 
 
 def test_a_pdf_of_pictures_is_unread() -> None:
-    with pytest.raises(Unreadable, match="no text"):
+    with pytest.raises(UnreadableDocument, match="no text"):
         read(".pdf", pdf("", ""))
 
 
 def test_a_document_that_takes_too_long_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "LONGEST_S", -1.0)
     for suffix, content in ((".pdf", pdf("text")), (".html", b"<p>text"), (".docx", _docx(_p("text")))):
-        with pytest.raises(Unreadable, match="takes more than"):
+        with pytest.raises(UnreadableDocument, match="takes more than"):
             read(suffix, content)
 
 
 def test_a_pointer_of_git_lfs_is_no_document() -> None:
-    with pytest.raises(Unreadable, match="git lfs pull"):
+    with pytest.raises(UnreadableDocument, match="git lfs pull"):
         read(".pdf", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
 
 
@@ -184,7 +184,7 @@ def test_a_docx_that_unpacks_to_too_much_is_unread() -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.xml", "w") as entry:
         for _ in range(201):
             entry.write(bytes(1024 * 1024))
-    with pytest.raises(Unreadable, match="unpacks to more than 200 MB"):
+    with pytest.raises(UnreadableDocument, match="unpacks to more than 200 MB"):
         read(".docx", stream.getvalue())
 
 
@@ -193,12 +193,12 @@ def test_a_docx_that_unpacks_to_too_much_is_unread() -> None:
 def test_whatever_the_bytes_a_reader_reads_or_says_why(suffix: str, content: bytes) -> None:
     try:
         assert isinstance(read(suffix, content).text, str)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         assert str(error)
 
 
 def test_what_is_no_tag_neither_hides_nesting_nor_makes_it() -> None:
-    with pytest.raises(Unreadable, match="too many tags inside of tags"):
+    with pytest.raises(UnreadableDocument, match="too many tags inside of tags"):
         read(".html", b"<div><!--</div>-->" * 100_000 + b"text")
     script = b"<script>" + b'var a="<div>";' * 70_000 + b"</script><p>hello</p>"
     assert read(".html", script).text.strip() == "hello"

@@ -1,8 +1,7 @@
 """The built-in retriever: indexes the documents of a folder, and searches by BM25, by vectors, or by both."""
 
 from evalloom.rag.retrieval.folder import Unread
-from evalloom.rag.retrieval.fusion import fused
-from evalloom.rag.retrieval.index import Explained, Index, Refreshed, Term, open_index
+from evalloom.rag.retrieval.index import Explained, Index, Refreshed, Term, fused, open_index
 from evalloom.rag.retrieval.ingest import IndexOptions, Progress, quiet
 from evalloom.rag.retrieval.minilm import LocalEmbedder
 from evalloom.rag.retrieval.words import words

@@ -28,13 +28,13 @@ _SHORTEST, _LONGEST = 2, 40
 def anchors(query: str, text: str, most: int = 2) -> list[str]:
     """Up to `most` texts from the sentences nearest to the query: quantities first, then terms."""
     wanted = set(words(query))
-    sentences = [found[0] for found in _SENTENCE.finditer(text) if not found[0].lstrip().startswith("#")]
+    sentences = [sentence for sentence in _SENTENCE.findall(text) if not sentence.lstrip().startswith("#")]
     nearest = sorted(sentences, key=lambda sentence: -len(wanted & set(words(sentence))))
     for kind in (_quantities, _terms, _longest_words):
         for sentence in nearest[:2]:
             # A long word is worth little beside a number or a term, and another sentence little beside the nearest.
-            if found := _usable(kind(sentence), query):
-                return found[:most]
+            if usable := _usable(kind(sentence), query):
+                return usable[:most]
     return []
 
 

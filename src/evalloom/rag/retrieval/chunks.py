@@ -21,7 +21,7 @@ class Heading(NamedTuple):
     """Start of the text below it."""
 
 
-class Document(Struct, frozen=True):
+class ParsedDocument(Struct, frozen=True):
     """The text of a document, its headings, and the offsets of its pages."""
 
     text: str
@@ -53,7 +53,7 @@ LONGEST_TITLE = 200
 _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
-def chunks(document: Document, size: int, overlap: int) -> Iterator[Chunk]:
+def chunks(document: ParsedDocument, size: int, overlap: int) -> Iterator[Chunk]:
     """Split into chunks of up to `size` characters, each repeating up to `overlap` of the one before in its section."""
     text, line, counted_to = document.text, 1, 0
     for start, stop, heading in _sections(document):
@@ -66,7 +66,7 @@ def chunks(document: Document, size: int, overlap: int) -> Iterator[Chunk]:
             yield Chunk(text[a:b], a, b, line if document.has_lines else 0, page, heading)
 
 
-def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
+def _sections(document: ParsedDocument) -> Iterator[tuple[int, int, str]]:
     """Start and end of each section, and the path of headings above it.
 
     A heading with no text below it is not a section by itself: its passage would match and say nothing.
@@ -84,30 +84,24 @@ def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
             yield start, place, " > ".join(path.values())
             start = body = place
             is_blank = True
-        if place in headings:
-            body = _enter(headings[place], path)
+        if heading := headings.get(place):
+            path = {level: title for level, title in path.items() if level < heading.level}
+            path[heading.level] = heading.title[:LONGEST_TITLE]
+            body = heading.end
         before = place
-
-
-def _enter(heading: Heading, path: dict[int, str]) -> int:
-    """Add a heading to the path and drop deeper ones; return the start of its text."""
-    for level in [level for level in path if level >= heading.level]:
-        del path[level]
-    path[heading.level] = heading.title[:LONGEST_TITLE]
-    return heading.end
 
 
 def _pieces(text: str, start: int, stop: int, size: int, overlap: int) -> Iterator[tuple[int, int]]:
     at = start
     while stop - at > size:
-        cut = _cut(text, at, at + size)
+        cut = _split_point(text, at, at + size)
         yield at, cut
-        at = _back(text, cut, max(at + 1, cut - overlap)) if overlap else cut
+        at = _overlap_start(text, cut, max(at + 1, cut - overlap)) if overlap else cut
     if stop > at:
         yield at, stop
 
 
-def _cut(text: str, start: int, limit: int) -> int:
+def _split_point(text: str, start: int, limit: int) -> int:
     """The best place to end a chunk, in its second half."""
     middle = start + (limit - start) // 2
     for end in _ENDS:
@@ -119,7 +113,7 @@ def _cut(text: str, start: int, limit: int) -> int:
     return cut
 
 
-def _back(text: str, cut: int, earliest: int) -> int:
+def _overlap_start(text: str, cut: int, earliest: int) -> int:
     """The start of the next chunk: the first sentence or word of the overlap."""
     for end in _ENDS[1:]:
         # Start a little earlier, to see the punctuation before the overlap.

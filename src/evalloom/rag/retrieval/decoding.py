@@ -31,8 +31,8 @@ _UNLATIN = re.compile("[\x00-\x08\x0e-\x1f]|[A-Za-zÀ-ÿ][¡£¥¹³¼¾¿±][A-
 """Control characters, and signs inside words that are letters in other encodings."""
 
 
-class Unreadable(Exception):
-    """A document that cannot be read, and why. With `may_change` the cause is not the file, so it is tried again."""
+class UnreadableDocument(Exception):
+    """A document that cannot be read, and why. With `may_change` the cause may go away, so it is tried again."""
 
     def __init__(self, reason: str, may_change: bool = False) -> None:
         super().__init__(reason)
@@ -40,7 +40,7 @@ class Unreadable(Exception):
 
 
 def decode(content: bytes, is_html: bool = False) -> str:
-    """Decode the bytes of a file. Raises Unreadable."""
+    """Decode the bytes of a file. Raises UnreadableDocument."""
     text = _decode_any(content, is_html)
     # Old Mac files end lines with "\r"; counting "\n" would see a single line.
     return text if "\n" in text else text.replace("\r", "\n")
@@ -52,16 +52,16 @@ def _decode_any(content: bytes, is_html: bool) -> str:
             text = _decode_strictly(content, encoding)
             break
     else:
-        text = _without_mark(content) if b"\0" in content else _of_bytes(content, is_html)
+        text = _decode_utf16(content) if b"\0" in content else _decode_bytes(content, is_html)
     if text is None:
-        raise Unreadable(f"is not in a known encoding{_where(content)}. Save it as UTF-8")
+        raise UnreadableDocument(f"is not in a known encoding{_why_not_utf8(content)}. Save it as UTF-8")
     return text
 
 
-def _of_bytes(content: bytes, is_html: bool) -> str | None:
+def _decode_bytes(content: bytes, is_html: bool) -> str | None:
     if (text := _decode_strictly(content, "utf-8")) is not None:
         return text
-    if is_html and (text := _as_declared(content)) is not None:
+    if is_html and (text := _decode_as_declared(content)) is not None:
         return text
     if (text := _decode_strictly(content, "gb18030")) is not None and _is_chinese(text):
         return text
@@ -77,8 +77,8 @@ def _decode_strictly(content: bytes, encoding: str) -> str | None:
         return None
 
 
-def _where(content: bytes) -> str:
-    """Why a text is not UTF-8, and on which line."""
+def _why_not_utf8(content: bytes) -> str:
+    """Why a text is not UTF-8: zero bytes, or the first line with an invalid byte."""
     if b"\0" in content:
         return ": it has zero bytes, so it may not be text"
     try:
@@ -89,7 +89,7 @@ def _where(content: bytes) -> str:
     return ""
 
 
-def _without_mark(content: bytes) -> str | None:
+def _decode_utf16(content: bytes) -> str | None:
     """Decode UTF-16 without a BOM; any bytes decode, so most characters must be common ones."""
     is_big = content[0::2].count(0) > content[1::2].count(0)
     text = _decode_strictly(content, "utf-16-be" if is_big else "utf-16-le")
@@ -97,7 +97,7 @@ def _without_mark(content: bytes) -> str | None:
     return text if len(_USUAL.findall(sample)) >= 0.95 * len(sample) else None
 
 
-def _as_declared(content: bytes) -> str | None:
+def _decode_as_declared(content: bytes) -> str | None:
     """Decode a page in the encoding that it declares."""
     declared = _DECLARED.search(content[:4096])
     try:
@@ -113,23 +113,17 @@ def _is_chinese(text: str) -> bool:
     counted = Counter("".join(_FOREIGN.findall(text))[:_SAMPLE])
     leads: Counter[int] = Counter()
     for char, count in counted.items():
-        leads[_lead(char)] += count
+        # The lead byte is the row in GB 2312, which groups the common characters; rare ones are not in it.
+        encoded = char.encode("gb2312", "ignore")
+        leads[encoded[0] if encoded else 0] += count
     common = sum(count for lead, count in leads.items() if 0xA1 <= lead <= 0xA3 or 0xB0 <= lead <= 0xD7)
     # Korean in EUC-KR also decodes to common characters, but only to the first half of them.
     late = sum(count for lead, count in leads.items() if 0xC9 <= lead <= 0xD7)
     return common >= 0.9 * leads.total() and (leads.total() < 20 or late >= 0.1 * common)
 
 
-def _lead(char: str) -> int:
-    """The row of a character in GB 2312, which groups the common ones; 0 when it is not in it."""
-    try:
-        return char.encode("gb2312")[0]
-    except UnicodeEncodeError:
-        return 0
-
-
 def _is_broken_utf8(content: bytes) -> bool:
-    """Whether most non-ASCII characters are valid UTF-8 nevertheless."""
+    """Whether most non-ASCII characters are valid UTF-8 although some bytes are not."""
     text = content.decode("utf-8", "replace")
     bad = text.count("\ufffd")
     return sum(map(len, _FOREIGN.findall(text))) - bad > bad

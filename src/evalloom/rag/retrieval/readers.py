@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from time import monotonic
 from typing import Any
 
-from evalloom.rag.retrieval.chunks import LONGEST_TITLE, Document, Heading
-from evalloom.rag.retrieval.decoding import Unreadable, decode
+from evalloom.rag.retrieval.chunks import LONGEST_TITLE, Heading, ParsedDocument
+from evalloom.rag.retrieval.decoding import UnreadableDocument, decode
 
 LARGEST = 50 * 1024 * 1024
 LARGEST_UNPACKED = 200 * 1024 * 1024
@@ -22,30 +22,28 @@ LONGEST_S = 20.0
 _LONGER_S_PER_MB = 5.0
 
 
-def read(suffix: str, content: bytes) -> Document:
-    """Parse the bytes of a file. Raises Unreadable."""
+def read(suffix: str, content: bytes) -> ParsedDocument:
+    """Parse the bytes of a file. Raises UnreadableDocument."""
     if len(content) > LARGEST:
-        raise Unreadable(f"is larger than {LARGEST >> 20} MB. Split it")
+        raise UnreadableDocument(f"is larger than {LARGEST >> 20} MB. Split it")
     if content.startswith(b"version https://git-lfs.github.com/spec/"):
-        raise Unreadable("is a Git LFS pointer, not the document. Run 'git lfs pull'")
+        raise UnreadableDocument("is a Git LFS pointer, not the document. Run 'git lfs pull'")
     try:
         return READERS[suffix](content)
-    except Unreadable:
+    except UnreadableDocument:
         raise
     except MemoryError:
-        raise Unreadable("takes more memory than there is. Split it", may_change=True) from None
+        raise UnreadableDocument("takes more memory than there is. Split it", may_change=True) from None
     except Exception as error:
         # Libraries raise anything for a broken file, from KeyError to RecursionError.
-        raise Unreadable(f"cannot be read as {suffix[1:]}: {type(error).__name__}: {str(error)[:200]}") from None
+        raise UnreadableDocument(
+            f"cannot be read as {suffix[1:]}: {type(error).__name__}: {str(error)[:200]}"
+        ) from None
 
 
-def _plain(content: bytes) -> Document:
-    return Document(decode(content), has_lines=True)
-
-
-def _markdown(content: bytes) -> Document:
+def _markdown(content: bytes) -> ParsedDocument:
     text = decode(content)
-    return Document(text, list(_markdown_headings(text)), has_lines=True)
+    return ParsedDocument(text, list(_markdown_headings(text)), has_lines=True)
 
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -63,7 +61,11 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
             fence = "" if fence else mark[1]
         elif not fence:
             if match := _SHARP.match(bare):
-                yield Heading(at, len(match[1]), _without_closing(match[2]), at + len(line))
+                # Closing marks go, as in `Leave ##`, but not those of `C#`. A regex would backtrack on long blanks.
+                title = match[2].rstrip()
+                unmarked = title.rstrip("#")
+                title = unmarked.rstrip() if not unmarked or unmarked[-1] in " \t" else title
+                yield Heading(at, len(match[1]), title, at + len(line))
             # Only a single line between a blank one and the underline: not the end of front matter, nor a rule.
             elif (match := _UNDERLINE.match(bare)) and before[1].strip() and not before_that.strip():
                 yield Heading(before[0], 1 if match[1][0] == "=" else 2, before[1].strip(), at + len(line))
@@ -71,17 +73,10 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
         at += len(line)
 
 
-def _without_closing(title: str) -> str:
-    """`Leave ##` is Leave, but `C#` stays. Not a regex, which would backtrack on long runs of blanks."""
-    title = title.rstrip()
-    bare = title.rstrip("#")
-    return bare.rstrip() if not bare or bare[-1] in " \t" else title
-
-
 _RST_RULE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?$")
 
 
-def _restructured(content: bytes) -> Document:
+def _restructured(content: bytes) -> ParsedDocument:
     """reStructuredText: a title is underlined, and the order of the underline characters gives their levels."""
     text = decode(content)
     headings: list[Heading] = []
@@ -95,7 +90,7 @@ def _restructured(content: bytes) -> Document:
             headings.append(Heading(before[0], level, title, at + len(line)))
         before = (at, line.rstrip("\n"))
         at += len(line)
-    return Document(text, headings, has_lines=True)
+    return ParsedDocument(text, headings, has_lines=True)
 
 
 class _Writer:
@@ -124,14 +119,14 @@ class _Writer:
         if monotonic() > self._until:
             # The machine may have been busy, so the document is tried again next time.
             message = f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text"
-            raise Unreadable(message, may_change=True)
+            raise UnreadableDocument(message, may_change=True)
 
     def write(self, text: str) -> None:
         self.check_time()
         self._parts.append(text)
         self._size += len(text)
         if self._size > LARGEST_UNPACKED:
-            raise Unreadable(f"has more than {LARGEST_UNPACKED >> 20} MB of text. Split it")
+            raise UnreadableDocument(f"has more than {LARGEST_UNPACKED >> 20} MB of text. Split it")
 
     def end_line(self) -> None:
         if self._parts and not self._parts[-1].endswith("\n"):
@@ -156,11 +151,11 @@ class _Writer:
     def count(self) -> int:
         return len(self._parts)
 
-    def document(self, pages: Sequence[int] = (), without_text: str = "has no text") -> Document:
+    def document(self, pages: Sequence[int] = (), without_text: str = "has no text") -> ParsedDocument:
         text = self.text
         if not text.strip():
-            raise Unreadable(without_text)
-        return Document(text, self.headings, pages)
+            raise UnreadableDocument(without_text)
+        return ParsedDocument(text, self.headings, pages)
 
 
 _UNSEEN = frozenset(("script", "style", "template", "noscript", "svg", "math", "iframe", "object"))
@@ -171,13 +166,13 @@ time tt u var wbr ruby rb rt rp
 _INLINE = frozenset(_INLINE_TAGS.split())
 
 
-def _html(content: bytes) -> Document:
+def _html(content: bytes) -> ParsedDocument:
     _need("selectolax", "an .html document", "documents")
     from selectolax.lexbor import LexborHTMLParser  # deferred: an extra
 
     text = decode(content, is_html=True)
     if _work_to_nest(text) > _MOST_WORK:
-        raise Unreadable("has too many tags inside of tags. Close them, or save it as text")
+        raise UnreadableDocument("has too many tags inside of tags. Close them, or save it as text")
     root: Any = LexborHTMLParser(text).root
     writer = _Writer(content)
     # A stack instead of recursion, because pages nest arbitrarily deep.
@@ -265,7 +260,7 @@ def _enter_tag(writer: _Writer, node: Any) -> list[tuple[Any, Callable[[], None]
     return [(None, leave), *((child, None) for child in reversed(children))]
 
 
-def _pdf(content: bytes) -> Document:
+def _pdf(content: bytes) -> ParsedDocument:
     _need("pypdf", "a .pdf document", "documents")
     from pypdf import PdfReader  # deferred: an extra
 
@@ -274,7 +269,7 @@ def _pdf(content: bytes) -> Document:
     writer = _Writer(content)
     reader = PdfReader(io.BytesIO(content))
     if reader.is_encrypted and not reader.decrypt(""):
-        raise Unreadable("is locked with a password. Save it without one")
+        raise UnreadableDocument("is locked with a password. Save it without one")
     pages = []
     for page in reader.pages:
         pages.append(writer.size)
@@ -293,10 +288,10 @@ _DOCX_SIGNS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreak
 _DOCX_ENDS = {f"{_W}p": "\n", f"{_W}tc": "\t", f"{_W}tr": "\n"}
 
 
-def _docx(content: bytes) -> Document:
+def _docx(content: bytes) -> ParsedDocument:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > LARGEST_UNPACKED:
-            raise Unreadable(f"unpacks to more than {LARGEST_UNPACKED >> 20} MB. Split it")
+            raise UnreadableDocument(f"unpacks to more than {LARGEST_UNPACKED >> 20} MB. Split it")
     _need("docx", "a .docx document", "documents")
     import docx  # deferred: an extra
     from docx.oxml import parse_xml
@@ -363,13 +358,13 @@ def _docx_level(style: str | None) -> int:
 def _need(module: str, what: str, extra: str) -> None:
     if find_spec(module) is None:
         message = f"{what} needs {module}, which is not installed. Type: pip install 'evalloom[{extra}]'"
-        raise Unreadable(message, may_change=True)
+        raise UnreadableDocument(message, may_change=True)
 
 
-READERS: dict[str, Callable[[bytes], Document]] = {
+READERS: dict[str, Callable[[bytes], ParsedDocument]] = {
     ".md": _markdown,
     ".markdown": _markdown,
-    ".txt": _plain,
+    ".txt": lambda content: ParsedDocument(decode(content), has_lines=True),
     ".rst": _restructured,
     ".html": _html,
     ".htm": _html,
@@ -378,4 +373,7 @@ READERS: dict[str, Callable[[bytes], Document]] = {
 }
 """Readers by file extension."""
 
-__all__ = ["LARGEST", "LONGEST_S", "READERS", "Unreadable", "read"]
+Unreadable = UnreadableDocument
+"""The name that version 0.1 exports."""
+
+__all__ = ["LARGEST", "LONGEST_S", "READERS", "Unreadable", "UnreadableDocument", "read"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from evalloom.core.errors import EvalloomError
 from evalloom.rag.retrieval.chunks import Chunk
-from evalloom.rag.retrieval.folder import Stamp, Unread
+from evalloom.rag.retrieval.folder import FileStamp, Unread
 
 FORMAT = 3
 """Incremented when chunks or words are computed differently; a store of another format is rebuilt."""
@@ -44,16 +44,16 @@ _DAMAGE = (
 _UNDECODED = "Could not decode to UTF-8"
 
 
-class Damage(sqlite3.DatabaseError):
+class DamagedIndex(sqlite3.DatabaseError):
     """The stored data is inconsistent."""
 
 
-class Store:
+class DocumentStore:
     """One SQLite file. A writer must hold the lock of its folder."""
 
     def __init__(self, path: Path, is_readonly: bool = False) -> None:
         self.is_readonly = is_readonly
-        self._db = _connected(path, is_readonly)
+        self._db = _connect(path, is_readonly)
         self._ids: dict[str, int] = {}
         self._next_id = 0
         self._version = 0
@@ -62,16 +62,14 @@ class Store:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 if not self._db.execute("PRAGMA user_version").fetchone()[0]:
-                    self._create()
+                    # One transaction, so that a killed process leaves no partial store.
+                    birth = secrets.token_hex(8)
+                    meta = f"INSERT INTO meta VALUES ('birth', '{birth}'), ('generation', 0), ('is_complete', 0);"
+                    self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {meta} PRAGMA user_version = {FORMAT}; COMMIT")
             self.birth = str(self._meta("birth"))
         except BaseException:
             self._db.close()
             raise
-
-    def _create(self) -> None:
-        # One transaction, so that a killed process leaves no partial store.
-        meta = f"INSERT INTO meta VALUES ('birth', '{secrets.token_hex(8)}'), ('generation', 0), ('is_complete', 0);"
-        self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {meta} PRAGMA user_version = {FORMAT}; COMMIT")
 
     def close(self) -> None:
         self._db.close()
@@ -79,7 +77,7 @@ class Store:
     def _meta(self, name: str) -> Any:
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         if row is None:
-            raise Damage(f"it has no {name}")
+            raise DamagedIndex(f"it has no {name}")
         return row[0]
 
     @property
@@ -91,7 +89,7 @@ class Store:
         """Incremented with every change of the chunks."""
         generation = self._meta("generation")
         if not isinstance(generation, int):
-            raise Damage("its generation is no number")
+            raise DamagedIndex("its generation is not a number")
         return generation
 
     def begin_snapshot(self) -> None:
@@ -108,10 +106,10 @@ class Store:
 
     # -- documents ------------------------------------------------------------------------------------
 
-    def document_states(self) -> dict[str, tuple[Stamp, str, str]]:
+    def document_states(self) -> dict[str, tuple[FileStamp, str, str]]:
         """The stamp, digest and read error (empty when there is none) of every document."""
         rows = self._db.execute("SELECT path, size, mtime_ns, ctime_ns, inode, digest, error FROM documents")
-        return {path: (Stamp(*stamp), digest, error) for path, *stamp, digest, error in rows}
+        return {path: (FileStamp(*stamp), digest, error) for path, *stamp, digest, error in rows}
 
     def digests(self) -> dict[str, str]:
         return dict(self._db.execute("SELECT path, digest FROM documents WHERE error = '' ORDER BY path"))
@@ -147,34 +145,37 @@ class Store:
         if deleted or rows:
             self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
-    def stamp(self, path: str, stamp: Stamp) -> None:
+    def stamp(self, path: str, stamp: FileStamp) -> None:
         columns = "size = ?, mtime_ns = ?, ctime_ns = ?, inode = ?"
         self._db.execute(f"UPDATE documents SET {columns} WHERE path = ?", (*stamp, path))
 
-    def put_unread(self, path: str, stamp: Stamp, digest: str, reason: str) -> None:
+    def put_unread(self, path: str, stamp: FileStamp, digest: str, reason: str) -> None:
         self._put_document(path, stamp, digest, reason)
         self._replace_chunks(path, [])
 
-    def _put_document(self, path: str, stamp: Stamp, digest: str, reason: str) -> None:
+    def _put_document(self, path: str, stamp: FileStamp, digest: str, reason: str) -> None:
         row = (path, *stamp, digest, reason)
         self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
-    def put(self, path: str, stamp: Stamp, digest: str, chunks: Sequence[tuple[Chunk, list[str]]]) -> None:
+    def put(self, path: str, stamp: FileStamp, digest: str, chunks: Sequence[tuple[Chunk, list[str]]]) -> None:
         """Store a document with its chunks and their words."""
         self._put_document(path, stamp, digest, "")
         rows = []
         for number, (chunk, words) in enumerate(chunks):
-            terms, counts = self._counted(words)
+            terms, counts = self._count_terms(words)
             place = (chunk.start, chunk.end, chunk.line, chunk.page, chunk.heading)
             rows.append((path, number, *place, chunk.text, terms, counts))
         self._replace_chunks(path, rows)
 
-    def _counted(self, words: list[str]) -> tuple[bytes, bytes]:
-        """The ids of the distinct words, and their counts."""
+    def _count_terms(self, words: list[str]) -> tuple[bytes, bytes]:
+        """The ids of the distinct words, and their counts; new words get ids."""
         import numpy as np  # deferred: slow to load
 
         counted = Counter(words)
-        ids = self._ids or self._load_ids()
+        if not self._ids:
+            self._ids = dict(self._db.execute("SELECT text, id FROM terms"))
+            self._next_id = self.term_count()
+        ids = self._ids
         new = [word for word in counted if word not in ids]
         if new:
             rows = list(enumerate(new, self._next_id))
@@ -183,11 +184,6 @@ class Store:
             ids.update((word, number) for number, word in rows)
         terms = np.fromiter((ids[word] for word in counted), "<i4", len(counted))
         return terms.tobytes(), np.fromiter(counted.values(), "<i4", len(counted)).tobytes()
-
-    def _load_ids(self) -> dict[str, int]:
-        self._ids = dict(self._db.execute("SELECT text, id FROM terms"))
-        self._next_id = self.term_count()
-        return self._ids
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -207,7 +203,7 @@ class Store:
         columns = "path, text, start, stop, line, page, heading"
         row = self._db.execute(f"SELECT {columns} FROM chunks WHERE id = ?", (id,)).fetchone()
         if row is None or tuple(map(type, row)) != (str, str, int, int, int, int, str):
-            raise Damage("a chunk is missing or not whole")
+            raise DamagedIndex("a chunk is missing or not whole")
         path, *rest = row
         return path, Chunk(*rest)
 
@@ -231,7 +227,7 @@ STORE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 def is_damage(error: Exception) -> bool:
     """Whether an error means that the file is broken, rather than that the disk is full or the file locked."""
-    if isinstance(error, Damage | UnicodeDecodeError) or str(error).startswith(_UNDECODED):
+    if isinstance(error, DamagedIndex | UnicodeDecodeError) or str(error).startswith(_UNDECODED):
         return True
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE
 
@@ -261,11 +257,11 @@ def format_of(path: Path, is_readonly: bool = False) -> int:
     """The format of a store; 0 when it does not exist."""
     if not path.exists():
         return 0
-    with closing(_connected(path, is_readonly)) as db:
+    with closing(_connect(path, is_readonly)) as db:
         return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _connected(path: Path, is_readonly: bool) -> sqlite3.Connection:
+def _connect(path: Path, is_readonly: bool) -> sqlite3.Connection:
     """Connect to the store; a read-only connection creates no files beside it."""
     uri = str(path)
     if is_readonly:

@@ -53,7 +53,7 @@ class Vectors:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turns errors of the file into EvalloomError; replaces a damaged file by an empty one."""
+        """Turn errors of the file into EvalloomError; replace a damaged file by an empty one."""
         try:
             yield
         except STORE_ERRORS as error:

@@ -41,31 +41,33 @@ def query_words(query: str) -> list[str]:
     return words(query) or _tokenize(query, frozenset())
 
 
-def _tokenize(text: str, left_out: frozenset[str]) -> list[str]:
+def _tokenize(text: str, stop_words: frozenset[str]) -> list[str]:
     tokens: list[str] = []
     han: list[str] = []
     for run, unspaced, name in _RUN.findall(_UNWRITTEN.sub("", unicodedata.normalize("NFKC", text))):
         if name:
-            tokens += _words_of_name(name, left_out)
+            tokens += _words_of_name(name, stop_words)
         elif run:
             han.append(run)
         else:
-            tokens += _pairs(unspaced)
+            tokens += [unspaced[at : at + 2] for at in range(len(unspaced) - 1)] or [unspaced]
     if han:
-        tokens += [word for word in _chinese(han) if word not in left_out]
+        tokens += [word for word in _chinese(han) if word not in stop_words]
     return tokens
 
 
 @lru_cache(maxsize=1 << 16)
-def _words_of_name(name: str, left_out: frozenset[str]) -> tuple[str, ...]:
-    """A plain word; or a name such as `PRO-2026`, in parts and whole. IT in capitals is no function word."""
+def _words_of_name(name: str, stop_words: frozenset[str]) -> tuple[str, ...]:
+    """A plain word; or a name such as `PRO-2026`, in parts and whole. `IT` in capitals is not a stop word."""
     if name.endswith(_OWNERS):
         name = name[:-2]
     # Casefolding a Turkish capital I leaves its dot as a combining mark.
     whole = name.casefold().replace("i\u0307", "i")
     parts = _JOINT.split(whole)
     is_name = [len(part) > 1 and part.isupper() for part in _JOINT.split(name)]
-    tokens = [_singular(part) for part, is_kept in zip(parts, is_name, strict=True) if is_kept or part not in left_out]
+    tokens = [
+        _singular(part) for part, is_kept in zip(parts, is_name, strict=True) if is_kept or part not in stop_words
+    ]
     return (*tokens, whole) if len(parts) > 1 else tuple(tokens)
 
 
@@ -76,10 +78,6 @@ def _singular(word: str) -> str:
     if word.endswith("ies"):
         return word[:-3] + "y"
     return word[:-1]
-
-
-def _pairs(run: str) -> list[str]:
-    return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
 
 
 def _chinese(runs: list[str]) -> list[str]:
