@@ -149,6 +149,9 @@ def test_built_wheel_installs_with_its_commands(tmp_path: Path) -> None:
     where = call(python, "-c", "import evalloom; print(evalloom.__file__)")
     assert where.stdout.startswith(str(site_packages)), where.stderr
     assert (site_packages / "evalloom/py.typed").is_file()
+    for folder in ("ui", "prompt_eval/reports", "rag/reports"):
+        packed = {file.name for file in (site_packages / "evalloom" / folder / "templates").iterdir()}
+        assert packed == {file.name for file in (ROOT / "src/evalloom" / folder / "templates").iterdir()}
     for name in ENTRY_POINTS:
         done = call(home / "bin" / name, "--help")
         assert done.returncode == 0, f"{name}: {done.stderr}"

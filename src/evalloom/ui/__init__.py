@@ -1,1 +1,1 @@
-"""How things look: HTML that is safe to build, charts, and Markdown."""
+"""How reports look: the HTML kit, charts, and Markdown."""

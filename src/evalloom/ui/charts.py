@@ -1,39 +1,157 @@
-"""The pieces of charts as inline SVG: sizes in percent, so that they fit any width without a script."""
+"""Charts as inline SVG: positions are in percent, so that a chart fits any width without a script."""
 
 from __future__ import annotations
 
-from evalloom.ui.markup import Markup, element
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from evalloom.ui.text import visible
+
+_DIGIT_WIDTH = 2.5
+"""Percent of a stacked bar that a digit needs; a narrower part has its number only in the tooltip."""
+_COLUMN_TOP, _COLUMN_BOTTOM = 12.0, 80.0
+"""Top of the tallest column and bottom of all columns, in percent of the height."""
+_BAR_HEIGHT, _SCALE_HEIGHT = 44, 26
+"""Height of a bar with its name and of the scale below the bars, in pixels."""
+_BAR_LEFT, _BAR_RIGHT = 22.0, 96.0
+"""Positions of 0 and 100 % in a bar chart, in percent of the width."""
+_LONGEST_NAME = 18
 
 
-def chance(bounds: tuple[float, float], rate: float) -> Markup:
+class Part(NamedTuple):
+    """A part of a stacked bar; `fill` and `ink` are classes of its area and its number."""
+
+    cases: int
+    fill: str
+    ink: str
+    tooltip: str
+
+
+class Column(NamedTuple):
+    """A column of a column chart, with the labels below it."""
+
+    cases: int
+    fill: str
+    labels: tuple[str, ...]
+
+
+class Bar(NamedTuple):
+    """A bar of a bar chart; `interval` is rate, low and high as shares, or None when nothing was measured."""
+
+    name: str
+    note: str
+    tooltip: str
+    interval: tuple[float, float, float] | None
+
+
+def interval(rate: float, low: float, high: float) -> Markup:
     """A rate on a line from 0 to 100 %, with its interval as a band."""
-    low, high = 100 * bounds[0], 100 * bounds[1]
-    return svg(
-        f"95 % interval {low:.0f}–{high:.0f} %",
-        element("rect", class_="track", x="0%", width="100%", y="5", height="4", rx="2"),
-        element("rect", class_="band", x=percent(low), width=percent(high - low), y="2", height="10", rx="3"),
-        element("circle", class_="dot", cx=percent(100 * rate), cy="7", r="5"),
+    return _svg(
+        f"95 % interval {100 * low:.0f}–{100 * high:.0f} %",
+        [
+            _element("rect", class_="track", x="0%", width="100%", y="5", height="4", rx="2"),
+            _element("rect", class_="band", x=_percent(low), width=_percent(high - low), y="2", height="10", rx="3"),
+            _element("circle", class_="dot", cx=_percent(rate), cy="7", r="5"),
+        ],
     )
 
 
-def svg(said: str, *content: Markup, height: str | None = None) -> Markup:
-    """A chart, and what it shows in words for whoever does not see it."""
-    return element("svg", *content, role="img", aria_label=said, height=height)
+def stacked_bar(description: str, parts: Sequence[Part]) -> Markup:
+    """One bar, divided in proportion to the cases of its parts."""
+    total = sum(part.cases for part in parts)
+    shapes = []
+    left = 0.0
+    for part in parts:
+        if not part.cases:
+            continue
+        width = part.cases / total
+        tooltip = _element("title", part.tooltip)
+        shapes.append(
+            _element("rect", tooltip, class_=part.fill, x=_percent(left), width=_percent(width), height="100%")
+        )
+        number = f"{part.cases:,}"
+        if 100 * width >= _DIGIT_WIDTH * len(number):
+            shapes.append(_label(number, left + width / 2, "50.00%", part.ink, dominant_baseline="central"))
+        left += width
+    return _svg(description, shapes)
 
 
-def label(text: str, x: float, y: float, kind: str, dominant_baseline: str | None = None) -> Markup:
-    """A text in a chart, at a place in percent of its sides."""
-    return element(
-        "text",
-        text,
-        class_=kind,
-        x=percent(x),
-        y=percent(y),
-        text_anchor="middle",
-        dominant_baseline=dominant_baseline,
+def column_chart(description: str, columns: Sequence[Column]) -> Markup:
+    """Columns as high as their numbers of cases, which stand above them."""
+    most = max((column.cases for column in columns), default=0) or 1
+    shapes = []
+    for position, column in enumerate(columns):
+        width = 1 / len(columns)
+        middle = (position + 0.5) * width
+        height = (_COLUMN_BOTTOM - _COLUMN_TOP) * column.cases / most
+        top = _COLUMN_BOTTOM - height
+        shapes.append(
+            _element(
+                "rect",
+                class_=column.fill,
+                x=_percent(middle - 0.36 * width),
+                width=_percent(0.72 * width),
+                y=f"{top:.2f}%",
+                height=f"{height:.2f}%",
+                rx="3",
+            )
+        )
+        shapes.append(_label(f"{column.cases:,}", middle, f"{top - 3:.2f}%", "ink" if column.cases else "light"))
+        for line, text in enumerate(column.labels, 1):
+            shapes.append(_label(text, middle, f"{_COLUMN_BOTTOM + 9 * line:.2f}%", "light"))
+    bottom = f"{_COLUMN_BOTTOM:.2f}%"
+    shapes.append(_element("line", class_="axis", x1="0%", x2="100%", y1=bottom, y2=bottom))
+    return _svg(description, shapes)
+
+
+def bar_chart(description: str, bars: Sequence[Bar]) -> Markup:
+    """A bar per row from 0 to its rate, with its interval as a band and a scale below all bars."""
+    bottom = _BAR_HEIGHT * len(bars)
+    shapes = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = _percent(_on_scale(share))
+        shapes.append(_element("line", class_="axis", x1=x, x2=x, y1="0", y2=str(bottom)))
+        shapes.append(_label(f"{100 * share:.0f} %", _on_scale(share), str(bottom + 18), "light"))
+    for position, bar in enumerate(bars):
+        top = position * _BAR_HEIGHT
+        name = bar.name if len(bar.name) <= _LONGEST_NAME else f"{bar.name[: _LONGEST_NAME - 1]}…"
+        shapes.append(_label(name, 0, str(top + 19), "ink", text_anchor="start"))
+        shapes.append(_label(bar.note, 0, str(top + 35), "light", text_anchor="start"))
+        if bar.interval is None:
+            continue
+        start, (end, low, high) = _on_scale(0), map(_on_scale, bar.interval)
+        tooltip = _element("title", bar.tooltip)
+        across = {"x": _percent(start), "width": _percent(end - start)}
+        shapes.append(_element("rect", tooltip, class_="rate", **across, y=str(top + 10), height="24", rx="3"))
+        across = {"x": _percent(low), "width": _percent(high - low)}
+        shapes.append(_element("rect", class_="between", **across, y=str(top + 17), height="10", rx="5"))
+        shapes.append(_element("circle", class_="at", cx=_percent(end), cy=str(top + 22), r="5"))
+    return _svg(description, shapes, height=str(bottom + _SCALE_HEIGHT))
+
+
+def _on_scale(share: float) -> float:
+    return (_BAR_LEFT + (_BAR_RIGHT - _BAR_LEFT) * share) / 100
+
+
+def _svg(description: str, shapes: Sequence[Markup], **attributes: str) -> Markup:
+    """A chart with its description in words for screen readers."""
+    return _element("svg", Markup("").join(shapes), role="img", aria_label=description, **attributes)
+
+
+def _label(text: str, x: float, y: str, kind: str, text_anchor: str = "middle", **attributes: str) -> Markup:
+    return _element("text", text, class_=kind, x=_percent(x), y=y, text_anchor=text_anchor, **attributes)
+
+
+def _element(name: str, content: str = "", **attributes: str) -> Markup:
+    """An SVG element: in the name of an attribute a trailing `_` is dropped and `_` becomes `-`."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(visible(value))}"' for key, value in attributes.items()
     )
+    inside = content if isinstance(content, Markup) else escape(visible(content))
+    return Markup(f"<{name}{written}>{inside}</{name}>")
 
 
-def percent(number: float) -> str:
-    """A place or a length in a chart."""
-    return f"{number:.2f}%"
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"

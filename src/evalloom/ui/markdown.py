@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from evalloom.core.text import shorten
-from evalloom.ui.markup import visible
+from evalloom.ui.text import as_text, visible
 
 _LONGEST = 300
 """A cell with more is cut: the whole text stands in the JSON file and in the HTML report."""
@@ -30,10 +28,3 @@ def text_of(text: str) -> str:
     for mark in "\\`*_[]<>|&~$#":
         text = text.replace(mark, f"\\{mark}")
     return text
-
-
-def as_text(value: Any) -> str:
-    """A text as it is, nothing as nothing, any other value as JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

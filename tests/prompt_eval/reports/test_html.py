@@ -20,7 +20,7 @@ from evalloom.prompt_eval.plan import TestPoint
 from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import ScoredCase
-from evalloom.ui.markup import visible
+from evalloom.ui.text import visible
 
 GOLDEN = Path(__file__).parent / "golden" / "prompt_eval.html"
 pytestmark = pytest.mark.req("EVAL-14")

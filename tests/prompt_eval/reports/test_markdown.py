@@ -20,8 +20,8 @@ from evalloom.prompt_eval.plan import TestPoint
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import Mark, ScoredCase
-from evalloom.ui.markup import visible
 from evalloom.ui.report_marks import MARKDOWN
+from evalloom.ui.text import visible
 
 GOLDEN = Path(__file__).parent / "golden" / "prompt_eval.md"
 pytestmark = pytest.mark.req("EVAL-14")

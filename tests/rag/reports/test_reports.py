@@ -24,8 +24,8 @@ from evalloom.rag.analysis.measures import RagResults, analyse, analyse_all
 from evalloom.rag.reports import html as rag_html
 from evalloom.rag.reports import json as rag_json
 from evalloom.rag.reports import markdown as rag_markdown
-from evalloom.ui.markup import visible
 from evalloom.ui.report_marks import MARKDOWN
+from evalloom.ui.text import visible
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT, BASE = Path("handbook"), Path("/project")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from evalloom.core.text import pluralize
 from evalloom.prompt_eval.plan import TestPoint
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
-from evalloom.ui.markdown import as_text
+from evalloom.ui.text import as_text
 
 if TYPE_CHECKING:
     # Stages do not import one another; a report only shows the figures that it is given.

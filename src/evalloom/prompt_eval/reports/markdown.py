@@ -10,8 +10,8 @@ from evalloom.prompt_eval.reports import content as shown
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import ScoredCase
 from evalloom.ui.markdown import table_of, text_of
-from evalloom.ui.markup import visible
 from evalloom.ui.report_marks import MARKDOWN
+from evalloom.ui.text import visible
 
 if TYPE_CHECKING:
     from evalloom.prompt_eval.analysis.bad_cases import BadGroup

@@ -1,0 +1,74 @@
+"""Renders HTML pages from Jinja2 templates: texts are escaped, and a page is one file that loads nothing.
+
+`templates/page.html` is the frame of a page, `templates/components.html` has its parts, and `templates/style.css` is
+the one stylesheet. A system keeps its own templates in its own folder and extends the frame.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from evalloom.core.text import pluralize, shorten
+from evalloom.ui.report_marks import GENERATOR
+from evalloom.ui.text import east_asian_language, visible
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render(folder: Path, template: str, *, script: Path | None = None, **values: Any) -> str:
+    """Render a template of `folder` that extends `page.html`; `script` is the only code that the page may run."""
+    style = (TEMPLATES / "style.css").read_text("utf-8")
+    code = script.read_text("utf-8") if script else ""
+    # A second lock behind escaping: the browser applies only this style and runs only this script, known by hash.
+    script_source = f"script-src '{_source_hash(code)}'; " if code else ""
+    policy = (
+        f"default-src 'none'; style-src '{_source_hash(style)}'; {script_source}base-uri 'none'; form-action 'none'"
+    )
+    page = {"generator": GENERATOR, "policy": policy, "style": Markup(style), "script": Markup(code)}
+    return _environment(folder).get_template(template).render(page=page, **values)
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader([folder, TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        # Runs on every printed value before it is escaped, so no template can forget it.
+        finalize=lambda value: visible(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    environment.filters |= {
+        "breakable": breakable,
+        "pluralize": pluralize,
+        "shorten": shorten,
+        "thousands": "{:,}".format,
+        "user": user_text,
+    }
+    return environment
+
+
+def user_text(text: str) -> Markup:
+    """A user's text: line breaks stay, and direction and East Asian language are its own."""
+    language = east_asian_language(text)
+    attribute = f' lang="{language}"' if language else ""
+    return Markup(f'<span class="user" dir="auto"{attribute}>{escape(visible(text))}</span>')
+
+
+def breakable(name: str) -> Markup:
+    """A name that may wrap after each `_`."""
+    return escape(visible(name)).replace("_", Markup("_<wbr>"))
+
+
+def _source_hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,36 @@
+"""Users' texts in reports: as text, with nothing invisible, and with their language."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Controls, surrogates, and characters that hide text or change its direction."""
+_EAST_ASIAN = {
+    "ja": re.compile("[\u3041-\u30ff]"),
+    "ko": re.compile("[\uac00-\ud7af]"),
+    "zh": re.compile("[\u3400-\u9fff]"),
+}
+_LANGUAGE_SAMPLE = 2_000
+
+
+def visible(text: str) -> str:
+    r"""Spell out invisible characters: `a\u202eb` shows the escape instead of turning the text around."""
+    return _INVISIBLE.sub(lambda match: repr(match[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, None as an empty text, any other value as JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def east_asian_language(text: str) -> str | None:
+    """`ja`, `ko` or `zh` for a text with such characters, because browsers choose glyphs by language."""
+    sample = text[:_LANGUAGE_SAMPLE]
+    return next((code for code, characters in _EAST_ASIAN.items() if characters.search(sample)), None)
