@@ -94,6 +94,7 @@ def test_python_code_is_warned_of_a_broken_package(tmp_path: Path) -> None:
 PARTS = """
 import sys
 import click
+from msgspec import Struct
 from evalloom.core.model import Case, Check
 from evalloom.data.dialect import Dialect
 from evalloom.data.formats import Document
@@ -125,7 +126,7 @@ LEFT_OUT = {
     "engine check": 'SYSTEM = system(matchers=(Matcher("similar", "x", boom),))',
     "flag of validate": 'SYSTEM = system(rule_flags=(RuleFlag("--strict", "x", boom),))',
     "flag in capitals": 'SYSTEM = system(rule_flags=(RuleFlag("--Loud", "x", boom),))',
-    "section of the engine": 'SYSTEM = system(sections=(Section("llms", "x", {}, boom),))',
+    "section of the engine": 'SYSTEM = system(sections=(Section("llms", "x", Struct),))',
     "starter alone": "SYSTEM = system(starter=boom)",
     "no rank": 'SYSTEM = system(dialects=(dialect(rank="high"),))',
     "no summary": 'SYSTEM = system(commands=(Command("bad", None, lambda: command),))',

@@ -43,4 +43,6 @@ def test_every_fault_is_told_at_its_place(written: str, told: str, tmp_path: Pat
 
 
 def test_the_schema_names_every_field() -> None:
-    assert list(SECTION.keys) == list(PromptEvalSettings.__struct_fields__)
+    keys = settings.schema((SECTION,))["$defs"]["PromptEvalSettings"]["properties"]
+    assert list(keys) == list(PromptEvalSettings.__struct_fields__)
+    assert all(key["description"] for key in keys.values())

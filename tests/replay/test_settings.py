@@ -10,7 +10,7 @@ import pytest
 
 from evalloom import catalog, settings
 from evalloom.core.errors import EvalloomError
-from evalloom.replay.settings import SECTION, ResolverSettings
+from evalloom.replay.settings import SECTION, DataSource, ResolverSettings
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "settings.md"
 
@@ -28,7 +28,7 @@ def test_the_section_is_read(tmp_path: Path) -> None:
         "  private_addresses: true\n  timeout_s: 2\n  sources: {crm: {sqlite: crm.db, duckdb: }, facts: {duckdb: f.duckdb}}\n",
         tmp_path,
     )
-    sources = {"crm": {"sqlite": "crm.db"}, "facts": {"duckdb": "f.duckdb"}}
+    sources = {"crm": DataSource(sqlite="crm.db"), "facts": DataSource(duckdb="f.duckdb")}
     hosts = ["api.example.com", "localhost:8080", "[::1]:80"]
     assert found == ResolverSettings("data", ["CITY"], hosts, True, 2.0, sources)
 

@@ -14,18 +14,18 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Path as Steps
 from evalloom.core.model import Record
 from evalloom.settings import Settings
-from evalloom.settings.form import POSITIVE, TEXT
-from evalloom.settings.section import Section
+from evalloom.settings.section import PositiveInt, Section
 
 
-class Garden(msgspec.Struct, frozen=True):
-    beds: int = 3
+class Garden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    beds: PositiveInt = 3
     gardener: str = ""
     folder: str = ""
+    owner: str = ""
 
 
-def load_garden(written: Record, folder: Path) -> Garden:
-    return msgspec.convert({**written, "folder": folder.as_posix()}, Garden)
+def resolve_folder(garden: Garden, folder: Path) -> Garden:
+    return msgspec.structs.replace(garden, folder=(folder / garden.folder).as_posix())
 
 
 def check_garden(written: Record, folder: Path) -> Iterator[tuple[Steps, str]]:
@@ -36,12 +36,12 @@ def check_garden(written: Record, folder: Path) -> Iterator[tuple[Steps, str]]:
 GARDEN = Section(
     name="garden",
     description="What grows.",
-    keys={"beds": POSITIVE, "gardener": TEXT, "owner": TEXT},
-    load=load_garden,
+    struct=Garden,
     llms=("gardener",),
     profiles=("owner",),
     local=("me",),
-    faults=check_garden,
+    resolve=resolve_folder,
+    check=check_garden,
 )
 
 

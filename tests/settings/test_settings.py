@@ -159,9 +159,9 @@ def test_all_faults_are_told_at_once_with_their_places(write: Write) -> None:
         "evalloom.yaml:2:40: llms.kimi.api_base: unknown key. Did you mean 'base_url'? A parameter of that name goes under params",
         "evalloom.yaml:4:12: llms.local.model: expected a string, got a list",
         "evalloom.yaml:5:18: llms.local.temperature: expected a number, got 'hot'",
-        f"evalloom.yaml:6:15: llms.local.protocol: expected {', '.join(PROTOCOLS)}, got 'opnai'. Did you mean 'openai'?",
+        f"evalloom.yaml:6:15: llms.local.protocol: expected {', '.join(sorted(PROTOCOLS))}, got 'opnai'. Did you mean 'openai'?",
         "evalloom.yaml:7:15: llms.local.base_url: expected a URL such as http://localhost:8000/v1, got 'localhost'",
-        "evalloom.yaml:8:12: llms.local.price.output: missing. What a million tokens of the answer cost.",
+        "evalloom.yaml:8:12: llms.local.price.output: missing. Price of a million tokens of the answer.",
         "evalloom.yaml:8:20: llms.local.price.input: expected 0 or more, got -1",
         "evalloom.yaml:10:12: profiles.a.run: there is no llm 'kmi'. Did you mean 'kimi'?",
         "evalloom.yaml:10:24: profiles.a.tries: unknown key. Known: run, verify, params",
@@ -183,14 +183,17 @@ def test_all_faults_are_told_at_once_with_their_places(write: Write) -> None:
         ("# nothing\n", "evalloom.yaml: expected keys such as llms, profiles, datasets, got an empty file"),
         ("hello", "evalloom.yaml: expected keys such as llms, profiles, datasets, got a string"),
         ("- a\n- b\n", "evalloom.yaml: expected keys such as llms, profiles, datasets, got a list"),
-        ("judge: echo\njudge: echo\n", "evalloom.yaml:2:1: the key 'judge' is written twice. Take one of them away"),
+        ("judge: echo\njudge: echo\n", "evalloom.yaml:2:1: the key 'judge' is written twice. Remove one of them"),
         ("datasets: 5\n", "evalloom.yaml:1:11: datasets: expected a list of paths, got 5"),
         ("judge: nobody\n", "evalloom.yaml:1:8: judge: there is no llm 'nobody'. Without a declaration: "),
         ("llms: {a: {protocol: scripted}}", "evalloom.yaml:1:11: llms.a.file: missing. "),
         ("llms: {a: {protocol: scripted, file: b}}", "evalloom.yaml:1:38: llms.a.file: there is no file 'b'"),
         ("llms:\n  a:\n", "evalloom.yaml:2:5: llms.a.model: missing. "),
         ("llms: {a: {model: m, key_env: 'my key'}}", "evalloom.yaml:1:31: llms.a.key_env: expected the name of "),
-        ('llms: {a: {model: m, headers: {X: "a\\nb"}}}', "evalloom.yaml:1:35: llms.a.headers.X: is no HTTP header: "),
+        (
+            'llms: {a: {model: m, headers: {X: "a\\nb"}}}',
+            "evalloom.yaml:1:35: llms.a.headers.X: is not an HTTP header: ",
+        ),
         ('"j\\e[31m": 1', "evalloom.yaml:1:12: j\\x1b[31m: unknown key. "),
         ('profiles: {"a\\nb": {run: echo}}', "evalloom.yaml:1:20: profiles.a\\nb: expected a name on one line"),
     ],
@@ -202,7 +205,7 @@ def test_a_fault_says_what_to_do(write: Write, text: str, fault: str) -> None:
 
 def test_tabs_get_a_hint(write: Write) -> None:
     (found,) = faults(write("llms:\n\tkimi: 1\n"))
-    assert found.startswith("evalloom.yaml:2:1: is not YAML here: ") and "indented with spaces" in found
+    assert found.startswith("evalloom.yaml:2:1: is not YAML here: ") and "Indent YAML with spaces" in found
 
 
 def test_own_keys_for_anchors(write: Write) -> None:
@@ -278,7 +281,12 @@ def test_llms_on_the_spot(write: Write, tmp_path: Path) -> None:
     found = settings.load(write("defaults: {temperature: 0, timeout_s: 5}\nprices: {m: {input: 1, output: 2}}\n"))
     llm = settings.llm_of(found, "openai:m")
     assert llm == LlmSettings(
-        "openai:m", "openai", "m", "https://api.openai.com/v1", {"temperature": 0}, timeout_s=5, price=Price(1, 2)
+        "openai:m",
+        model="m",
+        base_url="https://api.openai.com/v1",
+        params={"temperature": 0},
+        timeout_s=5,
+        price=Price(1, 2),
     )
     assert settings.llm_of(found, "anthropic:c").base_url == "https://api.anthropic.com"
     assert settings.llm_of(found, "scripted:rules.yaml").file == "rules.yaml"
@@ -338,7 +346,7 @@ def test_the_key_of_an_llm_is_its_own_or_the_common_one(monkeypatch: pytest.Monk
 
 
 def test_the_key_of_anthropic_and_of_a_named_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    claude = LlmSettings("claude", "anthropic", "m")
+    claude = LlmSettings("claude", protocol="anthropic", model="m")
     named = LlmSettings("a", model="m", key_env="MY_KEY")
     monkeypatch.setenv("OPENAI_API_KEY", "common")
     assert settings.key_of(claude) == "common"
@@ -350,8 +358,8 @@ def test_the_key_of_anthropic_and_of_a_named_variable(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "llm",
     [
-        LlmSettings("a", "echo"),
-        LlmSettings("a", "scripted"),
+        LlmSettings("a", protocol="echo"),
+        LlmSettings("a", protocol="scripted"),
         LlmSettings("a", key_env="none"),
         LlmSettings("a", base_url="http://127.0.0.1:8000/v1"),
         LlmSettings("a", base_url="http://localhost/v1"),

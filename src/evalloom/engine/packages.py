@@ -99,7 +99,7 @@ def _package(point: EntryPoint) -> str:
 
 def _problems(system: System, parts: Parts, known: Catalog) -> Iterator[str]:
     """What keeps a system out: a name that is taken, or one that nobody could type."""
-    from evalloom.settings.form import ENGINE_KEYS
+    from evalloom.settings.file import ENGINE_KEYS
 
     names: list[tuple[str, set[str], list[str], re.Pattern[str]]] = [
         ("system", {one.name for one in known.systems}, [system.name], _NAME),

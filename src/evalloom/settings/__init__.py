@@ -12,12 +12,23 @@ from msgspec import Struct
 from evalloom import moved
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Profile, Record, show_path
-from evalloom.core.text import quote, type_name
+from evalloom.core.text import printable, quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.settings import form, keys
-from evalloom.settings.form import FILE_NAME, LLM_KEYS, PROTOCOLS, PUBLIC_URLS, schema
+from evalloom.settings import keys
+from evalloom.settings.check import (
+    ParsedFile,
+    exists,
+    leaves,
+    object_in,
+    parse,
+    parse_llm_name,
+    present,
+    suggest_llm,
+    url_error,
+)
+from evalloom.settings.file import FILE_NAME, LLM_KEYS, PROTOCOLS, PUBLIC_URLS, LlmKeys, Price, RunSettings, schema
 from evalloom.settings.keys import environment
 from evalloom.settings.section import Loaded, Section
 
@@ -41,57 +52,15 @@ __all__ = [
 ]
 
 
-class Price(Struct, frozen=True):
-    """What a million tokens cost, in the user's currency; `cached_input` is what `input` is unless it is said."""
-
-    input: float
-    output: float
-    cached_input: float | None = None
-
-
-class LlmSettings(Struct, frozen=True):
-    """One llm as it is called: `params` go to it with every request, the rest is about how to reach it."""
+class LlmSettings(LlmKeys, frozen=True):
+    """One llm with the defaults filled in: `params` are sent with every request, the rest says how to reach it."""
 
     name: str
-    protocol: str = "openai"
-    model: str = ""
-    base_url: str = ""
-    params: Record = {}
-    key_env: str = ""
-    headers: dict[str, str] = {}
-    timeout_s: float = 120.0
-    retries: int = 5
-    concurrency: int = 0
-    requests_per_minute: int = 0
-    tokens_per_minute: int = 0
-    price: Price | None = None
-    file: str = ""
     folder: Path = Path()
-    stream: bool = False
-
-
-class RunSettings(Struct, frozen=True):
-    """What `evalloom run` does when no flag says otherwise; named like its flags. None is no limit."""
-
-    profiles: list[str] = []
-    concurrency: int = 16
-    repeat: int = 1
-    limit: int | None = None
-    tags: list[str] = []
-    filter: str = ""
-    variants: list[str] = []
-    cache: bool = True
-    skip_invalid: bool = False
-    timeout_s: float | None = None
-    max_cost: float | None = None
-    max_tokens: int | None = None
-    max_time: float | None = None
-    fail_under: float | None = None
-    output: list[str] = []
 
 
 class Settings(Struct, frozen=True):
-    """All that one settings file says; `defaults` are as written, and already merged into each of `llms`."""
+    """The content of a settings file; `defaults` are as written, and already merged into each of `llms`."""
 
     path: Path | None = None
     folder: Path = Path()
@@ -107,42 +76,70 @@ class Settings(Struct, frozen=True):
     prices: dict[str, Price] = {}
     run: RunSettings = RunSettings()
     sections: dict[str, Any] = {}
-    """What the sections of systems say, by name; only of those that the file was loaded with."""
+    """The sections of systems, by name; only of those that the file was loaded with."""
     written: Row | None = None
     """The file as it was read."""
 
     def section(self, section: Section[Loaded]) -> Loaded:
-        """What the file says in the section of a system; the defaults where it says nothing."""
+        """The section of a system; its defaults where the file has none."""
         if section.name in self.sections:
             loaded: Loaded = self.sections[section.name]
             return loaded
         if self.written is None or self.path is None:
-            return section.load({}, self.folder)
+            return section.resolve(section.struct(), self.folder)
         # The file was loaded without this section, so it has not been checked yet.
-        if faults := _faults(self.written, self.folder, (section,), is_open=True):
-            raise _bad_settings(self.path, faults)
-        return section.load(form.present(form.part(self.written.value, section.name)), self.folder)
+        parsed, errors = _parse(self.written, self.path.parent, (section,), is_open=True)
+        if parsed is None:
+            raise _bad_settings(self.path, errors)
+        loaded = section.resolve(parsed.sections[section.name], self.folder)
+        return loaded
 
 
-# -- reading ------------------------------------------------------------------------------------------
+# -- loading ------------------------------------------------------------------------------------------
 
 
 def load(path: Path | None = None, sections: tuple[Section[Any], ...] | None = None) -> Settings:
-    """The settings in a file; without one, those of ./evalloom.yaml where it exists. Tells all faults at once.
+    """Read a settings file, by default ./evalloom.yaml where it exists. The error lists all that is wrong with it.
 
-    `sections` are those of all systems. Without them, keys that are not the engine's are taken for such sections:
-    `Settings.section` checks each when it is asked for.
+    `sections` are those of all systems. Without them, keys that are not the engine's count as such sections:
+    `Settings.section` checks one when it is needed.
     """
     if path is None:
         path = Path(FILE_NAME)
         if not path.is_file():
             return Settings()
-    row, faults = _read(path)
-    if row is not None:
-        faults += _faults(row, path.parent, sections or (), is_open=sections is None)
-    if row is None or faults:
-        raise _bad_settings(path, faults)
-    return _built(row, path, sections or ())
+    folder = path.parent
+    sections, is_open = sections or (), sections is None
+    row, errors = _read(path)
+    parsed, more_errors = _parse(row, folder, sections, is_open) if row is not None else (None, [])
+    errors += more_errors
+    if row is None or parsed is None or errors:
+        raise _bad_settings(path, errors)
+    (engine, own), written = parsed, row.value
+    settings = Settings(
+        path=path,
+        folder=folder,
+        defaults=object_in(written, "defaults"),
+        profiles={
+            name: Profile(name, profile.run, profile.verify or profile.run, profile.params)
+            for name, profile in engine.profiles.items()
+        },
+        target=engine.target,
+        datasets=[(folder / name).as_posix() for name in engine.datasets],
+        gates=engine.gates,
+        judge=engine.judge,
+        embeddings=engine.embeddings,
+        checks=engine.checks,
+        prices=engine.prices,
+        run=engine.run,
+        sections={section.name: section.resolve(own[section.name], folder) for section in sections},
+        written=row,
+    )
+    # From what is written: an llm may have parameters that no struct has, and null takes a default away.
+    llms = object_in(written, "llms")
+    return msgspec.structs.replace(
+        settings, llms={name: _merge_llm(name, settings, object_in(llms, name)) for name in llms}
+    )
 
 
 def find_datasets(folder: Path = Path(), sections: tuple[Section[Any], ...] | None = None) -> list[str]:
@@ -156,102 +153,60 @@ def find_datasets(folder: Path = Path(), sections: tuple[Section[Any], ...] | No
     return datasets
 
 
-_Fault = tuple[int, int, str]
-"""Line, column and message."""
+_Located = tuple[int, int, str]
+"""The line, the column and the message of an error."""
 
 
-def _read(path: Path) -> tuple[Row | None, list[_Fault]]:
-    """The one object in the file, and what is wrong with the file itself."""
+def _read(path: Path) -> tuple[Row | None, list[_Located]]:
+    """The one object in the file, and the errors of the file itself."""
     items = list(RowReader(source_of(path)))
-    problems = [item for item in items if isinstance(item, Problem)]
-    faults = [(*item.place, _explained(item)) for item in problems if item.severity != "info"]
     rows = [item for item in items if isinstance(item, Row)]
-    if len(rows) == 1 and isinstance(rows[0].value, dict):
-        return rows[0], faults
-    if not faults:
+    errors = [(*item.place, _explain(item)) for item in items if isinstance(item, Problem) and item.severity != "info"]
+    is_object = len(rows) == 1 and isinstance(rows[0].value, dict)
+    if not is_object and not errors:
         got = "an empty file" if not rows else type_name(rows[0].value) if len(rows) == 1 else "a list"
-        faults.append((0, 0, f"expected keys such as llms, profiles, datasets, got {got}"))
-    return None, faults
+        errors.append((0, 0, f"expected keys such as llms, profiles, datasets, got {got}"))
+    return rows[0] if is_object else None, errors
 
 
-def _explained(problem: Problem) -> str:
-    """What the reader says, with what to do about it in a settings file."""
+def _explain(problem: Problem) -> str:
+    """The message of the reader, with what to do about it in a settings file."""
     if problem.code == "duplicate_key":
-        return f"{problem.message.partition(';')[0]}. Take one of them away"
+        return f"{problem.message.partition(';')[0]}. Remove one of them"
     if "cannot start any token" in problem.message:
-        return f"{problem.message}. YAML is indented with spaces, and a text that begins with a sign stands in quotes"
+        return f"{problem.message}. Indent YAML with spaces, and quote a text that begins with a sign"
     return problem.message
 
 
-def _faults(row: Row, folder: Path, sections: tuple[Section[Any], ...], is_open: bool) -> list[_Fault]:
-    """What is wrong with what is written, at its places."""
-    faults = form.faults(row.value, folder, sections, is_open)
-    return [(*row.place_of(path), f"{show_path(path)}: {message}") for path, message in faults]
+def _parse(
+    row: Row, folder: Path, sections: tuple[Section[Any], ...], is_open: bool
+) -> tuple[ParsedFile | None, list[_Located]]:
+    parsed, errors = parse(row.value, folder, sections, is_open)
+    return parsed, [(*row.place_of(steps), f"{show_path(steps)}: {message}") for steps, message in errors]
 
 
-def _bad_settings(path: Path, faults: list[_Fault]) -> EvalloomError:
-    return usage_error("bad_settings", "\n".join(_shown(path, *fault) for fault in sorted(faults)))
+def _bad_settings(path: Path, errors: list[_Located]) -> EvalloomError:
+    """The error that lists others, each with its line and column, in the order of the file."""
+    lines = []
+    for line, column, message in sorted(errors):
+        place = f":{line}:{column}" if line else ""
+        # A key of the file may contain anything, and nothing of it may drive a terminal.
+        lines.append(f"{path.as_posix()}{place}: {printable(message)}")
+    return usage_error("bad_settings", "\n".join(lines))
 
 
-def _shown(path: Path, line: int, column: int, message: str) -> str:
-    place = f":{line}:{column}" if line else ""
-    # A key of the file may hold anything, and nothing of it may drive a terminal.
-    plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message)
-    return f"{path.as_posix()}{place}: {plain}"
-
-
-def _built(row: Row, path: Path, sections: tuple[Section[Any], ...]) -> Settings:
-    """The settings in a file without faults."""
-    parts = form.present(row.value)
-    folder = path.parent
-    shared = Settings(
-        path=path,
-        folder=folder,
-        defaults=parts.get("defaults", {}),
-        profiles={name: _profile(name, own) for name, own in parts.get("profiles", {}).items()},
-        target=parts.get("target", ""),
-        datasets=[(folder / name).as_posix() for name in parts.get("datasets", [])],
-        gates=parts.get("gates", []),
-        judge=parts.get("judge", ""),
-        embeddings=parts.get("embeddings", ""),
-        checks=parts.get("checks", []),
-        prices=msgspec.convert(parts.get("prices", {}), dict[str, Price]),
-        run=msgspec.convert(form.present(parts.get("run", {})), RunSettings),
-        sections={
-            section.name: section.load(form.present(parts.get(section.name, {})), folder) for section in sections
-        },
-        written=row,
-    )
-    llms = {name: _llm(name, shared, own or {}) for name, own in parts.get("llms", {}).items()}
-    return msgspec.structs.replace(shared, llms=llms)
-
-
-def _llm(name: str, settings: Settings, own: Record) -> LlmSettings:
-    """An llm by what is written under its name, with the defaults below it."""
-    shared = settings.defaults
-    fields = {
-        **_fields(shared),
-        **_fields(own),
-        "headers": {**form.part(shared, "headers"), **form.part(own, "headers")},
-    }
-    params = form.present({**_params(shared), **_params(own)})
+def _merge_llm(name: str, settings: Settings, own: Record) -> LlmSettings:
+    """An llm as its declaration says, over the defaults of the file."""
+    defaults = settings.defaults
+    fields = {key: value for key, value in {**present(defaults), **present(own)}.items() if key in LLM_KEYS}
+    fields["headers"] = {**object_in(defaults, "headers"), **object_in(own, "headers")}
     fields.setdefault("price", settings.prices.get(fields.get("model", "")))
-    return msgspec.convert({**fields, "name": name, "params": params, "folder": settings.folder}, LlmSettings)
-
-
-def _fields(written: Record) -> Record:
-    return {name: value for name, value in form.present(written).items() if name in LLM_KEYS and name != "params"}
-
-
-def _params(written: Record) -> Record:
-    """What goes to the llm with each request: everything that is not ours, and `params`."""
-    loose = {name: value for name, value in written.items() if name not in LLM_KEYS}
-    return {**loose, **(written.get("params") or {})}
-
-
-def _profile(name: str, written: Record) -> Profile:
-    run = written["run"]
-    return Profile(name, run, written.get("verify") or run, written.get("params") or {})
+    params: Record = {}
+    for written in (defaults, own):
+        params |= {key: value for key, value in written.items() if key not in LLM_KEYS}
+        params |= object_in(written, "params")
+    fields |= {"name": name, "params": present(params), "folder": settings.folder}
+    return msgspec.convert(fields, LlmSettings)
 
 
 # -- looking things up --------------------------------------------------------------------------------
@@ -261,10 +216,10 @@ def profile(settings: Settings, name: str) -> Profile:
     """The profile of that name, or one made of an llm: declared, or `echo`, `scripted:FILE`, `openai:MODEL`."""
     if name in settings.profiles:
         return settings.profiles[name]
-    if name in settings.llms or form.spot(name):
+    if name in settings.llms or parse_llm_name(name):
         return Profile(name, name, name)
     known = [*settings.profiles, *settings.llms]
-    raise usage_error("unknown_profile", f"there is no profile or llm {quote(name)}.{form.instead(name, known)}")
+    raise usage_error("unknown_profile", f"there is no profile or llm {quote(name)}{suggest_llm(name, known)}")
 
 
 def first_profile(settings: Settings) -> Profile:
@@ -284,29 +239,29 @@ def first_profile(settings: Settings) -> Profile:
 
 
 def llm_of(settings: Settings, name: str) -> LlmSettings:
-    """The llm of that name, declared or made on the spot, with its URL, its headers and its price filled in."""
-    llm = settings.llms.get(name) or _made(settings, name)
+    """The llm of that name, declared or not, with its URL, its headers and its price filled in."""
+    llm = settings.llms.get(name) or _undeclared_llm(settings, name)
     if llm is None:
-        message = f"there is no llm {quote(name)} in {_file(settings)}.{form.instead(name, list(settings.llms))}"
+        message = f"there is no llm {quote(name)} in {_file(settings)}{suggest_llm(name, list(settings.llms))}"
         raise usage_error("unknown_llm", message)
     variables = environment(settings.folder)
     base_url = llm.base_url or _base_url(llm.protocol, variables)
     return msgspec.structs.replace(llm, base_url=base_url, headers=_headers(llm, variables))
 
 
-def _made(settings: Settings, name: str) -> LlmSettings | None:
-    """An llm that no file declares, from a name such as `openai:MODEL`."""
-    spot = form.spot(name)
-    if spot is None:
+def _undeclared_llm(settings: Settings, name: str) -> LlmSettings | None:
+    """The llm that a name such as `openai:MODEL` describes."""
+    parts = parse_llm_name(name)
+    if parts is None:
         return None
-    protocol, rest = spot
+    protocol, rest = parts
     if protocol == "scripted":
-        llm = _llm(name, settings, {"protocol": protocol, "file": rest})
-        # Named in the settings it stands beside them, named on the command line in the working folder.
-        return llm if form.exists(llm.folder, rest) else msgspec.structs.replace(llm, folder=Path())
+        llm = _merge_llm(name, settings, {"protocol": protocol, "file": rest})
+        # A name in the settings is a file beside them, a name on the command line one in the working folder.
+        return llm if exists(llm.folder, rest) else msgspec.structs.replace(llm, folder=Path())
     if protocol == "echo":
-        return _llm(name, settings, {"protocol": protocol, "model": "echo"})
-    return _llm(name, settings, {"protocol": protocol, "model": rest or _model(settings, protocol)})
+        return _merge_llm(name, settings, {"protocol": protocol, "model": "echo"})
+    return _merge_llm(name, settings, {"protocol": protocol, "model": rest or _model(settings, protocol)})
 
 
 def _model(settings: Settings, protocol: str) -> str:
@@ -322,8 +277,8 @@ def _model(settings: Settings, protocol: str) -> str:
 def _base_url(protocol: str, variables: Mapping[str, str]) -> str:
     variable = f"{protocol.upper()}_BASE_URL"
     url = variables.get(variable, "").strip() if protocol in PUBLIC_URLS else ""
-    if url and (fault := form.url_fault(url)):
-        raise usage_error("bad_base_url", f"{variable}: {fault}")
+    if url and (error := url_error(url)):
+        raise usage_error("bad_base_url", f"{variable}: {error}")
     return url or PUBLIC_URLS.get(protocol, "")
 
 
@@ -376,7 +331,7 @@ def secrets(settings: Settings) -> list[str]:
     names |= {name for name in keys.read_dotenv(settings.folder) if keys.is_secret_name(name)}
     names |= {llm.key_env for llm in settings.llms.values()} | {settings.defaults.get("key_env") or ""}
     written = [settings.target, settings.defaults, [{"headers": llm.headers} for llm in settings.llms.values()]]
-    headers = [text for path, text in form.leaves(written) if "headers" in path and isinstance(text, str)]
+    headers = [text for path, text in leaves(written) if "headers" in path and isinstance(text, str)]
     names |= {name for text in headers for name in keys.variables_in(text)}
     found = {variables.get(name, "").strip() for name in names}
     from evalloom.core.http import is_secret

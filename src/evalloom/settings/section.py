@@ -1,40 +1,47 @@
-"""A section of evalloom.yaml that belongs to one system: what may stand in it, and what it becomes."""
+"""A section of evalloom.yaml that belongs to one system: the struct of its keys, and checks beyond their types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from evalloom.core.model import Path as Steps
 from evalloom.core.model import Record
 
 Loaded = TypeVar("Loaded", bound=Struct)
 
+Count = Annotated[int, Meta(ge=0)]
+PositiveInt = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, title="a number of seconds")]
 
-def _no_faults(written: Record, folder: Path) -> Iterable[tuple[Steps, str]]:
+
+def _as_written(loaded: Loaded, folder: Path) -> Loaded:
+    return loaded
+
+
+def _no_errors(written: Record, folder: Path) -> Iterable[tuple[Steps, str]]:
     return ()
 
 
 class Section(Struct, Generic[Loaded], frozen=True):
-    """One top-level key of the file. The building blocks for `keys` are in `evalloom.settings.form`."""
+    """One top-level key of the file."""
 
     name: str
     description: str
-    keys: Record
-    """The JSON Schema of each key."""
-    load: Callable[[Record, Path], Loaded]
-    """Turns what is written, without empty keys, into the struct that the system works with.
-
-    Relative paths start at the folder of the file. Without the section, or without a file, nothing is written.
-    """
+    struct: type[Loaded]
+    """Its fields are the keys. `msgspec.Meta` gives a key its limits and its description, and a list the `title` that
+    messages use. Declare it with `forbid_unknown_fields=True`, so that a misspelled key is an error."""
     llms: tuple[str, ...] = ()
     """Keys that name an llm."""
     profiles: tuple[str, ...] = ()
     """Keys that name a profile or an llm."""
     local: tuple[str, ...] = ()
     """Values that those keys may have beside such names."""
-    faults: Callable[[Record, Path], Iterable[tuple[Steps, str]]] = _no_faults
-    """Checks what the schema cannot: yields the path inside the section, and what is wrong there."""
+    resolve: Callable[[Loaded, Path], Loaded] = _as_written
+    """Completes the struct, for example with paths that start at the folder of the file."""
+    check: Callable[[Record, Path], Iterable[tuple[Steps, str]]] = _no_errors
+    """Checks the section as it is written: yields the path inside it and the message of each error that its types do
+    not state. It runs on sections whose types are wrong, too."""

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evalloom.replay.resolvers import MOST_BYTES, RESOLVERS, Reach, Resolution, reach_of, resolve
-from evalloom.replay.settings import ResolverSettings
+from evalloom.replay.settings import DataSource, ResolverSettings
 from evalloom.settings import LlmSettings, Settings
 
 KEY = "sk-0123456789abcdefghij"
@@ -70,7 +70,7 @@ def test_secrets_of_the_settings_are_in_no_value_and_no_message(
 def test_settings_say_what_may_be_read(tmp_path: Path) -> None:
     allowed = ResolverSettings(
         folder="data", env=["HOME"], http=["API.example.com"], private_addresses=True, timeout_s=2.0,
-        sources={"crm": {"sqlite": "crm.db"}, "facts": {"duckdb": "/facts.duckdb"}},
+        sources={"crm": DataSource(sqlite="crm.db"), "facts": DataSource(duckdb="/facts.duckdb")},
     )  # fmt: skip
     reach = reach_of(
         Settings(folder=tmp_path, sections={"resolvers": allowed}), Path("elsewhere"), (tmp_path / "data" / "store",)

@@ -72,16 +72,15 @@ def reach_of(settings: Settings, folder: Path, closed: tuple[Path, ...] = ()) ->
         http=frozenset(host.lower() for host in allowed.http),
         private_addresses=allowed.private_addresses,
         timeout_s=allowed.timeout_s,
-        sources={name: _source(own, settings.folder) for name, own in allowed.sources.items()},
+        sources={
+            name: Source("duckdb", settings.folder / source.duckdb)
+            if source.duckdb
+            else Source("sqlite", settings.folder / source.sqlite)
+            for name, source in allowed.sources.items()
+        },
         environ=environment(settings.folder),
         hide=keys.Redactor(secrets(settings)).text,
     )
-
-
-def _source(written: Mapping[str, str], folder: Path) -> Source:
-    # One of the two is written, and only one.
-    duckdb = written.get("duckdb")
-    return Source("duckdb", folder / duckdb) if duckdb else Source("sqlite", folder / written["sqlite"])
 
 
 def find(reach: Reach, name: str) -> Path:

@@ -1,0 +1,380 @@
+"""All errors in a settings file: API keys in it, wrong types, names of nothing, files that do not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from evalloom.core.model import Path as Steps
+from evalloom.core.model import Record
+from evalloom.core.text import did_you_mean, quote, type_name
+from evalloom.settings import keys
+from evalloom.settings.file import ENGINE_KEYS, PROTOCOLS, PUBLIC_URLS, LlmSection, SettingsFile, schema
+from evalloom.settings.section import Section
+
+Error = tuple[Steps, str]
+"""The path of a key or value, and what is wrong with it."""
+
+
+class ParsedFile(NamedTuple):
+    """A settings file without errors: the keys of the engine, and the sections by name."""
+
+    engine: SettingsFile
+    sections: dict[str, Any]
+
+
+def parse(
+    written: Record, folder: Path, sections: tuple[Section[Any], ...], is_open: bool
+) -> tuple[ParsedFile | None, list[Error]]:
+    """The content of a file, or all its errors, at most one for each path.
+
+    `is_open` allows sections of other systems: then only a key that is close to a known one is an error.
+    """
+    parsed, type_errors = _convert(written, sections, is_open)
+    errors: dict[Steps, str] = {}
+    # Keys come first: where one is written down, no other message may show it.
+    for found in (_secret_errors(written), type_errors, _reference_errors(written, folder, sections, is_open)):
+        for path, message in found:
+            errors.setdefault(path, message)
+    return (None if errors else parsed), list(errors.items())
+
+
+# -- types --------------------------------------------------------------------------------------------
+
+
+def _convert(
+    written: Record, sections: tuple[Section[Any], ...], is_open: bool
+) -> tuple[ParsedFile | None, list[Error]]:
+    """The structs of a file, or the places where it has other keys or types than they do.
+
+    msgspec stops at its first error, so the JSON Schema is for files with errors only: jsonschema_rs is 15 MB to load.
+    """
+    names = {section.name for section in sections}
+    is_unknown = not is_open and any(
+        name not in ENGINE_KEYS and name not in names and not name.startswith("x-") for name in written
+    )
+    has_empty = any(value is None for _, value in leaves(written))
+    failure = ""
+    if not is_unknown and not has_empty:
+        try:
+            return _to_structs(written, sections), []
+        except msgspec.ValidationError as error:
+            failure = str(error)
+    document = schema(sections) | {"additionalProperties": is_open}
+    filled = _without_empty(written, document, document["$defs"])
+    if not is_unknown and has_empty:
+        try:
+            return _to_structs(filled, sections), []
+        except msgspec.ValidationError as error:
+            failure = str(error)
+    # Where the schema accepts what msgspec refused, its message is better than none.
+    return None, list(_schema_errors(written, filled, document)) or [((), failure)]
+
+
+def _to_structs(written: Record, sections: tuple[Section[Any], ...]) -> ParsedFile:
+    engine = {name: value for name, value in written.items() if name in ENGINE_KEYS}
+    return ParsedFile(
+        msgspec.convert(engine, SettingsFile),
+        {section.name: msgspec.convert(written.get(section.name, {}), section.struct) for section in sections},
+    )
+
+
+def _without_empty(value: Any, schema: Record, definitions: Record) -> Any:
+    """A value without the keys of the schema that have nothing behind them: they count as not written."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if isinstance(value, list):
+        return [_without_empty(item, schema.get("items", {}), definitions) for item in value]
+    if isinstance(value, dict):
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+        filled = {}
+        for name, item in value.items():
+            if name in properties:
+                if item is not None:
+                    filled[name] = _without_empty(item, properties[name], definitions)
+            elif isinstance(others, dict):
+                # `kimi:` alone is an llm with nothing but defaults.
+                is_object = "$ref" in others or others.get("type") == "object"
+                filled[name] = _without_empty({} if item is None and is_object else item, others, definitions)
+            else:
+                filled[name] = item
+        return filled
+    # JSON Schema counts 5.0 among the integers, msgspec does not: give it a type that both refuse.
+    return str(value) if schema.get("type") == "integer" and isinstance(value, float) else value
+
+
+def _schema_errors(written: Record, filled: Record, document: Record) -> Iterator[Error]:
+    """Every place where a file does not match its JSON Schema, in our words."""
+    from jsonschema_rs import validator_for
+
+    # A message of the library would show the value, and a key may be in it.
+    for error in validator_for(document, mask="the value").iter_errors(filled):
+        path, value = _locate(written, error.instance_path, error.instance)
+        *steps, keyword = error.schema_path
+        rule: Any = document
+        for step in steps:
+            rule = rule[step]
+        details = error.kind.as_dict()
+        if keyword == "required":
+            name = details["property"]
+            yield (*path, name), f"missing. {rule['properties'][name].get('description', '')}".rstrip()
+        elif keyword == "additionalProperties":
+            known = list(rule["properties"])
+            for name in details["unexpected"]:
+                hint = did_you_mean(name, known, 0.75) or f". Known: {', '.join(known)}"
+                yield (*path, name), f"unknown key{hint}"
+        else:
+            yield path, _describe(str(keyword), rule, value, error.message)
+
+
+_TYPE_NAMES = {
+    "string": "a string",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _describe(keyword: str, rule: Record, value: Any, message: str) -> str:
+    # What has an inside is only named, since a key may be in it.
+    got = type_name(value) if isinstance(value, dict | list | None) else quote(value)
+    if keyword in ("type", "anyOf"):
+        types = [choice.get("type", "object") for choice in rule.get("anyOf", [rule])]
+        # The title of an object is the name of its struct.
+        title = "" if "object" in types else rule.get("title", "")
+        return f"expected {title or ' or '.join(_TYPE_NAMES[name] for name in types)}, got {got}"
+    if keyword == "enum":
+        choices = [str(choice) for choice in rule["enum"]]
+        return f"expected {', '.join(choices)}, got {got}{did_you_mean(str(value), choices, 0.75)}"
+    if keyword in ("minimum", "maximum", "exclusiveMinimum"):
+        limit = rule[keyword]
+        wanted = {"minimum": f"{limit} or more", "maximum": f"{limit} or less"}.get(keyword, f"more than {limit}")
+        return f"expected {wanted}, got {value}"
+    return message
+
+
+def _locate(value: Any, steps: list[str | int], checked: Any) -> tuple[Steps, Any]:
+    """The path of an error in the file, and the value there as it is written."""
+    path: Steps = ()
+    for step in steps:
+        # jsonschema_rs gives the key '7' as a number and leaves an empty key out; the error is then at its parent.
+        key = str(step) if isinstance(value, dict) else step
+        if not (key in value if isinstance(value, dict) else isinstance(value, list)):
+            return path, checked
+        path, value = (*path, key), value[key]
+    return path, value
+
+
+# -- keys that were written down ----------------------------------------------------------------------
+
+
+def _secret_errors(written: Record) -> Iterator[Error]:
+    """HOP-5: a key in the settings file is an error, wherever it is; its value is never shown."""
+    for path, value in leaves(written):
+        names = [str(step) for step in path]
+        if value is None or value == "" or not _is_secret(names, value):
+            continue
+        llm = names[1] if names[0] == "llms" and len(names) > 2 else ""
+        variable = keys.names_for(llm, "")[0] if llm else f"{keys.PREFIX}<LLM>"
+        hint = "A header may contain ${VARIABLE}." if "headers" in names else "key_env names another variable."
+        yield path, f"a key does not belong in this file. Set {variable} in the environment or in .env. {hint}"
+
+
+def _is_secret(names: list[str], value: Any) -> bool:
+    text = value if isinstance(value, str) else ""
+    if keys.looks_like_key(text):
+        return True
+    if "headers" in names[:-1]:
+        return keys.is_key_header(names[-1]) and not keys.variables_in(text)
+    # The targets and matchers decide which fields these have.
+    if names[0] in ("target", "checks"):
+        return False
+    # Deeper inside, `key` and `token` are words like any other: a parameter may be a whole JSON Schema.
+    last = names[3:4] if names[2:3] == ["params"] else names[2:3] if names[0] in ("llms", "profiles") else names[1:2]
+    return any(keys.is_key_field(name) for name in last) or any(keys.is_api_key_field(name) for name in names)
+
+
+def leaves(value: Any, path: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """Every value that is neither an object nor a list, with its path."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from leaves(item, (*path, name))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from leaves(item, (*path, number))
+    else:
+        yield path, value
+
+
+# -- names, files and URLs ----------------------------------------------------------------------------
+
+
+def _reference_errors(
+    written: Record, folder: Path, sections: tuple[Section[Any], ...], is_open: bool
+) -> Iterator[Error]:
+    """Values of the right type that cannot be meant. Values of a wrong type are passed over."""
+    llms, profiles = object_in(written, "llms"), object_in(written, "profiles")
+    defaults, run = object_in(written, "defaults"), object_in(written, "run")
+    if is_open:
+        known_keys = [*SettingsFile.__struct_fields__, *(section.name for section in sections)]
+        for name in written:
+            if name not in known_keys and not name.startswith("x-") and (hint := did_you_mean(name, known_keys, 0.75)):
+                yield (name,), f"unknown key{hint}"
+    for path in [("llms", name) for name in llms] + [("profiles", name) for name in profiles]:
+        if not path[1].strip() or not path[1].isprintable():
+            yield path, "expected a name on one line"
+    for name in llms:
+        yield from _llm_errors(defaults, object_in(llms, name), ("llms", name), folder)
+    yield from _connection_errors(defaults, ("defaults",))
+    for name in profiles:
+        for role in ("run", "verify"):
+            yield from _name_errors(("profiles", name, role), object_in(profiles, name).get(role), llms, "llm")
+    for role in ("judge", "embeddings"):
+        yield from _name_errors((role,), written.get(role), llms, "llm")
+    answerers = {**profiles, **llms}
+    for number, name in enumerate(list_in(run, "profiles")):
+        yield from _name_errors(("run", "profiles", number), name, answerers, "profile or llm")
+    for number, name in enumerate(list_in(written, "datasets")):
+        if isinstance(name, str) and not exists(folder, name):
+            yield ("datasets", number), f"there is no file or folder {quote((folder / name).as_posix())}"
+    if isinstance(condition := run.get("filter"), str) and condition:
+        from evalloom.core import expressions  # deferred: few settings have a filter
+
+        try:
+            expressions.compile(condition)
+        except expressions.ExpressionError as error:
+            yield ("run", "filter"), str(error)
+    for section in sections:
+        own = object_in(written, section.name)
+        for names, known, kind in ((section.llms, llms, "llm"), (section.profiles, answerers, "profile or llm")):
+            for name in names:
+                if own.get(name) not in section.local:
+                    yield from _name_errors((section.name, name), own.get(name), known, kind)
+        yield from (((section.name, *path), message) for path, message in section.check(own, folder))
+
+
+def _name_errors(path: Steps, name: Any, known: Record, kind: str) -> Iterator[Error]:
+    if isinstance(name, str) and name not in known and parse_llm_name(name) is None:
+        yield path, f"there is no {kind} {quote(name)}{suggest_llm(name, list(known))}"
+
+
+def parse_llm_name(name: str) -> tuple[str, str] | None:
+    """Protocol and model, or file, of a name that needs no declaration, such as `openai:MODEL`."""
+    protocol, colon, rest = name.partition(":")
+    if protocol not in PROTOCOLS or (colon and not rest) or (protocol == "echo" and rest):
+        return None
+    return None if protocol == "scripted" and not rest else (protocol, rest)
+
+
+def suggest_llm(name: str, known: list[str]) -> str:
+    """The end of a message about an unknown llm: a name that is close, or all that there are."""
+    known = [*dict.fromkeys(known)]
+    declared = f"Known: {', '.join(known[:12])}. " if known else ""
+    return did_you_mean(name, [*known, *PROTOCOLS]) or (
+        f". {declared}Without a declaration: echo, scripted:FILE, openai:MODEL, anthropic:MODEL"
+    )
+
+
+# Other tools' words for our keys: sent as a parameter, `api_base` would leave every request at the wrong place.
+_OTHER_NAMES = {
+    "url": "base_url",
+    "api_base": "base_url",
+    "endpoint": "base_url",
+    "provider": "protocol",
+    "type": "protocol",
+    "model_name": "model",
+    "rpm": "requests_per_minute",
+    "tpm": "tokens_per_minute",
+    "max_concurrency": "concurrency",
+    "extra_headers": "headers",
+    "api_key_env": "key_env",
+}
+
+
+def _llm_errors(defaults: Record, llm: Record, path: Steps, folder: Path) -> Iterator[Error]:
+    merged = {**defaults, **present(llm)}
+    protocol, file = merged.get("protocol", "openai"), merged.get("file")
+    if protocol in tuple(PUBLIC_URLS) and not merged.get("model"):
+        yield (*path, "model"), "missing. Name the model as its provider calls it"
+    if protocol == "scripted" and not file:
+        yield (*path, "file"), "missing. Name the file with the rules of the script"
+    if isinstance(file, str) and file and not exists(folder, file):
+        yield (*path, "file"), f"there is no file {quote((folder / file).as_posix())}"
+    yield from _connection_errors(llm, path)
+
+
+def _connection_errors(llm: Record, path: Steps) -> Iterator[Error]:
+    """Parameters that were meant as something else, and errors in how an llm is reached."""
+    known = LlmSection.__struct_fields__
+    for name in llm:
+        if name in known:
+            continue
+        meant = _OTHER_NAMES.get(name)
+        if hint := f". Did you mean {meant!r}?" if meant else did_you_mean(name, known, 0.75):
+            yield (*path, name), f"unknown key{hint} A parameter of that name goes under params"
+    if isinstance(url := llm.get("base_url"), str) and (error := url_error(url)):
+        yield (*path, "base_url"), error
+    variable = llm.get("key_env")
+    if isinstance(variable, str) and not is_variable_name(variable):
+        yield (*path, "key_env"), "expected the name of an environment variable, or none"
+    for name, value in object_in(llm, "headers").items():
+        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) or not str(value).isprintable():
+            yield (
+                (*path, "headers", name),
+                "is not an HTTP header: a name of letters, digits and -, a value on one line",
+            )
+
+
+def is_variable_name(text: str) -> bool:
+    """Whether an environment variable may have this name."""
+    return re.fullmatch(r"[^\W\d]\w*", text) is not None
+
+
+def url_error(url: str) -> str:
+    """What is wrong with a base URL, without showing what may be a password in it; empty when it is right."""
+    wanted = "expected a URL such as http://localhost:8000/v1"
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return wanted
+    if "@" in parts.netloc:
+        return "a user or a password does not belong in a URL. Keys come from the environment"
+    if parts.scheme not in ("http", "https") or not has_host or not url.isprintable() or " " in url:
+        return f"{wanted}, got {quote(url)}" if "@" not in url else wanted
+    return ""
+
+
+# -- reading what may have the wrong type ---------------------------------------------------------------
+
+
+def present(written: Record) -> Record:
+    """The keys that have something behind them; the others count as not written."""
+    return {name: value for name, value in written.items() if value is not None}
+
+
+def object_in(written: Record, name: str) -> Record:
+    """The object under a key; an empty one when there is none, which `_convert` reports."""
+    value = written.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def list_in(written: Record, name: str) -> list[Any]:
+    """The list under a key; an empty one when there is none, which `_convert` reports."""
+    value = written.get(name)
+    return value if isinstance(value, list) else []
+
+
+def exists(folder: Path, name: str) -> bool:
+    """Whether a file or folder exists; False also for a name that no file can have."""
+    try:
+        return (folder / name).exists()
+    except (OSError, ValueError):
+        return False
