@@ -29,6 +29,8 @@ REQUIRE_ALL = os.environ.get("EVALLOOM_REQUIRE_ALL") == "1"
 
 # The same examples in every run, and no deadline that a busy machine could miss.
 settings.register_profile("deterministic", derandomize=True, deadline=None)
+# scripts/test --fast takes a tenth of the examples; every test still runs.
+settings.register_profile("fast", settings.get_profile("deterministic"), max_examples=10)
 # HYPOTHESIS_PROFILE=search looks further, at random.
 settings.register_profile("search", max_examples=2_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
@@ -40,11 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 HERE = Path(__file__).parent
 # These start a process or a database for almost every test, or go over whole catalogs.
-SLOW_FOLDERS = ("cli", "conformance", "demo", "faults", "results", "server", "steps", "tools")
+SLOW_FOLDERS = ("cli", "conformance", "demo", "faults", "results", "sandbox", "server", "steps", "tools")
 SLOW_FILES = (
     *("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py", "test_api.py"),
     *("test_cli.py", "test_compare_cli.py", "test_serve_cli.py", "test_compare.py", "test_resume.py", "test_task.py"),
-    *("test_service.py", "test_waiting.py", "test_workflow.py"),
+    *("test_service.py", "test_waiting.py", "test_workflow.py", "test_parallel.py", "test_minilm.py"),
 )
 SLOW = {*SLOW_FOLDERS, *SLOW_FILES}
 

@@ -52,7 +52,7 @@ def write(path: Path, *runs: Run, **more: Any) -> list[str]:
         log.close()
 
 
-@settings(max_examples=50)
+@settings(max_examples=min(50, settings().max_examples))
 @given(JSON, JSON)
 def test_what_was_appended_is_read_back(value: Any, raw: Any) -> None:
     with TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def test_what_was_appended_is_read_back(value: Any, raw: Any) -> None:
         assert list(pairs(Path(folder))) == [(one, Scored("k", "passed", 1.0))]
 
 
-@settings(max_examples=50)
+@settings(max_examples=min(50, settings().max_examples))
 @given(ODD)
 def test_whatever_a_target_gives_is_one_line_that_can_be_read(value: Any) -> None:
     with TemporaryDirectory() as folder:

@@ -101,6 +101,7 @@ def test_what_has_no_value_is_null(text: str) -> None:
     assert compile(text).value(CASE) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)+$", "(?:a?){40}a{40}$"])
 def test_a_search_without_end_has_no_value(pattern: str) -> None:
     expression = compile(f"matches(text, '{pattern}')")

@@ -106,6 +106,7 @@ def test_any_bytes_give_the_same_however_they_arrive(data: bytes, size: int) -> 
     assert rest == others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [b'1,"a\n', b'"\n', b'1,"a"b\n', b"x" * 50 + b"\n"])
 def test_hostile_table_takes_no_longer_than_its_length(line: bytes) -> None:
     assert read(b"id,q\n" + line * 20_000)[2] == 20_001

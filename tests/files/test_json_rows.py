@@ -80,7 +80,7 @@ def after(text: str, place: Place) -> str:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=30)
+@settings(max_examples=min(30, settings().max_examples))
 @given(items=objects, sizes=st.lists(st.integers(1, 40), max_size=4), crlf=st.booleans())
 @example(items=[{"a": 1}, {"b": 2}], sizes=[1], crlf=False)
 @example(items=[{}, {"文": "字\u2028"}], sizes=[1], crlf=True)
@@ -96,7 +96,7 @@ def test_objects_are_read_once_at_their_places(layout: str, items: Objects, size
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=30)
+@settings(max_examples=min(30, settings().max_examples))
 @given(items=objects, sizes=st.lists(st.integers(1, 40), max_size=4))
 def test_a_field_stands_where_its_place_says(layout: str, items: Objects, sizes: list[int]) -> None:
     text = LAYOUTS[layout](items)
@@ -256,6 +256,7 @@ def test_any_bytes_give_the_same_however_they_arrive(data: bytes, sizes: list[in
     assert [repr(item) for item in (*again[0], *again[1])] == shown
 
 
+@pytest.mark.slow
 def test_line_beyond_the_limit_is_refused_and_the_next_is_read() -> None:
     long = b'{"id": "%b"}\n' % (b"x" * MAX_RECORD_BYTES)
     rows, problems, lines = read(b'{"id": 1}\n' + long + b'{"id": 2}\n' + long, [1 << 20])
@@ -273,6 +274,7 @@ def test_long_line_within_the_limit_is_read() -> None:
     assert (row.value, problems) == ({"id": text}, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["array", "glued", "array, printed", "printed"])
 def test_many_records_take_as_long_as_they_are(layout: str) -> None:
     items: Objects = [{"id": number, "text": "字" * 20} for number in range(20_000)]
@@ -280,6 +282,7 @@ def test_many_records_take_as_long_as_they_are(layout: str) -> None:
     assert (len(rows), problems) == (20_000, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

@@ -24,6 +24,7 @@ def test_lines_over_many_chunks(tmp_path: Path) -> None:
     assert {len(text) for text in found.values()} == {20_000}
 
 
+@pytest.mark.slow
 def test_packed_file_that_grows_without_end_is_not_read_to_it(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b"first\n" + bytes(80 << 20).replace(b"\0", b"0") + b"\nlast\n", 1))

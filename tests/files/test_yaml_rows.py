@@ -126,6 +126,7 @@ def test_chain_of_aliases_is_as_deep_as_it_would_be_written_out() -> None:
     assert (problem.code, problem.place.line) == ("nesting_too_deep", MAX_DEPTH + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -275,6 +275,7 @@ def test_json_that_breaks_off_is_closed_or_refused(value: Any, data: st.DataObje
     assert type(found.value) is type(value) and "closed the end" in found.repair
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "pieces",

@@ -81,7 +81,7 @@ def test_data_goes_from_step_to_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("PIPE-7")
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=min(40, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     needs=st.lists(st.sets(st.integers(0, 11), max_size=3), min_size=1, max_size=12),
     broken=st.sets(st.integers(0, 11), max_size=3),

@@ -348,7 +348,7 @@ _fields = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=min(60, settings().max_examples))
 @given(st.lists(st.dictionaries(_fields | st.text(max_size=5), _json, max_size=6), max_size=6))
 def test_no_record_makes_it_raise(records: list[Record]) -> None:
     for dialect in ("", *(dialect.name for dialect in DIALECTS)):

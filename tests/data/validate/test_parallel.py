@@ -123,7 +123,7 @@ pieces = st.sampled_from(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=min(40, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(pieces, max_size=12), st.integers(20, 300))
 def test_any_lines_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], size: int) -> None:
     path = tmp_path / "a.jsonl"

@@ -135,7 +135,7 @@ TWO = ["TP1", "TP_safety"]
 
 
 @pytest.mark.req("EVAL-12", "EVAL-13")
-@settings(max_examples=60)
+@settings(max_examples=min(60, settings().max_examples))
 @given(st.lists(RECORDS, min_size=1, max_size=3), st.booleans())
 def test_every_reader_finds_the_cells_as_written_and_ours_the_original_values(
     records: list[dict[str, Any]], excel: bool

@@ -150,6 +150,7 @@ def test_charts_say_their_figures_in_words(prompt_eval_report: Report) -> None:
     assert str(said[-1]).startswith("< 50 %: 1 case; 50–59 %: 0 cases")
 
 
+@pytest.mark.slow
 def test_a_thousand_long_cases_stay_usable(prompt_eval_report: Report, prompt_eval_case: Case) -> None:
     cases = [prompt_eval_case(number, 3, 2, 3, result_aftertest="长" * 9_000) for number in range(1, 1001)]
     html = prompt_eval_html.render(prompt_eval_report(cases))

@@ -129,7 +129,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_character
 ODD = st.text(st.sampled_from("'=+-@\t\n_x005FD是\""), max_size=14) | st.just("_x0041_ _x005F_ _x000D_")
 
 
-@settings(max_examples=40)
+@settings(max_examples=min(40, settings().max_examples))
 @given(st.lists(TEXTS | ODD, min_size=1, max_size=4))
 def test_what_is_written_is_read_back(texts: list[str]) -> None:
     cases = scored(*({**CASE, "result_aftertest": text, "TP1_reason": text, "input": {"a": text}} for text in texts))

@@ -23,6 +23,7 @@ SHAPES: dict[str, tuple[float, Callable[[random.Random], float]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 8, 25, 100])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_holds_the_true_mean_often_enough(shape: str, size: int) -> None:

@@ -233,6 +233,7 @@ def test_the_picture_has_every_bucket_with_its_interval() -> None:
     assert sum(one.get("class") == "between" for one in page.all("rect")) == 4
 
 
+@pytest.mark.slow
 def test_a_page_of_ten_thousand_cases_lists_five_hundred_of_each_kind() -> None:
     rows = [ranked(n, "oral", f"query {n}", ["a.md"], ["a.md" if n % 2 else "b.md"]) for n in range(10_000)]
     html = rag_html.render(analyse_all(BATCH, rows), ROOT)

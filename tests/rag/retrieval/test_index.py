@@ -188,7 +188,7 @@ _FILES = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=min(25, settings().max_examples), deadline=None)
 @given(st.lists(_FILES, min_size=2, max_size=4))
 def test_an_index_kept_up_to_date_finds_what_a_fresh_one_finds(states: list[dict[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -436,6 +436,7 @@ def test_a_refresh_keeps_other_processes_out(root: Path, kept: Path) -> None:
     assert _sources(open_index(root, kept, frozen=True), "passwords") == ["en/it.txt"]
 
 
+@pytest.mark.slow
 def test_processes_may_refresh_at_once(root: Path, kept: Path) -> None:
     command = [sys.executable, "-c", _REFRESH, str(root), str(kept), "-1"]
     processes = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) for _ in "abc"]

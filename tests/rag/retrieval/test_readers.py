@@ -49,11 +49,13 @@ def test_html_is_what_a_reader_sees() -> None:
     assert [(one.level, one.title) for one in document.headings] == [(1, "Leave rules")]
 
 
+@pytest.mark.slow
 def test_html_may_nest_as_deep_as_it_likes() -> None:
     page = b"<div>" * 20_000 + b"deep"
     assert "deep" in read(".htm", page).text
 
 
+@pytest.mark.slow
 def test_html_that_would_take_ages_to_parse_is_unread() -> None:
     many = b"".join(b"<p><b id=%d>" % number for number in range(10_000))
     for page in (b"<div>" * 100_000, many):
@@ -179,6 +181,7 @@ def test_text_in_any_of_the_usual_encodings(encode: Callable[[str], bytes]) -> N
     assert read(".txt", encode(text)).text == text
 
 
+@pytest.mark.slow
 def test_a_docx_that_unpacks_to_too_much_is_unread() -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.xml", "w") as entry:
