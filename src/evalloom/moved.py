@@ -23,6 +23,7 @@ HOMES = {
 }
 NAMES = {
     "engine.run.Held": "engine.run.needs.DependencyQueue",
+    "engine.run.encoded": "core.digest.canonical_json",
     "engine.run.Voices": "engine.run.one.ProfileClients",
     "matchers.Grade": "matchers.base.CheckResult",
     "matchers.Seen": "matchers.base.MatchContext",

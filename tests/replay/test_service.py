@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from evalloom import settings
-from evalloom.replay.recipe.assemble import digest_of
+from evalloom.core.digest import sha256_base64
 from evalloom.replay.schemas import RequestError
 from evalloom.replay.service import ReplayService
 from evalloom.replay.settings import ResolverSettings
@@ -252,7 +252,7 @@ def test_key_that_comes_about_when_assembling_is_hidden(service: ReplayService) 
     dataset = service.create_dataset({"name": "d", "rows": [{"a": "sk", "b": "12345678abcdefgh"}]})
     run = service.run(replay(service, dataset.id, project.id)[0]["runId"])
     assert run.trace.text == "--- User ---\n[hidden]" and run.trace.segments[0].rendered == "[hidden]"
-    assert run.output_digest == digest_of(run.trace.text)
+    assert run.output_digest == sha256_base64(run.trace.text)
 
 
 @pytest.mark.req("REPLAY-15")

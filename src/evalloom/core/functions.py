@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from traceback import TracebackException
 from types import ModuleType
 from typing import Any
 
+from evalloom.core.digest import digest_text
 from evalloom.core.text import did_you_mean, quote
 
 _OURS = str(Path(__file__).resolve().parent)
@@ -127,9 +127,7 @@ def _load(file: Path, name: str) -> ModuleType:
     if known is not None and source_of(known) == file:
         return known
     with _noted(base):
-        return _execute(
-            file, name if known is None else f"{file.stem}_{blake2b(str(file).encode(), digest_size=4).hexdigest()}"
-        )
+        return _execute(file, name if known is None else f"{file.stem}_{digest_text(str(file), 4)}")
 
 
 def look_first_in(base: Path) -> None:

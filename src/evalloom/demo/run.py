@@ -15,6 +15,7 @@ from msgspec import Struct
 
 import evalloom
 from evalloom.catalog import DEFAULT_DIALECT
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Checked, Run, Scored
 from evalloom.core.text import pluralize, printable
@@ -23,7 +24,7 @@ from evalloom.data.dialect import Dialect
 from evalloom.engine.convert import Conversion, convert
 from evalloom.engine.evaluate import evaluate
 from evalloom.engine.example import COUNTED, Example, ExampleFile, Part, PartResult, Suite
-from evalloom.engine.lint import LintOptions, lint_sources, now
+from evalloom.engine.lint import LintOptions, lint_sources
 from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.system import Catalog
@@ -189,7 +190,7 @@ def run(catalog: Catalog, examples: Path, home: Path, converted: Path | None = N
         round_trips = list(_round_trips(catalog, examples, files, folder))
         imports = list(_imports(catalog, examples, files, folder))
     parts = [(part, part.run(catalog, examples, home)) for example in examples_of(catalog) for part in example.parts]
-    return Demo(examples, now(), suites, files, round_trips, imports, parts)
+    return Demo(examples, utc_now(), suites, files, round_trips, imports, parts)
 
 
 @contextmanager

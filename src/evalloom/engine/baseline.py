@@ -19,9 +19,9 @@ from evalloom.batchlog import (
     manifest,
     save_baseline,
 )
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.engine.compare_runs import runs_of
-from evalloom.engine.plan import now
 from evalloom.engine.results import stored_runs
 
 
@@ -46,5 +46,5 @@ def save(name: str, batch: str, force: bool, warn: Callable[[str], None], home: 
     # Of the options only what bears on a comparison: the file is to differ only where results do.
     options = {name: value for name, value in facts.options.items() if name == "repeat"}
     facts = msgspec.structs.replace(facts, options=options, summary=msgspec.to_builtins(summary))
-    head = Baseline(name=name, saved_at=now(), runs=summary.total, batch=facts)
+    head = Baseline(name=name, saved_at=utc_now(), runs=summary.total, batch=facts)
     return save_baseline(head, runs_of(path), home / BASELINES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 
@@ -13,10 +12,10 @@ from evalloom.analysis.compare_documents import DocumentChanges, Suspects
 from evalloom.analysis.compare_measures import Measures
 from evalloom.batchlog import Kept
 from evalloom.batchlog.baselines import MOST
+from evalloom.core.digest import digest_value
 from evalloom.core.model import Run, Scored, Status
 from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.results import stored_runs
-from evalloom.engine.run import encoded
 
 _DIGEST_BYTES = 8
 _COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
@@ -67,7 +66,7 @@ def _kept(run: Run, scored: Scored, occurrence: int, reasons: FailureReasons | N
         _bounded(round(run.latency_s, 6), 0) if is_answered else None,
         min(max(run.usage.tokens, 0), MOST),
         _bounded(run.usage.cost, 0) or None,
-        blake2b(encoded([run.case_id, run.raw]), digest_size=_DIGEST_BYTES).hexdigest(),
+        digest_value([run.case_id, run.raw], _DIGEST_BYTES),
         reason,
         notes,
     )

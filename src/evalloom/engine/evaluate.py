@@ -13,12 +13,13 @@ import msgspec
 from evalloom import settings
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.core.model import Llm, Request, Response, Run
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.lint import LintOptions, lint_sources
 from evalloom.engine.loop import run_loop, stopping
-from evalloom.engine.plan import Plan, now
+from evalloom.engine.plan import Plan
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Earlier, Resume, case_of, open_log, tell_damage
 from evalloom.engine.run import DependencyQueue, Job, Needs, ProfileClients, Runner, Slots, execute
@@ -141,7 +142,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                     await scorer.finish()
                 stopped = str(fault)
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
-            finished_at = "" if stopped else now()
+            finished_at = "" if stopped else utc_now()
             log.write_manifest(
                 msgspec.structs.replace(log.batch, finished_at=finished_at, summary=msgspec.to_builtins(summary))
             )

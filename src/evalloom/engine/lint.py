@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from evalloom import settings
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Checked, Finding, Origin
 from evalloom.data.dataset import Dataset
@@ -51,14 +51,14 @@ def lint(paths: Iterable[str], catalog: Catalog, options: LintOptions = LintOpti
     for source, in_folder in find_sources(paths, catalog, options.encoding):
         one = _lint_one(source, catalog, options)
         checked.append(_only_met(one) if in_folder else one)
-    return LintReport(checked, options.tool, options.rules.root, now(), options.strict)
+    return LintReport(checked, options.tool, options.rules.root, utc_now(), options.strict)
 
 
 def lint_sources(sources: Iterable[Source], catalog: Catalog, options: LintOptions) -> LintReport:
     """The findings about some files, and only files."""
     _forget(catalog)
     checked = [_lint_one(source, catalog, options) for source in sources]
-    return LintReport(checked, options.tool, options.rules.root, now(), options.strict)
+    return LintReport(checked, options.tool, options.rules.root, utc_now(), options.strict)
 
 
 def _forget(catalog: Catalog) -> None:
@@ -158,7 +158,3 @@ def _only_met(checked: Checked) -> Checked:
 
 def _as_info(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity="info")
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

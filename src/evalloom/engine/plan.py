@@ -9,8 +9,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,15 @@ import evalloom
 from evalloom import settings
 from evalloom.batchlog import new_id
 from evalloom.core import expressions
+from evalloom.core.clock import utc_now
+from evalloom.core.digest import digest_file, digest_value
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Check, DatasetFacts, Origin, Profile, Record, Remark
 from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.mapping import Mapping
-from evalloom.engine.run import NO_NEEDS, Chosen, Conditions, Jobs, Keys, Needs, collect_needs, encoded, numbered
+from evalloom.engine.run import NO_NEEDS, Chosen, Conditions, Jobs, Keys, Needs, collect_needs, numbered
 from evalloom.engine.system import Catalog
 from evalloom.files.rows import Problem, Refused
 from evalloom.files.source import Source, read_chunks
@@ -100,13 +100,13 @@ class Plan(Struct, frozen=True):
             for data in self.datasets()
         ]
         if self.given:
-            facts.append(DatasetFacts("<python>", "", _digest(msgspec.to_builtins(self.given, enc_hook=_name_of))))
+            facts.append(DatasetFacts("<python>", "", digest_value(msgspec.to_builtins(self.given, enc_hook=_name_of))))
         return facts
 
     def profile_digests(self) -> dict[str, str]:
         """What makes each profile what it is: the llms behind it and their parameters, not how they are reached."""
         return {
-            profile.name: _digest(
+            profile.name: digest_value(
                 [
                     *(self._llm(name) for name in (profile.run, profile.verify)),
                     profile.params,
@@ -147,10 +147,10 @@ class Plan(Struct, frozen=True):
         facts, digests = self.facts(), self.profile_digests()
         return Batch(
             id=new_id(),
-            created_at=now(),
+            created_at=utc_now(),
             evalloom=evalloom.__version__,
             python=f"{platform.python_version()} on {sys.platform}",
-            identity=_digest([msgspec.to_builtins(facts), self.target.digest, digests]),
+            identity=digest_value([msgspec.to_builtins(facts), self.target.digest, digests]),
             datasets=facts,
             target=self.target.name,
             target_digest=self.target.digest,
@@ -214,7 +214,7 @@ class Plan(Struct, frozen=True):
             case, run = same_case(one.case.raw)
             if not case:
                 return True
-            case = _digest(case)
+            case = digest_value(case)
             seen[case, run] += 1
             is_more = seen[case, run] > most[case]
             most[case] += is_more
@@ -324,7 +324,7 @@ def _may_have_needs(dataset: Dataset) -> bool:
 
 def scoring_digest(checks: tuple[Check, ...], *more: object) -> str:
     """What stands for a way of scoring: verdicts that were made in another way are made again."""
-    return _digest([msgspec.to_builtins(checks, enc_hook=_name_of), *more])[:8]
+    return digest_value([msgspec.to_builtins(checks, enc_hook=_name_of), *more])[:8]
 
 
 def _name_of(thing: object) -> str:
@@ -366,21 +366,9 @@ def spooled(source: Source) -> Source:
 
 def digest_of_file(source: Source) -> str:
     """A digest of what is in a file."""
-    digest = blake2b(digest_size=16)
     try:
-        with (source.path or Path(source.name)).open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
+        return digest_file(source.path or Path(source.name))
     except OSError as fault:
         raise usage_error(
             "cannot_read", f"{source.name}: cannot be read: {(fault.strerror or str(fault)).lower()}"
         ) from None
-    return digest.hexdigest()
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _digest(value: object) -> str:
-    return blake2b(encoded(value), digest_size=16).hexdigest()

@@ -12,11 +12,12 @@ from msgspec import Struct
 from evalloom import settings
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check, Record
 from evalloom.core.text import did_you_mean
 from evalloom.engine.loop import run_loop
-from evalloom.engine.plan import checked, now, scoring_digest
+from evalloom.engine.plan import checked, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.results import Results
 from evalloom.engine.resume import case_of, tell_damage
@@ -92,7 +93,7 @@ async def _rescore(
             await llms.close()
         batch = manifest(path)
         summary = tally.summary(batch.id, path.as_posix())
-        log.finish(msgspec.structs.replace(batch, scored_at=now(), summary=msgspec.to_builtins(summary)))
+        log.finish(msgspec.structs.replace(batch, scored_at=utc_now(), summary=msgspec.to_builtins(summary)))
     return Results(path, summary, tally, known.gates)
 
 

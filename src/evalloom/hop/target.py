@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_args
 
 from evalloom.core.calling import Callee, Parameters, parameters_of
 from evalloom.core.contract import Contract
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function, look_first_in
 from evalloom.core.model import Context, Outcome, Output, Record
@@ -24,7 +25,7 @@ from evalloom.hop.operators.session import HopSession
 from evalloom.hop.operators.tracer import Tracer
 from evalloom.llms.json_text import NO_JSON, loads
 from evalloom.settings import keys
-from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, text_in, time_limit, within
+from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within
 
 TIMEOUT_S = 300.0
 """A hoplet makes several calls and verifies each answer, so the limit is generous."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+
+from evalloom.core.digest import sha256_hex
 
 __all__ = ["block", "mark_for", "mostly_chinese"]
 
@@ -13,9 +14,9 @@ _LATIN = re.compile(r"[A-Za-z]+")
 
 def mark_for(text: str) -> str:
     """A mark that the text does not contain: made from the text itself, so that equal questions stay equal."""
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    mark = sha256_hex(text.encode("utf-8", "surrogatepass"))[:12]
     while mark in text:
-        mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
+        mark = sha256_hex(mark.encode())[:12]
     return mark
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from evalloom.core.contract import Shape
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, find_function, sources_of
 from evalloom.core.model import Context, Finding, Output, Record
@@ -23,7 +24,7 @@ from evalloom.pipeline.prompts import agents_folder
 from evalloom.pipeline.run import Assembled, Ready, Walk
 from evalloom.pipeline.steps import Part, options_of, part_of, takes_anything
 from evalloom.pipeline.trace import head_of
-from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of, text_in, time_limit, within
+from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within
 from evalloom.targets.python import PythonTarget
 
 _IRRELEVANT = ("name", "desc", "description", "notes", "metadata", "tags", "label", "version")

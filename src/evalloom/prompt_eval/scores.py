@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.digest import digest_text
 from evalloom.core.model import Record, Remark, error, warning
 from evalloom.core.text import describe
 from evalloom.prompt_eval.dialect import FIELDS, is_reason, suggest_name
@@ -120,7 +120,7 @@ def _rounded(above: int, below: int) -> int:
 def output_digest(result: Any) -> str:
     """Return the digest of an output, which ties scores to it."""
     text = result if isinstance(result, str) else json.dumps(result, sort_keys=True)
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return digest_text(text, 6)
 
 
 def strip_incomplete_prefix(comment: str) -> str:

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 import msgspec
 from msgspec import Struct
 
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.model import Record, Request, Response
 from evalloom.core.text import pluralize
 from evalloom.engine.loop import run_loop
-from evalloom.engine.plan import now
 from evalloom.files.write import write_text
 from evalloom.prompt_eval.analysis.agreement import agreement, noise
 from evalloom.prompt_eval.analysis.scorecard import Scorecard, scorecard, unknown_points
@@ -219,7 +219,7 @@ def report(folder: Folder) -> ReportResult:
         facts=_facts(folder),
         folder=str(folder),
         source=folder.scored.name,
-        generated_at=now(),
+        generated_at=utc_now(),
     )
     write_text(folder.report, prompt_eval_markdown.render(page))
     write_text(folder.page, prompt_eval_html.render(page))

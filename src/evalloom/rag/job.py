@@ -12,6 +12,7 @@ from evalloom.analysis import gates
 from evalloom.analysis.gates import GateResult
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import find, manifest
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch
 from evalloom.core.ranking import is_hit
@@ -31,7 +32,7 @@ from evalloom.rag.target import answer_target, default_digest, load_prompt, retr
 from evalloom.reports import by_suffix
 from evalloom.settings import Settings, environment, llm_of, secrets
 from evalloom.targets import BuiltTarget, TargetOptions
-from evalloom.targets.base import TIMEOUT_S, digest_of, within
+from evalloom.targets.base import TIMEOUT_S, within
 
 REQUIRED_FIELDS = frozenset({"query"})
 """Fields that every case needs; a case that lacks others is counted separately."""

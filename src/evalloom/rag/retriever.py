@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
 
+from evalloom.core.digest import digest_bytes, digest_of
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.core.model import UNREAD, Context, Embedder, Record
 from evalloom.core.ranking import Passage
@@ -20,7 +20,6 @@ from evalloom.rag.settings import LOCAL_EMBEDDINGS, RagSettings
 from evalloom.rag.target import Retrieve, build_retriever, retriever_from_target
 from evalloom.settings import Settings, environment, key_of, llm_of, secrets
 from evalloom.targets import TargetOptions
-from evalloom.targets.base import digest_of
 
 FOLDER = Path(".evalloom") / "rag"
 """Folder of the stored indexes."""
@@ -79,10 +78,8 @@ class Retriever(Struct, frozen=True):
         unread = {document.path: UNREAD for document in self.index.unread()} if self.index else {}
         if len(self.documents) + len(unread) <= _MOST_NAMED:
             return {**self.documents, **unread}
-        digest = blake2b(digest_size=16)
-        for path, content in sorted(self.documents.items()):
-            digest.update(f"{path}\0{content}\n".encode("utf-8", "surrogateescape"))
-        return {"": digest.hexdigest()}
+        lines = "".join(f"{path}\0{content}\n" for path, content in sorted(self.documents.items()))
+        return {"": digest_bytes(lines.encode("utf-8", "surrogateescape"))}
 
 
 def open_retriever(

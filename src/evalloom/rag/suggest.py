@@ -6,12 +6,12 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
 
 from msgspec import Struct
 
+from evalloom.core.digest import digest_text
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.core.ranking import Passage
@@ -74,7 +74,7 @@ def _proposals(query: str, index: Index, k: int) -> Iterator[Proposal]:
 def _id(query: str, bucket: str) -> str:
     """A stable id: the words of a Latin query, or a digest of any other."""
     plain = "-".join(re.findall(r"[a-z0-9]+", query.casefold()))[:40].strip("-")
-    name = plain if plain and query.isascii() else blake2b(query.encode(), digest_size=4).hexdigest()
+    name = plain if plain and query.isascii() else digest_text(query, 4)
     return f"{name}-{bucket}"
 
 

@@ -12,14 +12,15 @@ from msgspec import structs, to_builtins
 
 from evalloom import targets as shelf
 from evalloom.core.calling import parameters_of
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.model import Context, Output, Record, Target
 from evalloom.core.ranking import Passage, in_order
-from evalloom.core.text import describe, list_names, quote, shorten
+from evalloom.core.text import describe, list_names, quote
 from evalloom.core.value import as_output
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.targets import prompt, python
-from evalloom.targets.base import BuiltTarget, TargetOptions, digest_of
+from evalloom.targets.base import BuiltTarget, TargetOptions
 
 Retrieve = Callable[[str, int, Context], Awaitable[list[Passage]]]
 """Returns up to k passages for a query, best first. Raises CallError."""
@@ -139,8 +140,9 @@ def _format_passage(passage: Passage) -> str:
 
 
 def _source_record(passage: Passage, longest: int | None = None) -> Record:
-    if longest is not None:
-        passage = structs.replace(passage, text=shorten(passage.text, longest))
+    if longest is not None and len(passage.text) > longest:
+        # Not `shorten`: batches of version 0.1 hold `longest` characters and the ellipsis.
+        passage = structs.replace(passage, text=passage.text[:longest] + "…")
     record: Record = to_builtins(passage)
     return record
 

@@ -7,13 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from evalloom.core.clock import utc_now_z
+from evalloom.core.digest import sha256_hex
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Finding
 from evalloom.core.text import quote
@@ -31,7 +32,7 @@ from evalloom.replay.recipe.document import RecipeFile
 from evalloom.replay.recipe.parse import read_recipe
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
 from evalloom.replay.service import ReplayService, ReplaySummary, summary_of
-from evalloom.replay.session import MODEL_WINDOW, ReplayRun, new_replay_id, now
+from evalloom.replay.session import MODEL_WINDOW, ReplayRun, new_replay_id
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
 
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]+")
@@ -71,8 +72,8 @@ def replay_files(
     name = _id_of(str(file.body.get("id") or project.stem), "project")
     source = spooled(source_of(dataset))
     _check_rows(source)
-    replay = Replay(new_replay_id(), _dataset_id(source), name, now(), profile)
-    digest = sha256(msgspec.json.encode(state)).hexdigest()
+    replay = Replay(new_replay_id(), _dataset_id(source), name, utc_now_z(), profile)
+    digest = sha256_hex(msgspec.json.encode(state))
     replay_run = ReplayRun(service, replay, digest, read_recipe(state))
     last = None if limit is None else min(offset + limit, sys.maxsize)
     rows = islice(_rows(source, service), min(offset, sys.maxsize), last)
@@ -159,7 +160,7 @@ def _id_of(name: str, otherwise: str) -> str:
     """Turn a name into an id; a name with other characters gets a digest to stay unique."""
     plain = name.removesuffix(".jsonl")
     id = _NOT_ID.sub("-", plain).strip("-")[-50:]
-    return id if id == plain else f"{id or otherwise}-{sha256(name.encode()).hexdigest()[:8]}"
+    return id if id == plain else f"{id or otherwise}-{sha256_hex(name.encode())[:8]}"
 
 
 # -- sides of a comparison ----------------------------------------------------------------------------

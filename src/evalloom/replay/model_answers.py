@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from evalloom.core.digest import sha256_base64
 from evalloom.core.model import Case, Context, Output, Record, Request, Run, Scored
 from evalloom.data.dialect import Rules
 from evalloom.engine.run import Job, ProfileClients, Runner
@@ -16,7 +17,7 @@ from evalloom.engine.score import grade_now
 from evalloom.llms import LlmOptions, Llms
 from evalloom.matchers import Services
 from evalloom.replay import dialect
-from evalloom.replay.recipe.assemble import AssembledRow, Part, digest_of, messages_of
+from evalloom.replay.recipe.assemble import AssembledRow, Part, messages_of
 from evalloom.replay.recipe.trace import Answered, CheckResult
 from evalloom.replay.resolvers import clamp
 from evalloom.settings import Settings, key_of, llm_of
@@ -72,7 +73,7 @@ class ModelRunner:
             _status(run, scored, unreadable),
             messages,
             answer,
-            "" if run.error else digest_of(answer),
+            "" if run.error else sha256_base64(answer),
             is_cut,
             self._redact(run.error),
             round(run.duration_s * 1000, 3),

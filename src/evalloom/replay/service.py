@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -19,6 +18,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from evalloom.core.clock import utc_now_z
+from evalloom.core.digest import sha256_hex
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.llms import LlmOptions
@@ -50,7 +51,7 @@ from evalloom.replay.schemas import (
     read_replay,
     validation_error,
 )
-from evalloom.replay.session import CachedPack, LruCache, ReplayRun, new_replay_id, now, redact
+from evalloom.replay.session import CachedPack, LruCache, ReplayRun, new_replay_id, redact
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import PackDeleted, Replay, ReplayCounts, RunFilter, StoredDataset, StoredProject
 from evalloom.settings import Settings
@@ -152,8 +153,8 @@ class ReplayService:
         name, state, _ = read_project(body)
         name, state = self.redactor.text(name), self.redactor.value(state)
         encoded = msgspec.json.encode(state)
-        digest = sha256(encoded).hexdigest()
-        updated_at = now()
+        digest = sha256_hex(encoded)
+        updated_at = utc_now_z()
         self.store.put_project(StoredProject(id, name, encoded, digest, updated_at))
         return Project(id, name, state, updated_at)
 
@@ -182,7 +183,7 @@ class ReplayService:
     def create_dataset(self, body: Any) -> DatasetSummary:
         """Store `{name, rows}` under a new id."""
         name, rows = read_dataset(body)
-        id, updated_at, name = _new_id("d"), now(), self.redactor.text(name)
+        id, updated_at, name = _new_id("d"), utc_now_z(), self.redactor.text(name)
         encoded = [msgspec.json.encode(self.redactor.value(row)) for row in rows]
         self.store.put_dataset(StoredDataset(id, name, len(rows), updated_at), encoded)
         return DatasetSummary(id, name, len(rows), updated_at)
@@ -286,7 +287,7 @@ class ReplayService:
         return rows, digest
 
     def _new_run(self, dataset_id: str, request: ReplayRequest, rows: int, digest: str, recipe: Recipe) -> ReplayRun:
-        replay = Replay(new_replay_id(), dataset_id, request.project_id, now(), request.profile)
+        replay = Replay(new_replay_id(), dataset_id, request.project_id, utc_now_z(), request.profile)
         last = rows if request.limit is None else min(rows, request.offset + request.limit)
         return ReplayRun(self, replay, digest, recipe, range(min(request.offset, last), last))
 
@@ -426,7 +427,7 @@ class ReplayService:
                 [assembled] = await model_runner.answer_rows(recipe.parts, [row], [assembled])
             finally:
                 await model_runner.close()
-        return trace_of(recipe.parts, assembled, f"{new_replay_id()}-0", now())
+        return trace_of(recipe.parts, assembled, f"{new_replay_id()}-0", utc_now_z())
 
     def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, AssembledRow]:
         recipe = self._read_recipe(project_id)[1] if project_id else _read_state(state)

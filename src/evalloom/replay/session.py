@@ -7,13 +7,14 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from evalloom.replay.recipe.assemble import AssembledRow, Recipe, digest_of
+from evalloom.core.clock import utc_now_z
+from evalloom.core.digest import sha256_base64
+from evalloom.replay.recipe.assemble import AssembledRow, Recipe
 from evalloom.replay.recipe.trace import Outcome, RunSummary
 from evalloom.replay.resolvers import Resolution
 from evalloom.replay.schemas import not_found
@@ -90,7 +91,7 @@ class ReplayRun:
         pack_key = self.pack_key(first, count)
         if pack_key and (cached := self._cached_pack(pack_key, first)):
             try:
-                self._write_window(Window(first, now(), self._digest, cached.counts, cached.pack_id))
+                self._write_window(Window(first, utc_now_z(), self._digest, cached.counts, cached.pack_id))
                 return self._summaries(cached)
             except PackDeleted:
                 self._service.packs.discard(pack_key)
@@ -142,7 +143,7 @@ class ReplayRun:
     def store_rows(self, first: int, assembled: Iterable[AssembledRow], pack_key: str = "") -> bytes:
         """Store assembled rows as one window; return their summaries as JSON."""
         pack = Pack.of(pack_key, assembled)
-        pack_id = self._write_window(Window(first, now(), self._digest, Counts.of(pack.outcomes), pack))
+        pack_id = self._write_window(Window(first, utc_now_z(), self._digest, Counts.of(pack.outcomes), pack))
         cached = _to_cached_pack(pack_id, pack.outcomes, first)
         if pack_key:
             self._service.packs.put(pack_key, cached)
@@ -186,12 +187,7 @@ def redact(assembled: AssembledRow, redactor: Redactor) -> AssembledRow:
         return assembled
     text = redactor.text(assembled.text)
     segments = [msgspec.structs.replace(segment, text=redactor.text(segment.text)) for segment in assembled.segments]
-    return msgspec.structs.replace(assembled, text=text, segments=segments, digest=digest_of(text))
-
-
-def now() -> str:
-    """Return the current time as stored in records: ISO 8601, UTC, milliseconds."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+    return msgspec.structs.replace(assembled, text=text, segments=segments, digest=sha256_base64(text))
 
 
 def new_replay_id() -> str:

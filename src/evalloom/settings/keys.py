@@ -6,11 +6,12 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from evalloom.core.digest import digest_bytes
 
 PREFIX = "HOP_KEY_"
 HIDDEN = "[hidden]"
@@ -146,7 +147,7 @@ class Redactor:
 
     def fingerprint(self, salt: bytes) -> str:
         """Says whether two hide the same; without the salt, nobody can try out what that is."""
-        return blake2b(json.dumps(self._secrets).encode(), key=salt, digest_size=8).hexdigest()
+        return digest_bytes(json.dumps(self._secrets).encode(), 8, salt)
 
     def is_clean(self, text: str) -> bool:
         """Whether there is nothing in a text that could be a secret; fast, and now and then wrong when it says no."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from evalloom.core.contract import Contract, Shape
+from evalloom.core.digest import digest_of as digest_of
 from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.model import Context, Output, Record, Target
 from evalloom.core.text import did_you_mean, quote, type_name
@@ -105,12 +104,6 @@ class Kind(NamedTuple):
     summary: str
     build: Callable[[Record, Path, TargetOptions], BuiltTarget]
     keys: tuple[str, ...] = ()
-
-
-def digest_of(*parts: Any) -> str:
-    """A hex digest of JSON values, the same in every process."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _nothing_more(context: Context) -> str:

@@ -13,22 +13,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import is_secret
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import CLAMP, clamp, quote
 from evalloom.core.value import read_json, read_text
-from evalloom.targets.base import (
-    TIMEOUT_S,
-    BuiltTarget,
-    Kind,
-    TargetOptions,
-    bad_spec,
-    digest_of,
-    text_in,
-    time_limit,
-    within,
-)
+from evalloom.targets.base import TIMEOUT_S, BuiltTarget, Kind, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import Template, json_text
 
 MAX_BYTES = 16 * 1024 * 1024

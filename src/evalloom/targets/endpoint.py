@@ -11,22 +11,13 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 from urllib.parse import quote as escape
 
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import Client, Reply, is_secret, retry, status_error
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import clamp, list_names, quote
 from evalloom.core.value import read_json, read_text
-from evalloom.targets.base import (
-    TIMEOUT_S,
-    BuiltTarget,
-    Kind,
-    TargetOptions,
-    bad_spec,
-    digest_of,
-    text_in,
-    time_limit,
-    within,
-)
+from evalloom.targets.base import TIMEOUT_S, BuiltTarget, Kind, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import MISSING, Template, as_text, compile_json, follow, json_text
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.model import Context, Output, Record, Request
 from evalloom.core.text import did_you_mean, quote, type_name
@@ -15,7 +16,7 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.llms.delimiters import mostly_chinese
-from evalloom.targets.base import BuiltTarget, Kind, TargetOptions, bad_spec, digest_of, text_in, time_limit, within
+from evalloom.targets.base import BuiltTarget, Kind, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import Filled, Template, compile_json, find
 
 if TYPE_CHECKING:

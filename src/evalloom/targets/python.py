@@ -10,22 +10,13 @@ from types import CellType
 from typing import Any
 
 from evalloom.core.calling import Callee, parameters_of
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import usage_error
 from evalloom.core.functions import NoFunction, copied, find_function, sources_of
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import quote
 from evalloom.core.value import as_output
-from evalloom.targets.base import (
-    DEFAULTS,
-    TIMEOUT_S,
-    BuiltTarget,
-    Kind,
-    TargetOptions,
-    digest_of,
-    text_in,
-    time_limit,
-    within,
-)
+from evalloom.targets.base import DEFAULTS, TIMEOUT_S, BuiltTarget, Kind, TargetOptions, text_in, time_limit, within
 
 Read = Callable[[Any], Output]
 

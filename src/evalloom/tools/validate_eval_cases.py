@@ -12,10 +12,11 @@ import msgspec
 from evalloom.cli import app
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, print_findings, refuse_overwriting
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Checked, Finding, Origin
 from evalloom.data.dialect import Rules
-from evalloom.engine.lint import LintOptions, lint_sources, now
+from evalloom.engine.lint import LintOptions, lint_sources
 from evalloom.files.source import Source
 from evalloom.files.write import write_text
 from evalloom.reports import lint_json, lint_markdown
@@ -108,7 +109,7 @@ def _skipped(root: Path, cases: str) -> LintReport:
     finding = Finding("cases_missing", "warning", message, Origin(Path(cases).as_posix()))
     counts = {(finding.code, finding.severity): 1}
     checked = Checked(finding.origin.file, "rag", "--skip-if-missing", 0, 0, [finding], counts)
-    return LintReport([checked], TOOL, root, now(), base=root)
+    return LintReport([checked], TOOL, root, utc_now(), base=root)
 
 
 def main() -> None:

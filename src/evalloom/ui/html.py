@@ -6,15 +6,14 @@ the one stylesheet. A system keeps its own templates in its own folder and exten
 
 from __future__ import annotations
 
-from base64 import b64encode
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from evalloom.core.digest import sha256_base64
 from evalloom.core.text import pluralize, shorten
 from evalloom.ui.report_marks import GENERATOR
 from evalloom.ui.text import east_asian_language, visible
@@ -71,4 +70,4 @@ def breakable(name: str) -> Markup:
 
 
 def _source_hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+    return f"sha256-{sha256_base64(text)}"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.replay.recipe import assemble as recipe
+from evalloom.core.digest import sha256_base64
 from evalloom.replay.recipe.assemble import AssembledRow, messages_of, trace_of
 from evalloom.replay.recipe.parse import RecipeError, read_recipe
 from evalloom.replay.resolvers import MOST_BYTES, Resolution
@@ -234,7 +234,7 @@ def test_values_segments_and_text_are_clamped(sign: str) -> None:
     assert least < details["valueBytes"] <= MOST_BYTES and details["truncated"] is True
     assert all(segment.truncated and least < len(segment.text.encode()) <= MOST_BYTES for segment in [made.segments[0]])
     assert made.truncated and least < len(made.text.encode()) <= MOST_BYTES
-    assert made.digest == recipe.digest_of(made.text)
+    assert made.digest == sha256_base64(made.text)
 
 
 @pytest.mark.req("REPLAY-10")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from evalloom.core.digest import sha256_base64
 from evalloom.core.errors import EvalloomError
-from evalloom.replay.recipe import assemble as recipe
 from evalloom.replay.recipe.parse import read_recipe
 from evalloom.replay.store.database import ReplayStore
 from evalloom.replay.store.records import (
@@ -49,7 +49,7 @@ def test_record_is_whole(tmp_path: Path) -> None:
     assert (record.run_id, record.row_index, record.dataset_id, record.project_id) == ("r1-6", 6, "d", "p1")
     assert record.trace.segments[0].template == "{{q}}"
     assert record.trace.text == "--- N ---\nb"
-    assert record.output_digest == recipe.digest_of(record.trace.text)
+    assert record.output_digest == sha256_base64(record.trace.text)
     assert store.run("r1", 4) is None and store.run("r1", 8) is None and store.run("r2", 6) is None
     assert [one.status for one in store.records("r1")] == ["succeeded", "succeeded", "failed"]
 

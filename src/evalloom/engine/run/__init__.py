@@ -2,7 +2,7 @@
 
 from evalloom import moved
 from evalloom.engine.run.conditions import Conditions
-from evalloom.engine.run.jobs import Chosen, Job, Jobs, Keys, encoded, numbered, run_of
+from evalloom.engine.run.jobs import Chosen, Job, Jobs, Keys, numbered, run_of
 from evalloom.engine.run.needs import NO_NEEDS, DependencyQueue, Needs, collect_needs
 from evalloom.engine.run.one import ProfileClients, Runner, Traced
 from evalloom.engine.run.schedule import Slots, execute
@@ -21,7 +21,6 @@ __all__ = [
     "Slots",
     "Traced",
     "collect_needs",
-    "encoded",
     "execute",
     "numbered",
     "run_of",

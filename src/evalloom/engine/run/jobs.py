@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-import orjson
 from msgspec import Struct
 
+from evalloom.core.digest import canonical_json
 from evalloom.core.model import Case, Profile, Record, Run
 from evalloom.engine.run.conditions import Conditions
 
@@ -64,7 +63,7 @@ class Keys:
         self._beside = tuple(beside)
         self._bases = {
             # With its name: two profiles of the same content are two runs, and each has a line of its own.
-            name: blake2b(encoded([target_digest, name, digest]), digest_size=KEY_BYTES)
+            name: blake2b(canonical_json([target_digest, name, digest]), digest_size=KEY_BYTES)
             for name, digest in profile_digests.items()
         }
 
@@ -73,16 +72,8 @@ class Keys:
         given = [case.id, occurrence, repeat, case.inputs]
         if case.meta:
             given += [{name: case.meta[name]} for name in self._beside if name in case.meta]
-        digest.update(encoded(given))
+        digest.update(canonical_json(given))
         return digest.hexdigest()
-
-
-def encoded(value: object) -> bytes:
-    """JSON in one spelling; what orjson refuses (a lone surrogate, a very large integer) goes the slow way."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, ValueError):
-        return json.dumps(value, sort_keys=True, default=repr).encode()
 
 
 class Jobs(Struct):

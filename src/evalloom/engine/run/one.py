@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Mapping
-from datetime import UTC, datetime
 from time import perf_counter
 
 from msgspec import Struct
 
+from evalloom.core.clock import utc_now
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
 from evalloom.core.model import NO_USAGE, Context, Llm, Output, Record, Request, Response, Run, Target, Usage
 from evalloom.core.text import quote
@@ -44,7 +44,7 @@ class Runner:
             return Context(job.case, job.profile, *asked, trace, job.repeat, context_with)
 
         context = Context(job.case, job.profile, run_llm, verify_llm, trace, job.repeat, context_with)
-        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        started_at = utc_now("milliseconds")
         start = perf_counter()
         output, error = Output(outcome="FAIL"), ""
         try:

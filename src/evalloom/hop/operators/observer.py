@@ -7,11 +7,11 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from evalloom.core.clock import utc_now
 from evalloom.core.model import Record
 from evalloom.hop.operators.to_json import in_words, json_of
 
@@ -111,4 +111,4 @@ def _beside(**fields: Any) -> Record:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return utc_now("milliseconds")

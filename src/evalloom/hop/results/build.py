@@ -6,13 +6,13 @@ import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
 
+from evalloom.core.digest import sha256_hex
 from evalloom.core.model import Record
 from evalloom.hop.results.parts import FORMAT, Part, Source, Stamp, read_records
 from evalloom.hop.results.rows import (
@@ -165,7 +165,7 @@ class Builder:
     def _named(self, group: list[str], names: Names, strategy: str) -> Part:
         """Return a part named by a hash of its contents, so that concurrent processes build the same part."""
         sources = [Source(name, self._stamps[name]) for name in group]
-        digest = sha256(msgspec.json.encode([FORMAT, strategy, names, sources])).hexdigest()
+        digest = sha256_hex(msgspec.json.encode([FORMAT, strategy, names, sources]))
         return Part(f"{digest[:20]}.parquet", strategy, names, sources)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
 
+from evalloom.core.digest import digest_of, digest_text
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import quote
@@ -22,7 +22,7 @@ from evalloom.llms.retry_until_valid import Best, Unreadable, ask, object_of
 from evalloom.prompt_eval.dialect import FIELDS, is_reason
 from evalloom.prompt_eval.plan import SCORES, TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, is_score, points_in, strip_incomplete_prefix
-from evalloom.targets.base import BuiltTarget, digest_of
+from evalloom.targets.base import BuiltTarget
 
 NAME = "evaluator"
 HOLES = ("prompt_a", "test_case", "result_aftertest")
@@ -49,13 +49,13 @@ def render_prompt_b(plan: TestPlan) -> str:
     words = _CHINESE if mostly_chinese("\n".join(point.name for point in plan.points)) else _ENGLISH
     points = "\n\n".join(_point_text(point, words) for point in plan.judged)
     body = words["body"].format(points=points or words["none"], form=_form(plan.judged, words))
-    return f"<!-- made by evalloom from the test plan ({_digest(body)}). {words['head']} -->\n{body}"
+    return f"<!-- made by evalloom from the test plan ({digest_text(body, 6)}). {words['head']} -->\n{body}"
 
 
 def is_edited(text: str) -> bool:
     """Whether prompt_b was edited after it was generated, or written by hand."""
     made = _MADE.match(text)
-    return made is None or made[1] != _digest(text[made.end() :])
+    return made is None or made[1] != digest_text(text[made.end() :], 6)
 
 
 def missing_points(text: str, plan: TestPlan) -> list[str]:
@@ -78,10 +78,6 @@ def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
     if made != text:
         write_text(path, made)
     return made
-
-
-def _digest(body: str) -> str:
-    return blake2b(body.encode(), digest_size=6).hexdigest()
 
 
 def _point_text(point: TestPoint, words: dict[str, str]) -> str:

@@ -7,13 +7,13 @@ point, the content of the file shows which of the two entries applies.
 from __future__ import annotations
 
 import json
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from evalloom.core.digest import digest_bytes
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Record
 from evalloom.files.write import write_text
@@ -21,15 +21,12 @@ from evalloom.prompt_eval.dialect import FIELDS
 from evalloom.prompt_eval.folder import Folder, Warn, copy_to_backup, json_text, read_object, write_json
 
 _FILE = ".evalloom/prompt_eval.json"
+_DIGEST_BYTES = 12
 
 
 def digest(*parts: Any) -> str:
     """Return the digest of values that a step depends on."""
-    return _content(json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str).encode())
-
-
-def _content(data: bytes) -> str:
-    return blake2b(data, digest_size=12).hexdigest()
+    return digest_bytes(json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str).encode(), _DIGEST_BYTES)
 
 
 class Provenance(Struct, frozen=True, omit_defaults=True):
@@ -68,7 +65,7 @@ def load(folder: Folder, step: str, artifact: Path, source: str = "") -> Artifac
     entries = _entries(folder, step)
     if not artifact.is_file():
         return ArtifactState(needs_rebuild=True)
-    content = _content(artifact.read_bytes())
+    content = digest_bytes(artifact.read_bytes(), _DIGEST_BYTES)
     same = next((entry for entry in reversed(entries) if entry.content == content), None)
     likely = next((entry for entry in entries if source and entry.source == source), None)
     provenance = same or likely or next(iter(entries), Provenance())
@@ -104,7 +101,7 @@ def write_artifact(
     text, is_edited = json_text(rows), state.is_edited and not state.needs_rebuild
     if state.is_edited and _loses_edits(artifact, rows):
         copy_to_backup(artifact, "edited", warn)
-    entry = msgspec.structs.replace(provenance, content=_content(text.encode()), is_edited=is_edited)
+    entry = msgspec.structs.replace(provenance, content=digest_bytes(text.encode(), _DIGEST_BYTES), is_edited=is_edited)
     # The old entry stays until the new file is written, however often that fails.
     _store(folder, step, [state.provenance, entry] if artifact.is_file() else [entry])
     write_text(artifact, text)
@@ -136,7 +133,7 @@ def mark_batch_used(folder: Folder, step: str, state: ArtifactState, batch: str)
 
 def store_view(folder: Folder, step: str, artifact: Path) -> None:
     """Store the content of a file that is a view of another artifact."""
-    _store(folder, step, [Provenance(content=_content(artifact.read_bytes()))])
+    _store(folder, step, [Provenance(content=digest_bytes(artifact.read_bytes(), _DIGEST_BYTES))])
 
 
 def is_tracked(folder: Folder) -> bool:

@@ -10,12 +10,12 @@ import shlex
 import shutil
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from evalloom.core.digest import digest_bytes
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Embedder
 from evalloom.core.ranking import Passage, is_hit
@@ -117,7 +117,7 @@ class Index:
         """Where a damaged store was moved, if any; the store has been rebuilt."""
         identity = f"{os.path.realpath(root)}\n{options.chunk}\n{options.overlap}"
         self._common = folder
-        self._folder = folder / blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        self._folder = folder / digest_bytes(identity.encode("utf-8", "surrogateescape"), 8)
         self._path = self._folder / "index.sqlite"
         self._store: DocumentStore | None = None
         self._inode = 0

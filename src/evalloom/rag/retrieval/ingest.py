@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from hashlib import blake2b
 from pathlib import Path
 from time import monotonic, time_ns
 
 from msgspec import Struct
 
+from evalloom.core.digest import digest_bytes
 from evalloom.rag.retrieval.chunks import chunks
 from evalloom.rag.retrieval.folder import FileStamp, FolderScan, open_document, stamp_of, suffix_of
 from evalloom.rag.retrieval.readers import LARGEST, UnreadableDocument, read
@@ -85,7 +85,7 @@ def _ingest(
         return
     if max(stamp.mtime_ns, stamp.ctime_ns) >= now - _JUST_NOW_NS:
         stamp = _NO_STAMP
-    digest = blake2b(content, digest_size=16).hexdigest()
+    digest = digest_bytes(content)
     if stored is not None and stored[1:] == (digest, ""):
         store.stamp(path, stamp)
         return

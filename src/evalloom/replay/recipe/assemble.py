@@ -7,14 +7,13 @@ the row is computed once in advance. recipe/parse.py builds a recipe from the st
 from __future__ import annotations
 
 import re
-from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from evalloom.core.digest import sha256_base64
 from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.replay.recipe.trace import OUTPUT_STYLE, Answered, Message, RunError, RunStatus, Segment, Trace
@@ -72,11 +71,6 @@ class AssembledRow(Struct, frozen=True, array_like=True, omit_defaults=True, gc=
     errors: list[RunError] = []
     truncated: bool = False
     model: Answered | None = None
-
-
-def digest_of(text: str) -> str:
-    """Return the base64 of the SHA-256 of a text (REPLAY-8)."""
-    return b2a_base64(sha256(text.encode()).digest(), newline=False).decode()
 
 
 def trace_of(parts: Sequence[Part], assembled: AssembledRow, run_id: str, created_at: str) -> Trace:
@@ -199,7 +193,7 @@ class Recipe:
         text, is_cut = _text_of(bodies)
         return AssembledRow(
             "failed" if errors else "succeeded",
-            digest_of(text),
+            sha256_base64(text),
             len(missing),
             text,
             segments,
@@ -364,7 +358,7 @@ def _failed(code: str, message: str, nodes: Sequence[str] = ()) -> AssembledRow:
     """Return the result for a row that cannot be assembled."""
     node_id = nodes[0] if nodes else ""
     error_message = Message("error", code, message, {"nodeIds": nodes} if nodes else {})
-    return AssembledRow("failed", digest_of(""), 0, "", [], [error_message], [RunError(message, code, "", node_id)])
+    return AssembledRow("failed", sha256_base64(""), 0, "", [], [error_message], [RunError(message, code, "", node_id)])
 
 
 def _text_of(bodies: Iterable[str]) -> tuple[str, bool]:

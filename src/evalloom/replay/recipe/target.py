@@ -6,12 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.model import Context, Output, Record, Request
 from evalloom.replay.recipe.assemble import Recipe, messages_of
 from evalloom.replay.recipe.document import RecipeFile
 from evalloom.replay.resolvers import Resolution, reach_of, resolve
-from evalloom.targets.base import BuiltTarget, TargetOptions, bad_spec, digest_of, text_in, time_limit, within
+from evalloom.targets.base import BuiltTarget, TargetOptions, bad_spec, text_in, time_limit, within
 
 if TYPE_CHECKING:
     from evalloom.replay.resolvers import Reach
