@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,31 @@ def test_all_faults_are_told_at_once_with_their_places(write: Write) -> None:
         "evalloom.yaml:13:61: run.cache: expected true or false, got 'no'",
         "evalloom.yaml:14:10: profils: unknown key. Did you mean 'profiles'?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("run: {limit: 5.0}", "1:14: run.limit: expected an integer, got 5.0"),
+        ("llms: {'7': {model: m, retries: -1}}", "1:33: llms.7.retries: expected 0 or more, got -1"),
+        ("llms: {'07': {model: m, stream: 1}}", "1:7: llms: expected true or false, got 1"),
+        ("llms: {7: {model: m, n: 0}}", "1:25: llms.7.n: expected 1 or more, got 0"),
+        ("llms: 5", "1:7: llms: expected an object, got 5"),
+        ("llms: {a: 5}", "1:11: llms.a: expected an object, got 5"),
+        ("target: 5", "1:9: target: expected a string or an object, got 5"),
+        ("run: {timeout_s: soon}", "1:18: run.timeout_s: expected a number of seconds, got 'soon'"),
+        ("run: {timeout_s: 0}", "1:18: run.timeout_s: expected more than 0, got 0"),
+    ],
+)
+def test_the_structs_decide_what_is_right(write: Write, text: str, error: str) -> None:
+    assert f"evalloom.yaml:{error}" in faults(write(text))
+
+
+def test_a_file_without_errors_needs_no_json_schema(write: Write) -> None:
+    path = write("llms:\n  kimi: {model: m, price: }\nrun: {limit: 3}\n")
+    code = "import sys; from evalloom import settings; settings.load(); print('jsonschema_rs' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=path.parent, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_wrong_usage_is_told_before_anything_runs(change: str, flags: list[str],
 def test_nothing_runs_where_nobody_can_answer(task: Path) -> None:
     (task / "settings.yaml").unlink()
     done = run(task, "--task", ".")
-    assert done.code == 2 and "nobody to answer" in done.err and not (task / "TestCases/observer.jsonl").exists()
+    assert done.code == 2 and "[no_profile]" in done.err and not (task / "TestCases/observer.jsonl").exists()
     assert "there is no such folder" in run(task, "--task", "nowhere").err
 
 

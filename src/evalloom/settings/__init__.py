@@ -1,4 +1,4 @@
-"""`evalloom.yaml` beside the data: who answers, under which profiles, what is tested, and where the keys come from."""
+"""Loads `evalloom.yaml`: the llms and profiles, what is tested, and the environment variables with the API keys."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _merge_llm(name: str, settings: Settings, own: Record) -> LlmSettings:
 
 
 def profile(settings: Settings, name: str) -> Profile:
-    """The profile of that name, or one made of an llm: declared, or `echo`, `scripted:FILE`, `openai:MODEL`."""
+    """The profile of that name, or one of a single llm: declared, or `echo`, `scripted:FILE`, `openai:MODEL`."""
     if name in settings.profiles:
         return settings.profiles[name]
     if name in settings.llms or parse_llm_name(name):
@@ -223,7 +223,7 @@ def profile(settings: Settings, name: str) -> Profile:
 
 
 def first_profile(settings: Settings) -> Profile:
-    """The profile for when none is named: the first declared, else the first llm, else what the environment tells."""
+    """The default profile: the first that is declared, else the first llm, else the model of the environment."""
     for name in (*settings.profiles, *settings.llms):
         return profile(settings, name)
     variables = environment(settings.folder)
@@ -232,8 +232,8 @@ def first_profile(settings: Settings) -> Profile:
             return profile(settings, f"{protocol}:{_model(settings, protocol)}")
     raise usage_error(
         "no_profile",
-        f"nobody to answer: no llm in {_file(settings)}, and OPENAI_API_KEY is not set. "
-        "Offline: --profile echo, or --profile scripted:FILE. Else set OPENAI_API_KEY and OPENAI_MODEL, "
+        f"no llm to call: there is none in {_file(settings)}, and OPENAI_API_KEY is not set. "
+        "Offline: --profile echo, or --profile scripted:FILE. Otherwise set OPENAI_API_KEY and OPENAI_MODEL, "
         "or name llms and profiles in the file",
     )
 
@@ -290,7 +290,10 @@ def _headers(llm: LlmSettings, variables: Mapping[str, str]) -> dict[str, str]:
         raise usage_error("variable_missing", message) from None
     for name, value in headers.items():
         if not value.isprintable():
-            raise usage_error("bad_header", f"llm {quote(llm.name)}: headers.{name}: holds a line break or the like")
+            raise usage_error(
+                "bad_header",
+                f"llm {quote(llm.name)}: headers.{name}: contains a line break or another control character",
+            )
     return headers
 
 
@@ -300,8 +303,12 @@ def key_of(llm: LlmSettings) -> str:
     variables = environment(llm.folder)
     for name in names:
         if key := variables.get(name, "").strip():
-            return _checked(key, name)
-    # Deferred: it brings asyncio and urllib along, and those who only want to know the datasets need neither.
+            # The HTTP library would show a key that cannot be a header in its error.
+            if not (key.isascii() and key.isprintable()):
+                message = f"{name}: contains characters that no API key has. Set it again, without line breaks"
+                raise usage_error("bad_key", message)
+            return key
+    # Deferred: it imports asyncio, and most loads of the settings are for the datasets alone.
     from evalloom.core.http import is_loopback
 
     if not names or is_loopback(llm.base_url or _base_url(llm.protocol, variables)):
@@ -310,22 +317,15 @@ def key_of(llm: LlmSettings) -> str:
 
 
 def key_names(llm: LlmSettings) -> tuple[str, ...]:
-    """The variables that may hold the key of an llm, in the order they are asked; none where it takes no key."""
+    """The environment variables with the key of an llm, in order of precedence; none where it takes no key."""
     has_own = any(keys.is_key_header(name) for name in llm.headers)
     if llm.protocol not in PUBLIC_URLS or llm.key_env == "none" or has_own:
         return ()
     return (llm.key_env,) if llm.key_env else keys.names_for(llm.name, llm.protocol)
 
 
-def _checked(key: str, name: str) -> str:
-    """A key that can stand in a header; what cannot would be shown by the error of the HTTP library."""
-    if not (key.isascii() and key.isprintable()):
-        raise usage_error("bad_key", f"{name}: holds characters that no API key has. Set it again, without line breaks")
-    return key
-
-
 def secrets(settings: Settings) -> list[str]:
-    """Every value that must never be shown, the longest first, so that none is cut in two by a shorter one."""
+    """Every value that must never be shown, the longest first, so that a shorter one does not break it up."""
     variables = environment(settings.folder)
     names = {name for name in variables if name.startswith(keys.PREFIX)} | {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
     names |= {name for name in keys.read_dotenv(settings.folder) if keys.is_secret_name(name)}
@@ -333,10 +333,10 @@ def secrets(settings: Settings) -> list[str]:
     written = [settings.target, settings.defaults, [{"headers": llm.headers} for llm in settings.llms.values()]]
     headers = [text for path, text in leaves(written) if "headers" in path and isinstance(text, str)]
     names |= {name for text in headers for name in keys.variables_in(text)}
-    found = {variables.get(name, "").strip() for name in names}
     from evalloom.core.http import is_secret
 
-    return sorted((value for value in found if is_secret(value)), key=lambda value: (-len(value), value))
+    values = {variables.get(name, "").strip() for name in names}
+    return sorted((value for value in values if is_secret(value)), key=lambda value: (-len(value), value))
 
 
 def _file(settings: Settings) -> str:

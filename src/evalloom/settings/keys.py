@@ -1,4 +1,4 @@
-"""Keys and other secrets: the environment and `.env` they come from, and how to tell one that was written down."""
+"""Reads API keys from the environment and `.env`, recognises keys in texts, and takes them out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from evalloom.core.digest import digest_bytes
 
 PREFIX = "HOP_KEY_"
 HIDDEN = "[hidden]"
-"""What stands where a secret stood."""
+"""Replaces a secret."""
 COMMON_NAMES = {"anthropic": ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")}
-"""The variables behind an llm's own one, by protocol; HOP-5 makes OPENAI_API_KEY the last resort of all."""
+"""The variables after an llm's own one, by protocol; HOP-5 makes OPENAI_API_KEY the last of all."""
 
 _LINE = re.compile(r"\s*(?:export\s+)?([^\W\d]\w*)\s*=\s*(?:'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|(.*?))\s*(?:(?<=\s)#.*)?")
 _ESCAPED = re.compile(r"\\(.)")
@@ -32,55 +32,48 @@ _KEY_HEADERS = ("authorization", "proxyauthorization", "xapikey", "apikey", "xau
 _KEY_VALUE = re.compile(r"(?:bearer\s+)?sk-[\w-]{6,}|(?:bearer\s+)?(?:gsk_|hf_|xai-|ghp_|AIza)[\w-]{16,}", re.I)
 _KEY_INSIDE = re.compile(r"(?<![\w-])sk-[\w-]{20,}")
 _KEY_START = "sk-|gsk_|hf_|xai-|ghp_|AIza"
-# With a digit somewhere: sk-learn-and-its-friends is no key.
-_KEY_KEPT = re.compile(rf"(?<![\w-])(?:{_KEY_START})(?=[\w-]*\d)[\w-]{{16,}}")
+# With a digit somewhere: sk-learn-and-its-friends is not a key.
+_KEY_IN_TEXT = re.compile(rf"(?<![\w-])(?:{_KEY_START})(?=[\w-]*\d)[\w-]{{16,}}")
 
 
 def environment(folder: Path = Path()) -> dict[str, str]:
-    """The variables of the process, and below them those of `.env` in `folder` and in the working folder."""
+    """The variables of the process, which override those of `.env` in `folder` and in the working folder."""
     return {**read_dotenv(folder), **os.environ}
 
 
 def read_dotenv(folder: Path = Path()) -> dict[str, str]:
-    """The variables of `.env` in `folder`, and below them those of the one in the working folder."""
-    found: dict[str, str] = {}
+    """The variables of `.env` in `folder`, which override those of the one in the working folder."""
+    variables: dict[str, str] = {}
     for path in (Path(".env"), folder / ".env"):
         try:
             text = path.read_text(encoding="utf-8-sig", errors="replace")
         except OSError:
-            # It need not exist; one that cannot be read is as good as none, and a missing key says so itself.
+            # A file that cannot be read counts as none: the message about a missing key says what to do.
             continue
-        found.update(_parse(text))
-    return found
-
-
-def _parse(text: str) -> dict[str, str]:
-    """The `NAME=value` lines of a `.env`; any other line is passed over."""
-    found = {}
-    for line in text.splitlines():
-        if match := _LINE.fullmatch(line):
+        for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
             name, single, double, bare = match.groups()
             if double is not None:
                 double = _ESCAPED.sub(lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), double)
-            found[name] = next(value for value in (single, double, bare) if value is not None)
-    return found
+            variables[name] = next(value for value in (single, double, bare) if value is not None)
+    return variables
 
 
 def names_for(llm: str, protocol: str) -> tuple[str, ...]:
-    """The variables that may hold the key of an llm, the first that is set counts."""
+    """The variables that may contain the key of an llm; the first that is set counts."""
     own = PREFIX + re.sub(r"\W", "_", llm).upper()
     return (own, *COMMON_NAMES.get(protocol, ("OPENAI_API_KEY",)))
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name most likely holds a secret."""
+    """Whether a variable of this name most likely contains a secret."""
     return bool(_SECRET_NAME.search(name))
 
 
 def may_be_secret(name: str, value: str) -> bool:
-    """Whether a variable may hold a secret, by its name or its value: where doubt decides for leaving it out."""
-    is_doubtful = is_secret_name(name) or _DOUBTFUL_NAME.search(name)
-    return bool(is_doubtful or looks_like_key(value) or _USER_IN_URL.search(value))
+    """Whether a variable may contain a secret, by its name or its value; a doubtful one counts as a secret."""
+    return bool(
+        is_secret_name(name) or _DOUBTFUL_NAME.search(name) or looks_like_key(value) or _USER_IN_URL.search(value)
+    )
 
 
 def variables_in(text: str) -> list[str]:
@@ -89,17 +82,17 @@ def variables_in(text: str) -> list[str]:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """The text with every `${NAME}` replaced once. Raises KeyError with the name that is not set."""
+    """Replace every `${NAME}` once. Raises KeyError with the name that is not set."""
     return _VARIABLE.sub(lambda match: variables[match[1]], text)
 
 
 def is_key_field(name: str) -> bool:
-    """Whether a field of this name, directly at an llm, is meant to hold its key."""
+    """Whether a field of this name, directly at an llm, is meant for its key."""
     return _plain(name) in _KEY_FIELDS
 
 
 def is_api_key_field(name: str) -> bool:
-    """Whether a field of this name holds a key wherever it stands."""
+    """Whether a field of this name is meant for a key, wherever it is."""
     return bool(_API_KEY_FIELD.fullmatch(_plain(name)))
 
 
@@ -109,7 +102,7 @@ def is_key_header(name: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether a text is, or holds, what providers give out as keys: `sk-…` and its like."""
+    """Whether a text is or contains a key in the format of a provider: `sk-…` and the like."""
     return bool(_KEY_VALUE.fullmatch(value.strip()) or _KEY_INSIDE.search(value))
 
 
@@ -118,16 +111,16 @@ def _plain(name: str) -> str:
 
 
 def forms(secret: str) -> list[str]:
-    """A secret as it may stand in a text, in JSON within a text, or within that; the longest first."""
-    found = level = {secret}
+    """A secret as it is in a text, in JSON within a text, and in JSON within that; the longest first."""
+    all_forms = level = {secret}
     for _ in range(3):
         level = {json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in level for is_ascii in (True, False)}
-        found = found | level
-    return sorted(found, key=len, reverse=True)
+        all_forms = all_forms | level
+    return sorted(all_forms, key=len, reverse=True)
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """A text without the secrets in it, in whichever form."""
+    """Replace the secrets in a text, in any of their forms."""
     for secret in secrets:
         for form in forms(secret):
             text = text.replace(form, HIDDEN)
@@ -135,34 +128,34 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 
 
 class Redactor:
-    """Takes secrets out of what is kept: those that are known, and what looks like a key that a provider gave out."""
+    """Takes secrets out of what is stored: the ones it is given, and texts in the format of a provider's keys."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # The longest first, so that none is cut in two by a shorter one.
+        # The longest first, so that a shorter one does not break it up.
         self._secrets = sorted(secrets, key=lambda secret: (-len(secret), secret))
-        known = [re.escape(form) for secret in self._secrets for form in forms(secret)]
-        self._known = re.compile("|".join(known)) if known else None
-        self._perhaps = re.compile("|".join([*known, _KEY_START]))
-        self._maybe = re.compile(self._perhaps.pattern.encode())
+        literals = [re.escape(form) for secret in self._secrets for form in forms(secret)]
+        self._literals = re.compile("|".join(literals)) if literals else None
+        self._suspects = re.compile("|".join([*literals, _KEY_START]))
+        self._suspect_bytes = re.compile(self._suspects.pattern.encode())
 
     def fingerprint(self, salt: bytes) -> str:
-        """Says whether two hide the same; without the salt, nobody can try out what that is."""
+        """Equal for redactors of equal secrets; without the salt, nobody can test guesses against it."""
         return digest_bytes(json.dumps(self._secrets).encode(), 8, salt)
 
     def is_clean(self, text: str) -> bool:
-        """Whether there is nothing in a text that could be a secret; fast, and now and then wrong when it says no."""
-        return self._perhaps.search(text) is None
+        """Whether a text certainly has no secret in it. Fast; False is only a suspicion."""
+        return self._suspects.search(text) is None
 
     def text(self, text: str) -> str:
         """A text without secrets."""
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
-        return _KEY_KEPT.sub(HIDDEN, text)
+        if self._literals is not None:
+            text = self._literals.sub(HIDDEN, text)
+        return _KEY_IN_TEXT.sub(HIDDEN, text)
 
     def value(self, value: Any) -> Any:
         """A JSON value without secrets, in its names too."""
         encoded = msgspec.json.encode(value)
-        if not self._maybe.search(encoded):
+        if not self._suspect_bytes.search(encoded):
             return value
         try:
             return self._walk(value)
