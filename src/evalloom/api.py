@@ -75,7 +75,7 @@ def evaluate(
             target=build_callable(target) if callable(target) else target,
             judge=judge,
             options={**options, **({"profiles": names} if names else {})},
-            given=_given(dataset),
+            python_cases=_given(dataset),
         ),
         known,
     )

@@ -22,6 +22,7 @@ HOMES = {
     "validate": "data.validate",
 }
 NAMES = {
+    "engine.run.Chosen": "engine.run.jobs.SelectedCase",
     "engine.run.Held": "engine.run.needs.DependencyQueue",
     "engine.run.encoded": "core.digest.canonical_json",
     "engine.run.Voices": "engine.run.one.ProfileClients",

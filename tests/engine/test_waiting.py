@@ -128,7 +128,7 @@ def test_cases_that_are_not_chosen_block_nobody_and_that_is_said() -> None:
     results = run(warned=warned, filter='id != "first"')
     assert set(statuses(results).values()) == {"passed"} and len(calls()) == 3
     assert [text for text in warned if "dependency_not_chosen" in text] == [
-        "depends_on: 'first' is not among the cases of this run, and nobody waits for that [dependency_not_chosen]"
+        "depends_on: 'first' is not selected in this run, so no case waits for it [dependency_not_chosen]"
     ]
     assert statuses(run(limit=1)) == {"last": "passed"}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as AnyMapping
+from copy import copy
 from itertools import chain
 from pathlib import Path as FilePath
 
@@ -77,9 +78,16 @@ class Dataset:
             yield self._not_a_dataset()
             return
         yield from self.dialect.problems(self.sample, self.layout)
-        is_table = self.layout == "csv" and self.dialect.write is not None
         head, self._head = self._head, []
-        for item in chain(head, self._items):
+        yield from self._converted(chain(head, self._items))
+
+    def peek(self) -> Iterator[Row | Problem]:
+        """Yield copies of the rows that were read ahead, as iterating would give them; they stay to be read."""
+        return self._converted(copy(item) for item in self._head) if self._is_dataset else iter(())
+
+    def _converted(self, items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
+        is_table = self.layout == "csv" and self.dialect.write is not None
+        for item in items:
             if isinstance(item, Row) and isinstance(item.value, dict):
                 if is_table:
                     item.value = self.dialect.from_cells(item.value)
@@ -88,10 +96,10 @@ class Dataset:
             else:
                 yield not_object(item, self.dialect) if isinstance(item, Row) else item
 
-    def cases(self) -> Iterator[Case | Problem]:
-        """The cases of the dataset, in order; a case without an id is named by its number."""
+    def cases(self, rows: Iterable[Row | Problem] | None = None) -> Iterator[Case | Problem]:
+        """The cases of the dataset, or of its `rows`, in order; a case without an id is named by its number."""
         number = 0
-        for item in self:
+        for item in self if rows is None else rows:
             if isinstance(item, Problem):
                 yield item
             elif self.dialect.is_case(item.value):

@@ -1,4 +1,4 @@
-"""`evalloom validate`: the files that were named, each through the linter, into one report."""
+"""The linter: files and folders to one report."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import Mapping
 from evalloom.data.validate import validate
+from evalloom.data.validate.check import Consumer
 from evalloom.engine.system import Catalog
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
@@ -32,7 +33,7 @@ _SKIPPED_FILES = (*SETTINGS, "package.json", "package-lock.json")
 
 
 class LintOptions(Struct, frozen=True):
-    """What flags and config files say about a linter's run."""
+    """Options of the linter, from flags and settings."""
 
     dialect: str = ""
     mapping: Mapping = Mapping()
@@ -45,50 +46,62 @@ class LintOptions(Struct, frozen=True):
 
 
 def lint(paths: Iterable[str], catalog: Catalog, options: LintOptions = LintOptions()) -> LintReport:
-    """The findings about every file that the paths name; folders are looked through."""
+    """Lint every file that the paths name; folders are searched."""
+    forget_files(catalog)
     checked = []
-    _forget(catalog)
     for source, in_folder in find_sources(paths, catalog, options.encoding):
-        one = _lint_one(source, catalog, options)
-        checked.append(_only_met(one) if in_folder else one)
-    return LintReport(checked, options.tool, options.rules.root, utc_now(), options.strict)
+        result = lint_dataset(open_dataset(source, catalog, options), catalog, options)
+        checked.append(_without_failure(result) if in_folder else result)
+    return report_of(checked, options)
 
 
 def lint_sources(sources: Iterable[Source], catalog: Catalog, options: LintOptions) -> LintReport:
-    """The findings about some files, and only files."""
-    _forget(catalog)
-    checked = [_lint_one(source, catalog, options) for source in sources]
+    """Lint some files."""
+    forget_files(catalog)
+    return report_of(
+        [lint_dataset(open_dataset(source, catalog, options), catalog, options) for source in sources], options
+    )
+
+
+def open_dataset(source: Source, catalog: Catalog, options: LintOptions) -> Dataset:
+    return Dataset(source, catalog.formats, options.dialect, options.mapping)
+
+
+def report_of(checked: list[Checked], options: LintOptions) -> LintReport:
+    """Build the report on files that were linted."""
     return LintReport(checked, options.tool, options.rules.root, utc_now(), options.strict)
 
 
-def _forget(catalog: Catalog) -> None:
+def forget_files(catalog: Catalog) -> None:
+    """Clear what dialects cache about files beside datasets, which may have changed since."""
     for dialect in catalog.formats.dialects:
         dialect.forget()
 
 
 def find_sources(paths: Iterable[str], catalog: Catalog, encoding: str = "") -> Iterator[tuple[Source, bool]]:
-    """Each file to read, and whether it was only met in a folder."""
+    """Yield each file to read, and whether it was found in a folder."""
     skipped = (*_SKIPPED_FILES, *catalog.own_files)
-    for given in paths:
-        path = Path(given)
-        if given == "-" or not os.path.isdir(path):
-            yield source_of(given, encoding), False
+    for name in paths:
+        path = Path(name)
+        if name == "-" or not os.path.isdir(path):
+            yield source_of(name, encoding), False
             continue
-        found, files = False, sorted(path.rglob("*"))
-        parts = {part for file in files if file.name in SETTINGS for part in _parts_of(file, catalog)}
+        is_empty, files = True, sorted(path.rglob("*"))
+        parts = {part for file in files if file.name in SETTINGS for part in _scripts_and_prompt(file, catalog)}
         for file in files:
             source = source_of(file, encoding)
             if source.suffix not in _SUFFIXES or file in parts:
                 continue
-            if file.name not in skipped and _is_looked_at(file.relative_to(path)) and _is_data(file):
-                found = True
+            is_hidden = any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in file.relative_to(path).parts)
+            if file.name not in skipped and not is_hidden and _is_data(file):
+                is_empty = False
                 yield source, True
-        if not found:
+        if is_empty:
             raise usage_error("no_files", f"{path.as_posix()}: expected files in JSONL, JSON, CSV or YAML, found none")
 
 
-def _parts_of(config: Path, catalog: Catalog) -> Iterator[Path]:
-    """The files that a settings file names as scripts of llms or as its prompt: no data, though they are YAML."""
+def _scripts_and_prompt(config: Path, catalog: Catalog) -> Iterator[Path]:
+    """Yield the files that a settings file names as scripts of llms or as its prompt: YAML, but not datasets."""
     try:
         known = settings.load(config, catalog.sections)
     except EvalloomError:
@@ -100,12 +113,8 @@ def _parts_of(config: Path, catalog: Catalog) -> Iterator[Path]:
         yield known.folder / prompt
 
 
-def _is_looked_at(path: Path) -> bool:
-    return not any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in path.parts)
-
-
 def _is_data(file: Path) -> bool:
-    """Whether this is a file, and no report that an earlier run left here."""
+    """Whether this is a file, and not a report of an earlier run."""
     if not os.path.isfile(file):
         return False
     try:
@@ -115,28 +124,27 @@ def _is_data(file: Path) -> bool:
         return True  # the reader says why it cannot be opened
 
 
-def _lint_one(source: Source, catalog: Catalog, options: LintOptions) -> Checked:
-    dataset = Dataset(source, catalog.formats, options.dialect, options.mapping)
-    document = dataset.document
+def lint_dataset(dataset: Dataset, catalog: Catalog, options: LintOptions, consumer: Consumer | None = None) -> Checked:
+    """Lint one file; a `consumer` reads its rows in the same pass."""
+    source, document = dataset.source, dataset.document
     if document is not None and source.path is not None:
-        findings = document.findings(source.path)
-        return _checked(source.name, source.path, document.name, document.reason, findings)
+        findings = [
+            msgspec.structs.replace(finding, origin=msgspec.structs.replace(finding.origin, file=source.name))
+            for finding in document.findings(source.path)
+        ]
+        counts = Counter((finding.code, finding.severity) for finding in findings)
+        lines = len(source.path.read_bytes().splitlines())
+        return Checked(source.name, document.name, document.reason, lines, 0, findings, dict(counts), is_document=True)
     rules = options.rules
     is_open = rules.contract is None and not rules.has_no_contract
     if is_open and source.path is not None and (contract := dataset.dialect.contract_beside(source.path)):
         rules = msgspec.structs.replace(rules, contract=contract)
-    return validate(dataset, rules, options.hints, _deep(source, catalog, options) if options.deep else ())
-
-
-def _checked(name: str, path: Path, kind: str, why: str, findings: Iterable[Finding]) -> Checked:
-    """What was found about a file that holds no cases."""
-    named = [msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, file=name)) for one in findings]
-    counts = Counter((one.code, one.severity) for one in named)
-    return Checked(name, kind, why, len(path.read_bytes().splitlines()), 0, named, dict(counts), is_document=True)
+    further = _deep(source, catalog, options) if options.deep else ()
+    return validate(dataset, rules, options.hints, further, consumer)
 
 
 def _deep(source: Source, catalog: Catalog, options: LintOptions) -> Iterator[Finding]:
-    """What a second reading finds, with all cases in view."""
+    """Findings that need all cases at once, from a second pass."""
     if source.path is None:
         message = "--deep reads its source twice, so it needs a file: save stdin to one"
         yield Finding("deep_needs_file", "info", message, Origin(source.name))
@@ -144,17 +152,16 @@ def _deep(source: Source, catalog: Catalog, options: LintOptions) -> Iterator[Fi
     # Deferred: numpy and rapidfuzz take longer to import than most files take to check.
     from evalloom.data.validate.deep import deep_findings
 
-    yield from deep_findings(Dataset(source, catalog.formats, options.dialect, options.mapping))
+    yield from deep_findings(open_dataset(source, catalog, options))
 
 
-def _only_met(checked: Checked) -> Checked:
-    """A file in a folder that holds no cases at all is worth a remark, not a failure: nobody named it."""
-    findings = [_as_info(finding) if finding.code == "not_a_dataset" else finding for finding in checked.findings]
+def _without_failure(checked: Checked) -> Checked:
+    """Turn `not_a_dataset` into an info: a user who names a folder does not mean each file in it."""
+    findings = [
+        msgspec.structs.replace(finding, severity="info") if finding.code == "not_a_dataset" else finding
+        for finding in checked.findings
+    ]
     counts = {
         (code, "info" if code == "not_a_dataset" else severity): n for (code, severity), n in checked.counts.items()
     }
     return msgspec.structs.replace(checked, findings=findings, counts=counts)
-
-
-def _as_info(finding: Finding) -> Finding:
-    return msgspec.structs.replace(finding, severity="info")

@@ -12,8 +12,9 @@ from evalloom.analysis import gates
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Case, Profile, Record
 from evalloom.core.text import did_you_mean
+from evalloom.engine.cases import compile_filter
 from evalloom.engine.lint import find_sources
-from evalloom.engine.plan import BatchMetadata, Plan, Reading, compile_filter, spooled
+from evalloom.engine.plan import BatchMetadata, Plan, Reading, spooled
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source
 from evalloom.llms import OFFLINE
@@ -33,7 +34,7 @@ class RunRequest(Struct, frozen=True):
     replay: str = ""
     options: Record = {}
     reading: Reading = Reading()
-    given: tuple[Case, ...] = ()
+    python_cases: tuple[Case, ...] = ()
     """Cases from Python instead of from files."""
     metadata: BatchMetadata = BatchMetadata()
 
@@ -68,8 +69,8 @@ def _plan(request: RunRequest, known: Settings, catalog: Catalog) -> Plan:
         catalog,
         known,
         options,
-        sources=() if request.given else _sources(request, known, target, catalog),
-        given=request.given,
+        sources=() if request.python_cases else _sources(request, known, target, catalog),
+        python_cases=request.python_cases,
         reading=_reading(request.reading, target),
         checks=checks,
         functions=catalog.matchers.functions_of(checks, known.folder),

@@ -16,8 +16,9 @@ from evalloom.core.clock import utc_now
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check, Record
 from evalloom.core.text import did_you_mean
+from evalloom.engine.cases import with_checks
 from evalloom.engine.loop import run_loop
-from evalloom.engine.plan import checked, scoring_digest
+from evalloom.engine.plan import scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.results import Results
 from evalloom.engine.resume import case_of, tell_damage
@@ -82,7 +83,7 @@ async def _rescore(
             for number, (run, _) in enumerate(pairs(path, damage)):
                 if number % _PAUSE_EVERY == 0:
                     await asyncio.sleep(0)  # checks that ask nobody never wait, and Ctrl-C would not get through
-                case = checked(case_of(run, catalog.formats), extra, config, catalog)
+                case = with_checks(case_of(run, catalog.formats), extra, config, catalog)
                 named.update(name for check in case.checks for name in (check.name, check.kind))
                 await scorer.take(with_thresholds(case, asked.thresholds), run)
             await scorer.finish()

@@ -9,7 +9,7 @@ import pytest
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Output, Profile, Record
-from evalloom.engine.run import Chosen, Conditions, Jobs, Keys, Runner
+from evalloom.engine.run import Conditions, Jobs, Keys, Runner, SelectedCase
 
 pytestmark = pytest.mark.req("PIPE-15")
 CONDITIONS = Conditions({"CI": "1"}, frozenset(["pipeline"]))
@@ -51,7 +51,10 @@ def test_an_expression_that_is_none_ends_it_where_no_linter_looked() -> None:
 
 def test_conditions_are_asked_for_each_profile_and_nothing_is_called() -> None:
     meta: Record = {"conditions": 'profile != "q"'}
-    cases = [Chosen(Case("a", {}, meta=meta), "pipeline"), Chosen(Case("b", {}, meta=meta), "pipeline", "is faulty")]
+    cases = [
+        SelectedCase(Case("a", {}, meta=meta), "pipeline"),
+        SelectedCase(Case("b", {}, meta=meta), "pipeline", "is faulty"),
+    ]
     profiles = (Profile("p"), Profile("q"))
     jobs = list(Jobs(cases, profiles, 1, Keys("t", {"p": "", "q": ""}), conditions=CONDITIONS))
     assert [bool(job.skipped) for job in jobs] == [False, True, False, False]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.core.model import Case, Profile, Record
-from evalloom.engine.run import Chosen, Jobs, Keys, numbered
+from evalloom.engine.run import Jobs, Keys, SelectedCase, numbered
 
 TEXTS = st.text(st.characters(), max_size=8)  # with lone surrogates
 JSON = st.recursive(
@@ -49,7 +49,7 @@ def test_profiles_of_the_same_content_are_different_runs() -> None:
 
 
 def test_every_case_runs_under_every_profile_as_often_as_asked() -> None:
-    cases = [Chosen(Case(id, {}), "jsonl") for id in ("a", "b", "a")]
+    cases = [SelectedCase(Case(id, {}), "jsonl") for id in ("a", "b", "a")]
     jobs = Jobs(numbered(cases), (Profile("p"), Profile("q")), 2, Keys("t", {"p": "1", "q": "2"}))
     found = list(jobs)
     order = [("a", 1, "p", 0), ("a", 1, "p", 1), ("a", 1, "q", 0), ("a", 1, "q", 1), ("b", 2, "p", 0)]
@@ -66,18 +66,18 @@ def test_what_goes_in_beside_the_inputs_makes_another_run() -> None:
 
 
 def test_what_is_done_is_counted_and_not_run_again() -> None:
-    cases = [Chosen(Case(id, {})) for id in "abc"]
+    cases = [SelectedCase(Case(id, {})) for id in "abc"]
     keys = Keys("t", {"p": "1"})
     done = {job.key for job in Jobs(cases[:2], (Profile("p"),), 1, keys)}
     jobs = Jobs(cases, (Profile("p"),), 1, keys, done)
     assert [job.case.id for job in jobs] == ["c"]
-    assert (jobs.total, jobs.there) == (3, 2)
+    assert (jobs.total, jobs.done_before) == (3, 2)
 
 
 @given(st.lists(st.sampled_from("abc")), st.data())
 def test_a_choice_changes_neither_numbers_nor_keys(ids: list[str], data: st.DataObject) -> None:
     keys, profiles = Keys("t", {"p": "1"}), (Profile("p"),)
-    whole = list(numbered(Chosen(Case(id, {})) for id in ids))
+    whole = list(numbered(SelectedCase(Case(id, {})) for id in ids))
     every = {job.number: job.key for job in Jobs(whole, profiles, 1, keys)}
     chosen = [one for one in whole if data.draw(st.booleans())]
     assert [(job.number, job.key) for job in Jobs(chosen, profiles, 1, keys)] == [

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from evalloom.core.errors import BudgetSpent
 from evalloom.core.model import Case, Origin, Profile, Run, Status
 from evalloom.engine.run import (
-    Chosen,
     DependencyQueue,
     Job,
     Jobs,
     Keys,
     Needs,
+    SelectedCase,
     Slots,
     collect_needs,
     execute,
@@ -36,11 +36,11 @@ def cases_of(graph: Graph) -> list[Case]:
 
 def jobs_of(cases: list[Case], repeats: int = 1, profiles: tuple[Profile, ...] = (PROFILE,)) -> Iterator[Job]:
     keys = Keys("t", {profile.name: "" for profile in profiles})
-    return iter(Jobs(numbered(map(Chosen, cases)), profiles, repeats, keys))
+    return iter(Jobs(numbered(map(SelectedCase, cases)), profiles, repeats, keys))
 
 
 def needs_of(cases: list[Case]) -> Needs:
-    return collect_needs(lambda: numbered(map(Chosen, cases)))
+    return collect_needs(lambda: numbered(map(SelectedCase, cases)))
 
 
 class Batch:
@@ -263,7 +263,13 @@ def test_stopping_and_spending_end_it_while_others_wait() -> None:
 def test_a_duplicate_neither_meets_nor_spoils_a_need() -> None:
     first, second = Case("a", {}), Case("a", {"x": 1})
     cases = list(
-        numbered([Chosen(first), Chosen(second, fault="twice", is_duplicate=True), Chosen(Case("b", {}, needs=("a",)))])
+        numbered(
+            [
+                SelectedCase(first),
+                SelectedCase(second, error="twice", is_duplicate=True),
+                SelectedCase(Case("b", {}, needs=("a",))),
+            ]
+        )
     )
     queue = DependencyQueue(Jobs(cases, (PROFILE,), 1, Keys("t", {"p": ""})), collect_needs(lambda: cases))
     good, spare = queue.next_ready(), queue.next_ready()
@@ -276,5 +282,5 @@ def test_a_duplicate_neither_meets_nor_spoils_a_need() -> None:
 
 
 def test_a_faulty_case_waits_for_nobody() -> None:
-    cases = [Chosen(Case("b", {}, needs=("nobody",)), fault="depends_on: no such case")]
+    cases = [SelectedCase(Case("b", {}, needs=("nobody",)), error="depends_on: no such case")]
     assert not collect_needs(lambda: cases)

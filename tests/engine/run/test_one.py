@@ -128,7 +128,7 @@ def test_a_case_with_a_fault_is_not_sent() -> None:
     async def target(inputs: Record, context: Context) -> Output:
         raise AssertionError("sent")
 
-    found = run(target, Job("key", CASE, Profile("p"), 0, 1, fault="id: missing [missing_field]"))
+    found = run(target, Job("key", CASE, Profile("p"), 0, 1, error="id: missing [missing_field]"))
     assert (found.outcome, found.error, found.trace) == ("FAIL", "id: missing [missing_field]", [])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
@@ -18,8 +18,13 @@ from evalloom.data.validate import parallel
 from evalloom.data.validate.keys import Keys
 from evalloom.data.validate.needs import dependency_findings, moved
 from evalloom.data.validate.tally import Block, Checker, Dependent, Kept
+from evalloom.files.rows import Problem, Row
 
 _BLOCK_ROWS = 20_000
+_SHARED_ROWS = 500
+"""How many rows are held at once when somebody else reads them too."""
+
+Consumer = Callable[[Iterator[Row | Problem]], None]
 
 
 def validate(
@@ -27,19 +32,21 @@ def validate(
     rules: Rules = Rules(),
     hints: bool = True,
     more: Iterable[Finding] = (),
+    consumer: Consumer | None = None,
 ) -> Checked:
     """The findings of one dataset; `hints` adds remarks on the file as a whole, its name, dialect and field names.
 
-    `more` are findings from elsewhere about the same source, to be counted and listed with the others.
+    `more` are findings from elsewhere about the same source, to be counted and listed with the others. A `consumer`
+    reads every row in the same pass, so the file is then read in this process.
     """
     checker = Checker(dataset.source.name, dataset.dialect, rules, dataset.mapping)
     try:
         total = _Total(checker)
-        if dataset.source.path is not None and parallel.is_worth_it(dataset, checker):
+        if dataset.source.path is not None and consumer is None and parallel.is_worth_it(dataset, checker):
             for block in parallel.check_ranges(dataset.source.path, checker, total.full_codes):
                 total.add(block)
         else:
-            total.add_all(dataset)
+            total.add_all(dataset, consumer)
     except parallel.NotLines:
         total = _Total(checker)
         total.add_all(dataset)
@@ -74,13 +81,24 @@ class _Total:
         self.counts: Counter[tuple[str, Severity]] = Counter()
         self.full_codes = self._kept.full_codes
 
-    def add_all(self, dataset: Dataset) -> None:
+    def add_all(self, dataset: Dataset, consumer: Consumer | None = None) -> None:
         """Checks a dataset in this process, in stretches, so that memory does not grow with it."""
         items = iter(dataset)
-        for first in items:
-            stretch = chain((first,), islice(items, _BLOCK_ROWS - 1))
-            self.add(self._checker.check(stretch, self.full_codes()))
+        if consumer is not None:
+            checked = self._checked(items)
+            consumer(checked)
+            deque(checked, maxlen=0)  # every row is checked, wherever the consumer stopped
+        else:
+            for first in items:
+                stretch = chain((first,), islice(items, _BLOCK_ROWS - 1))
+                self.add(self._checker.check(stretch, self.full_codes()))
         self.lines = dataset.lines
+
+    def _checked(self, items: Iterator[Row | Problem]) -> Iterator[Row | Problem]:
+        """Yields the rows that it checks."""
+        while stretch := list(islice(items, _SHARED_ROWS)):
+            self.add(self._checker.check(stretch, self.full_codes()))
+            yield from stretch
 
     def add(self, block: Block) -> None:
         """Takes over a block that begins behind the lines so far."""

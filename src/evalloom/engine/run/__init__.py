@@ -2,14 +2,13 @@
 
 from evalloom import moved
 from evalloom.engine.run.conditions import Conditions
-from evalloom.engine.run.jobs import Chosen, Job, Jobs, Keys, numbered, run_of
+from evalloom.engine.run.jobs import Job, Jobs, Keys, SelectedCase, numbered, run_of
 from evalloom.engine.run.needs import NO_NEEDS, DependencyQueue, Needs, collect_needs
 from evalloom.engine.run.one import ProfileClients, Runner, Traced
 from evalloom.engine.run.schedule import Slots, execute
 
 __all__ = [
     "NO_NEEDS",
-    "Chosen",
     "Conditions",
     "DependencyQueue",
     "Job",
@@ -18,6 +17,7 @@ __all__ = [
     "Needs",
     "ProfileClients",
     "Runner",
+    "SelectedCase",
     "Slots",
     "Traced",
     "collect_needs",

@@ -15,28 +15,29 @@ from evalloom.engine.run.conditions import Conditions
 KEY_BYTES = 12
 
 
-class Chosen(NamedTuple):
-    """A case to run, the dialect it was read in, and what is wrong with it where it is to count as an error.
+class SelectedCase(NamedTuple):
+    """A case to run, with the dialect it was read in, and the error that it counts as when it is invalid.
 
-    `number` is its place in the whole dataset and `occurrence` which case of its id it is, whatever is chosen.
+    `number` is its position in the whole dataset, and `occurrence` counts the cases with its id; neither depends on
+    the selection.
     """
 
     case: Case
     dialect: str = ""
-    fault: str = ""
+    error: str = ""
     is_duplicate: bool = False
-    """Whether its file has its id before, where it may not."""
+    """Whether an earlier case of its file has its id, which must be unique."""
     number: int = 0
     occurrence: int = 1
 
 
-def numbered(cases: Iterable[Chosen]) -> Iterator[Chosen]:
-    """The cases of a whole dataset with their places in it; a choice among them comes afterwards."""
-    # Not a Counter, which takes twice as long for an id that is new, as nearly all are.
-    seen: dict[str, int] = {}
-    for number, (case, dialect, fault, is_duplicate, _, _) in enumerate(cases, 1):
-        seen[case.id] = occurrence = seen.get(case.id, 0) + 1
-        yield Chosen(case, dialect, fault, is_duplicate, number, occurrence)
+def numbered(cases: Iterable[SelectedCase]) -> Iterator[SelectedCase]:
+    """Number the cases of a whole dataset. Filter them afterwards."""
+    # Not a Counter, which takes twice as long for a new id, and nearly all ids are new.
+    occurrences: dict[str, int] = {}
+    for number, (case, dialect, error, is_duplicate, _, _) in enumerate(cases, 1):
+        occurrences[case.id] = occurrence = occurrences.get(case.id, 0) + 1
+        yield SelectedCase(case, dialect, error, is_duplicate, number, occurrence)
 
 
 class Job(Struct, frozen=True, gc=False):
@@ -48,11 +49,11 @@ class Job(Struct, frozen=True, gc=False):
     repeat: int
     number: int
     dialect: str = ""
-    fault: str = ""
+    error: str = ""
     skipped: str = ""
-    """Why it is not to be run."""
+    """Why its conditions skip it."""
     blocked: str = ""
-    """Why it cannot be run."""
+    """Why a case that it depends on blocks it."""
 
 
 class Keys:
@@ -69,44 +70,44 @@ class Keys:
 
     def of(self, profile: str, case: Case, occurrence: int, repeat: int) -> str:
         digest = self._bases[profile].copy()
-        given = [case.id, occurrence, repeat, case.inputs]
+        parts = [case.id, occurrence, repeat, case.inputs]
         if case.meta:
-            given += [{name: case.meta[name]} for name in self._beside if name in case.meta]
-        digest.update(canonical_json(given))
+            parts += [{name: case.meta[name]} for name in self._beside if name in case.meta]
+        digest.update(canonical_json(parts))
         return digest.hexdigest()
 
 
 class Jobs(Struct):
-    """Every run that is asked for, less those that are done; `total` and `there` grow as it goes."""
+    """Every requested run that is not done yet; `total` and `done_before` grow during the iteration."""
 
-    cases: Iterable[Chosen]
+    cases: Iterable[SelectedCase]
     profiles: tuple[Profile, ...]
     repeats: int
     keys: Keys
     done: Collection[str] = ()
     only: Collection[str] | None = None
-    """The keys to look at; all of them when none are named."""
+    """The keys to run; None for all of them."""
     conditions: Conditions = Conditions()
     total: int = 0
-    there: int = 0
+    done_before: int = 0
 
     def __iter__(self) -> Iterator[Job]:
-        for case, dialect, fault, _, number, occurrence in self.cases:
+        for case, dialect, error, _, number, occurrence in self.cases:
             for profile in self.profiles:
-                skipped = "" if fault else self.conditions.why_not(case, profile, dialect)
+                skipped = "" if error else self.conditions.why_not(case, profile, dialect)
                 for repeat in range(self.repeats):
                     key = self.keys.of(profile.name, case, occurrence, repeat)
                     if self.only is not None and key not in self.only:
                         continue
                     self.total += 1
                     if key in self.done:
-                        self.there += 1
+                        self.done_before += 1
                     else:
-                        yield Job(key, case, profile, repeat, number, dialect, fault, skipped)
+                        yield Job(key, case, profile, repeat, number, dialect, error, skipped)
 
 
 def run_of(job: Job, **more: object) -> Run:
-    """A run of a job, with what came of it."""
+    """Build the run of a job from its results."""
     case = job.case
     fields: Record = dict(more)
     return Run(

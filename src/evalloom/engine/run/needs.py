@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.model import Run, Status
-from evalloom.engine.run.jobs import Chosen, Job
+from evalloom.engine.run.jobs import Job, SelectedCase
 
 _MOST_HELD = 10_000
 """How many jobs are read ahead while others that are under way may still let one of them go."""
@@ -58,21 +58,62 @@ class Needs(Struct, frozen=True):
                 yield file, base
 
 
-def collect_needs(cases: Callable[[], Iterable[Chosen]]) -> Needs:
-    """Who is needed among the cases, which are gone through twice, so that only those are kept in memory."""
-    # A faulty case is not run, so it waits for nobody.
-    exact = {(one.case.origin.file, need): 0 for one in cases() if not one.fault for need in one.case.needs}
-    members: Counter[_Name] = Counter()
-    duplicates = set()
-    for one in cases() if exact else ():
-        file, id = one.case.origin.file, one.case.id
-        if one.is_duplicate:
-            duplicates.add(one.number)
-            continue
-        if (file, id) in exact:
-            exact[file, id] += 1
-        members.update((file, base) for base in _bases(id) if (file, base) in exact)
-    return Needs(exact, dict(members), frozenset(duplicates))
+NO_NEEDS = Needs()
+
+
+class NeedsCollector:
+    """Collects the dependencies of cases in one pass. Memory grows with the cases that are added."""
+
+    def __init__(self) -> None:
+        self._dependents: list[tuple[SelectedCase, bool]] = []
+        self._existing: set[_Name] = set()
+        self._ids: Counter[_Name] = Counter()
+        self._members: Counter[_Name] = Counter()
+        self._duplicates: set[int] = set()
+
+    def add(self, item: SelectedCase, is_selected: bool = True) -> None:
+        """Add a case of the dataset, and say whether it is selected to run."""
+        file, id = item.case.origin.file, item.case.id
+        names = [(file, base) for base in _bases(id)]
+        self._existing.update([(file, id), *names])
+        if item.case.needs:
+            self._dependents.append((item, is_selected))
+        if is_selected and item.is_duplicate:
+            self._duplicates.add(item.number)
+        elif is_selected:
+            self._ids[file, id] += 1
+            self._members.update(names)
+
+    @property
+    def unknown(self) -> frozenset[_Name]:
+        """The names that cases depend on though no case of their file has them."""
+        needs = {(item.case.origin.file, id) for item, _ in self._dependents for id in item.case.needs}
+        return frozenset(needs - self._existing)
+
+    def result(self, is_unknown_error: bool = False) -> Needs:
+        """Return the needs of the selected cases. A case with an error does not run, so it waits for nothing.
+
+        With `is_unknown_error`, a case of a dataset that depends on an unknown name is such a case.
+        """
+        unknown = self.unknown if is_unknown_error else frozenset()
+        exact: dict[_Name, int] = {}
+        for item, is_selected in self._dependents:
+            names = [(item.case.origin.file, id) for id in item.case.needs]
+            is_invalid = item.error or (item.dialect and not unknown.isdisjoint(names))
+            if is_selected and not is_invalid:
+                exact.update((name, self._ids[name]) for name in names)
+        if not exact:
+            return NO_NEEDS
+        members = {name: count for name, count in self._members.items() if name in exact}
+        return Needs(exact, members, frozenset(self._duplicates))
+
+
+def collect_needs(cases: Callable[[], Iterable[SelectedCase]]) -> Needs:
+    """Collect the dependencies of cases."""
+    collector = NeedsCollector()
+    for item in cases():
+        collector.add(item)
+    return collector.result()
 
 
 def _bases(id: str) -> Iterator[str]:
@@ -81,9 +122,6 @@ def _bases(id: str) -> Iterator[str]:
     while at > 0:
         yield id[:at]
         at = id.find("[", at + 1)
-
-
-NO_NEEDS = Needs()
 
 
 class _State(Struct):
@@ -170,7 +208,7 @@ class DependencyQueue:
 
     def _admit(self, job: Job) -> None:
         self._taken += 1
-        needs = [] if job.fault or job.skipped else _needs_of(job)
+        needs = [] if job.error or job.skipped else _needs_of(job)
         states = {need: self._state(need) for need in needs}
         if bad := next((state.bad for state in states.values() if state.bad), ""):
             heappush(self._ready, (self._taken, _blocked(job, bad)))

@@ -32,8 +32,8 @@ class Runner:
 
     async def __call__(self, job: Job) -> Run:
         """The run of a job. A failing target is data; only BudgetSpent and our own bugs are raised."""
-        if job.fault:
-            return run_of(job, outcome="FAIL", error=job.fault)
+        if job.error:
+            return run_of(job, outcome="FAIL", error=job.error)
         if job.skipped or job.blocked:
             return run_of(job, skipped=job.skipped, blocked=job.blocked)
         trace: list[Record] = []

@@ -167,7 +167,9 @@ class StepContext(Struct, frozen=True):
         run_options = {**whole, **run_options, "profiles": [profile.name]}
         config = self.settings.path.as_posix() if self.settings.path else ""
         return msgspec.structs.replace(
-            prepare(RunRequest(config=config, target=target, options=run_options, given=cases), self.options.catalog),
+            prepare(
+                RunRequest(config=config, target=target, options=run_options, python_cases=cases), self.options.catalog
+            ),
             profiles=(profile,),
             known=msgspec.structs.replace(self.settings, gates=[]),
             checks=(),
