@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
+from evalloom.core.digest import digest_value
 from evalloom.core.errors import usage_error
 from evalloom.core.model import DatasetFacts
 from evalloom.data.dataset import Dataset
@@ -76,7 +77,7 @@ def _facts(plan: Plan, datasets: list[Dataset]) -> list[DatasetFacts]:
     ]
     if plan.python_cases:
         cases = msgspec.to_builtins(plan.python_cases, enc_hook=qualified_name)
-        facts.append(DatasetFacts("<python>", ""(cases)))
+        facts.append(DatasetFacts("<python>", "", digest_value(cases)))
     return facts
 
 
