@@ -13,7 +13,7 @@ HOMES = {
     "asking": "llms.delimiters",
     "http": "core.http",
     "record": "batchlog",
-    "reports.prompt_eval_charts": "prompt_eval.reports.charts",
+    "reports.prompt_eval_charts": "prompt_eval.reports.html",
     "resolvers": "replay.resolvers",
     "retrieval": "rag.retrieval",
     "retrieval.readers": "rag.retrieval.readers",

@@ -13,12 +13,16 @@ from evalloom.prompt_eval.plan import SAFETY
 from evalloom.prompt_eval.reports import content
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
+from evalloom.ui.charts import Column, Part, column_chart, stacked_bar
+from evalloom.ui.charts import interval as chance
 from evalloom.ui.text import as_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
     from evalloom.prompt_eval.analysis.scorecard import Bucket, Tally
+
+__all__ = ["chance", "distribution", "histogram", "name", "render", "suffix"]
 
 name = "html"
 suffix = ".html"
@@ -94,11 +98,11 @@ def render(report: PromptEvalReport) -> str:
         content=content,
         description=_description,
         subcategory=lambda case: as_text(case.record.get("test_subcategory")) or case.category,
-        distribution=_distribution,
+        distribution=distribution,
         filter_states=_filter_states,
         # The shade of an average: 1 below 1.5, 2 below 2, 3 below 2.5, 4 below 3, 5 for 3.
         heat=lambda tally: 2 * tally.total // tally.cases - 1,
-        histogram=_histogram,
+        histogram=histogram,
         url_quote=lambda text: quote(text, safe="", errors="replace"),
     )
 
@@ -137,10 +141,8 @@ def _filter_states(case: ScoredCase) -> str:
     return " ".join(word for word, holds in states.items() if holds)
 
 
-def _distribution(tally: Tally) -> Markup:
+def distribution(tally: Tally) -> Markup:
     """One bar divided by how many cases got 1, 2 and 3."""
-    from evalloom.ui.charts import Part, stacked_bar
-
     counts = [(score, count, f"{pluralize(count, 'case')} with {score}") for score, count in enumerate(tally.counts, 1)]
     parts = [
         Part(count, f"s{score}", f"t{score}", f"{words}: {content.rate(count, tally.cases)}")
@@ -149,10 +151,8 @@ def _distribution(tally: Tally) -> Markup:
     return stacked_bar(", ".join(words for _, _, words in counts), parts)
 
 
-def _histogram(buckets: tuple[Bucket, ...]) -> Markup:
+def histogram(buckets: tuple[Bucket, ...]) -> Markup:
     """Cases by their share of the most; passing ones are set off by colour and by a word."""
-    from evalloom.ui.charts import Column, column_chart
-
     columns = [
         Column(
             bucket.cases,
