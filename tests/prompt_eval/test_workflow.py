@@ -16,7 +16,7 @@ from evalloom.files.write import write_text
 from evalloom.prompt_eval import folder as prompt_eval_folder
 from evalloom.prompt_eval import workflow as steps
 from evalloom.prompt_eval.folder import Folder, InvalidArtifact
-from evalloom.prompt_eval.steps import provenance as prompt_eval_made
+from evalloom.prompt_eval.steps import provenance as prompt_eval_provenance
 from evalloom.prompt_eval.steps.context import StepContext, StepOptions, open_context
 from evalloom.prompt_eval.steps.run import run
 from evalloom.prompt_eval.steps.score import score
@@ -244,7 +244,7 @@ def test_killed_between_two_writes_the_step_goes_on_and_nothing_is_paid_twice(
         written.append(path)
         real(path, text)
 
-    for module in (prompt_eval_folder, prompt_eval_made):
+    for module in (prompt_eval_folder, prompt_eval_provenance):
         monkeypatch.setattr(module, "write_text", killed)
     with pytest.raises(KeyboardInterrupt):
         run(bench.context)
@@ -536,7 +536,7 @@ def test_writes_that_fail_twice_do_not_make_old_results_new(bench: Bench, monkey
 
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(EvalloomError, match="the disk is full"):
-            patch.setattr(prompt_eval_made, "write_text", full)
+            patch.setattr(prompt_eval_provenance, "write_text", full)
             run(bench.context)
         with pytest.raises(EvalloomError, match=r"\[prompt_changed\]"):
             score(bench.context)
@@ -607,7 +607,7 @@ def test_a_redo_that_could_not_write_pays_once(bench: Bench, monkeypatch: pytest
 
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(EvalloomError, match="the disk is full"):
-            patch.setattr(prompt_eval_made, "write_text", full)
+            patch.setattr(prompt_eval_provenance, "write_text", full)
             run(bench.context, redo=True)
     run(bench.context, redo=True)
     assert bench.calls() == 6

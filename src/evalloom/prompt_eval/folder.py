@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import count
 from os.path import normpath, relpath
 from pathlib import Path
@@ -11,15 +12,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.digest import digest_file
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Finding, Origin, Record, Remark, error
+from evalloom.core.model import Checked, Finding, Origin, Record, Remark, error
 from evalloom.core.text import pluralize
 from evalloom.data.dataset import Dataset
 from evalloom.data.validate import validate
-from evalloom.files.rows import Row
+from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.files.write import write_text
-from evalloom.prompt_eval.dialect import FORMATS, is_table_row
+from evalloom.prompt_eval.dialect import DIALECT, FORMATS, is_table_row
 from evalloom.prompt_eval.plan import TestPlan, read_plan
 from evalloom.targets import BuiltTarget, build
 
@@ -122,15 +124,49 @@ class Records(Struct, frozen=True):
 
 
 def read_records(path: Path) -> Records:
-    """Read the cases of an artifact of step 2, 3 or 5, with the findings of the linter."""
-    checked = validate(Dataset(source_of(path), FORMATS, "prompt-eval"), hints=False)
-    rows = [item for item in Dataset(source_of(path), FORMATS, "prompt-eval") if isinstance(item, Row)]
-    records = Records(path, [row for row in rows if isinstance(row.value, dict)], list(checked.findings))
+    """Read the cases of an artifact of step 2, 3 or 5, with the findings of the linter.
+
+    A file that several steps of a command need is parsed once, until its content changes.
+    """
+    try:
+        content = digest_file(path)
+    except OSError:
+        content = ""  # the parser raises the error with its message
+    return _parse_records(path, content)
+
+
+# Four: the cases, their results and scores, and the cases beside the prompt.
+@lru_cache(maxsize=4)
+def _parse_records(path: Path, _content: str) -> Records:
+    checked, items = read_checked(path)
+    rows = [item for item in items if isinstance(item, Row) and isinstance(item.value, dict)]
+    records = Records(path, rows, list(checked.findings))
     # The linter accepts rows of the table without input; the steps need it.
     bare = [row for row in records.rows if is_table_row(row.value)]
     remark = error("missing_field", (), "input: missing; every case needs it")
     records.findings.extend(records.finding_at(row, remark) for row in bare)
     return records
+
+
+class _RecordingDataset(Dataset):
+    """A dataset that keeps its items, so that one pass both lints and reads it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(source_of(path), FORMATS, DIALECT.name)
+        self.items: list[Row | Problem] = []
+
+    def __iter__(self) -> Iterator[Row | Problem]:
+        for item in super().__iter__():
+            self.items.append(item)
+            yield item
+
+
+def read_checked(path: Path) -> tuple[Checked, list[Row | Problem]]:
+    """Read the rows and problems of a file of cases, with the findings of the linter."""
+    dataset = _RecordingDataset(path)
+    checked = validate(dataset, hints=False)
+    # The linter reads large JSONL files in other processes; their items are read here then.
+    return checked, dataset.items or list(Dataset(source_of(path), FORMATS, DIALECT.name))
 
 
 def raise_if_invalid(findings: Iterable[Finding], path: Path) -> None:

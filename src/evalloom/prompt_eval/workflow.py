@@ -46,7 +46,7 @@ from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.context import StepContext, StepOptions, with_drafter
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
 from evalloom.prompt_eval.steps.generate import GenerateResult, generate
-from evalloom.prompt_eval.steps.review import current_scores
+from evalloom.prompt_eval.steps.review import current_scores, read_reviews
 
 
 class PlanResult(Struct, frozen=True):
@@ -202,10 +202,13 @@ def report(folder: Folder) -> ReportResult:
     )
     ids = [point.id for point in points]
     cases = [read_scored(record, ids) for record in scored.values]
-    humans, outdated = current_scores(folder.path, cases)
-    repeats, old_repeats = _repeats(folder, cases)
+    humans, outdated = current_scores(read_reviews(folder.path), cases)
+    outputs = provenance.load(folder, "run", folder.results).provenance
+    scores = provenance.load(folder, "score", folder.scored).provenance
+    repeats, old_repeats = _repeats(folder, cases, scores.source)
     prompt = _prompt_name(test_plan) if test_plan else ""
     figures = scorecard(cases, points)
+    services = {"profile": outputs.service, "judge": scores.service}
     page = PromptEvalReport(
         title=f"Prompt evaluation: {Path(prompt or 'prompt_a').name}",
         prompt=prompt,
@@ -214,9 +217,9 @@ def report(folder: Folder) -> ReportResult:
         scorecard=figures,
         agreement=agreement(cases, humans, ids),
         noise=noise(repeats, ids),
-        remarks=(*_changed(folder, test_plan), *_remarks(cases, outdated, old_repeats)),
+        remarks=(*_changed(outputs.prompt, test_plan), *_remarks(cases, outdated, old_repeats)),
         unknown=unknown_points(cases, points),
-        facts=_facts(folder),
+        facts={name: service for name, service in services.items() if service},
         folder=str(folder),
         source=folder.scored.name,
         generated_at=utc_now(),
@@ -226,21 +229,11 @@ def report(folder: Folder) -> ReportResult:
     return ReportResult(cases, figures, tuple(remarks(page)))
 
 
-def _changed(folder: Folder, plan: TestPlan | None) -> Iterator[str]:
-    """Yield a caveat if the prompt has changed since its outputs were made."""
-    digest = provenance.load(folder, "run", folder.results).provenance.prompt
+def _changed(digest: str, plan: TestPlan | None) -> Iterator[str]:
+    """Yield a caveat if the prompt has changed since its outputs were made from the one with this digest."""
     with suppress(EvalloomError):  # a report needs no prompt
         if digest and plan and digest != prompt_a(plan).target.digest:
             yield "the prompt has changed since these outputs were made"
-
-
-def _facts(folder: Folder) -> dict[str, str]:
-    """Return the profile that answered and the judge that scored, if known."""
-    steps = {"profile": ("run", folder.results), "judge": ("score", folder.scored)}
-    services = {
-        name: provenance.load(folder, step, artifact).provenance.service for name, (step, artifact) in steps.items()
-    }
-    return {name: service for name, service in services.items() if service}
 
 
 def _prompt_name(plan: TestPlan) -> str:
@@ -257,14 +250,13 @@ class _Repeat(Struct, frozen=True):
     scores: list[dict[str, int | None]]
 
 
-def _repeats(folder: Folder, cases: list[ScoredCase]) -> tuple[dict[str, list[dict[str, int | None]]], int]:
+def _repeats(folder: Folder, cases: list[ScoredCase], judge: str) -> tuple[dict[str, list[dict[str, int | None]]], int]:
     """Return repeated scores of the current judge for the current outputs, and the number of outdated ones."""
     try:
         found = msgspec.convert(read_object(folder.repeats), dict[str, _Repeat])
     except msgspec.ValidationError as error:
         message = f"{folder.repeats.as_posix()}: {error}. Delete it, and score again with --repeat"
         raise usage_error("bad_artifact", message) from None
-    judge = provenance.load(folder, "score", folder.scored).provenance.source
     present = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}
     good = {one: it.scores for one, it in found.items() if (it.judge, it.result) == present.get(one)}
     return good, len(found) - len(good)

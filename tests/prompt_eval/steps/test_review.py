@@ -163,9 +163,9 @@ def test_scores_are_about_an_output_and_no_longer_count_when_there_is_another(tm
     by_hand = {**json.loads((folder / "human_scores.json").read_text()), "TC009": {"scores": {"TP1": 3}}}
     (folder / "human_scores.json").write_text(json.dumps(by_hand))
     cases = run_again(folder, "又一个")
-    assert current_scores(folder, cases) == ({"TC002": {"TP1": 2}}, ["TC001", "TC009"])
+    assert current_scores(read_reviews(folder), cases) == ({"TC002": {"TP1": 2}}, ["TC001", "TC009"])
     (folder / "human_scores.json").write_text('{"TC001": {"scores": {"TP1": 3}}, "TC002": {"comment": "-"}}')
-    assert current_scores(folder, cases) == ({"TC001": {"TP1": 3}}, [])
+    assert current_scores(read_reviews(folder), cases) == ({"TC001": {"TP1": 3}}, [])
 
 
 def test_a_new_review_drops_what_was_said_of_another_output(tmp_path: Path, folder: Path) -> None:

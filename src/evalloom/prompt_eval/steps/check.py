@@ -202,11 +202,12 @@ def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     points = contents.plan.ids if contents.plan else tuple(points_in(contents.scored))
     cases = [read_scored(record, points) for record in contents.scored]
     try:
-        reviews, (_, outdated) = read_reviews(folder.path), current_scores(folder.path, cases)
+        reviews = read_reviews(folder.path)
     except EvalloomError as exc:
         return ArtifactFindings(
             folder.humans, [_file_finding(folder.humans, Remark(exc.code, "error", (), exc.args[0]))]
         )
+    outdated = current_scores(reviews, cases)[1]
     ids = {case.id for case in cases}
     remarks = [
         warning("unknown_test_id", (), f"{one} is no scored case") for one in reviews if cases and one not in ids

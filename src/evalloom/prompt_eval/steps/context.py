@@ -22,7 +22,7 @@ from evalloom.llms import LlmOptions, Llms
 from evalloom.prompt_eval.folder import Folder, PromptA, load_plan, prompt_a, prompt_file
 from evalloom.prompt_eval.plan import TestPlan
 from evalloom.prompt_eval.settings import SECTION
-from evalloom.prompt_eval.steps.provenance import ArtifactState, digest, save_flags, saved_flags
+from evalloom.prompt_eval.steps.provenance import Artifact, digest, save_flags
 from evalloom.settings import FILE_NAME, Settings, first_profile, key_of, llm_of, load
 from evalloom.settings import profile as find_profile
 from evalloom.targets import BuiltTarget
@@ -76,9 +76,8 @@ class StepOptions(Struct, frozen=True):
         path = Path(self.config) if self.config else _settings_file(folder, prompt)
         return load(path, self.catalog.sections)
 
-    def with_saved_flags(self, folder: Folder) -> StepOptions:
+    def with_saved_flags(self, saved: Record) -> StepOptions:
         """These options, completed with the llms and the profile that earlier commands named for this folder."""
-        saved = saved_flags(folder)
         named = {flag: getattr(self, flag) or saved.get(flag) for flag in ("llm", "judge", "profile")}
         return msgspec.structs.replace(self, **{flag: name for flag, name in named.items() if isinstance(name, str)})
 
@@ -140,20 +139,20 @@ class StepContext(Struct, frozen=True):
         return digest(target.digest, Plan(target, (profile,), self.options.catalog, self.settings).profile_digests())
 
     def run_batch(
-        self, state: ArtifactState, target: BuiltTarget, profile: Profile, cases: Sequence[Case], **more: Any
+        self, artifact: Artifact, target: BuiltTarget, profile: Profile, cases: Sequence[Case], **more: Any
     ) -> BatchRuns:
         """Run a target on these cases and record the batch in the folder.
 
-        `state` names the batch that the artifact was made from. A later batch was interrupted before its step
-        finished; its answers are reused.
+        The artifact names the batch that it was made from. A later batch was interrupted before its step finished;
+        its answers are reused.
         """
         if not cases:
-            return BatchRuns(state.provenance.batch)
+            return BatchRuns(artifact.provenance.batch)
         run_options = self.options.ledger.remaining(self.options.run_options)
         live = Live()
         with self.options.show_progress(live):
             plan = self._batch(target, profile, tuple(cases), {**run_options, **more})
-            results = evaluate(plan, live, self._resume(state, target.name), self.options.warn)
+            results = evaluate(plan, live, self._resume(artifact, target.name), self.options.warn)
         self.options.ledger.cost += results.summary.cost
         self.options.ledger.tokens += results.summary.tokens
         if results.stopped:
@@ -177,15 +176,15 @@ class StepContext(Struct, frozen=True):
             home=self.folder.path,
         )
 
-    def _resume(self, state: ArtifactState, target: str) -> Resume:
+    def _resume(self, artifact: Artifact, target: str) -> Resume:
         """Resume the newest batch of a target if no artifact was made from it yet, as after `kill -9`.
 
         With --redo and a deleted artifact, a batch that finished is not resumed.
         """
         for path, batch in batches(self.folder.path / FOLDER):
             if batch.target == target:
-                is_gone = state.is_redo and not state.provenance.content
-                is_used = path.name == state.provenance.batch or (is_gone and batch.finished_at)
+                is_gone = artifact.redo and not artifact.provenance.content
+                is_used = path.name == artifact.provenance.batch or (is_gone and batch.finished_at)
                 return Resume() if is_used else Resume(source=path.name, retry_errors=True)
         return Resume()
 
@@ -201,8 +200,7 @@ def open_context(folder: Folder, options: StepOptions) -> StepContext:
     flags = {flag: name for flag, name in named.items() if name}
     for name in flags.values():
         find_profile(settings, name)  # fails on a typo, so that it is not saved
-    save_flags(folder, flags)
-    return StepContext(folder, plan, prompt, settings, options.with_saved_flags(folder))
+    return StepContext(folder, plan, prompt, settings, options.with_saved_flags(save_flags(folder, flags)))
 
 
 def as_case(test_id: str, inputs: Record) -> Case:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -21,12 +21,15 @@ from evalloom.prompt_eval.dialect import FIELDS
 from evalloom.prompt_eval.folder import Folder, Warn, copy_to_backup, json_text, read_object, write_json
 
 _FILE = ".evalloom/prompt_eval.json"
-_DIGEST_BYTES = 12
 
 
 def digest(*parts: Any) -> str:
     """Return the digest of values that a step depends on."""
-    return digest_bytes(json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str).encode(), _DIGEST_BYTES)
+    return _digest_content(json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str).encode())
+
+
+def _digest_content(data: bytes) -> str:
+    return digest_bytes(data, size=12)
 
 
 class Provenance(Struct, frozen=True, omit_defaults=True):
@@ -45,67 +48,77 @@ class Provenance(Struct, frozen=True, omit_defaults=True):
     """Whether a person or another tool has written into it."""
 
 
-class ArtifactState(Struct, frozen=True):
-    """The state of an artifact when its step starts."""
+ArtifactState = Literal["missing", "fresh", "edited", "stale"]
+"""Whether there is a file; a person or another tool has written into it; its sources have changed; or none of that.
 
+An edited file is never stale: it is replaced with --redo only.
+"""
+
+
+class Artifact(Struct, frozen=True):
+    """An artifact as its step finds it."""
+
+    folder: Folder
+    step: str
+    path: Path
+    state: ArtifactState = "missing"
     provenance: Provenance = Provenance()
-    needs_rebuild: bool = True
-    """Whether the step makes it again as a whole: it is missing or stale, or --redo was given."""
-    is_edited: bool = False
-    """Whether a person or another tool has written into it."""
-    is_redo: bool = False
+    redo: bool = False
     """Whether --redo was given."""
 
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether the step makes it again as a whole, instead of adding what it lacks."""
+        return self.redo or self.state in ("missing", "stale")
 
-def load(folder: Folder, step: str, artifact: Path, source: str = "") -> ArtifactState:
-    """Load the provenance of an artifact, as far as it is stored, and detect edits since.
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the step makes it again because its sources have changed, which the user did not ask for."""
+        return self.state == "stale" and not self.redo
 
-    When two entries are stored and the file matches neither, the entry with this source is the more likely one.
-    """
-    entries = _entries(folder, step)
-    if not artifact.is_file():
-        return ArtifactState(needs_rebuild=True)
-    content = digest_bytes(artifact.read_bytes(), _DIGEST_BYTES)
+
+def load(folder: Folder, step: str, path: Path, source: str = "") -> Artifact:
+    """Load an artifact with its provenance, as far as it is stored; without a `source`, it is never stale."""
+    if not path.is_file():
+        return Artifact(folder, step, path)
+    entries, content = _entries(folder, step), _digest_content(path.read_bytes())
     same = next((entry for entry in reversed(entries) if entry.content == content), None)
+    # When two entries are stored and the file matches neither, the entry with this source is the more likely one.
     likely = next((entry for entry in entries if source and entry.source == source), None)
     provenance = same or likely or next(iter(entries), Provenance())
-    return ArtifactState(provenance, needs_rebuild=False, is_edited=provenance.is_edited or same is None)
+    state: ArtifactState = "fresh"
+    if same is None or provenance.is_edited:
+        state = "edited"
+    elif source and provenance.source not in ("", source):
+        state = "stale"
+    return Artifact(folder, step, path, state, provenance)
 
 
-def check_stale(folder: Folder, step: str, source: str, artifact: Path, redo: bool) -> ArtifactState:
-    """Load the state of an artifact and decide whether to make it again; never discards manual edits without --redo."""
-    state = msgspec.structs.replace(load(folder, step, artifact, source), is_redo=redo)
-    provenance = state.provenance
-    if state.needs_rebuild or (not redo and (not provenance.source or provenance.source == source)):
-        return state
-    if state.is_edited and not redo:
-        message = f"{artifact.as_posix()}: the prompt, plan, prompt_b or llm has changed since this file was made"
+def load_for_step(folder: Folder, step: str, path: Path, source: str, redo: bool) -> Artifact:
+    """Load an artifact that its step is about to write; raise if that would discard edits without --redo."""
+    artifact = msgspec.structs.replace(load(folder, step, path, source), redo=redo)
+    if artifact.state == "edited" and not redo and artifact.provenance.source not in ("", source):
+        message = f"{path.as_posix()}: the prompt, plan, prompt_b or llm has changed since this file was made"
         hint = f"'evalloom prompt-eval {step} {folder} --redo' makes it again and keeps a copy of the edited file"
         raise usage_error("edited_by_hand", f"{message}, and it has edits by hand. {hint}")
-    return msgspec.structs.replace(state, needs_rebuild=True)
+    return artifact
 
 
-def write_artifact(
-    folder: Folder,
-    step: str,
-    state: ArtifactState,
-    provenance: Provenance,
-    artifact: Path,
-    rows: list[Record],
-    warn: Warn,
-) -> None:
-    """Write an artifact and store its provenance; `state` is the state before the step.
+def write_artifact(artifact: Artifact, provenance: Provenance, rows: list[Record], warn: Warn) -> None:
+    """Write an artifact and store its provenance.
 
     If the new file loses something that a person wrote into the old one, a copy of the old one stays beside it.
     """
-    text, is_edited = json_text(rows), state.is_edited and not state.needs_rebuild
-    if state.is_edited and _loses_edits(artifact, rows):
-        copy_to_backup(artifact, "edited", warn)
-    entry = msgspec.structs.replace(provenance, content=digest_bytes(text.encode(), _DIGEST_BYTES), is_edited=is_edited)
+    text, is_edited = json_text(rows), artifact.state == "edited"
+    if is_edited and _loses_edits(artifact.path, rows):
+        copy_to_backup(artifact.path, "edited", warn)
+    entry = msgspec.structs.replace(
+        provenance, content=_digest_content(text.encode()), is_edited=is_edited and not artifact.redo
+    )
     # The old entry stays until the new file is written, however often that fails.
-    _store(folder, step, [state.provenance, entry] if artifact.is_file() else [entry])
-    write_text(artifact, text)
-    _store(folder, step, [entry])
+    _store(artifact, [artifact.provenance, entry] if artifact.path.is_file() else [entry])
+    write_text(artifact.path, text)
+    _store(artifact, [entry])
 
 
 _COMPUTED = (*FIELDS, "total_score", "max_score", "avg_tp_score", "score_pct", "is_bad_case", "run_status")
@@ -126,14 +139,14 @@ def _has_more(former: Record, row: Record | None) -> bool:
     return row is None or any(row.get(name) != value for name, value in written.items())
 
 
-def mark_batch_used(folder: Folder, step: str, state: ArtifactState, batch: str) -> None:
+def mark_batch_used(artifact: Artifact, batch: str) -> None:
     """Store that a batch led to no artifact, so that no later step resumes it."""
-    _store(folder, step, [msgspec.structs.replace(state.provenance, batch=batch)])
+    _store(artifact, [msgspec.structs.replace(artifact.provenance, batch=batch)])
 
 
-def store_view(folder: Folder, step: str, artifact: Path) -> None:
+def store_view(artifact: Artifact) -> None:
     """Store the content of a file that is a view of another artifact."""
-    _store(folder, step, [Provenance(content=digest_bytes(artifact.read_bytes(), _DIGEST_BYTES))])
+    _store(artifact, [Provenance(content=_digest_content(artifact.path.read_bytes()))])
 
 
 def is_tracked(folder: Folder) -> bool:
@@ -141,16 +154,14 @@ def is_tracked(folder: Folder) -> bool:
     return (folder.path / _FILE).is_file()
 
 
-def saved_flags(folder: Folder) -> Record:
-    """Return the llms and profiles that earlier commands named for this folder."""
-    flags = _read(folder).get("flags")
-    return flags if isinstance(flags, dict) else {}
-
-
-def save_flags(folder: Folder, flags: Record) -> None:
-    """Save the llms and profiles that flags name, for later commands."""
-    if any(saved_flags(folder).get(name) != value for name, value in flags.items()):
-        write_json(folder.path / _FILE, {**_read(folder), "flags": {**saved_flags(folder), **flags}})
+def save_flags(folder: Folder, flags: Record) -> Record:
+    """Save the llms and profiles that flags name, for later commands; return all that are saved."""
+    stored = _read(folder)
+    saved = stored.get("flags")
+    merged = {**saved, **flags} if isinstance(saved, dict) else flags
+    if flags and merged != saved:
+        write_json(folder.path / _FILE, {**stored, "flags": merged})
+    return merged
 
 
 def _read(folder: Folder) -> Record:
@@ -168,5 +179,6 @@ def _entries(folder: Folder, step: str) -> list[Provenance]:
         return []
 
 
-def _store(folder: Folder, step: str, entries: list[Provenance]) -> None:
-    write_json(folder.path / _FILE, {**_read(folder), step: msgspec.to_builtins(entries)})
+def _store(artifact: Artifact, entries: list[Provenance]) -> None:
+    stored = _read(artifact.folder)
+    write_json(artifact.folder.path / _FILE, {**stored, artifact.step: msgspec.to_builtins(entries)})

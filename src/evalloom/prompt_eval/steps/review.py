@@ -106,10 +106,12 @@ def _by_point(reviews: dict[str, Review]) -> dict[tuple[str, str], int]:
     return {(one, point): score for one, review in reviews.items() for point, score in review.scores.items()}
 
 
-def current_scores(folder: Path, cases: Iterable[ScoredCase]) -> tuple[dict[str, dict[str, int]], list[str]]:
+def current_scores(
+    reviews: dict[str, Review], cases: Iterable[ScoredCase]
+) -> tuple[dict[str, dict[str, int]], list[str]]:
     """Return the human scores of the current outputs by test_id, and the ids with scores of other outputs."""
     results = {case.id: case.record.get(_RESULT) for case in cases}
-    scored = {one: review for one, review in read_reviews(folder).items() if review.scores}
+    scored = {one: review for one, review in reviews.items() if review.scores}
     current = {one: review.scores for one, review in scored.items() if one in results and review.is_about(results[one])}
     return current, [one for one in scored if one not in current]
 

@@ -22,7 +22,7 @@ from evalloom.prompt_eval.folder import (
 from evalloom.prompt_eval.scores import definition
 from evalloom.prompt_eval.steps.context import StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import refresh
-from evalloom.prompt_eval.steps.provenance import Provenance, check_stale, mark_batch_used, write_artifact
+from evalloom.prompt_eval.steps.provenance import Provenance, load_for_step, mark_batch_used, write_artifact
 from evalloom.targets import BuiltTarget
 
 Results = dict[str, str | None]
@@ -47,15 +47,15 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     for remark in _unused_inputs(target, cases.values):
         context.options.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
     source = context.source(target, profile)
-    state = check_stale(folder, "run", source, folder.results, redo)
-    reusable = {} if state.needs_rebuild else _reusable_results(folder, cases.values, rerun_failed)
+    artifact = load_for_step(folder, "run", folder.results, source, redo)
+    reusable = {} if artifact.needs_rebuild else _reusable_results(folder, cases.values, rerun_failed)
     pending = [record for record in cases.values if record["test_id"] not in reusable]
-    batch = context.run_batch(state, target, profile, [as_case(one["test_id"], one["input"]) for one in pending])
+    batch = context.run_batch(artifact, target, profile, [as_case(one["test_id"], one["input"]) for one in pending])
     results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in batch.runs}
     failures = {one.case_id: one.error for one in batch.runs if one.error}
-    if state.needs_rebuild and failures and folder.results.is_file():
+    if artifact.needs_rebuild and failures and folder.results.is_file():
         if len(failures) == len(pending):
-            mark_batch_used(folder, "run", state, batch.id)
+            mark_batch_used(artifact, batch.id)
             why = f"{folder.results.as_posix()} stays as it was: {next(iter(failures.values()))}"
             raise EvalloomError("nothing_answered", f"every call failed, so {why}")
         copy_to_backup(folder.results, "before", context.options.warn)
@@ -65,13 +65,11 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     # Write the reasons first, so that every null result has one.
     write_json(folder.failures, failed)
     rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
-    made_from = Provenance(source, service=profile.name, batch=batch.id, prompt=target.digest)
-    write_artifact(folder, "run", state, made_from, folder.results, rows, context.options.warn)
+    provenance = Provenance(source, service=profile.name, batch=batch.id, prompt=target.digest)
+    write_artifact(artifact, provenance, rows, context.options.warn)
     # Write prompt_b now, so that it can be edited before the judge is paid for.
     refresh(folder.prompt_b, context.plan, context.options.warn)
-    return RunResult(
-        len(rows), len(pending), failed, state.needs_rebuild and bool(state.provenance.source) and not redo
-    )
+    return RunResult(len(rows), len(pending), failed, artifact.is_outdated)
 
 
 def _unused_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:

@@ -29,10 +29,9 @@ from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.context import BatchRuns, StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import Judgement, evaluator, judgement_of, refresh
 from evalloom.prompt_eval.steps.provenance import (
-    ArtifactState,
     Provenance,
-    check_stale,
     digest,
+    load_for_step,
     mark_batch_used,
     write_artifact,
 )
@@ -81,9 +80,7 @@ def score(
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
             context.options.warn(str(finding))
     faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
-    return ScoreResult(
-        cases, scorer.count, faults, scorer.state.needs_rebuild and bool(scorer.state.provenance.source) and not redo
-    )
+    return ScoreResult(cases, scorer.count, faults, scorer.artifact.is_outdated)
 
 
 def _tables(folder: Folder, xlsx: bool) -> list[Path]:
@@ -99,11 +96,11 @@ def require_unchanged_prompt(context: StepContext) -> None:
 
     Only warns if the outputs have edits by hand.
     """
-    state = provenance.load(context.folder, "run", context.folder.results)
-    if not state.provenance.prompt or state.provenance.prompt == context.prompt.target.digest:
+    results = provenance.load(context.folder, "run", context.folder.results)
+    if results.provenance.prompt in ("", context.prompt.target.digest):
         return
     message = f"{context.prompt.name}: has changed since {context.folder.results.as_posix()} was made"
-    if not state.is_edited:
+    if results.state != "edited":
         raise usage_error("prompt_changed", f"{message}. First: evalloom prompt-eval run {context.folder}")
     context.options.warn(f"{message}; there are edits in it, so it is used as it is [prompt_changed]")
 
@@ -134,7 +131,7 @@ class _Scorer:
         )
         # Rules alone need no llm, so none is asked for.
         self.source = context.source(self._target, context.scorer) if context.plan.judged else digest("rules alone")
-        self.state: ArtifactState = check_stale(context.folder, "score", self.source, context.folder.scored, redo)
+        self.artifact = load_for_step(context.folder, "score", context.folder.scored, self.source, redo)
         self._rules = {
             point.id: digest(msgspec.to_builtins(point.rules)) for point in context.plan.points if point.rules
         }
@@ -143,13 +140,13 @@ class _Scorer:
 
     def _read_former(self) -> dict[str, ScoredCase]:
         records = read_records(self._context.folder.scored)
-        if not self.state.needs_rebuild:
+        if not self.artifact.needs_rebuild:
             raise_if_invalid(records.findings, self._context.folder.scored)
         return {case.id: case for one in records.values if (case := read_scored(one, self._context.plan.ids))}
 
     def _existing(self, record: Record) -> ScoredCase | None:
         """Return the existing marks of a case if it and its output have not changed."""
-        case = None if self.state.needs_rebuild else self._former.get(record["test_id"])
+        case = None if self.artifact.needs_rebuild else self._former.get(record["test_id"])
         is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
         return case if is_same else None
 
@@ -157,26 +154,26 @@ class _Scorer:
         """Run the evaluator on every output that lacks a mark, or on all outputs to measure its noise."""
         judged = [point.id for point in self._context.plan.judged]
         cases_to_judge: list[Case] = []
-        is_again = False
+        has_incomplete = False
         for one in (record for record in records if record["result_aftertest"] is not None):
             existing = self._existing(one)
             lacks = existing is None or not all(existing.marks[point].is_complete for point in judged)
             self.count += lacks or any(self._is_due(existing, point) for point in self._context.plan.points)
-            is_again |= lacks and existing is not None
+            has_incomplete |= lacks and existing is not None
             if judged and (lacks or repeat > 1):
                 inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
                 cases_to_judge.append(as_case(one["test_id"], inputs))
         if not cases_to_judge:
-            return BatchRuns(self.state.provenance.batch)
+            return BatchRuns(self.artifact.provenance.batch)
         # Bypass the cache for incomplete cases: it would return the same answer.
-        options = {"repeat": repeat, **({"cache": False} if is_again else {})}
-        return self._context.run_batch(self.state, self._target, self._context.scorer, cases_to_judge, **options)
+        options = {"repeat": repeat, **({"cache": False} if has_incomplete else {})}
+        return self._context.run_batch(self.artifact, self._target, self._context.scorer, cases_to_judge, **options)
 
     def _is_due(self, existing: ScoredCase | None, point: TestPoint) -> bool:
         """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
         if not point.rules:
             return False
-        is_same = self.state.provenance.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
+        is_same = self.artifact.provenance.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
         return existing is None or not existing.marks[point.id].is_complete or not is_same
 
     def scored(self, record: Record, judgement: Best[Judgement] | None, failures: Record) -> ScoredCase:
@@ -209,10 +206,10 @@ class _Scorer:
     def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
         """Before all scores are replaced: keeps those that nothing better comes for."""
         path = self._context.folder.scored
-        if not self.state.needs_rebuild or not judgements or not path.is_file():
+        if not self.artifact.needs_rebuild or not judgements or not path.is_file():
             return
         if all(one.answer.has_no_marks for one in judgements.values()):
-            mark_batch_used(self._context.folder, "score", self.state, batch)
+            mark_batch_used(self.artifact, batch)
             message = f"no answer had a score, so {path.as_posix()} stays as it was"
             raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
         if any(case.missing and self._is_less(case) for case in cases):
@@ -230,8 +227,7 @@ class _Scorer:
         judge = self._context.scorer.name if self._context.plan.judged else ""
         made_from = Provenance(self.source, service=judge, batch=batch.id, rules=self._rules)
         rows = [write_scored(case) for case in cases]
-        folder, warn = self._context.folder, self._context.options.warn
-        write_artifact(folder, "score", self.state, made_from, folder.scored, rows, warn)
+        write_artifact(self.artifact, made_from, rows, self._context.options.warn)
 
 
 _WHAT_COUNTS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")

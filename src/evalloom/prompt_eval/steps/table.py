@@ -12,13 +12,10 @@ from msgspec import Struct
 
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Checked, Finding, Origin
-from evalloom.data.dataset import Dataset
-from evalloom.data.validate import validate
 from evalloom.files.rows import Problem, Row
-from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
-from evalloom.prompt_eval.dialect import DIALECT, FORMATS, is_table_row
-from evalloom.prompt_eval.folder import Folder, Records, move_to_backup
+from evalloom.prompt_eval.dialect import is_table_row
+from evalloom.prompt_eval.folder import Folder, Records, move_to_backup, read_checked
 from evalloom.prompt_eval.plan import read_plan
 from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
@@ -71,14 +68,15 @@ class TableResult(Struct, frozen=True):
 def write_table(source: Path, options: TableOptions = TableOptions()) -> TableResult:
     """Read scored cases, collect all findings, and write the table; write nothing if the plan has errors."""
     if str(source) == "-":
-        raise usage_error("file_needed", "-: the source is read twice, so name a file instead of standard input")
-    items = list(_dataset(source))
+        raise usage_error(
+            "file_needed", "-: a table is written beside its source, so name a file instead of standard input"
+        )
+    checked, items = read_checked(source)
     rows = [item for item in items if isinstance(item, Row)]
     points, found = _points(source, options.plan, rows)
     cases = [read_scored(row.value, points) for row in rows] if points else []
     paths = _paths(source, options) if cases else ()
     found += [finding for path in paths for finding in _write(path, cases, points, options)]
-    checked = validate(_dataset(source), hints=False)
     return TableResult(
         paths=paths,
         checked=_merged(checked, chain(found, _remarks(source, rows, points))),
@@ -91,10 +89,6 @@ def write_table(source: Path, options: TableOptions = TableOptions()) -> TableRe
             isinstance(item, Problem) and item.severity == "error" and item.place.line > 0 for item in items
         ),
     )
-
-
-def _dataset(source: Path) -> Dataset:
-    return Dataset(source_of(source), FORMATS, DIALECT.name)
 
 
 def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[str], list[Finding]]:
@@ -172,9 +166,10 @@ def write_own(
     folder: Folder, path: Path, cases: Sequence[ScoredCase], points: Sequence[str], options: TableOptions
 ) -> list[Finding]:
     """Write a table of a results folder; a table that was edited since it was written is renamed to a backup first."""
-    backup = move_to_backup(path, "edited") if provenance.load(folder, path.suffix, path).is_edited else None
+    artifact = provenance.load(folder, path.suffix, path)
+    backup = move_to_backup(path, "edited") if artifact.state == "edited" else None
     findings = write_file(path, cases, points, options)
-    provenance.store_view(folder, path.suffix, path)
+    provenance.store_view(artifact)
     if backup is not None and backup.read_bytes() == path.read_bytes():
         backup.unlink()
     elif backup is not None:
