@@ -255,7 +255,7 @@ def test_documents_that_cannot_be_read_are_named_and_the_others_searched(call: C
 def test_an_expected_source_that_is_no_document_is_warned_of(call: Call) -> None:
     put_cases([{**CASES[0], "expected_sources": ["zh/nowhere.md"]}, CASES[2]])
     done = retrieve(call)
-    assert "'zh/nowhere.md' of 'leave-official' is no document of the index" in done.err
+    assert "'zh/nowhere.md' of 'leave-official' is not in the index" in done.err
 
 
 @pytest.mark.req("RAG-7")
@@ -455,8 +455,8 @@ def test_reports_by_extension_with_the_run_and_from_its_record(call: Call) -> No
 
 def test_a_batch_of_another_kind_has_no_such_report(call: Call) -> None:
     call("run", "cases.jsonl", "--target", "prompt:hello {{query}}", "--profile", "echo")
-    assert "is no RAG batch" in call("rag", "report").err
-    assert "is no RAG batch" in call("rag", "explain", "leave-oral").err
+    assert "is not a RAG batch" in call("rag", "report").err
+    assert "is not a RAG batch" in call("rag", "explain", "leave-oral").err
 
 
 @pytest.mark.req("RAG-7")

@@ -1,4 +1,4 @@
-"""RAG batches held against a baseline: configuration, buckets, measures, and why a case was lost."""
+"""RAG batches compared with a baseline: configuration, buckets, measures, and why a case was lost."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ from evalloom.engine.prepare import RunRequest
 from evalloom.engine.resume import Resume
 from evalloom.engine.watch import watched
 from evalloom.rag import cli_text as text
-from evalloom.rag.checks import REQUIRABLE
+from evalloom.rag.batches import REQUIRABLE
 from evalloom.rag.dialect import BUCKETS
 from evalloom.rag.explain import explain
-from evalloom.rag.job import AnswerOptions, Job, check_gates, exit_status, load_results, open_job, write_reports
 from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retrieval.readers import READERS
 from evalloom.rag.retriever import Listener, SearchOptions, open_corpus
+from evalloom.rag.run import AnswerOptions, RagRun, check_gates, exit_status, load_results, prepare_run, write_reports
 from evalloom.rag.settings import MODES, SECTION
 from evalloom.rag.suggest import suggest, write_starter_cases
 from evalloom.settings import Settings, load
@@ -184,7 +184,7 @@ def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: d
     # A user's module may print when it is imported, and stdout is for the result.
     with redirect_stdout(sys.stderr):
         settings = _load_settings(flags["config"])
-        job = open_job(request, current_catalog(), settings, _search_options(flags, settings), answers, LISTENER)
+        job = prepare_run(request, current_catalog(), settings, _search_options(flags, settings), answers, LISTENER)
     if flags["dry_run"]:
         with printing_findings():
             preview = look_ahead(job.plan, resume)
@@ -210,7 +210,7 @@ def _search_options(flags: dict[str, Any], settings: Settings) -> SearchOptions:
     return search
 
 
-def _evaluate(job: Job, resume: Resume, as_json: bool) -> int:
+def _evaluate(job: RagRun, resume: Resume, as_json: bool) -> int:
     plan = job.plan
     files = [Path(name) for name in plan.options.output]
     reports, outputs = _formats(files)

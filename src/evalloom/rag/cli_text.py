@@ -15,7 +15,7 @@ from evalloom.console.run_text import Line, table_lines
 from evalloom.core.model import Batch
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.engine.results import Results
-from evalloom.rag.analysis.measures import CaseRow, Group, RagResults
+from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
 from evalloom.rag.explain import Expectation, Explanation
 from evalloom.rag.reports.content import official_only, wording_gap
 from evalloom.rag.retrieval import Explained, Refreshed
@@ -123,7 +123,7 @@ def _table(result: RagResults) -> Iterator[Line]:
         yield f"({pluralize(len(result.tags), 'tag')}: the report shows them)", "dim"
 
 
-def _row(group: Group, deciding: str) -> list[str]:
+def _row(group: GroupMeasures, deciding: str) -> list[str]:
     cells = [printable(group.name), f"{group.cases:,}"]
     for measure in group.measures:
         if measure.name != deciding:

@@ -10,8 +10,8 @@ from evalloom.engine.evaluate import evaluate
 from evalloom.engine.example import PartResult
 from evalloom.engine.prepare import RunRequest
 from evalloom.engine.system import Catalog
-from evalloom.rag.job import load_results, open_job
 from evalloom.rag.retriever import Listener, SearchOptions
+from evalloom.rag.run import load_results, prepare_run
 from evalloom.settings import FILE_NAME, load
 
 FOLDER = "rag"
@@ -25,7 +25,7 @@ def retrieve(catalog: Catalog, examples: Path, home: Path) -> PartResult:
     request = RunRequest(((folder / "eval_cases.jsonl").as_posix(),), config=(folder / FILE_NAME).as_posix())
     listener = Listener(lambda message: None)
     settings = load(folder / FILE_NAME, catalog.sections)
-    job = open_job(request, catalog, settings, SearchOptions(root=folder.as_posix()), None, listener, home)
+    job = prepare_run(request, catalog, settings, SearchOptions(root=folder.as_posix()), None, listener, home)
     batch = evaluate(job.plan, warn=lambda message: None).path.as_posix()
     _, _, (results,) = load_results(batch)
     by_bucket = {bucket.name: (bucket.passed, bucket.cases) for bucket in results.buckets}

@@ -147,21 +147,18 @@ def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
         message = f"expected_sources: expected a list with at least one path, got {describe(sources)}"
         yield error("bad_expected_sources", ("expected_sources",), message)
         return
+    # A run that only checks how paths are written touches no file.
+    opens_sources = rules.check_sources_exist or rules.check_must_include_in_sources
     for number, source in enumerate(sources):
         if not isinstance(source, str) or not source.strip():
             message = f"expected_sources[{number}]: expected a path, got {describe(source)}"
             yield error("bad_expected_sources", ("expected_sources", number), message)
-        elif _leaves_root(source) or (_reads_sources(rules) and _resolves_outside(source, rules.root)):
+        elif _leaves_root(source) or (opens_sources and _resolves_outside(source, rules.root)):
             message = f"expected_sources[{number}]: {quote(source)} is outside the root. Name it relative to --root"
             yield error("source_outside_root", ("expected_sources", number), message)
         elif rules.check_sources_exist and (missing := _missing(source, rules.root)):
             code, message = missing
             yield error(code, ("expected_sources", number), f"expected_sources[{number}]: {message}")
-
-
-def _reads_sources(rules: Rules) -> bool:
-    """Whether this run opens the sources, and not only checks how their paths are written."""
-    return rules.check_sources_exist or rules.check_must_include_in_sources
 
 
 def _leaves_root(source: str) -> bool:
@@ -210,7 +207,7 @@ def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
 
 
 def forget_sources() -> None:
-    """Clears the caches, since sources may change between runs."""
+    """Clear the caches, since sources may change between runs."""
     for cached in (_resolved, _missing, _source_text):
         cached.cache_clear()
 

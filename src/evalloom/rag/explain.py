@@ -16,7 +16,7 @@ from evalloom.data.formats import Formats
 from evalloom.engine.loop import run_loop
 from evalloom.engine.results import stored_runs
 from evalloom.engine.resume import case_of
-from evalloom.rag.checks import KIND
+from evalloom.rag.batches import KIND
 from evalloom.rag.dialect import DIALECT
 from evalloom.rag.retrieval import Explained, Index
 from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
@@ -72,7 +72,7 @@ def explain(case_id: str, batch: str, listener: Listener, settings: Settings) ->
     path = find(batch)
     batch_manifest = manifest(path)
     if batch_manifest.config.get("kind") != KIND:
-        raise usage_error("no_rag_batch", f"{path.as_posix()}: is no RAG batch. Name one: --batch ID")
+        raise usage_error("no_rag_batch", f"{path.as_posix()}: is not a RAG batch. Name one: --batch ID")
     run, status, reason = _find_run(case_id, path)
     case = case_of(run, Formats((DIALECT,)))
     search = msgspec.convert(batch_manifest.options["searching"], SearchOptions)

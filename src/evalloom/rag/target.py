@@ -128,15 +128,13 @@ def _context(passages: list[Passage], is_chinese: bool) -> str:
     """The numbered passages, each between delimiters that no passage contains, since documents are untrusted."""
     if not passages:
         return _NOTHING[is_chinese]
-    written = [_format_passage(passage) for passage in passages]
+    written = []
+    for passage in passages:
+        # Source and heading come from the document, so both are untrusted and go between the delimiters too.
+        where = f"{passage.source} ({passage.heading})" if passage.heading else passage.source
+        written.append(f"{' '.join(where.split())}\n{passage.text.strip()}")
     mark = mark_for("\n".join(written))
     return "\n\n".join(f"[{place}] {block('source', mark, text)}" for place, text in enumerate(written, 1))
-
-
-def _format_passage(passage: Passage) -> str:
-    """A passage below its source and heading; both come from the document, so both are untrusted."""
-    where = f"{passage.source} ({passage.heading})" if passage.heading else passage.source
-    return f"{' '.join(where.split())}\n{passage.text.strip()}"
 
 
 def _source_record(passage: Passage, longest: int | None = None) -> Record:

@@ -35,7 +35,7 @@ class Measure(Struct, frozen=True):
     cases: int
 
 
-class Group(Struct, frozen=True):
+class GroupMeasures(Struct, frozen=True):
     """The measures of a group of cases; `cases` counts those that passed or failed, and no others."""
 
     name: str
@@ -91,9 +91,9 @@ class RagResults(Struct, frozen=True, kw_only=True):
     config: Record
     deciding: str
     """The measure that decides whether a case passes: `hit@5` or `must_include`."""
-    overall: Group
-    buckets: list[Group]
-    tags: list[Group]
+    overall: GroupMeasures
+    buckets: list[GroupMeasures]
+    tags: list[GroupMeasures]
     pairs: Pairs
     cases: list[CaseRow]
     apart: dict[str, int]
@@ -132,6 +132,8 @@ def _results(batch: Batch, profile: str, collected: _CaseCollector) -> RagResult
     for row in rows:
         for tag in row.tags:
             by_tag.setdefault(tag, []).append(row)
+    # A batch over very many documents records one digest under no name instead of each document.
+    has_names = bool(batch.documents) and "" not in batch.documents
     return RagResults(
         batch=batch.id,
         created_at=batch.created_at,
@@ -147,20 +149,16 @@ def _results(batch: Batch, profile: str, collected: _CaseCollector) -> RagResult
         cases=rows,
         apart=_apart(rows, collected.purpose),
         unjudged=collected.unjudged(),
-        documents=_documents(batch),
+        documents=sum(digest != UNREAD for digest in batch.documents.values()) if has_names else None,
     )
 
 
-def _documents(batch: Batch) -> int | None:
-    if not batch.documents or "" in batch.documents:
-        return None
-    return sum(digest != UNREAD for digest in batch.documents.values())
-
-
-def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> Group:
+def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> GroupMeasures:
     statuses = [row.status for row in rows]
     passed = statuses.count("passed")
-    return Group(name, [_measure(measure, rows) for measure in names], passed + statuses.count("failed"), passed)
+    return GroupMeasures(
+        name, [_measure(measure, rows) for measure in names], passed + statuses.count("failed"), passed
+    )
 
 
 def _measure(name: str, rows: Iterable[CaseRow]) -> Measure:
@@ -224,7 +222,11 @@ class _CaseCollector:
         return [self._repeats[place].whole() for place in sorted(self._repeats)]
 
     def _row(self, run: Run, scored: Scored) -> CaseRow:
-        raw, sources = run.raw, _sources(run.output.sources)
+        raw = run.raw
+        records = [
+            item for item in run.output.sources if isinstance(item, dict) and isinstance(item.get("source"), str)
+        ]
+        sources = sources_in_order([Passage(item["source"], score=item.get("score")) for item in records])
         expected = _texts(raw.get("expected_sources"))
         ranking = rank(expected, sources) if expected else None
         bucket = _text(raw.get("bucket")) or next((tag for tag in run.tags if tag in BUCKETS), BUCKETS[0])
@@ -329,12 +331,6 @@ def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]
         if verdict.name in names and verdict.status in ("passed", "failed"):
             is_plain = verdict.score is None or _is_rate(verdict.name)
             yield verdict.name, float(verdict.status == "passed") if is_plain else float(verdict.score or 0)
-
-
-def _sources(sources: Sequence[Any]) -> list[str]:
-    """The distinct retrieved sources, in order."""
-    passages = [source for source in sources if isinstance(source, dict) and isinstance(source.get("source"), str)]
-    return sources_in_order([Passage(source["source"], score=source.get("score")) for source in passages])
 
 
 def _texts(value: Any) -> list[str]:

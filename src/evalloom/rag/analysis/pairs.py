@@ -19,7 +19,7 @@ Who = Literal["both", "official only", "oral only", "neither", "oral more", "ora
 OFFICIAL, ORAL = "official", "oral"
 
 
-class Pair(Struct, frozen=True):
+class WordingPair(Struct, frozen=True):
     """The two wordings of a question, each with its share of passed cases; `gap` is oral minus official."""
 
     id: str
@@ -77,7 +77,7 @@ class ExcludedCase(Struct, frozen=True):
 class Pairs(Struct, frozen=True):
     """All pairs, worst gap first; `gaps` starts with the deciding measure, and is empty without pairs."""
 
-    pairs: list[Pair]
+    pairs: list[WordingPair]
     concepts: list[Concept]
     gaps: list[Gap]
     unpaired: list[ExcludedCase]
@@ -102,9 +102,11 @@ def compare_wordings(rows: Iterable[CaseRow], names: Sequence[str]) -> Pairs:
         else:
             unpaired.append(ExcludedCase(row.id, row.bucket, "", "it has no pair_id"))
     whole = {pair: wordings for pair, wordings in by_pair.items() if wordings[OFFICIAL] and wordings[ORAL]}
-    unpaired += [
-        case for pair, wordings in by_pair.items() if pair not in whole for case in _without_other(pair, wordings)
-    ]
+    for pair, wordings in by_pair.items():
+        if pair not in whole:
+            reason = f"no {ORAL if wordings[OFFICIAL] else OFFICIAL} case has its pair_id"
+            alone = [*wordings[OFFICIAL], *wordings[ORAL]]
+            unpaired += [ExcludedCase(row.id, row.bucket, pair, reason) for row in alone]
     measured = {pair: wordings for pair, wordings in whole.items() if not _unmeasured(wordings, names[0])}
     pairs = [_pair(pair, wordings, names[0]) for pair, wordings in measured.items()]
     gaps = [_gap(name, measured.values(), decides=name == names[0]) for name in names]
@@ -117,12 +119,6 @@ def compare_wordings(rows: Iterable[CaseRow], names: Sequence[str]) -> Pairs:
     )
 
 
-def _without_other(pair: str, wordings: _Sides) -> Iterable[ExcludedCase]:
-    other = ORAL if wordings[OFFICIAL] else OFFICIAL
-    reason = f"no {other} case has its pair_id"
-    return [ExcludedCase(row.id, row.bucket, pair, reason) for rows in wordings.values() for row in rows]
-
-
 def _unmeasured(wordings: _Sides, name: str) -> list[str]:
     """The sides on which no case has the measure."""
     return [side for side, rows in wordings.items() if not any(name in row.measures for row in rows)]
@@ -130,14 +126,12 @@ def _unmeasured(wordings: _Sides, name: str) -> list[str]:
 
 def _not_comparable(pair: str, wordings: _Sides, name: str) -> ExcludedCase:
     sides = _unmeasured(wordings, name)
-    reasons = [f"{side}: {_why(wordings[side])}" for side in sides]
+    reasons = []
+    for side in sides:
+        distinct = dict.fromkeys(row.error or row.reason or row.status for row in wordings[side])
+        reasons.append(f"{side}: {', '.join(distinct)}")
     ids = ", ".join(row.id for side in sides for row in wordings[side])
     return ExcludedCase(ids, " and ".join(sides), pair, "; ".join(reasons))
-
-
-def _why(rows: Sequence[CaseRow]) -> str:
-    reasons = dict.fromkeys(row.error or row.reason or row.status for row in rows)
-    return ", ".join(reasons)
 
 
 def _share(rows: Iterable[CaseRow], name: str) -> float | None:
@@ -145,10 +139,10 @@ def _share(rows: Iterable[CaseRow], name: str) -> float | None:
     return mean(values) if values else None
 
 
-def _pair(pair: str, wordings: _Sides, name: str) -> Pair:
+def _pair(pair: str, wordings: _Sides, name: str) -> WordingPair:
     official, oral = _share(wordings[OFFICIAL], name) or 0.0, _share(wordings[ORAL], name) or 0.0
     concepts = (row.concept_id for rows in wordings.values() for row in rows if row.concept_id)
-    return Pair(
+    return WordingPair(
         pair,
         next(concepts, ""),
         _who(official, oral),
@@ -172,19 +166,17 @@ def _who(official: float, oral: float) -> Who:
     return "alike" if official == oral else "oral more" if oral > official else "oral less"
 
 
-def _concepts(pairs: Iterable[Pair]) -> list[Concept]:
+def _concepts(pairs: Iterable[WordingPair]) -> list[Concept]:
     """Concepts for which only the official wording works, then the others by gap."""
-    grouped: dict[str, list[Pair]] = {}
+    grouped: dict[str, list[WordingPair]] = {}
     for pair in pairs:
         # A pair without a concept is its own group: such pairs have nothing in common.
         grouped.setdefault(pair.concept_id or pair.id, []).append(pair)
-    concepts = [_concept(name, own) for name, own in grouped.items()]
+    concepts = []
+    for name, own in grouped.items():
+        official, oral = mean([pair.official for pair in own]), mean([pair.oral for pair in own])
+        concepts.append(Concept(name, len(own), official, oral, oral - official))
     return sorted(concepts, key=lambda concept: (not concept.is_official_only, concept.gap, concept.id))
-
-
-def _concept(name: str, pairs: Sequence[Pair]) -> Concept:
-    official, oral = mean([pair.official for pair in pairs]), mean([pair.oral for pair in pairs])
-    return Concept(name, len(pairs), official, oral, oral - official)
 
 
 def _gap(name: str, pairs: Iterable[_Sides], *, decides: bool) -> Gap | None:

@@ -13,7 +13,7 @@ from evalloom.reports.run_report import cell
 
 if TYPE_CHECKING:
     # Stages do not import one another; a report only shows figures.
-    from evalloom.rag.analysis.measures import CaseRow, Group, Measure, RagResults
+    from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, Measure, RagResults
     from evalloom.rag.analysis.pairs import Gap
 
 STATUS_LABELS: dict[Status, str] = {
@@ -239,6 +239,6 @@ def more(rows: Sequence[object], noun: str) -> str:
     return f"… and {pluralize(rest, f'more {noun}')}: the JSON report has them all." if rest > 0 else ""
 
 
-def groups(results: RagResults) -> list[Group]:
+def groups(results: RagResults) -> list[GroupMeasures]:
     """All cases together, then each bucket."""
     return [results.overall, *results.buckets]

@@ -13,7 +13,7 @@ from evalloom.rag.reports import content
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from evalloom.rag.analysis.measures import CaseRow, Group, RagResults
+    from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
     from evalloom.rag.analysis.pairs import Pairs
 
 name = "html"
@@ -95,7 +95,7 @@ def _case_facts(row: CaseRow) -> Iterator[tuple[str, str]]:
     yield "measures", ", ".join(f"{name} {content.figure(name, value)}" for name, value in row.measures.items())
 
 
-def _chart_by_group(groups: Sequence[Group], measure: str) -> Markup:
+def _chart_by_group(groups: Sequence[GroupMeasures], measure: str) -> Markup:
     """A bar per group from 0 to its rate, with its interval as a band."""
     from evalloom.ui.charts import Bar, bar_chart
 

@@ -11,7 +11,7 @@ from evalloom.ui.markdown import table_of, text_of
 from evalloom.ui.report_marks import MARKDOWN
 
 if TYPE_CHECKING:
-    from evalloom.rag.analysis.measures import Group, RagResults
+    from evalloom.rag.analysis.measures import GroupMeasures, RagResults
 
 name = "markdown"
 suffix = ".md"
@@ -55,11 +55,11 @@ def _buckets(results: RagResults) -> Iterator[str]:
     yield f"The bar is {names[0]} from 0 to 100 %. In brackets: 95 % intervals."
 
 
-def _measured(group: Group, names: Sequence[str]) -> list[str]:
+def _measured(group: GroupMeasures, names: Sequence[str]) -> list[str]:
     return [shown.with_bounds(group.measure(name)) for name in names]
 
 
-def _bar(group: Group, measure: str) -> str:
+def _bar(group: GroupMeasures, measure: str) -> str:
     share = group.measure(measure).mean
     if share is None:
         return ""

@@ -25,7 +25,7 @@ from evalloom.engine.system import Catalog
 from evalloom.files.write import write_text
 from evalloom.llms import LlmOptions
 from evalloom.rag.analysis.measures import RagResults, analyse_all
-from evalloom.rag.checks import FAITHFULNESS, KIND
+from evalloom.rag.batches import FAITHFULNESS, KIND
 from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
 from evalloom.rag.target import answer_target, default_digest, load_prompt, retrieval_target
@@ -47,7 +47,7 @@ class AnswerOptions(Struct, frozen=True):
     require: tuple[str, ...] = ()
 
 
-class Job(Struct, frozen=True):
+class RagRun(Struct, frozen=True):
     """A RAG run that is ready to start."""
 
     plan: Plan
@@ -64,7 +64,7 @@ class Job(Struct, frozen=True):
         return usage.vectors, msgspec.structs.replace(self.plan, options=options)
 
 
-def open_job(
+def prepare_run(
     request: RunRequest,
     catalog: Catalog,
     settings: Settings,
@@ -72,7 +72,7 @@ def open_job(
     answers: AnswerOptions | None,
     listener: Listener,
     home: Path = Path(),
-) -> Job:
+) -> RagRun:
     """Update the index and build the plan; without `answers` the run only retrieves."""
     if answers and FAITHFULNESS in answers.require and not answers.faithfulness:
         raise usage_error("bad_option", f"--require {FAITHFULNESS}: goes with --{FAITHFULNESS}")
@@ -98,7 +98,7 @@ def open_job(
     )
     for warning in _unindexed_warnings(plan, retriever):
         listener.warn(warning)
-    return Job(msgspec.structs.replace(plan, home=home), retriever)
+    return RagRun(msgspec.structs.replace(plan, home=home), retriever)
 
 
 def _target(
@@ -154,7 +154,7 @@ def _unindexed_warnings(plan: Plan, retriever: Retriever) -> list[str]:
     lacking = [name for name in expected if not documents.has(name)]
     if not lacking:
         return []
-    first = f"expected_sources: {quote(lacking[0])} of {quote(expected[lacking[0]])} is no document of the index"
+    first = f"expected_sources: {quote(lacking[0])} of {quote(expected[lacking[0]])} is not in the index"
     more = f" (and {len(lacking) - 1:,} more of these)" if len(lacking) > 1 else ""
     hint = _hint(lacking[0], list(retriever.documents))
     return [f"{first}, so a case that expects it can only miss{more}{hint} [expected_not_indexed]"]
@@ -204,7 +204,7 @@ def exit_status(
     if not all(result.overall.cases for result in profiles):
         empty = next(result for result in profiles if not result.overall.cases)
         where = f" under {empty.profile}" if len(profiles) > 1 else ""
-        reason = f"nothing was measured{where}: no case has a result that can be held against what it expects"
+        reason = f"nothing was measured{where}: no case has a result that can be checked against what it expects"
         return ExitStatus(3, [reason])
     words = {
         "error": "ended in an error",
@@ -235,7 +235,7 @@ def load_results(batch: str) -> tuple[Path, Batch, list[RagResults]]:
     path = find(batch)
     batch_manifest = manifest(path)
     if batch_manifest.config.get("kind") != KIND:
-        message = f"{path.as_posix()}: is no RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
+        message = f"{path.as_posix()}: is not a RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
         raise usage_error("no_rag_batch", message)
     return path, batch_manifest, analyse_all(batch_manifest, stored_runs(path))
 
