@@ -95,7 +95,7 @@ def test_everything_but_one_query_is_refused_and_changes_nothing(sql: str, reach
     [
         ("SELECT name FROM customers WHERE id = 9", "no_rows", "coalesce"),
         ("SELECT nme FROM customers", "query_failed", "no such column: nme"),
-        ("SELECT photo FROM customers WHERE id = 2", "query_failed", "no UTF-8"),
+        ("SELECT photo FROM customers WHERE id = 2", "query_failed", "not UTF-8"),
         ("SELECT zeroblob(1000000000)", "query_failed", "too big"),
         ("SELECT 'a' LIKE hex(zeroblob(1000))", "query_failed", "pattern too complex"),
         ("SELECT 'a\0b'", "query_failed", "null character"),
@@ -141,7 +141,7 @@ def test_a_database_outside_the_folder_is_not_read(name: str, reach: Reach) -> N
 def test_what_is_no_database_is_said_so(reach: Reach) -> None:
     (reach.folder / "notes.db").write_text("These are only notes, and no database at all. " * 40)
     found = ask("SELECT 1 FROM sqlite_master", reach, "sqlite://notes.db")
-    assert (found.error_code, found.message) == ("connect_failed", "sqlite://notes.db: is no SQLite database")
+    assert (found.error_code, found.message) == ("connect_failed", "sqlite://notes.db: is not a SQLite database")
 
 
 def test_odd_names_open_the_file_of_that_name(reach: Reach) -> None:

@@ -118,12 +118,12 @@ def test_an_answer_is_a_text(path: str, value: str, port: int, reach: Reach) -> 
     [
         ("moved", "redirects are not followed"),
         ("missing", "it answered 404 Not Found"),
-        ("cut", "broke off"),
+        ("cut", "ended too early"),
         ("cut-chunks", "broke"),
         ("gzip", "'gzip'"),
-        ("no-http", "no HTTP"),
-        ("nothing", "no HTTP"),
-        ("headers", "no HTTP"),
+        ("no-http", "not HTTP"),
+        ("nothing", "not HTTP"),
+        ("headers", "not HTTP"),
     ],
 )
 def test_an_answer_that_is_no_value_is_told(path: str, told: str, port: int, reach: Reach) -> None:

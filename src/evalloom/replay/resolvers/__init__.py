@@ -1,4 +1,4 @@
-"""The shelf of resolvers: where the value of a dynamic variable comes from, by the scheme it names (REPLAY-5)."""
+"""Resolvers look up dynamic variables, each by the scheme that the variable names (REPLAY-5)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from time import monotonic
 
 from evalloom.core.errors import CallError
 from evalloom.core.text import did_you_mean, printable, quote, shorten
-from evalloom.replay.resolvers.call import Call, Reach, Resolver, Source, reach_of
-from evalloom.replay.resolvers.env import read_variable
-from evalloom.replay.resolvers.files import read_chat, read_file
-from evalloom.replay.resolvers.resolution import MOST_BYTES, Resolution, clamp
-from evalloom.replay.resolvers.sql import read_source
-from evalloom.replay.resolvers.sqlite import read_sqlite
+from evalloom.replay.resolvers.base import (
+    MOST_BYTES,
+    Reach,
+    Resolution,
+    Resolver,
+    ResolverCall,
+    Source,
+    clamp,
+    reach_of,
+)
+from evalloom.replay.resolvers.databases import read_source, read_sqlite
+from evalloom.replay.resolvers.local import read_chat, read_file, read_variable
 from evalloom.replay.resolvers.web import read_url
 
 __all__ = ["MOST_BYTES", "RESOLVERS", "Reach", "Resolution", "Source", "clamp", "reach_of", "resolve"]
@@ -26,36 +32,38 @@ RESOLVERS: dict[str, Resolver] = {
     "http": read_url,
     "https": read_url,
 }
-"""Who reads for each scheme."""
+"""The resolvers by scheme."""
 _LONGEST_RESOLVER = 4_096
 _LONGEST_MESSAGE = 500
 _LONGEST_TARGET = 80
 
 
 def resolve(resolver: str, value: str, reach: Reach) -> Resolution:
-    """What a dynamic variable comes to, within the time-out. Blocks, and never raises: failing is a resolution too."""
+    """Look up a dynamic variable within the time-out. Blocks, and never raises: a failure is a resolution too."""
     started = monotonic()
     scheme, separator, target = _encodable(resolver).strip().partition("://")
-    call = Call(scheme.lower(), target, _encodable(value), reach, started + reach.timeout_s)
+    call = ResolverCall(scheme.lower(), target, _encodable(value), reach, started + reach.timeout_s)
+    text = error_code = message = ""
+    is_cut = False
     try:
         if len(resolver) > _LONGEST_RESOLVER:
-            # Paths and host names take time that grows with the square of their length.
+            # Checking paths and host names takes time that grows with the square of their length.
             message = f"expected a resolver of at most {_LONGEST_RESOLVER:,} characters, got {len(resolver):,}"
             raise CallError("connect_failed", message)
-        text = _resolver(call.scheme, is_url=bool(separator))(call)
-        # Hidden before it is cut, since half a secret would no longer be known as one.
-        text, is_cut = clamp(reach.hide(_encodable(text)))
-        return Resolution(text, duration_ms=_elapsed_ms(started), truncated=is_cut)
+        read = _find_resolver(call.scheme, is_url=bool(separator))
+        # Secrets are hidden before the text is cut, since half a secret is no longer recognised.
+        text, is_cut = clamp(reach.hide(_encodable(read(call))))
     except CallError as error:
-        message = reach.hide(printable(f"{_shown(call)}{error.message}"))[:_LONGEST_MESSAGE]
-        return Resolution(error_code=error.code, message=message, duration_ms=_elapsed_ms(started))
+        error_code = error.code
+        message = reach.hide(printable(f"{_describe(call)}{error.message}"))[:_LONGEST_MESSAGE]
+    return Resolution(text, error_code, message, round((monotonic() - started) * 1000, 3), is_cut)
 
 
-def _resolver(scheme: str, is_url: bool) -> Resolver:
+def _find_resolver(scheme: str, is_url: bool) -> Resolver:
     known = ", ".join(f"{name}://" for name in RESOLVERS)
     if not scheme and not is_url:
         raise CallError("resolver_missing", f"a dynamic variable needs a resolver that begins with one of {known}")
-    # What stands behind an unknown scheme is not shown: it may be a password.
+    # The part after an unknown scheme is not shown: it may be a password.
     if not is_url:
         raise CallError(
             "unsupported_scheme", f"expected a resolver that begins with one of {known}, got one without ://"
@@ -66,17 +74,13 @@ def _resolver(scheme: str, is_url: bool) -> Resolver:
     return RESOLVERS[scheme]
 
 
-def _elapsed_ms(started: float) -> float:
-    return round((monotonic() - started) * 1000, 3)
-
-
 def _encodable(text: str) -> str:
-    """A text that is valid Unicode: an environment may hold other things."""
+    """Replace what is not valid Unicode, which an environment variable may contain."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _shown(call: Call) -> str:
-    """The beginning of a message; of a URL only the host, since what stands around it may be secret."""
+def _describe(call: ResolverCall) -> str:
+    """Return the beginning of a message. Of a URL it shows the host only, since the rest may be secret."""
     if call.scheme not in RESOLVERS:
         return ""
     target = call.target

@@ -1,7 +1,7 @@
-"""`http://host/path` and `https://…`: what an allowed host answers to one GET.
+"""`http://host/path` and `https://…`: the response of an allowed host to one GET.
 
-The host's name is looked up once, and the connection goes to the very address that was found harmless: a name that
-leads elsewhere at the second look gains nothing.
+The name of the host is looked up once, and the connection goes to the address that was checked, so a name that resolves
+to another address later (DNS rebinding) gains nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from evalloom.core.errors import CallError
 from evalloom.core.text import quote
-from evalloom.replay.resolvers.call import Call
-from evalloom.replay.resolvers.resolution import READ_BYTES
+from evalloom.replay.resolvers.base import READ_BYTES, ResolverCall
 
 if typing.TYPE_CHECKING:
     import socket
@@ -27,51 +26,51 @@ if typing.TYPE_CHECKING:
 _HOST = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,252}|[0-9a-f:.]{2,45}")
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "/?&=+%:;,@!$'()*~[]"
-"""Signs that may stand in a path or a query as they are; every other one is escaped, line breaks above all."""
+"""Characters that a path or a query may contain as they are; all others are escaped, line breaks above all."""
 _NAT64 = IPv6Network("64:ff9b::/96")
-
-
 _Address = tuple[typing.Any, typing.Any, int, str, tuple[typing.Any, ...]]
-"""Family, kind, protocol, name and address, as getaddrinfo gives them."""
+"""Family, kind, protocol, name and address, as getaddrinfo returns them."""
 
 
 class _Endpoint(typing.NamedTuple):
-    """Where a request goes."""
+    """The host, the port and the path of a request."""
 
     host: str
     port: int
     path: str
 
 
-def read_url(call: Call) -> str:
-    """The beginning of the body that the host answers. The value, where there is one, is the query of the URL."""
+def read_url(call: ResolverCall) -> str:
+    """Get a URL and return the beginning of the body. The value, if any, is appended to the query of the URL."""
     import http.client
 
-    place = _parse_url(call)
+    endpoint = _parse_url(call)
     try:
-        with _connect(_addresses(place, call), place, call) as sock:
-            return _ask(sock, place, call)
+        with _connect(_addresses(endpoint, call), endpoint, call) as sock:
+            return _get(sock, endpoint, call)
     except TimeoutError:
         raise call.too_slow() from None
     except (OSError, http.client.HTTPException) as error:
-        raise CallError("query_failed", f"the connection broke, or the answer is no HTTP: {_reason(error)}") from None
+        raise CallError(
+            "query_failed", f"the connection broke, or the response is not HTTP: {_reason(error)}"
+        ) from None
 
 
-# -- where to -----------------------------------------------------------------------------------------
+# -- the address --------------------------------------------------------------------------------------
 
 
-def _parse_url(call: Call) -> _Endpoint:
-    """Host, port and path of the URL, if the settings allow it. Messages show no path, where a token may stand."""
+def _parse_url(call: ResolverCall) -> _Endpoint:
+    """Parse the URL, if the settings allow its host. Messages do not show the path, which may contain a token."""
     try:
         parts = urlsplit(f"{call.scheme}://{call.target}")
         host = (parts.hostname or "").rstrip(".").encode("idna").decode()
         port = _PORTS[call.scheme] if parts.port is None else parts.port
     except ValueError:
-        raise _no_url(call) from None
+        raise _bad_url(call) from None
     if "@" in parts.netloc:
         raise CallError("not_allowed", "a user or a password does not belong in a URL")
     if not _HOST.fullmatch(host) or not port:
-        raise _no_url(call)
+        raise _bad_url(call)
     shown = f"[{host}]" if ":" in host else host
     if not call.reach.http & {shown, f"{shown}:{port}"}:
         raise CallError("not_allowed", f"not allowed. Add {shown} to 'resolvers: http:' in evalloom.yaml")
@@ -80,52 +79,54 @@ def _parse_url(call: Call) -> _Endpoint:
     return _Endpoint(host, port, path)
 
 
-def _no_url(call: Call) -> CallError:
+def _bad_url(call: ResolverCall) -> CallError:
     return CallError("query_failed", f"expected a URL such as {call.scheme}://api.example.com/path")
 
 
-def _addresses(place: _Endpoint, call: Call) -> list[_Address]:
-    """All addresses of the host; none of them is private, unless the settings allow that."""
-    found = _look_up(place, call)
-    if not call.reach.private_addresses and not all(is_public(ip_address(address[4][0])) for address in found):
+def _addresses(endpoint: _Endpoint, call: ResolverCall) -> list[_Address]:
+    """Return all addresses of the host; none of them is private, unless the settings allow that."""
+    addresses = _look_up(endpoint, call)
+    if not call.reach.private_addresses and not all(is_public(ip_address(address[4][0])) for address in addresses):
         advice = "'resolvers: private_addresses: true' in evalloom.yaml allows it"
-        raise CallError("not_allowed", f"{place.host} has an address of this machine or of a private network. {advice}")
-    return found
+        raise CallError(
+            "not_allowed", f"{endpoint.host} has an address of this machine or of a private network. {advice}"
+        )
+    return addresses
 
 
-def _look_up(place: _Endpoint, call: Call) -> list[_Address]:
-    """Asks for the addresses in a thread of its own, which may be left alone: asking takes as long as it takes."""
+def _look_up(endpoint: _Endpoint, call: ResolverCall) -> list[_Address]:
+    """Look the host up in a thread of its own, which is left behind at the deadline: getaddrinfo has no time-out."""
     import socket
     from queue import Empty, SimpleQueue
     from threading import Thread
 
     answers: SimpleQueue[list[_Address] | Exception] = SimpleQueue()
 
-    def ask() -> None:
+    def look_up() -> None:
         try:
-            answers.put(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
-        # The name of a host is too long for the system, or not known to it.
+            answers.put(socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
+        # The name of the host is too long for the system, or unknown.
         except (OSError, ValueError) as error:
             answers.put(error)
 
-    Thread(target=ask, daemon=True).start()
+    Thread(target=look_up, daemon=True).start()
     try:
         answer = answers.get(timeout=call.time_left())
     except Empty:
         raise call.too_slow() from None
     if isinstance(answer, Exception):
-        raise CallError("connect_failed", f"no address of {place.host} is known: {_reason(answer)}")
+        raise CallError("connect_failed", f"{endpoint.host} has no known address: {_reason(answer)}")
     return answer
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is one of the open internet; where it stands for one of IPv4, that one decides."""
+    """Whether an address is on the public internet; an IPv4 address inside an IPv6 one decides for it."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped:
             return is_public(address.ipv4_mapped)
         if address in _NAT64:
             return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
-        # Tunnels of old, which lead wherever the rest of the address says, and what private networks were called then.
+        # Deprecated tunnels, which lead to any address that they contain, and deprecated private networks.
         if address.sixtofour or address.teredo or address.is_site_local:
             return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
@@ -135,9 +136,9 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 class _Reader(io.RawIOBase):
-    """Reads from a socket until the deadline, however slowly the other side drips."""
+    """Reads from a socket until the deadline, however slowly the data arrives."""
 
-    def __init__(self, sock: socket.socket, call: Call) -> None:
+    def __init__(self, sock: socket.socket, call: ResolverCall) -> None:
         self._sock = sock
         self._call = call
 
@@ -150,10 +151,10 @@ class _Reader(io.RawIOBase):
 
 
 class _SocketAdapter(typing.NamedTuple):
-    """As much of a socket as http.client needs of one. It is closed by the one who opened it."""
+    """The parts of a socket that http.client uses. `read_url` closes the socket itself."""
 
     sock: socket.socket
-    call: Call
+    call: ResolverCall
 
     def sendall(self, content: bytes) -> None:
         self.sock.settimeout(self.call.time_left())
@@ -166,67 +167,65 @@ class _SocketAdapter(typing.NamedTuple):
         pass
 
 
-def _connect(addresses: list[_Address], place: _Endpoint, call: Call) -> socket.socket:
-    """A connection to the first address that takes one."""
+def _connect(addresses: list[_Address], endpoint: _Endpoint, call: ResolverCall) -> socket.socket:
+    """Connect to the first address that accepts."""
     import socket
 
+    ssl_context = None
+    if call.scheme == "https":
+        import ssl
+
+        ssl_context = ssl.create_default_context()
     reason = ""
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
-        # An address that says nothing leaves time for those behind it.
-        patience = call.time_left() / (len(addresses) - number)
+        # An address that does not respond leaves time for the next ones.
+        timeout = call.time_left() / (len(addresses) - number)
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(patience)
+            sock.settimeout(timeout)
             sock.connect(address)
-            return _wrap_tls(sock, place.host) if call.scheme == "https" else sock
+            return ssl_context.wrap_socket(sock, server_hostname=endpoint.host) if ssl_context else sock
         except OSError as error:
             sock.close()
             reason = _reason(error)
     call.time_left()
-    raise CallError("connect_failed", f"{place.host} at port {place.port} cannot be reached: {reason}")
+    raise CallError("connect_failed", f"{endpoint.host} at port {endpoint.port} cannot be reached: {reason}")
 
 
-def _wrap_tls(sock: socket.socket, host: str) -> socket.socket:
-    import ssl
-
-    return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
-
-
-def _ask(sock: socket.socket, place: _Endpoint, call: Call) -> str:
-    """Sends the request and reads as much of the answer as a value may hold."""
+def _get(sock: socket.socket, endpoint: _Endpoint, call: ResolverCall) -> str:
+    """Send the request and read as much of the body as a value needs."""
     from http.client import HTTPConnection
 
-    # The host goes into the Host header; http.client opens no connection of its own where it has one.
-    connection = HTTPConnection(place.host, place.port)
+    # http.client opens no connection of its own when it has a socket.
+    connection = HTTPConnection(endpoint.host, endpoint.port)
     connection.sock = _SocketAdapter(sock, call)
-    is_usual = place.port == _PORTS[call.scheme]
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    headers = {"Host": host if is_usual else f"{host}:{place.port}", "User-Agent": "evalloom", "Connection": "close"}
-    connection.request("GET", place.path, headers=headers)
-    with connection.getresponse() as reply:
-        _check(reply)
-        body = reply.read(READ_BYTES)
-        if reply.length and len(body) < READ_BYTES:
-            raise CallError("query_failed", "the answer broke off before its end")
-        return _decoded(body, reply.headers.get_content_charset("utf-8"))
+    is_usual = endpoint.port == _PORTS[call.scheme]
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    headers = {"Host": host if is_usual else f"{host}:{endpoint.port}", "User-Agent": "evalloom", "Connection": "close"}
+    connection.request("GET", endpoint.path, headers=headers)
+    with connection.getresponse() as response:
+        _check(response)
+        body = response.read(READ_BYTES)
+        if response.length and len(body) < READ_BYTES:
+            raise CallError("query_failed", "the response ended too early")
+        try:
+            return body.decode(response.headers.get_content_charset("utf-8"), errors="replace")
+        # An unknown charset.
+        except (LookupError, ValueError):
+            return body.decode(errors="replace")
 
 
-def _check(reply: HTTPResponse) -> None:
-    """Refuses an answer that is not the text itself."""
-    if 300 <= reply.status < 400:
-        there = quote(reply.headers.get("Location", "").partition("?")[0], 200)
-        raise CallError("query_failed", f"it redirects to {there}, and redirects are not followed. Name the final URL")
-    if reply.status >= 400:
-        raise CallError("query_failed", f"it answered {reply.status} {reply.reason}".rstrip())
-    if (encoding := reply.headers.get("Content-Encoding", "identity").lower()) != "identity":
-        raise CallError("query_failed", f"it answered in the encoding {quote(encoding)}, which was not asked for")
-
-
-def _decoded(body: bytes, charset: str) -> str:
-    try:
-        return body.decode(charset, errors="replace")
-    except (LookupError, ValueError):
-        return body.decode(errors="replace")
+def _check(response: HTTPResponse) -> None:
+    """Refuse redirects, errors and compressed bodies."""
+    if 300 <= response.status < 400:
+        location = quote(response.headers.get("Location", "").partition("?")[0], 200)
+        raise CallError(
+            "query_failed", f"it redirects to {location}, and redirects are not followed. Name the final URL"
+        )
+    if response.status >= 400:
+        raise CallError("query_failed", f"it answered {response.status} {response.reason}".rstrip())
+    if (encoding := response.headers.get("Content-Encoding", "identity").lower()) != "identity":
+        raise CallError("query_failed", f"it answered in the encoding {quote(encoding)}, which was not requested")
 
 
 def _reason(error: Exception) -> str:

@@ -121,7 +121,7 @@ def test_a_session_that_cannot_be_is_not_found(session: str, reach: Reach) -> No
 def test_what_is_no_number_of_messages_is_told(count: str, reach: Reach) -> None:
     (reach.folder / "chats" / "a.jsonl").write_text(CHAT, encoding="utf-8")
     found = resolve("chat://a", count, reach)
-    assert found.error_code == "query_failed" and "how many of the last messages" in found.message
+    assert found.error_code == "query_failed" and "the number of messages" in found.message
 
 
 @pytest.mark.parametrize(

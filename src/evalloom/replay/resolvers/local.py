@@ -1,4 +1,4 @@
-"""`file://path` and `chat://session`: texts in the data folder."""
+"""`file://path`, `chat://session` and `env://NAME`: files of the data folder, and allowed environment variables."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from evalloom.core.errors import CallError
 from evalloom.core.text import quote
-from evalloom.replay.resolvers.call import Call, find
-from evalloom.replay.resolvers.resolution import READ_BYTES, text_of
+from evalloom.replay.resolvers.base import READ_BYTES, ResolverCall, find, to_text
 
 _MOST_CHAT_BYTES = 16_000_000
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -20,29 +19,29 @@ _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class _ChatMessage(Struct, frozen=True):
-    """One line of a chat; what else stands there is for others."""
+    """One line of a chat; other fields are ignored."""
 
     role: str
     content: Any = None
 
 
-def read_file(call: Call) -> str:
-    """The beginning of a file, as much of it as a value may hold. The value is its name where the target is empty."""
+def read_file(call: ResolverCall) -> str:
+    """Read the beginning of a file, enough for a value. With an empty target, the value is the file's name."""
     name = call.target or call.value
     if not name.strip():
         raise CallError("not_found", "which file? Write file://notes.txt")
-    return _bytes_of(name, call, READ_BYTES).decode(errors="replace")
+    return _read_bytes(name, call, READ_BYTES).decode(errors="replace")
 
 
-def read_chat(call: Call) -> str:
-    """The messages of `chats/<session>.jsonl` as lines `role: content`: the last so many as the value says, or all."""
+def read_chat(call: ResolverCall) -> str:
+    """Read `chats/<session>.jsonl` as lines `role: content`. A number as value selects that many last messages."""
     if not _SESSION.fullmatch(call.target):
         raise CallError("not_found", "expected a session of at most 64 letters, digits, - and _, such as chat://today")
     wanted = call.value.strip()
     if wanted and not _COUNT.fullmatch(wanted):
-        raise CallError("query_failed", f"expected how many of the last messages to take, got {quote(wanted)}")
+        raise CallError("query_failed", f"expected the number of messages to read, got {quote(wanted)}")
     name = f"chats/{call.target}.jsonl"
-    content = _bytes_of(name, call, _MOST_CHAT_BYTES + 1)
+    content = _read_bytes(name, call, _MOST_CHAT_BYTES + 1)
     if len(content) > _MOST_CHAT_BYTES:
         raise CallError("query_failed", f"{name} has more than {_MOST_CHAT_BYTES:,} bytes. Keep its last messages only")
     lines = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
@@ -50,10 +49,10 @@ def read_chat(call: Call) -> str:
     return "\n".join(_format_message(line, f"{name}:{number}") for number, line in chosen)
 
 
-def _bytes_of(name: str, call: Call, most: int) -> bytes:
+def _read_bytes(name: str, call: ResolverCall, most: int) -> bytes:
     path = find(call.reach, name)
     try:
-        # Neither waits for a pipe nor follows a link, should one of them have taken the file's place by now.
+        # The file may have been replaced since `find`: do not wait for a pipe, and do not follow a link.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             return file.read(most)
     except OSError as error:
@@ -68,4 +67,20 @@ def _format_message(line: bytes, where: str) -> str:
         raise CallError(
             "query_failed", f"{where}: expected {expected}, got {quote(line.decode(errors='replace'))}"
         ) from None
-    return f"{chat_message.role}: {text_of(chat_message.content)}"
+    return f"{chat_message.role}: {to_text(chat_message.content)}"
+
+
+def read_variable(call: ResolverCall) -> str:
+    """Read an environment variable. With an empty target, the value is its name."""
+    name = call.target or call.value.strip()
+    if not name:
+        raise CallError("not_found", "which variable? Write env://NAME")
+    if name not in call.reach.env:
+        shown = name if name.isidentifier() and len(name) <= 60 else quote(name)
+        raise CallError("not_allowed", f"not allowed. Add {shown} to 'resolvers: env:' in evalloom.yaml")
+    if name not in call.reach.environ:
+        raise CallError("not_found", f"the environment variable {name} is not set. Set it, or write it into .env")
+    value = call.reach.environ[name]
+    if call.reach.hide(value) != value:
+        raise CallError("not_allowed", f"{name} contains a key, and a context never contains keys, even allowed ones")
+    return value
