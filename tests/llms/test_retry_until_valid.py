@@ -1,12 +1,11 @@
 """What has not the form that was asked for is asked for again, with the fault named."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from evalloom.core.model import Request, Response
-from evalloom.llms.retry_until_valid import TRIES, Best, Unreadable, ask, object_of
+from evalloom.llms.retry_until_valid import TRIES, Best, ask
 
 
 def asked(*answers: str) -> tuple[Best[str], list[Request]]:
@@ -54,16 +53,3 @@ def test_an_unreadable_answer_never_beats_a_readable_one() -> None:
         return Response("?")
 
     assert asyncio.run(ask(llm, [], lambda text: next(answers))).answer == "some"
-
-
-@pytest.mark.parametrize("text", ['{"a": 1}', '```json\n{"a": 1}\n```', ' \ufeff{"a": 1}\n'])
-def test_one_object_is_found(text: str) -> None:
-    assert object_of(text) == {"a": 1}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[1]", "3", '{"a": 1} {"a": 2}', 'Here: {"a": 1}', '```\n{"a": 1}\n```!', "no JSON"]
-)
-def test_anything_else_is_unreadable(text: Any) -> None:
-    with pytest.raises(Unreadable, match="one JSON object"):
-        object_of(text)

@@ -23,7 +23,7 @@ from evalloom.hop.contract import contract_of
 from evalloom.hop.operators.observer import HopletObserver
 from evalloom.hop.operators.session import HopSession
 from evalloom.hop.operators.tracer import Tracer
-from evalloom.llms.json_text import NO_JSON, loads
+from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.settings import keys
 from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within
 

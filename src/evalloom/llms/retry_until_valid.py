@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
 from evalloom.core.model import Llm, Record, Request
-from evalloom.core.text import quote
 
 TRIES = 3
-_FENCED = re.compile(r"\s*```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)```\s*", re.DOTALL)
 
 Answer = TypeVar("Answer")
-
-
-class Unreadable(Exception):
-    """An answer is not what was asked for; the message says all that is wrong with it."""
 
 
 class Best(Struct, Generic[Answer], frozen=True):
@@ -66,27 +58,3 @@ def _again(faults: tuple[str, ...]) -> Record:
     listed = "\n".join(f"- {fault}" for fault in faults)
     told = f"That answer cannot be used:\n{listed}\nAnswer again, with one JSON object in the form that was asked for."
     return {"role": "user", "content": told}
-
-
-def object_of(text: str) -> Record:
-    """The JSON object that an answer is, bare or in one fence. Raises Unreadable.
-
-    Nothing may stand around it: an object among prose may be a piece of what was asked about.
-    """
-    fenced = _FENCED.fullmatch(text)
-    try:
-        found = json.loads((fenced[1] if fenced else text).strip("\ufeff \t\r\n"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise Unreadable(f"expected one JSON object and nothing else, got {quote(text, 80)}")
-    return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> Record:
-    """An object whose keys stand there once: of two values nobody knows which was meant."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
-        raise Unreadable(f"{twice}: is there more than once")
-    return found

@@ -9,7 +9,7 @@ from typing import Any
 from evalloom.core.json_schema import cut, first_line, validator
 from evalloom.core.model import Check, Mismatch, show_path
 from evalloom.core.text import type_name
-from evalloom.llms.json_text import NO_JSON, loads, values_in
+from evalloom.llms.answer_json import NO_JSON, find_json, loads
 from evalloom.matchers.base import PASSED, CheckResult, MatchContext, Matcher, bad_option, failed, show, unscored
 
 _MOST_FAULTS = 100
@@ -33,7 +33,8 @@ def _is_json(check: Check, context: MatchContext) -> CheckResult:
 
 
 def _contains_json(check: Check, context: MatchContext) -> CheckResult:
-    values = list(values_in(context.value)) if isinstance(context.value, str) else [context.value]
+    is_text = isinstance(context.value, str)
+    values = [answer.value for answer in find_json(context.value)] if is_text else [context.value]
     if not values:
         return failed(f"expected JSON in {show(context.value)}")
     if check.expected is None:

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from evalloom.core.errors import CallError
 from evalloom.core.model import NO_USAGE, Check, Record, Request, Usage
+from evalloom.llms.answer_json import AnswerError, find_json
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
-from evalloom.llms.json_text import values_in
 from evalloom.matchers.base import (
     CheckResult,
     MatchContext,
@@ -83,10 +83,6 @@ class Task(Struct, frozen=True):
     scale: Scale | None = None
     threshold: float = 0.0
     is_chinese: bool = False
-
-
-class Unreadable(Exception):
-    """The judge's answer is not what was asked for; the message says what is wrong with it."""
 
 
 async def _judge(check: Check, seen: MatchContext, services: Services) -> CheckResult:
@@ -188,8 +184,8 @@ async def ask(task: Task, services: Services) -> CheckResult:
         usage += response.usage
         try:
             return read_answer(response.text, task, usage)
-        except Unreadable as unreadable:
-            fault = str(unreadable)
+        except AnswerError as error:
+            fault = str(error)
         messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _again(fault, task)]
     return CheckResult(None, reason=f"{who}: its answer could not be read: {fault}", usage=usage)
 
@@ -246,14 +242,14 @@ def _form(task: Task) -> str:
 
 
 def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> CheckResult:
-    """The grade that a judge's answer gives. Raises Unreadable."""
-    objects = [value for value in values_in(text) if isinstance(value, dict)]
+    """The grade that a judge's answer gives. Raises AnswerError."""
+    objects = [found.value for found in find_json(text) if isinstance(found.value, dict)]
     if len(objects) != 1:
-        raise Unreadable(f"expected one JSON object, got {'several' if objects else show(text)}")
+        raise AnswerError(f"expected one JSON object, got {'several' if objects else show(text)}")
     answer = objects[0]
     reason = answer.get("reason")
     if not isinstance(reason, str) or not reason.strip():
-        raise Unreadable(f"reason: expected a text that is not empty, got {show(reason)}")
+        raise AnswerError(f"reason: expected a text that is not empty, got {show(reason)}")
     if task.scale is None:
         return CheckResult(_read_pass(answer), reason=reason.strip(), usage=usage)
     score = _read_score(answer, task.scale)
@@ -265,7 +261,7 @@ def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> CheckResult:
 def _read_pass(answer: Record) -> bool:
     passed = answer.get("pass")
     if not isinstance(passed, bool):
-        raise Unreadable(f"pass: expected true or false, got {show(passed)}")
+        raise AnswerError(f"pass: expected true or false, got {show(passed)}")
     return passed
 
 
@@ -274,7 +270,7 @@ def _read_score(answer: Record, scale: Scale) -> float:
     is_off = score is None or not scale.low <= score <= scale.high
     if score is None or is_off or (scale.is_whole and not float(score).is_integer()):
         kind = "an integer" if scale.is_whole else "a number"
-        raise Unreadable(
+        raise AnswerError(
             f"score: expected {kind} from {scale.low:g} to {scale.high:g}, got {show(answer.get('score'))}"
         )
     return float(score)

@@ -9,7 +9,7 @@ from typing import Any
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import NO_USAGE, Check, Mismatch
-from evalloom.llms.json_text import NO_JSON, loads, object_in
+from evalloom.llms.answer_json import NO_JSON, loads, object_in
 from evalloom.matchers.base import (
     PASSED,
     CheckResult,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from evalloom.core.model import ABSENT, NO_USAGE, Check, Mismatch, Path, show_path
 from evalloom.core.patterns import BadPattern, search
-from evalloom.llms.json_text import NO_JSON, loads
+from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.matchers.base import (
     PASSED,
     CheckResult,

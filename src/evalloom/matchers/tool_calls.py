@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from evalloom.core.model import Check
-from evalloom.llms.json_text import NO_JSON, loads
+from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.matchers.base import CheckResult, MatchContext, Matcher, bad_option, show, threshold_of, unscored
 from evalloom.matchers.structural import Rules, compare
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from evalloom.core.model import Output
 from evalloom.core.text import type_name
-from evalloom.llms.json_text import NO_JSON, loads, object_in
+from evalloom.llms.answer_json import NO_JSON, loads, object_in
 from evalloom.matchers.base import show
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(-?\d{1,18})\]|\[(['\"])(.*?)\3\]")

@@ -14,7 +14,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.sandbox import Done
 from evalloom.core.text import list_names, quote
-from evalloom.llms.json_text import NO_JSON, object_in
+from evalloom.llms.answer_json import NO_JSON, object_in
 from evalloom.pipeline.aggregate import FailedItem
 from evalloom.pipeline.batch_step import WHOLE, rows_of, run_chunks, run_each, spread_of
 from evalloom.pipeline.file import Step, with_options

@@ -20,7 +20,7 @@ from evalloom.targets.base import BuiltTarget, Kind, TargetOptions, bad_spec, te
 from evalloom.targets.template import Filled, Template, compile_json, find
 
 if TYPE_CHECKING:
-    from evalloom.llms.answers import Parser
+    from evalloom.llms.output_parser import OutputParser
 
 ROLES = ("system", "user", "assistant", "developer", "tool")
 _HEADING = re.compile(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
@@ -112,15 +112,16 @@ class Prompt:
             return response.text, response.tool_calls
         return await self._read(self._parser, request, context)
 
-    async def _read(self, parser: Parser, request: Request, context: Context) -> tuple[Any, list[Record]]:
+    async def _read(self, parser: OutputParser, request: Request, context: Context) -> tuple[Any, list[Record]]:
         # Deferred: few prompts say how their answers are read.
-        from evalloom.llms.answers import Unparsed, parse
+        from evalloom.llms.answer_json import AnswerError
+        from evalloom.llms.output_parser import parse
 
         for left in range(parser.retries, -1, -1):
             response = await context.llm(request)
             try:
                 parsed = parse(parser, response.text)
-            except Unparsed as fault:
+            except AnswerError as fault:
                 if not left:
                     raise CallError("unreadable_answer", str(fault)) from None
                 context.trace.append({"type": "repair", "text": f"asked again: {fault}"})
@@ -145,11 +146,11 @@ def _again(request: Request, answer: str, written: str, fault: str) -> Request:
     return msgspec.structs.replace(request, messages=request.messages + more)
 
 
-def _parser(content: Record, where: str) -> Parser | None:
+def _parser(content: Record, where: str) -> OutputParser | None:
     given = next((content[key] for key in PARSER_KEYS if content.get(key) is not None), None)
     if given is None:
         return None
-    from evalloom.llms.answers import read_parser
+    from evalloom.llms.output_parser import read_parser
 
     parser, faults = read_parser(given)
     for key, fault in faults:

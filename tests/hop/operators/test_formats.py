@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.hop.operators.formats import format_of
-from evalloom.hop.operators.parse import JUDGEMENT, Misfit
+from evalloom.hop.operators.parse import JUDGEMENT
 from evalloom.hop.operators.tools import choice_format
+from evalloom.llms.answer_json import AnswerError
 
 
 class Mood(Enum):
@@ -138,7 +139,7 @@ def test_an_answer_is_read_as_the_value_it_means(return_format: Any, text: str, 
     ],
 )
 def test_a_misfit_says_what_was_expected_and_what_came(return_format: Any, text: str, said: str) -> None:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(AnswerError) as caught:
         read(return_format, text)
     assert said in str(caught.value)
 
@@ -179,7 +180,7 @@ def test_fields_by_name_may_be_told_in_words(fields: Any, text: str, value: Any)
     ],
 )
 def test_fields_must_be_there_and_of_their_type(fields: Any, text: str) -> None:
-    with pytest.raises(Misfit):
+    with pytest.raises(AnswerError):
         read(fields, text)
 
 
@@ -245,7 +246,7 @@ def test_a_class_that_checks_its_fields_is_heard() -> None:
                 raise ValueError("n must be even")
 
     assert read(Even, '{"n": 2}') == Even(2)
-    with pytest.raises(Misfit, match="even"):
+    with pytest.raises(AnswerError, match="even"):
         read(Even, '{"n": 1}')
 
 
@@ -287,8 +288,8 @@ TOLD = ({"score": "int", "ok": "bool?"}, SCHEMA, {"type": ["integer", "null"]}, 
 def test_any_json_gives_a_value_of_the_type_or_a_misfit(value: Any, kind: Any) -> None:
     try:
         found = read(kind, json.dumps(value))
-    except Misfit as misfit:
-        assert str(misfit)
+    except AnswerError as error:
+        assert str(error)
     else:
         assert msgspec.convert(msgspec.to_builtins(found), kind) == found
 
@@ -298,5 +299,5 @@ def test_any_text_is_read_or_is_a_misfit_and_nothing_else(text: str, return_form
     for found in (format_of(return_format), JUDGEMENT, choice_format(())):
         try:
             found.read(text)
-        except Misfit as misfit:
-            assert str(misfit)
+        except AnswerError as error:
+            assert str(error)

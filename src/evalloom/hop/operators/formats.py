@@ -24,13 +24,13 @@ from evalloom.hop.operators.parse import (
     YES,
     Convert,
     Format,
-    Misfit,
     json_format,
     note_format,
     plain,
     shown,
 )
 from evalloom.hop.operators.to_json import describe_error, in_words, quoted
+from evalloom.llms.answer_json import AnswerError
 
 _PYTHON_TYPES: dict[str, Any] = {
     "string": str,
@@ -145,15 +145,15 @@ def _to_type(kind: Any, choices: tuple[str, ...] = ()) -> Convert:
             except msgspec.ValidationError as error:
                 repaired = _repaired(answer, str(error), choices)
                 if repaired is None:
-                    raise Misfit(f"{error}, in {shown(answer)}") from None
+                    raise AnswerError(f"{error}, in {shown(answer)}") from None
                 answer = repaired
             except Exception as error:  # users' code: a class may check its fields
-                raise Misfit(f"{describe_error(error)}, in {shown(answer)}") from None
+                raise AnswerError(f"{describe_error(error)}, in {shown(answer)}") from None
             else:
                 if isinstance(value, float) and not math.isfinite(value):
-                    raise Misfit(f"expected a number, got {shown(answer)}")
+                    raise AnswerError(f"expected a number, got {shown(answer)}")
                 return value
-        raise Misfit(f"expected true or false in more than {_MOST_BOOLEANS} places, in {shown(answer)}")
+        raise AnswerError(f"expected true or false in more than {_MOST_BOOLEANS} places, in {shown(answer)}")
 
     return convert
 
@@ -377,12 +377,12 @@ def against(schema: Record) -> Convert:
         try:
             errors = list(islice(fits.iter_errors(answer), _MOST_ERRORS))
         except (ValueError, RecursionError) as error:
-            raise Misfit(f"expected JSON, got {shown(answer)}: {error}") from None
+            raise AnswerError(f"expected JSON, got {shown(answer)}: {error}") from None
         if errors:
             messages = [
                 f"{show_path(tuple(error.instance_path)) or '$'}: {shorten(error.message, 200)}" for error in errors
             ]
-            raise Misfit("; ".join(messages))
+            raise AnswerError("; ".join(messages))
         return answer
 
     return convert
@@ -395,7 +395,7 @@ def _model_format(model: Any) -> Format:
         try:
             return model.model_validate(answer)
         except Exception as error:  # users' code: a model checks itself
-            raise Misfit(f"{in_words(error)}, in {shown(answer)}") from None
+            raise AnswerError(f"{in_words(error)}, in {shown(answer)}") from None
 
     schema = json.dumps(model.model_json_schema(), ensure_ascii=False, default=repr)
     return json_format(convert, schema, is_object=True, by=_BY_SCHEMA)

@@ -1,19 +1,18 @@
 """Parses an llm's answer into a value: the text itself, JSON inside it, or an unambiguous word.
 
-Nothing here calls an llm. A bad answer raises `Misfit`, whose message goes back to the llm.
+Nothing here calls an llm. A bad answer raises `AnswerError`, whose message goes back to the llm.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from evalloom.core.text import quote, shorten
-from evalloom.llms.json_text import NO_JSON, loads, values_in
+from evalloom.llms.answer_json import NO_JSON, AnswerError, find_json, loads, strip_fence
 
 YES = frozenset(("true", "yes", "y", "是", "是的", "对", "正确", "真", "成立"))
 NO = frozenset(("false", "no", "n", "否", "不是", "不", "不对", "错误", "错", "假", "不成立"))
@@ -21,21 +20,14 @@ _UNCERTAIN = frozenset(("uncertain", "unsure", "unknown", "不确定", "无法�
 _AROUND = " \t\r\n\"'`*“”‘’"
 _WRAPPERS = ("value", "result", "answer")
 _LONGEST = 200
-_JSON_BEGINS = re.compile(r'\{\s*"|\[\s*[\[{"]')
-_FENCED = re.compile(r"```[^\S\n]*\w*[^\S\n]*\n(.*?)\n?```", re.DOTALL)
-_DECODER = json.JSONDecoder()
 _IN_FORM = ("in this form", "形式如下")
 
 Convert = Callable[[Any], Any]
-"""Converts JSON to a value of a format, or raises Misfit."""
-
-
-class Misfit(Exception):
-    """An answer does not match the format; the message says where, what was expected and what was found."""
+"""Converts JSON to a value of a format, or raises AnswerError."""
 
 
 class Format(Struct, frozen=True):
-    """How to request an answer and how to parse it. `read` converts a text to a value, or raises Misfit."""
+    """How to request an answer and how to parse it. `read` converts a text to a value, or raises AnswerError."""
 
     read: Callable[[str], Any]
     asks: tuple[str, str]
@@ -50,13 +42,6 @@ class Format(Struct, frozen=True):
 # --- plain texts
 
 
-def spoken(text: str) -> str:
-    """Strip the reasoning before `</think>`; some llms omit the opening tag."""
-    thoughts, end, rest = text.partition("</think>")
-    is_thought = end and ("<think>" not in thoughts or thoughts.lstrip().startswith("<think>"))
-    return rest.lstrip() if is_thought else text
-
-
 def _read_text(text: str) -> str:
     text = _not_empty(text, "a text")
     whole = loads(text) if text[0] == '"' else NO_JSON
@@ -66,7 +51,7 @@ def _read_text(text: str) -> str:
 def _not_empty(text: str, expected: str) -> str:
     text = text.strip()
     if not text:
-        raise Misfit(f"expected {expected}, got an empty answer")
+        raise AnswerError(f"expected {expected}, got an empty answer")
     return text
 
 
@@ -78,8 +63,7 @@ def note_format(note: str) -> Format:
 
     def read(text: str) -> Any:
         text = _not_empty(text, note or "an answer")
-        fenced = _FENCED.fullmatch(text)
-        whole = loads(fenced[1] if fenced else text)
+        whole = loads(strip_fence(text))
         return whole if isinstance(whole, dict | list) else _not_empty(_read_text(text), note or "an answer")
 
     english, chinese = "Reply with the answer only", "只回复答案本身"
@@ -107,50 +91,36 @@ def json_format(
 
 def _read_json(text: str, convert: Convert, expected: str, takes_text: bool) -> Any:
     """Return the only matching value in a text, or plain words if `takes_text`."""
-    if not takes_text:
-        _refuse_broken(text)
     fits: list[tuple[Any, Any]] = []
-    misfits: list[Misfit] = []
-    for value in values_in(text):
+    errors: list[AnswerError] = []
+    # The parts of malformed JSON are not the answer, but plain words may hold any brackets.
+    for answer in find_json(text, malformed="skip" if takes_text else "refuse"):
         try:
-            fits.append((value, _converted(value, convert)))
-        except Misfit as misfit:
-            misfits.append(misfit)
+            fits.append((answer.value, _converted(answer.value, convert)))
+        except AnswerError as error:
+            errors.append(error)
     for words in (text, plain(text)) if takes_text and not fits else ():
         try:
             return convert(words)
-        except Misfit as misfit:
-            misfits.append(misfit)
+        except AnswerError as error:
+            errors.append(error)
     if not fits:
-        raise misfits[0] if misfits else Misfit(f"expected {expected}, got {shown(text)}")
+        raise errors[0] if errors else AnswerError(f"expected {expected}, got {shown(text)}")
     if any(value != fits[0][0] for value, _ in fits):
-        raise Misfit(f"expected one answer, got several that differ: {shown([value for value, _ in fits])}")
+        raise AnswerError(f"expected one answer, got several that differ: {shown([value for value, _ in fits])}")
     return fits[0][1]
-
-
-def _refuse_broken(text: str) -> None:
-    """Raise Misfit for truncated or malformed JSON: its inner values may parse, but they are not the answer."""
-    begins = _JSON_BEGINS.search(text) if loads(text) is NO_JSON else None
-    if begins is None:
-        return
-    try:
-        _DECODER.raw_decode(text, begins.start())
-    except json.JSONDecodeError as error:
-        raise Misfit(f"expected JSON, got {shown(text[begins.start() :])}: {error}") from None
-    except RecursionError:
-        raise Misfit("expected JSON, got lists or objects too deep to be read") from None
 
 
 def _converted(value: Any, convert: Convert) -> Any:
     try:
         return convert(value)
-    except Misfit as misfit:
+    except AnswerError as error:
         for inner in _inside(value):
             try:
                 return convert(inner)
-            except Misfit:
+            except AnswerError:
                 continue
-        raise misfit
+        raise error
 
 
 def _inside(value: Any) -> Iterator[Any]:
@@ -190,7 +160,7 @@ def _to_judgement(value: Any) -> bool | str:
         return word in YES
     if word in _UNCERTAIN:
         return "Uncertain"
-    raise Misfit(f'answer: expected true, false or "Uncertain", got {shown(value)}')
+    raise AnswerError(f'answer: expected true, false or "Uncertain", got {shown(value)}')
 
 
 JUDGEMENT = json_format(

@@ -15,7 +15,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Llm, Outcome, Record, Request, Response
 from evalloom.hop.operators import prompts
 from evalloom.hop.operators.formats import format_of
-from evalloom.hop.operators.parse import JUDGEMENT, Format, Misfit, spoken
+from evalloom.hop.operators.parse import JUDGEMENT, Format
 from evalloom.hop.operators.to_json import describe_error, quoted, text_of
 from evalloom.hop.operators.tools import Tool, choice_format, tools_of
 from evalloom.hop.operators.tracer import Tracer
@@ -28,6 +28,7 @@ from evalloom.hop.operators.verifiers import (
     tool_use_verifier,
     verified_by,
 )
+from evalloom.llms.answer_json import AnswerError, strip_reasoning
 from evalloom.llms.delimiters import mostly_chinese
 
 ATTEMPTS = 3
@@ -55,12 +56,12 @@ class _Question(Struct, frozen=True):
         return Request(messages, answer="json" if self.format.is_object else "", pinned=pinned)
 
     def read(self, response: Response) -> Any:
-        """Parse the value of an answer. Raises Misfit."""
+        """Parse the value of an answer. Raises AnswerError."""
         try:
-            return self.format.read(spoken(response.text))
-        except Misfit as misfit:
+            return self.format.read(strip_reasoning(response.text))
+        except AnswerError as error:
             if response.stop == "length":
-                raise Misfit(f"{misfit} (the answer was cut off at max_tokens)") from None
+                raise AnswerError(f"{error} (the answer was cut off at max_tokens)") from None
             raise
 
 
@@ -213,11 +214,11 @@ class HopSession:
         messages = question.messages
         while True:
             response = await self._ask(self._run, question.request(messages))
-            text = spoken(response.text)
+            text = strip_reasoning(response.text)
             try:
                 value = question.read(response)
-            except Misfit as misfit:
-                value, verified, status = None, Verified("FAIL", str(misfit)), ""
+            except AnswerError as error:
+                value, verified, status = None, Verified("FAIL", str(error)), ""
             else:
                 verified = await self._verified(question, text, value, verifier)
                 status = verified.outcome

@@ -11,9 +11,9 @@ from msgspec import Struct
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, type_name
 from evalloom.hop.operators.formats import against, fields_schema, schema_of
-from evalloom.hop.operators.parse import Format, Misfit, json_format, shown
+from evalloom.hop.operators.parse import Format, json_format, shown
 from evalloom.hop.operators.to_json import in_words, quoted
-from evalloom.llms.json_text import loads
+from evalloom.llms.answer_json import AnswerError, loads
 
 _NO_TOOL = ("null", "none", "无")
 _CHOICE_FORM = '{"tool": <name of the tool, or null when none fits>, "parameters": {<name>: <value>, …}}'
@@ -27,7 +27,7 @@ class Tool(Struct, frozen=True):
     parameters: Record = {}
 
     def check(self, parameters: Record) -> None:
-        """Raise Misfit if a parameter is missing, unknown or of the wrong type."""
+        """Raise AnswerError if a parameter is missing, unknown or of the wrong type."""
         against(self.parameters)(parameters)
 
 
@@ -98,16 +98,16 @@ def _to_choice(answer: Any) -> Record:
     if isinstance(answer, dict) and isinstance(answer.get("function"), dict):
         answer = answer["function"]
     if not isinstance(answer, dict) or not answer.keys() & {"tool", "name"}:
-        raise Misfit(f'expected an object with "tool" and "parameters", got {shown(answer)}')
+        raise AnswerError(f'expected an object with "tool" and "parameters", got {shown(answer)}')
     name = answer.get("tool", answer.get("name"))
     if name is not None and not isinstance(name, str):
-        raise Misfit(f"tool: expected the name of a tool or null, got {shown(name)}")
+        raise AnswerError(f"tool: expected the name of a tool or null, got {shown(name)}")
     parameters = answer.get("parameters", answer.get("arguments"))
     if isinstance(parameters, str):
         # OpenAI encodes arguments as JSON text.
         parameters = loads(parameters)
     if parameters is not None and not isinstance(parameters, dict):
-        raise Misfit(f"parameters: expected an object, got {shown(answer)}")
+        raise AnswerError(f"parameters: expected an object, got {shown(answer)}")
     is_none = not name or name.casefold() in _NO_TOOL
     return {"tool": None, "parameters": {}} if is_none else {"tool": name, "parameters": parameters or {}}
 
@@ -124,17 +124,17 @@ def choice_format(tools: Sequence[Tool]) -> Format:
 
 
 def check_choice(choice: Any, tools: Sequence[Tool]) -> None:
-    """Raise Misfit if the tool is unknown or its parameters are invalid."""
+    """Raise AnswerError if the tool is unknown or its parameters are invalid."""
     if not isinstance(choice, dict) or "tool" not in choice:
-        raise Misfit(f"expected a choice of a tool, got {shown(choice)}")
+        raise AnswerError(f"expected a choice of a tool, got {shown(choice)}")
     name = choice["tool"]
     if name is None:
         return
     names = [tool.name for tool in tools]
     if name not in names:
         expected = f"tool: expected one of {', '.join(names)}"
-        raise Misfit(f"{expected}, got {shown(name)}{did_you_mean(str(name), names)}")
+        raise AnswerError(f"{expected}, got {shown(name)}{did_you_mean(str(name), names)}")
     try:
         tools[names.index(name)].check(choice.get("parameters") or {})
-    except Misfit as misfit:
-        raise Misfit(f"parameters of {name}: {misfit}") from None
+    except AnswerError as error:
+        raise AnswerError(f"parameters of {name}: {error}") from None

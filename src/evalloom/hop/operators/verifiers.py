@@ -20,10 +20,10 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Llm, Outcome, Request
 from evalloom.core.text import quote, shorten
 from evalloom.hop.operators import prompts
-from evalloom.hop.operators.parse import Format, Misfit, plain, spoken
+from evalloom.hop.operators.parse import Format, plain
 from evalloom.hop.operators.to_json import describe_error, fields_of, in_words, quoted, text_of
 from evalloom.hop.operators.tools import Tool, check_choice
-from evalloom.llms.json_text import values_in
+from evalloom.llms.answer_json import AnswerError, find_json, strip_reasoning
 
 CROSS_CALLS = 3
 CROSS_TEMPERATURE = 0.3
@@ -55,7 +55,7 @@ class Attempt(Struct, frozen=True):
     format: Format
     verify: Llm
     ask_again: Callable[[], Awaitable[Any]]
-    """Asks the verify llm the same question again, at CROSS_TEMPERATURE. Raises Misfit or CallError."""
+    """Asks the verify llm the same question again, at CROSS_TEMPERATURE. Raises AnswerError or CallError."""
     tools: tuple[Tool, ...] = ()
     is_chinese: bool = False
 
@@ -98,8 +98,8 @@ def format_verifier(attempt: Attempt) -> Verified:
     """Check that the answer matches its `return_format`, without a call. Runs before every other verifier."""
     try:
         attempt.format.read(attempt.text)
-    except Misfit as misfit:
-        return Verified("FAIL", str(misfit))
+    except AnswerError as error:
+        return Verified("FAIL", str(error))
     return Verified("OK")
 
 
@@ -107,8 +107,9 @@ async def reverse_verify(attempt: Attempt) -> Verified:
     """Ask the verify llm for one of the four outcomes, given task, context and answer."""
     messages = prompts.verification(attempt.task, attempt.context, attempt.value, attempt.is_chinese)
     response = await attempt.verify(Request(messages, answer="json"))
-    text = spoken(response.text)
-    verdicts = {verified for answer in (*values_in(text), text) if (verified := _verdict(answer))}
+    text = strip_reasoning(response.text)
+    answers = [*(answer.value for answer in find_json(text)), text]
+    verdicts = {verified for answer in answers if (verified := _verdict(answer))}
     if len(verdicts) == 1:
         return verdicts.pop()
     return Verified("UNCERTAIN", f"the verifier's answer could not be read: {quote(response.text, 200)}")
@@ -138,8 +139,8 @@ async def tool_use_verifier(attempt: Attempt) -> Verified:
     """Check the tool and its parameters, then compare with three more choices."""
     try:
         check_choice(attempt.value, attempt.tools)
-    except Misfit as misfit:
-        return Verified("FAIL", str(misfit))
+    except AnswerError as error:
+        return Verified("FAIL", str(error))
     return await _cross(attempt, _same_choice)
 
 
@@ -151,13 +152,15 @@ def _same_choice(first: Any, second: Any) -> float:
 async def _cross(attempt: Attempt, agree: Callable[[Any, Any], float]) -> Verified:
     # Wait for all, so that no call continues unobserved when another fails.
     others = await asyncio.gather(*(attempt.ask_again() for _ in range(CROSS_CALLS)), return_exceptions=True)
-    errors = [other for other in others if isinstance(other, BaseException) and not isinstance(other, Misfit)]
+    errors = [other for other in others if isinstance(other, BaseException) and not isinstance(other, AnswerError)]
     # An exhausted budget is more informative than a failed call.
     for error in sorted(errors, key=lambda error: (isinstance(error, Exception), in_words(error))):
         raise error
-    mean = _mean([0.0 if isinstance(other, Misfit) else agree(attempt.value, other) for other in others])
+    mean = _mean([0.0 if isinstance(other, AnswerError) else agree(attempt.value, other) for other in others])
     # Answers arrive in any order; sorting keeps the next prompt, and so its cache key, the same.
-    texts = (f"unreadable ({other})" if isinstance(other, Misfit) else shorten(text_of(other), 200) for other in others)
+    texts = (
+        f"unreadable ({other})" if isinstance(other, AnswerError) else shorten(text_of(other), 200) for other in others
+    )
     said = "; ".join(sorted(texts))
     # Floating-point sums may fall just below the threshold.
     outcome: Outcome = "OK" if mean >= _AGREES - 1e-9 else "UNCERTAIN" if mean >= _LEANS - 1e-9 else "FAIL"

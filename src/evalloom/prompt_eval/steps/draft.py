@@ -14,8 +14,9 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Llm, Record, show_path
 from evalloom.files.rows import Row
 from evalloom.files.yaml_rows import YamlReader
+from evalloom.llms.answer_json import AnswerError, only_object
 from evalloom.llms.delimiters import block, mark_for
-from evalloom.llms.retry_until_valid import TRIES, Best, Unreadable, ask, object_of
+from evalloom.llms.retry_until_valid import TRIES, Best, ask
 from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES, SUBCATEGORIES
 from evalloom.prompt_eval.plan import (
     CRITICALITIES,
@@ -163,8 +164,8 @@ def _read(text: str, prompt_file: str, cases: int | None) -> Best[_Answer]:
     record: Record = {}
     errors: list[str] = []
     try:
-        record = {**object_of(text), "prompt": prompt_file}
-    except Unreadable as error:
+        record = {**only_object(text), "prompt": prompt_file}
+    except AnswerError as error:
         errors.append(str(error))
     remarks = list(plan_remarks(record))
     errors += [_with_path(remark.path, remark.message) for remark in remarks if remark.severity == "error"]

@@ -17,8 +17,9 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import quote
 from evalloom.files.write import write_text
+from evalloom.llms.answer_json import AnswerError, only_object
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
-from evalloom.llms.retry_until_valid import Best, Unreadable, ask, object_of
+from evalloom.llms.retry_until_valid import Best, ask
 from evalloom.prompt_eval.dialect import FIELDS, is_reason
 from evalloom.prompt_eval.plan import SCORES, TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, is_score, points_in, strip_incomplete_prefix
@@ -215,8 +216,8 @@ def read(text: str, plan: TestPlan) -> Best[Judgement]:
     """Parse an answer of the evaluator, with all its errors (EVAL-6)."""
     ids = [point.id for point in plan.judged]
     try:
-        answer = object_of(text)
-    except Unreadable as error:
+        answer = only_object(text)
+    except AnswerError as error:
         return Best(Judgement({one: Mark() for one in ids}), (str(error),), is_unreadable=True)
     read_marks = {one: _mark(answer, one) for one in ids}
     faults = [error for _, found in read_marks.values() for error in found]

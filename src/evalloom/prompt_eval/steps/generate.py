@@ -22,8 +22,8 @@ from evalloom.core.model import Llm, Path, Record, Request
 from evalloom.core.text import pluralize, quote, shorten, type_name
 from evalloom.data.dialect import Rules
 from evalloom.data.validate.alike import SIMILAR, leaves, same
+from evalloom.llms.answer_json import AnswerError, only_object
 from evalloom.llms.delimiters import block, mark_for
-from evalloom.llms.retry_until_valid import Unreadable, object_of
 from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES, FIELDS, SUBCATEGORIES, findings
 from evalloom.prompt_eval.folder import PromptA
 from evalloom.prompt_eval.plan import TestPlan
@@ -141,7 +141,7 @@ class _Generation:
         """Accept the usable candidates of an answer, and return why the others are refused."""
         try:
             candidates = _candidates(answer)
-        except Unreadable as error:
+        except AnswerError as error:
             refused = [f"{category}: the whole answer: {error}"]
         else:
             tried = [(number, self._accept(category, one)) for number, one in enumerate(candidates, 1)]
@@ -326,10 +326,10 @@ def _keys_text(target: BuiltTarget) -> str:
 
 
 def _candidates(answer: str) -> list[Any]:
-    """The cases of an answer, whatever they are like. Raises Unreadable."""
-    found = object_of(answer).get("cases")
+    """The cases of an answer, whatever they are like. Raises AnswerError."""
+    found = only_object(answer).get("cases")
     if not isinstance(found, list) or not found:
-        raise Unreadable('expected {"cases": [ … ]} with at least one case')
+        raise AnswerError('expected {"cases": [ … ]} with at least one case')
     return found
 
 

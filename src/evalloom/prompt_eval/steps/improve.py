@@ -21,8 +21,9 @@ from evalloom.core.model import Llm, Record
 from evalloom.core.text import quote
 from evalloom.engine.loop import run_loop
 from evalloom.files.write import write_text
+from evalloom.llms.answer_json import AnswerError, only_object
 from evalloom.llms.delimiters import block, mark_for
-from evalloom.llms.retry_until_valid import TRIES, Best, Unreadable, ask, object_of
+from evalloom.llms.retry_until_valid import TRIES, Best, ask
 from evalloom.prompt_eval.analysis.gates import Change, Improvement, judge_candidate
 from evalloom.prompt_eval.folder import (
     Folder,
@@ -251,8 +252,8 @@ def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
 def _read(text: str, context: StepContext, ids: set[str]) -> Best[Candidate]:
     """The candidate of an answer, and everything that is wrong with it."""
     try:
-        answer = object_of(text)
-    except Unreadable as error:
+        answer = only_object(text)
+    except AnswerError as error:
         return Best(Candidate(), (str(error),), is_unreadable=True)
     prompt, changes = answer.get("prompt"), answer.get("changes")
     faults = list(_prompt_faults(prompt, context))

@@ -10,7 +10,7 @@ from evalloom.core import json_schema as schema
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check, Output, Record
 from evalloom.core.text import type_name
-from evalloom.llms.json_text import NO_JSON, loads, values_in
+from evalloom.llms.answer_json import NO_JSON, find_json, loads
 from evalloom.matchers import by_kind
 from evalloom.matchers.base import MatchContext, show, text_of
 from evalloom.matchers.nested import BadPath, find_all
@@ -92,7 +92,7 @@ def _hold(rule: Rule, result: str) -> tuple[bool, str]:
 
 def _json_in(result: str) -> Any:
     """Return the JSON in an output, also inside a fence or prose; json_valid checks that it stands alone."""
-    return next((value for value in values_in(result) if isinstance(value, dict | list)), None)
+    return next((answer.value for answer in find_json(result) if isinstance(answer.value, dict | list)), None)
 
 
 # -- one function per kind: takes the rule's argument and a value, returns whether it holds and why -----
