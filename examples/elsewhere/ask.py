@@ -1,4 +1,4 @@
-"""One function for the files of five tools: puts the question of each as its own tool would."""
+"""One target for the files of five tools: asks each question as its own tool would."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TERM = re.compile(r"[a-z]{4,}|[\u4e00-\u9fff]")
 
 
 async def ask(context: Context, **inputs: Any) -> Output:
-    """The answer of the profile's llm, with its tool calls and with the passages that were looked up for it."""
+    """The answer of the profile's llm, with its tool calls and the passages retrieved for it."""
     sources = look_up(inputs["user_input"]) if "user_input" in inputs else []
     response = await context.llm(Request(messages(inputs, sources)))
     steps = {"tool_calls": response.tool_calls} if response.tool_calls else {}

@@ -14,18 +14,18 @@ from evalloom.model import Output
 FOLDER = Path(__file__).parent
 ANSWER_SECTIONS = 5
 
-# A section begins at a heading: of Markdown, of HTML, or one numbered in Chinese.
+# A section starts at a heading: Markdown, HTML, or numbered in Chinese.
 SECTION = re.compile(r"^(?=#|\s*<h\d>|[一二三四五六七八九十]、)", re.MULTILINE)
 MARKUP = re.compile(r"<head>.*?</head>|<[^>]+>", re.DOTALL)
 
-# In English a term is a word, in Chinese, which writes no spaces, every two neighbouring characters.
+# A term is a word in English, and a pair of neighbouring characters in Chinese, which has no spaces.
 WORD = re.compile(r"[a-z0-9]{2,}")
 HAN = re.compile(r"(?=([\u4e00-\u9fff]{2}))")
 COMMON = {"the", "is", "of", "to", "my", "do", "it", "on", "in", "for", "what", "how", "and", "at", "or", "can", "with"}
 
 
 class Section(NamedTuple):
-    """A part of a page with the terms in it and those in the title of the page."""
+    """A section of a page, with its terms and those of the page's title."""
 
     file: str
     text: str
@@ -34,7 +34,7 @@ class Section(NamedTuple):
 
 
 def answer(query: str) -> Output:
-    """The sections that share most with the query, and the files they stand in."""
+    """Return the sections that share most with the query, and their files."""
     found = retrieve(query, ANSWER_SECTIONS)
     if not found:
         return Output("没有找到相关内容。Nothing was found.", outcome="LACK_OF_INFO")
@@ -43,7 +43,7 @@ def answer(query: str) -> Output:
 
 
 def retrieve(query: str, k: int) -> list[dict[str, Any]]:
-    """The `k` sections that share most with the query, the best first."""
+    """Return the `k` sections that share most with the query, best first."""
     wanted = terms(query)
     scored = [(score(wanted, section), section) for section in sections()]
     best = sorted((hit for hit in scored if hit[0]), key=lambda hit: -hit[0])
@@ -51,14 +51,14 @@ def retrieve(query: str, k: int) -> list[dict[str, Any]]:
 
 
 def score(wanted: set[str], section: Section) -> float:
-    """How much the section shares with the query: rare terms count for more, those of the title for half."""
+    """Score a section by the terms it shares with the query: rare terms count more, terms of the title half."""
     shared, in_title = wanted & section.terms, wanted & section.title
     return round(sum(rarity()[term] for term in shared) + sum(rarity()[term] for term in in_title) / 2, 3)
 
 
 @cache
 def sections() -> list[Section]:
-    """Every section of the handbook."""
+    """Return every section of the handbook."""
     found = []
     for path in sorted(FOLDER.glob("docs/**/*.*")):
         parts = [MARKUP.sub("", part).strip() for part in SECTION.split(path.read_text(encoding="utf-8"))]
@@ -70,7 +70,7 @@ def sections() -> list[Section]:
 
 @cache
 def rarity() -> dict[str, float]:
-    """How much each term tells: nothing when every section has it."""
+    """Weigh each term: 0 if every section contains it."""
     counted = Counter(term for section in sections() for term in section.terms | section.title)
     return {term: log(len(sections()) / number) for term, number in counted.items()}
 

@@ -19,14 +19,14 @@ LOOK_AGAIN = {
 
 
 async def check_hop(session: HopSession, input_data: dict):
-    """Asks, lets a second model verify the answer, and looks again before it accuses anybody."""
+    """Asks, lets a second model verify the answer, and asks again before it reports a hallucination."""
     shown = {"context": input_data["context_window"], "output": input_data["model_output"]}
     language = "en" if shown["output"].isascii() else "zh"
     task = FIND[language].format(focus=input_data.get("focus", "everything" if language == "en" else "全部"))
     status, found = await session.hop_get(task, shown, return_format=FOUND)
     if status != "OK" or not found["hallucination_detected"]:
         return status, found
-    # The second look is itself a check, so nobody verifies it.
+    # The second look is itself a check, so it needs no verifier.
     status, is_confirmed = await session.hop_judge(
         LOOK_AGAIN[language], {**shown, "evidence": found["evidence"]}, verifier=None
     )

@@ -2,6 +2,6 @@
 
 
 def clean_text(review: str) -> dict[str, str | int]:
-    """The review in lower case and without doubled spaces, with its length."""
+    """Lower-case a review, collapse its spaces, and return it with its length."""
     text = " ".join(review.lower().split())
     return {"text": text, "length": len(text)}
