@@ -43,7 +43,7 @@ MADE = {
     # The page has the usual ones; what holds for the others stands there too.
     ("core/http/retry.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
     ("llms/scripted.py", "*_FAULTS[fault]"): "timeout connection_broke bad_answer",
-    ("replay/schemas.py", "f'{kind}_not_found'"): (
+    ("replay/requests.py", "f'{kind}_not_found'"): (
         "project_not_found dataset_not_found run_not_found replay_not_found"
     ),
 }

@@ -39,7 +39,7 @@ from evalloom.replay.compare import (
     compare_rows,
 )
 from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, load_sides, replay_files
-from evalloom.replay.schemas import RequestError
+from evalloom.replay.requests import RequestError
 from evalloom.replay.service import ReplayService, has_store
 from evalloom.replay.store.database import FOLDER
 from evalloom.settings import Settings, load

@@ -38,11 +38,10 @@ from evalloom.replay.model_answers import ModelRunner
 from evalloom.replay.recipe.assemble import AssembledRow, Recipe, trace_of
 from evalloom.replay.recipe.parse import RecipeError, read_recipe
 from evalloom.replay.recipe.trace import RunRecord, RunSummary, Trace
-from evalloom.replay.resolvers import Resolution, reach_of, resolve
-from evalloom.replay.schemas import (
+from evalloom.replay.requests import (
     ReplayRequest,
     RequestError,
-    checked_id,
+    check_id,
     not_found,
     page,
     read_dataset,
@@ -51,6 +50,7 @@ from evalloom.replay.schemas import (
     read_replay,
     validation_error,
 )
+from evalloom.replay.resolvers import Resolution, reach_of, resolve
 from evalloom.replay.session import CachedPack, LruCache, ReplayRun, new_replay_id, redact
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import PackDeleted, Replay, ReplayCounts, RunFilter, StoredDataset, StoredProject
@@ -145,7 +145,7 @@ class ReplayService:
 
     def replace_project(self, id: str, body: Any) -> Project:
         """Replace a project by `{name, state}`."""
-        if not self.store.has_project(checked_id(id, "project")):
+        if not self.store.has_project(check_id(id, "project")):
             raise not_found("project", id)
         return self._put_project(id, body)
 
@@ -168,14 +168,14 @@ class ReplayService:
         return Project(stored.id, stored.name, msgspec.json.decode(stored.state), stored.updated_at)
 
     def _project(self, id: str) -> StoredProject:
-        found = self.store.project(checked_id(id, "project"))
+        found = self.store.project(check_id(id, "project"))
         if found is None:
             raise not_found("project", id)
         return found
 
     def delete_project(self, id: str) -> None:
         """Delete a project but not its runs."""
-        if not self.store.delete_project(checked_id(id, "project")):
+        if not self.store.delete_project(check_id(id, "project")):
             raise not_found("project", id)
 
     # -- datasets -------------------------------------------------------------------------------------
@@ -203,14 +203,14 @@ class ReplayService:
         return b'%s,"rows":[%s]}' % (head, b",".join(rows))
 
     def _dataset(self, id: str) -> StoredDataset:
-        found = self.store.dataset(checked_id(id, "dataset"))
+        found = self.store.dataset(check_id(id, "dataset"))
         if found is None:
             raise not_found("dataset", id)
         return found
 
     def delete_dataset(self, id: str, with_runs: bool = False) -> None:
         """Delete a dataset, and its runs only if `with_runs` is set."""
-        if not self.store.delete_dataset(checked_id(id, "dataset"), with_runs):
+        if not self.store.delete_dataset(check_id(id, "dataset"), with_runs):
             raise not_found("dataset", id)
 
     # -- replays --------------------------------------------------------------------------------------
@@ -277,9 +277,7 @@ class ReplayService:
 
     def _row_count_and_digest(self, dataset_id: str, project_id: str) -> tuple[int, str]:
         """Return the row count of the dataset and the digest of the project's state."""
-        rows, digest = self.store.row_count_and_digest(
-            checked_id(dataset_id, "dataset"), checked_id(project_id, "project")
-        )
+        rows, digest = self.store.row_count_and_digest(check_id(dataset_id, "dataset"), check_id(project_id, "project"))
         if rows is None:
             raise not_found("dataset", dataset_id)
         if digest is None:
@@ -366,7 +364,7 @@ class ReplayService:
 
     def run(self, run_id: str) -> RunRecord:
         """Return the full record of a run."""
-        replay, _, row = checked_id(run_id, "run").rpartition("-")
+        replay, _, row = check_id(run_id, "run").rpartition("-")
         # Row numbers have no leading zeros: 007 is not the id of row 7.
         is_row = row.isascii() and row.isdigit() and len(row) < 10 and str(int(row)) == row
         found = self.store.run(replay, int(row)) if is_row else None
@@ -404,7 +402,7 @@ class ReplayService:
 
     def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
         for id in filter(None, (a, b)):
-            found = self.store.replay(checked_id(id, "replay"))
+            found = self.store.replay(check_id(id, "replay"))
             if found is None or found.replay.dataset != dataset_id:
                 raise not_found("replay", id)
         two = self.store.last_two(dataset_id, a, b)

@@ -16,8 +16,8 @@ from evalloom.core.clock import utc_now_z
 from evalloom.core.digest import sha256_base64
 from evalloom.replay.recipe.assemble import AssembledRow, Recipe
 from evalloom.replay.recipe.trace import Outcome, RunSummary
+from evalloom.replay.requests import not_found
 from evalloom.replay.resolvers import Resolution
-from evalloom.replay.schemas import not_found
 from evalloom.replay.store.records import WINDOW, Counts, DatasetDeleted, Pack, PackDeleted, Replay, Window
 from evalloom.settings.keys import Redactor
 

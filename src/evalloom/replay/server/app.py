@@ -17,12 +17,28 @@ from starlette.types import Receive, Scope, Send
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import quote
-from evalloom.replay.schemas import RequestError, checked_id
-from evalloom.replay.server import answers
-from evalloom.replay.server.endpoints import ENDPOINTS, NOUNS, UPLOADS, Answer, Call, Endpoint, profiles_of
+from evalloom.replay.requests import RequestError, check_id
+from evalloom.replay.server.endpoints import (
+    ENDPOINTS,
+    NOUNS,
+    UPLOADS,
+    ApiRequest,
+    Endpoint,
+    SuccessResponse,
+    list_profiles,
+)
 from evalloom.replay.server.guard import LOOPBACK, Guard
+from evalloom.replay.server.http import (
+    JSON,
+    error_response,
+    json_response,
+    parse_charset,
+    parse_json,
+    parse_media_type,
+    parse_query,
+    read_body,
+)
 from evalloom.replay.server.openapi import document
-from evalloom.replay.server.parse import body_of, charset_of, json_of, media_type_of, query_of
 from evalloom.replay.service import ReplayService
 
 _THREADS = 8
@@ -43,7 +59,7 @@ class App:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="evalloom-service")
         endpoints = (*ENDPOINTS, self._description())
         self._document = msgspec.json.encode(
-            document(endpoints, profiles_of(service.settings), needs_token=bool(token))
+            document(endpoints, list_profiles(service.settings), needs_token=bool(token))
         )
         by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
@@ -65,39 +81,38 @@ class App:
     def _description(self) -> Endpoint:
         """Return the endpoint that serves the OpenAPI document."""
 
-        async def describe(call: Call) -> Response:
-            return answers.json(self._document)
+        async def describe(request: ApiRequest) -> Response:
+            return json_response(self._document)
 
-        answer = Answer(200, "The document.", {answers.JSON: {"type": "object"}})
-        return Endpoint("GET", "/openapi.json", "describe", "Get this document.", describe, answer)
+        success = SuccessResponse(200, "The document.", {JSON: {"type": "object"}})
+        return Endpoint("GET", "/openapi.json", "describe", "Get this document.", describe, success)
 
-    async def answer(self, endpoint: Endpoint, request: Request) -> Response:
+    async def respond(self, endpoint: Endpoint, request: Request) -> Response:
         """Call an endpoint and return its response."""
         try:
-            ids = {name: checked_id(value, NOUNS[name]) for name, value in request.path_params.items()}
-            query = query_of(request.scope["query_string"], endpoint.parameters)
-            sent = await self._read_body(request, endpoint) if endpoint.body else ()
-            return await self._call_endpoint(endpoint, Call(self._service, ids, query, self.explain, *sent))
+            ids = {name: check_id(value, NOUNS[name]) for name, value in request.path_params.items()}
+            query = parse_query(request.scope["query_string"], endpoint.parameters)
+            body = await self._read_body(request, endpoint) if endpoint.body else ()
+            parsed = ApiRequest(self._service, ids, query, self.explain, *body)
+            handler: Any = endpoint.handler
+            is_async = iscoroutinefunction(handler)
+            response: Response = await (handler(parsed) if is_async else self._run_in_thread(handler, parsed))
+            return response
         except ClientDisconnect:
             raise
         except Exception as error:  # any exception gives an error response
-            return answers.error_response(self.explain(error))
+            return error_response(self.explain(error))
 
     async def _read_body(self, request: Request, endpoint: Endpoint) -> tuple[Any, str, str]:
         """Return the body, its media type and its charset."""
-        kind = media_type_of(request, endpoint.body)
-        body: Any = await body_of(request)
+        kind = parse_media_type(request, endpoint.body)
+        body: Any = await read_body(request)
         if kind not in UPLOADS:
-            body = json_of(body) if len(body) < _LONG_BODY else await self._run_in_thread(json_of, body)
-        return body, kind, charset_of(request)
+            body = parse_json(body) if len(body) < _LONG_BODY else await self._run_in_thread(parse_json, body)
+        return body, kind, parse_charset(request)
 
-    async def _call_endpoint(self, endpoint: Endpoint, call: Call) -> Response:
-        act: Any = endpoint.act
-        response: Response = await act(call) if iscoroutinefunction(act) else await self._run_in_thread(act, call)
-        return response
-
-    async def _run_in_thread(self, act: Any, *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *arguments)
+    async def _run_in_thread(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     def explain(self, error: BaseException) -> RequestError:
         """Turn any exception into the error sent to the client; log those the client did not cause to stderr."""
@@ -130,7 +145,7 @@ class _Resource:
             response = self._method_not_allowed(scope["method"])
         else:
             try:
-                response = await self._app.answer(endpoint, Request(scope, receive))
+                response = await self._app.respond(endpoint, Request(scope, receive))
             except ClientDisconnect:
                 return
         await response(scope, receive, send)
@@ -138,12 +153,12 @@ class _Resource:
     def _method_not_allowed(self, method: str) -> Response:
         allowed = ", ".join(self._methods)
         error = RequestError("method_not_allowed", f"expected {allowed} here, got {quote(method)}")
-        return answers.error_response(error, {"Allow": allowed})
+        return error_response(error, {"Allow": allowed})
 
 
 async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
     message = f"there is nothing at {quote(scope['path'])}. /openapi.json lists what there is"
-    await answers.error_response(RequestError("not_found", message))(scope, receive, send)
+    await error_response(RequestError("not_found", message))(scope, receive, send)
 
 
 def create_app(service: ReplayService, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> App:

@@ -16,9 +16,19 @@ from starlette.responses import Response
 from evalloom import __version__
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, quote
-from evalloom.replay.schemas import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, RequestError, validation_error
-from evalloom.replay.server import answers
-from evalloom.replay.server.parse import Parameter, rows_of
+from evalloom.replay.requests import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, RequestError, validation_error
+from evalloom.replay.server.http import (
+    EVENTS,
+    JSON,
+    EventStream,
+    Parameter,
+    created_response,
+    encode_event,
+    error_body,
+    json_response,
+    no_content,
+    parse_rows,
+)
 from evalloom.replay.server.schemas import ANY_NUMBER, NAME, Health, ReplayDone, list_of, ref
 from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings
@@ -27,8 +37,8 @@ UPLOADS = {"application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "tex
 """Media types of dataset uploads, with the matching file suffix."""
 
 
-class Call(Struct, frozen=True):
-    """The arguments of an endpoint: the service and the parsed request."""
+class ApiRequest(Struct, frozen=True):
+    """A parsed request, with the service that handles it."""
 
     service: ReplayService
     ids: dict[str, str]
@@ -41,7 +51,7 @@ class Call(Struct, frozen=True):
     charset: str = ""
 
 
-class Answer(Struct, frozen=True):
+class SuccessResponse(Struct, frozen=True):
     """The successful response of an endpoint."""
 
     status: int
@@ -58,8 +68,8 @@ class Endpoint(Struct, frozen=True):
     path: str
     name: str
     summary: str
-    act: Callable[[Call], Response] | Callable[[Call], Awaitable[Response]]
-    answer: Answer
+    handler: Callable[[ApiRequest], Response] | Callable[[ApiRequest], Awaitable[Response]]
+    success: SuccessResponse
     parameters: tuple[Parameter, ...] = ()
     body: dict[str, Record] = {}
     errors: tuple[str, ...] = ()
@@ -68,74 +78,74 @@ class Endpoint(Struct, frozen=True):
 NOUNS = {"projectId": "project", "datasetId": "dataset", "runId": "run", "a": "run", "b": "run"}
 """The kind of object that each path parameter identifies."""
 
-# -- what they do -------------------------------------------------------------------------------------
+# -- handlers -----------------------------------------------------------------------------------------
 
 
-async def _health(call: Call) -> Response:
-    return answers.json(Health("ok", __version__))
+async def _health(request: ApiRequest) -> Response:
+    return json_response(Health("ok", __version__))
 
 
-def _create_project(call: Call) -> Response:
-    project = call.service.create_project(call.body)
-    return answers.created(project, f"/api/projects/{project.id}")
+def _create_project(request: ApiRequest) -> Response:
+    project = request.service.create_project(request.body)
+    return created_response(project, f"/api/projects/{project.id}")
 
 
-def _list_projects(call: Call) -> Response:
-    return answers.json(call.service.projects(**call.query))
+def _list_projects(request: ApiRequest) -> Response:
+    return json_response(request.service.projects(**request.query))
 
 
-def _get_project(call: Call) -> Response:
-    return answers.json(call.service.project(call.ids["projectId"]))
+def _get_project(request: ApiRequest) -> Response:
+    return json_response(request.service.project(request.ids["projectId"]))
 
 
-def _replace_project(call: Call) -> Response:
-    return answers.json(call.service.replace_project(call.ids["projectId"], call.body))
+def _replace_project(request: ApiRequest) -> Response:
+    return json_response(request.service.replace_project(request.ids["projectId"], request.body))
 
 
-def _delete_project(call: Call) -> Response:
-    call.service.delete_project(call.ids["projectId"])
-    return answers.no_content()
+def _delete_project(request: ApiRequest) -> Response:
+    request.service.delete_project(request.ids["projectId"])
+    return no_content()
 
 
-def _create_dataset(call: Call) -> Response:
-    body = call.body
-    if call.media_type in UPLOADS:
-        body = {"name": call.query["name"], "rows": rows_of(body, UPLOADS[call.media_type], call.charset)}
-    dataset = call.service.create_dataset(body)
-    return answers.created(dataset, f"/api/datasets/{dataset.id}")
+def _create_dataset(request: ApiRequest) -> Response:
+    body = request.body
+    if request.media_type in UPLOADS:
+        body = {"name": request.query["name"], "rows": parse_rows(body, UPLOADS[request.media_type], request.charset)}
+    dataset = request.service.create_dataset(body)
+    return created_response(dataset, f"/api/datasets/{dataset.id}")
 
 
-def _list_datasets(call: Call) -> Response:
-    return answers.json(call.service.datasets(**call.query))
+def _list_datasets(request: ApiRequest) -> Response:
+    return json_response(request.service.datasets(**request.query))
 
 
-def _get_dataset(call: Call) -> Response:
-    return answers.json(call.service.dataset(call.ids["datasetId"], **call.query))
+def _get_dataset(request: ApiRequest) -> Response:
+    return json_response(request.service.dataset(request.ids["datasetId"], **request.query))
 
 
-def _delete_dataset(call: Call) -> Response:
-    call.service.delete_dataset(call.ids["datasetId"], call.query["withRuns"])
-    return answers.no_content()
+def _delete_dataset(request: ApiRequest) -> Response:
+    request.service.delete_dataset(request.ids["datasetId"], request.query["withRuns"])
+    return no_content()
 
 
-async def _replay(call: Call) -> Response:
-    _check_profile(call)
-    if call.query["stream"]:
-        return await _stream_replay(call)
-    replay_id, summaries = await call.service.replay(call.ids["datasetId"], call.body)
+async def _replay(request: ApiRequest) -> Response:
+    _check_profile(request)
+    if request.query["stream"]:
+        return await _stream_replay(request)
+    replay_id, summaries = await request.service.replay(request.ids["datasetId"], request.body)
     # Past the end of the dataset nothing is replayed, so there is no replay id.
-    return answers.json(summaries, headers={"X-Replay-Id": replay_id} if replay_id else None)
+    return json_response(summaries, headers={"X-Replay-Id": replay_id} if replay_id else None)
 
 
-def _list_replays(call: Call) -> Response:
-    return answers.json(call.service.replays(call.ids["datasetId"], **call.query))
+def _list_replays(request: ApiRequest) -> Response:
+    return json_response(request.service.replays(request.ids["datasetId"], **request.query))
 
 
-def _list_runs(call: Call) -> Response:
-    query = call.query
-    return answers.json(
-        call.service.runs(
-            call.ids["datasetId"],
+def _list_runs(request: ApiRequest) -> Response:
+    query = request.query
+    return json_response(
+        request.service.runs(
+            request.ids["datasetId"],
             row_index=query["rowIndex"],
             status=query["status"] or "",
             check=query["check"] or "",
@@ -146,37 +156,37 @@ def _list_runs(call: Call) -> Response:
     )
 
 
-def _get_run(call: Call) -> Response:
-    return answers.json(call.service.run(call.ids["runId"]))
+def _get_run(request: ApiRequest) -> Response:
+    return json_response(request.service.run(request.ids["runId"]))
 
 
-def _compare_runs(call: Call) -> Response:
-    return answers.json(call.service.compare_runs(call.ids["a"], call.ids["b"]))
+def _compare_runs(request: ApiRequest) -> Response:
+    return json_response(request.service.compare_runs(request.ids["a"], request.ids["b"]))
 
 
-def _compare_replays(call: Call) -> Response:
-    query = call.query
+def _compare_replays(request: ApiRequest) -> Response:
+    query = request.query
     words = {name: query[name] or "" for name in ("a", "b", "status")}
-    compared = call.service.compare_replays(
-        call.ids["datasetId"], **words, limit=query["limit"], offset=query["offset"]
+    compared = request.service.compare_replays(
+        request.ids["datasetId"], **words, limit=query["limit"], offset=query["offset"]
     )
-    return answers.json(compared)
+    return json_response(compared)
 
 
-async def _execute(call: Call) -> Response:
-    _check_profile(call)
-    return answers.json(await call.service.execute(call.body))
+async def _execute(request: ApiRequest) -> Response:
+    _check_profile(request)
+    return json_response(await request.service.execute(request.body))
 
 
-def profiles_of(settings: Settings) -> list[str]:
+def list_profiles(settings: Settings) -> list[str]:
     """List the profiles that clients may use: those of the settings, and echo."""
     return sorted({*settings.profiles, *settings.llms, "echo"})
 
 
-def _check_profile(call: Call) -> None:
+def _check_profile(request: ApiRequest) -> None:
     # On the command line a profile may also name a file or any paid model; HTTP clients may not choose those.
-    profile = call.body.get("profile") if isinstance(call.body, dict) else None
-    named = profiles_of(call.service.settings)
+    profile = request.body.get("profile") if isinstance(request.body, dict) else None
+    named = list_profiles(request.service.settings)
     if isinstance(profile, str) and profile not in named:
         raise validation_error(
             [("profile", f"expected {' or '.join(named)}, got {quote(profile)}{did_you_mean(profile, named)}")]
@@ -196,14 +206,14 @@ class _RunStatus(Struct, frozen=True, rename="camel"):
 _read_runs = msgspec.json.Decoder(list[_RunStatus]).decode
 
 
-async def _stream_replay(call: Call) -> Response:
-    windows = call.service.replay_stream(call.ids["datasetId"], call.body)
+async def _stream_replay(request: ApiRequest) -> Response:
+    windows = request.service.replay_stream(request.ids["datasetId"], request.body)
     # Invalid requests fail in the first step, when an error response is still possible.
     first = await anext(windows, None)
-    return answers.Events(_events(call, first, windows))
+    return EventStream(_events(request, first, windows))
 
 
-async def _events(call: Call, first: bytes | None, windows: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _events(request: ApiRequest, first: bytes | None, windows: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield an event per stored window, then `done` with the totals or `error`."""
     done = ReplayDone("", 0, 0, 0)
     async with aclosing(windows):  # type: ignore[type-var]
@@ -211,12 +221,12 @@ async def _events(call: Call, first: bytes | None, windows: AsyncIterator[bytes]
         try:
             while window is not None:
                 done = _add_window(done, window)
-                yield answers.event("runs", window)
+                yield encode_event("runs", window)
                 window = await anext(windows, None)
         except Exception as error:  # the response has started, so the error becomes an event
-            yield answers.event("error", msgspec.json.encode(answers.error_body(call.explain(error))))
+            yield encode_event("error", msgspec.json.encode(error_body(request.explain(error))))
             return
-    yield answers.event("done", msgspec.json.encode(done))
+    yield encode_event("done", msgspec.json.encode(done))
 
 
 def _add_window(done: ReplayDone, window: bytes) -> ReplayDone:
@@ -226,45 +236,47 @@ def _add_window(done: ReplayDone, window: bytes) -> ReplayDone:
     return ReplayDone(replay_id, done.rows + len(runs), done.succeeded + succeeded, done.failed + len(runs) - succeeded)
 
 
-# -- what they take -----------------------------------------------------------------------------------
+# -- the table ----------------------------------------------------------------------------------------
 
 
 def _integer(least: int, most: int, **more: int) -> Record:
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 
-_LIMIT = Parameter("limit", _integer(1, MOST_IN_LIST, default=100), "How many at most.", "limit_exceeded")
-_ROWS = Parameter("limit", _integer(1, MOST_ROWS), "How many rows at most; all by default.", "limit_exceeded")
-_OFFSET = Parameter("offset", _integer(0, ANY_NUMBER, default=0), "How many to leave out before.")
+_LIMIT = Parameter("limit", _integer(1, MOST_IN_LIST, default=100), "The maximum number of items.", "limit_exceeded")
+_ROWS = Parameter("limit", _integer(1, MOST_ROWS), "The maximum number of rows; all by default.", "limit_exceeded")
+_OFFSET = Parameter("offset", _integer(0, ANY_NUMBER, default=0), "The number of items to skip.")
 _PAGE = (_LIMIT, _OFFSET)
 _ROW_INDEX = Parameter("rowIndex", _integer(0, ANY_NUMBER), "Only the runs of this row, counted from 0.")
 _STATUS = Parameter("status", {"type": "string", "enum": ["succeeded", "failed"]}, "Only the runs with this status.")
-_NAMED: Record = {"type": "string", "pattern": r"\S", "maxLength": LONGEST_NAME}
-_PROJECT = Parameter("projectId", _NAMED, "Only the runs of this project.")
+_NAME_OR_ID: Record = {"type": "string", "pattern": r"\S", "maxLength": LONGEST_NAME}
+_PROJECT = Parameter("projectId", _NAME_OR_ID, "Only the runs of this project.")
 _CHECK = Parameter(
-    "check", {"type": "string", "enum": ["passed", "failed"]}, "Only the runs whose answer is as expected, or is not."
+    "check",
+    {"type": "string", "enum": ["passed", "failed"]},
+    "Only the runs whose answer passed, or failed, its checks.",
 )
 _STREAM = Parameter(
     "stream",
     {"type": "boolean", "default": False},
-    "Server-sent events instead of one answer: `runs` with an array of summaries for every window that is recorded, "
-    "at the end `done` with what they came to, or `error` with an error object.",
+    "Server-sent events instead of one response: `runs` with an array of summaries for each recorded window, then "
+    "`done` with the totals, or `error` with an error object.",
 )
-_WITH_RUNS = Parameter("withRuns", {"type": "boolean", "default": False}, "Its replays and runs too.")
+_WITH_RUNS = Parameter("withRuns", {"type": "boolean", "default": False}, "Delete its replays and runs, too.")
 _NAME = Parameter("name", {**NAME, "default": "upload"}, "The name of an uploaded file.")
 _CHANGES = {"type": "string", "enum": ["stable", "drift", "new", "gone"]}
-_COMPARED = (
-    Parameter("a", _NAMED, "The earlier replay; the last but one by default."),
-    Parameter("b", _NAMED, "The later replay; the last by default."),
-    Parameter("status", _CHANGES, "Only the rows of which this is true."),
+_COMPARE_PARAMETERS = (
+    Parameter("a", _NAME_OR_ID, "The earlier replay; the last but one by default."),
+    Parameter("b", _NAME_OR_ID, "The later replay; the last by default."),
+    Parameter("status", _CHANGES, "Only the rows with this status."),
     *_PAGE,
 )
-_JSON_PROJECT = {answers.JSON: ref("ProjectBody")}
+_JSON_PROJECT = {JSON: ref("ProjectBody")}
 _FILES: dict[str, Record] = {kind: {"type": "string"} for kind in UPLOADS}
 
 
-def _ok(description: str, schema: Record, **more: Any) -> Answer:
-    return Answer(200, description, {answers.JSON: schema}, **more)
+def _ok(description: str, schema: Record, **more: Any) -> SuccessResponse:
+    return SuccessResponse(200, description, {JSON: schema}, **more)
 
 
 def _link(name: str, **parameters: str) -> Record:
@@ -285,18 +297,25 @@ _REPLAY_LINKS = {
     "listRuns": _link("listRuns", datasetId="$request.path.datasetId"),
     "listReplays": _link("listReplays", datasetId="$request.path.datasetId"),
 }
-_LOCATION = {"Location": "Where it can be had."}
-_NOTHING = Answer(204, "It is gone.")
+_LOCATION = {"Location": "The URL of the new object."}
+_DELETED = SuccessResponse(204, "Deleted.")
 
 ENDPOINTS = (
-    Endpoint("GET", "/healthz", "health", "Say that the service is there.", _health, _ok("It is.", ref("Health"))),
+    Endpoint(
+        "GET",
+        "/healthz",
+        "health",
+        "Report that the service is running.",
+        _health,
+        _ok("It is running.", ref("Health")),
+    ),
     Endpoint(
         "POST",
         "/api/projects",
         "createProject",
-        "Keep a context recipe.",
+        "Create a project from a context recipe.",
         _create_project,
-        Answer(201, "The project.", {answers.JSON: ref("Project")}, _LOCATION, _PROJECT_LINKS),
+        SuccessResponse(201, "The project.", {JSON: ref("Project")}, _LOCATION, _PROJECT_LINKS),
         body=_JSON_PROJECT,
         errors=("limit_exceeded",),
     ),
@@ -321,9 +340,9 @@ ENDPOINTS = (
         "PUT",
         "/api/projects/{projectId}",
         "replaceProject",
-        "Put another recipe in the place of a project's.",
+        "Replace the recipe of a project.",
         _replace_project,
-        _ok("The project as it is now.", ref("Project")),
+        _ok("The updated project.", ref("Project")),
         body=_JSON_PROJECT,
         errors=("limit_exceeded",),
     ),
@@ -333,17 +352,17 @@ ENDPOINTS = (
         "deleteProject",
         "Delete a project; its runs stay.",
         _delete_project,
-        _NOTHING,
+        _DELETED,
     ),
     Endpoint(
         "POST",
         "/api/datasets",
         "createDataset",
-        "Keep a dataset, sent as JSON or as a JSONL or CSV file.",
+        "Create a dataset from JSON, or from a JSONL or CSV file.",
         _create_dataset,
-        Answer(201, "The dataset.", {answers.JSON: ref("DatasetSummary")}, _LOCATION, _DATASET_LINKS),
+        SuccessResponse(201, "The dataset.", {JSON: ref("DatasetSummary")}, _LOCATION, _DATASET_LINKS),
         (_NAME,),
-        {answers.JSON: ref("DatasetBody"), **_FILES},
+        {JSON: ref("DatasetBody"), **_FILES},
         ("limit_exceeded", "row_invalid"),
     ),
     Endpoint(
@@ -370,24 +389,24 @@ ENDPOINTS = (
         "deleteDataset",
         "Delete a dataset.",
         _delete_dataset,
-        _NOTHING,
+        _DELETED,
         (_WITH_RUNS,),
     ),
     Endpoint(
         "POST",
         "/api/datasets/{datasetId}/replay",
         "replay",
-        "Assemble the context for each row of a dataset, and keep a record of each.",
+        "Assemble the context for each row of a dataset, and record each run.",
         _replay,
-        Answer(
+        SuccessResponse(
             200,
-            "What became of each row.",
-            {answers.JSON: list_of("RunSummary"), answers.EVENTS: ref("ReplayEvent")},
-            {"X-Replay-Id": "The id of the replay; not with stream=true, where the last event tells it."},
+            "The summary of each run.",
+            {JSON: list_of("RunSummary"), EVENTS: ref("ReplayEvent")},
+            {"X-Replay-Id": "The id of the replay; not with stream=true, where the last event contains it."},
             _REPLAY_LINKS,
         ),
         (_STREAM,),
-        {answers.JSON: ref("ReplayBody")},
+        {JSON: ref("ReplayBody")},
         ("limit_exceeded", "project_not_found"),
     ),
     Endpoint(
@@ -412,17 +431,17 @@ ENDPOINTS = (
         "GET",
         "/api/datasets/{datasetId}/compare",
         "compareReplays",
-        "Say which rows changed between two replays of a dataset.",
+        "List the rows that changed between two replays of a dataset.",
         _compare_replays,
-        _ok("What changed, row by row.", ref("ReplayComparison")),
-        _COMPARED,
+        _ok("The changes, row by row.", ref("ReplayComparison")),
+        _COMPARE_PARAMETERS,
         errors=("replay_not_found",),
     ),
     Endpoint(
         "GET",
         "/api/runs/{runId}",
         "getRun",
-        "Get the whole record of a run.",
+        "Get the full record of a run.",
         _get_run,
         _ok("The record.", ref("RunRecord")),
     ),
@@ -430,18 +449,18 @@ ENDPOINTS = (
         "GET",
         "/api/runs/{a}/compare/{b}",
         "compareRuns",
-        "Say what changed between two runs.",
+        "Compare two runs.",
         _compare_runs,
-        _ok("What changed, segment by segment.", ref("RunComparison")),
+        _ok("The changes, segment by segment.", ref("RunComparison")),
     ),
     Endpoint(
         "POST",
         "/api/execute",
         "execute",
-        "Assemble a context once, and keep nothing.",
+        "Assemble a context once, without a record.",
         _execute,
-        _ok("How it was assembled.", ref("Trace")),
-        body={answers.JSON: ref("ExecuteBody")},
+        _ok("The trace of the assembly.", ref("Trace")),
+        body={JSON: ref("ExecuteBody")},
         errors=("dependency_cycle", "limit_exceeded", "project_not_found", "row_invalid"),
     ),
 )

@@ -12,8 +12,8 @@ from ipaddress import ip_address
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evalloom.core.text import quote
-from evalloom.replay.schemas import RequestError
-from evalloom.replay.server import answers
+from evalloom.replay.requests import RequestError
+from evalloom.replay.server.http import error_response
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """The loopback names of this machine."""
@@ -28,7 +28,7 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 """Headers of every response."""
-_WATCHED = frozenset({b"host", b"origin", b"authorization", b"sec-fetch-site"})
+_CHECKED_HEADERS = frozenset({b"host", b"origin", b"authorization", b"sec-fetch-site"})
 
 
 def is_loopback(host: str) -> bool:
@@ -60,13 +60,13 @@ class Guard:
             await self._app(scope, receive, send_guarded)
             return
         headers = {"WWW-Authenticate": "Bearer"} if error.code == "unauthorized" else None
-        await answers.error_response(error, headers)(scope, receive, send_guarded)
+        await error_response(error, headers)(scope, receive, send_guarded)
 
     def _rejection(self, scope: Scope) -> RequestError | None:
         """Return the error for a request that is not allowed."""
-        sent: dict[bytes, bytes] = {name: value for name, value in scope["headers"] if name in _WATCHED}
+        sent: dict[bytes, bytes] = {name: value for name, value in scope["headers"] if name in _CHECKED_HEADERS}
         host = sent.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts is not None and name_of(host) not in self._hosts:
+        if self._hosts is not None and host_name(host) not in self._hosts:
             known = ", ".join(sorted(self._hosts))
             return RequestError("unknown_host", f"Host: expected one of {known}, got {quote(host)}")
         if error := _cross_site_error(sent, host):
@@ -80,7 +80,7 @@ class Guard:
         return scheme.lower() == b"bearer" and compare_digest(token.strip(), self._token)
 
 
-def name_of(host: str) -> str:
+def host_name(host: str) -> str:
     """Return a Host without its port."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
@@ -90,7 +90,7 @@ def name_of(host: str) -> str:
 def _cross_site_error(sent: dict[bytes, bytes], host: str) -> RequestError | None:
     """Return the error for a cross-site request."""
     if sent.get(b"sec-fetch-site") == b"cross-site":
-        return RequestError("foreign_origin", "a page of another site may not ask this service")
+        return RequestError("foreign_origin", "a page of another site may not call this service")
     origin = sent.get(b"origin")
     # Either scheme: behind a proxy that terminates TLS, the origin is https while the request is http.
     if origin is None or origin.decode("latin-1").lower() in (f"http://{host}", f"https://{host}"):

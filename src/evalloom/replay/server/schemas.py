@@ -1,4 +1,4 @@
-"""The JSON Schemas of what is sent and answered, where no struct of ours says them."""
+"""The JSON Schemas of the OpenAPI document: of requests by hand, of responses from the structs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from evalloom.core.model import Record
 from evalloom.replay.compare import ReplayComparison, RunComparison
 from evalloom.replay.recipe.parse import MOST, VARIABLE_TYPES
 from evalloom.replay.recipe.trace import RunRecord, RunSummary, Trace
-from evalloom.replay.schemas import DEFAULT_LIMIT, LONGEST_NAME, MOST_AT_ONCE, MOST_ROWS
+from evalloom.replay.requests import DEFAULT_LIMIT, LONGEST_NAME, MOST_AT_ONCE, MOST_ROWS
 from evalloom.replay.service import DatasetSummary, Project, ProjectSummary, ReplaySummary
 
-_PLACE = "#/components/schemas/"
+_PREFIX = "#/components/schemas/"
 NOT_BLANK = r"[^\s\x1c-\x1f\x85]"
-"""Something beside white space; a few signs are that to Python and not to every reader of patterns."""
+"""A character that is not white space; Python counts a few more as white space than other regex engines."""
 ANY_NUMBER = 2**53 - 1
-"""The largest whole number that every reader of JSON agrees about."""
+"""The largest integer that all JSON readers represent exactly."""
 
 
 class Health(Struct, frozen=True):
-    """That the service is there."""
+    """The status of the service."""
 
     status: str
     version: str
 
 
 class ReplayDone(Struct, frozen=True, rename="camel"):
-    """What a streamed replay came to, once all of it is recorded."""
+    """The totals of a streamed replay."""
 
     replay_id: str
     rows: int
@@ -37,19 +37,20 @@ class ReplayDone(Struct, frozen=True, rename="camel"):
     failed: int
 
 
-ANSWERED = (
+_RESPONSES = (
     *(Project, ProjectSummary, DatasetSummary, ReplaySummary),
     *(RunSummary, RunRecord, Trace, RunComparison, ReplayComparison, Health, ReplayDone),
 )
-"""What is answered as it is."""
+"""The structs that are sent as they are."""
 
 
 def ref(name: str) -> Record:
-    """A schema by its name."""
-    return {"$ref": _PLACE + name}
+    """Refer to a schema by its name."""
+    return {"$ref": _PREFIX + name}
 
 
 def list_of(name: str) -> Record:
+    """Return the schema of a list of named schemas."""
     return {"type": "array", "items": ref(name)}
 
 
@@ -72,7 +73,7 @@ def _event(name: str, schema: Record) -> Record:
     return {"properties": {"event": {"const": name}, "data": data}}
 
 
-WRITTEN: dict[str, Record] = {
+_REQUESTS: dict[str, Record] = {
     "Error": _object(
         {
             "error": {"type": "string", "description": "A stable code."},
@@ -173,11 +174,11 @@ WRITTEN: dict[str, Record] = {
         oneOf=[{"required": ["projectId"]}, {"required": ["state"]}],
     ),
 }
-"""What is sent, and what is answered without a struct."""
+"""The bodies of requests, and of responses without a struct."""
 
 
 def components(profiles: Iterable[str]) -> dict[str, Record]:
-    """Every schema of the document by its name."""
+    """Return every schema of the document, by name."""
     profile = {"enum": [*profiles], "description": "A profile or llm of the settings: the context is sent to it."}
-    _, answered = schema_components(ANSWERED, ref_template=_PLACE + "{name}")
-    return dict(sorted({**answered, **WRITTEN, "ProfileName": profile}.items()))
+    _, responses = schema_components(_RESPONSES, ref_template=_PREFIX + "{name}")
+    return dict(sorted({**responses, **_REQUESTS, "ProfileName": profile}.items()))

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.replay.server.app import App, create_app
-from evalloom.replay.server.guard import LOOPBACK, is_loopback, name_of
+from evalloom.replay.server.guard import LOOPBACK, host_name, is_loopback
 from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings, environment
 
@@ -66,7 +66,7 @@ def _allowed_hosts(options: ServeOptions) -> frozenset[str] | None:
     if not is_loopback(options.host):
         return None
     own = f"[{options.host.strip('[]')}]" if ":" in options.host else options.host
-    return LOOPBACK | {name_of(name.lower()) for name in (own, *options.allowed_hosts)}
+    return LOOPBACK | {host_name(name.lower()) for name in (own, *options.allowed_hosts)}
 
 
 def _listen(options: ServeOptions) -> socket.socket:

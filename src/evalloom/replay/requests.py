@@ -34,7 +34,7 @@ class RequestError(Exception):
 
 
 class ReplayRequest(Struct, frozen=True):
-    """A replay as it was asked for; without a limit it goes to the end."""
+    """The parameters of a replay; without a limit it continues to the end."""
 
     project_id: str
     limit: int | None = DEFAULT_LIMIT
@@ -42,7 +42,7 @@ class ReplayRequest(Struct, frozen=True):
     profile: str = ""
 
 
-def checked_id(id: str, kind: str) -> str:
+def check_id(id: str, kind: str) -> str:
     """Return a well-formed id; raise a not-found error for any other."""
     if not _ID.fullmatch(id):
         raise not_found(kind, id)
@@ -50,6 +50,7 @@ def checked_id(id: str, kind: str) -> str:
 
 
 def not_found(kind: str, id: str) -> RequestError:
+    """Return the error of an unknown id."""
     return RequestError(f"{kind}_not_found", f"there is no {kind} {quote(id)}")
 
 

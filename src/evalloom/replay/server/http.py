@@ -1,15 +1,18 @@
-"""Parses and validates query parameters and request bodies."""
+"""Parses HTTP requests and builds responses: query parameters, bodies, JSON, errors and server-sent events."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
 from evalloom.core.model import Record
 from evalloom.core.text import quote
@@ -17,8 +20,10 @@ from evalloom.data.dataset import Dataset
 from evalloom.files.rows import Row
 from evalloom.files.source import Source
 from evalloom.replay.dialect import FORMATS
-from evalloom.replay.schemas import MOST_ROWS, RequestError, validation_error
+from evalloom.replay.requests import MOST_ROWS, RequestError, validation_error
 
+JSON = "application/json"
+EVENTS = "text/event-stream"
 MOST_BYTES = 64_000_000
 """Maximum size of a request body."""
 _MAX_ERRORS = 1_000
@@ -26,10 +31,23 @@ _MAX_ERRORS = 1_000
 _MAX_FIELDS = 100
 _COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FORM = "application/x-www-form-urlencoded"
-_OF_BROWSERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
+_BROWSER_HEADERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,1000}")
 _CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+_STATUSES = {
+    "unauthorized": 401,
+    "foreign_origin": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "body_too_large": 413,
+    "unsupported_media_type": 415,
+    "unknown_host": 421,
+    "internal_error": 500,
+}
+"""HTTP status by error code; codes ending in _not_found are 404, all others 400."""
 
 
 class Parameter(Struct, frozen=True):
@@ -38,14 +56,14 @@ class Parameter(Struct, frozen=True):
     name: str
     schema: Record
     description: str
-    too_much: str = "validation_failed"
+    too_large_code: str = "validation_failed"
     """The error code for a number above the maximum."""
 
 
 # -- query --------------------------------------------------------------------------------------------
 
 
-def query_of(sent: bytes, parameters: Iterable[Parameter]) -> Record:
+def parse_query(sent: bytes, parameters: Iterable[Parameter]) -> Record:
     """Parse the query string of an endpoint; missing parameters get their default."""
     values = {parameter.name: parameter.schema.get("default") for parameter in parameters}
     if not sent or not values:
@@ -61,14 +79,18 @@ def query_of(sent: bytes, parameters: Iterable[Parameter]) -> Record:
         texts[name] = text
     for parameter in parameters:
         if parameter.name in texts:
-            values[parameter.name] = _value_of(parameter, texts[parameter.name])
+            values[parameter.name] = _parse_value(parameter, texts[parameter.name])
     return values
 
 
-def _value_of(parameter: Parameter, text: str) -> Any:
+def _parse_value(parameter: Parameter, text: str) -> Any:
     schema = parameter.schema
     if schema["type"] == "integer":
-        return _number(parameter, text)
+        expected = f"a whole number from {schema['minimum']:,} to {schema['maximum']:,}"
+        _expect(bool(_WHOLE_NUMBER.fullmatch(text)), parameter, expected, text)
+        _expect(int(text) >= schema["minimum"], parameter, expected, text)
+        _expect(int(text) <= schema["maximum"], parameter, expected, text, parameter.too_large_code)
+        return int(text)
     if schema["type"] == "boolean":
         _expect(text in ("true", "false"), parameter, "true or false", text)
         return text == "true"
@@ -80,15 +102,6 @@ def _value_of(parameter: Parameter, text: str) -> Any:
     return text
 
 
-def _number(parameter: Parameter, text: str) -> int:
-    least, most = parameter.schema["minimum"], parameter.schema["maximum"]
-    expected = f"a whole number from {least:,} to {most:,}"
-    _expect(bool(_WHOLE_NUMBER.fullmatch(text)), parameter, expected, text)
-    _expect(int(text) >= least, parameter, expected, text)
-    _expect(int(text) <= most, parameter, expected, text, parameter.too_much)
-    return int(text)
-
-
 def _expect(is_met: bool, parameter: Parameter, expected: str, text: str, code: str = "validation_failed") -> None:
     if not is_met:
         raise RequestError(code, f"{parameter.name}: expected {expected}, got {quote(text)}")
@@ -97,31 +110,28 @@ def _expect(is_met: bool, parameter: Parameter, expected: str, text: str, code: 
 # -- body ---------------------------------------------------------------------------------------------
 
 
-async def body_of(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Read the whole body, counting its bytes because Content-Length is optional."""
+    too_large = RequestError("body_too_large", f"body: expected at most {MOST_BYTES:,} bytes, got more")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > MOST_BYTES:
-        raise _too_large()
+        raise too_large
     pieces, size = [], 0
     async for piece in request.stream():
         size += len(piece)
         if size > MOST_BYTES:
-            raise _too_large()
+            raise too_large
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _too_large() -> RequestError:
-    return RequestError("body_too_large", f"body: expected at most {MOST_BYTES:,} bytes, got more")
-
-
-def media_type_of(request: Request, accepted: Iterable[str]) -> str:
+def parse_media_type(request: Request, accepted: Iterable[str]) -> str:
     """Return the media type of the body, one of `accepted`; without a Content-Type, the first."""
     kinds = list(accepted)
     sent = request.headers.get("content-type", "")
     media_type = sent.partition(";")[0].strip().lower() or kinds[0]
     # The default of curl -d and urllib. HTML forms send it too, but browsers add headers such as Origin.
-    if media_type == _FORM and not any(name in request.headers for name in _OF_BROWSERS):
+    if media_type == _FORM and not any(name in request.headers for name in _BROWSER_HEADERS):
         media_type = kinds[0]
     if media_type not in kinds:
         raise RequestError("unsupported_media_type", f"Content-Type: expected {' or '.join(kinds)}, got {quote(sent)}")
@@ -131,13 +141,13 @@ def media_type_of(request: Request, accepted: Iterable[str]) -> str:
     return media_type
 
 
-def charset_of(request: Request) -> str:
+def parse_charset(request: Request) -> str:
     """Return the charset of the Content-Type, empty if it has none."""
     match = _CHARSET.search(request.headers.get("content-type", ""))
     return match[1] if match else ""
 
 
-def json_of(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
     """Decode a JSON body."""
     try:
         return _decode(body)
@@ -151,7 +161,7 @@ def json_of(body: bytes) -> Any:
     raise RequestError("validation_failed", f"body: expected JSON, got something else: {message}{hint}")
 
 
-def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
+def parse_rows(body: bytes, suffix: str, charset: str = "") -> list[Any]:
     """Parse the rows of an uploaded file; report every invalid line."""
     if body.startswith(_COMPRESSED_MAGIC):
         # A small compressed file can expand to gigabytes, and the limit applies to the upload.
@@ -174,3 +184,52 @@ def rows_of(body: bytes, suffix: str, charset: str = "") -> list[Any]:
     if errors:
         raise validation_error(errors)
     return rows
+
+
+# -- responses ------------------------------------------------------------------------------------------
+
+
+def status_of(code: str) -> int:
+    """Return the HTTP status of an error code."""
+    return _STATUSES.get(code) or (404 if code.endswith("_not_found") else 400)
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response; bytes are sent as they are."""
+    body = value if isinstance(value, bytes) else _encode(value)
+    return Response(body, status, headers, JSON)
+
+
+def created_response(value: Any, at: str) -> Response:
+    """Return a 201 response with its Location."""
+    return json_response(value, 201, {"Location": at})
+
+
+def no_content() -> Response:
+    """Return a 204 response."""
+    return Response(status_code=204)
+
+
+def error_body(error: RequestError) -> Record:
+    """Return the JSON body of an error, for a response or an event."""
+    return {"error": error.code, "message": error.message, **error.details}
+
+
+def error_response(error: RequestError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response for an error."""
+    return json_response(error_body(error), status_of(error.code), headers)
+
+
+def encode_event(name: str, payload: bytes) -> bytes:
+    """Encode a server-sent event; encoded JSON has no line breaks, so it fits one data line."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
+
+
+class EventStream(StreamingResponse):
+    """A stream of events that closes its generator as soon as the client disconnects."""
+
+    media_type = EVENTS
+
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self.body_iterator):  # type: ignore[type-var]
+            await super().stream_response(send)
