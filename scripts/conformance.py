@@ -1,7 +1,7 @@
 """Write docs/conformance.md, which lists the tests that prove each requirement.
 
 python scripts/conformance.py           writes the page
-python scripts/conformance.py --check   exits 1 when the page is stale
+python scripts/conformance.py --check   exits with 1 if the page is stale
 """
 
 import ast
@@ -69,8 +69,8 @@ def render(systems: dict[str, dict[str, str]], marks: Iterable[Mark]) -> str:
     head = [
         "# Conformance",
         "",
-        f"Made by `{COMMAND}` from the `req` marks of the tests and [requirements.toml](requirements.toml).",
-        "A requirement is *tested* when a test is marked with its id, and *open* otherwise.",
+        f"`{COMMAND}` makes this page from the `req` marks of the tests and [requirements.toml](requirements.toml).",
+        "A requirement is *tested* if a test is marked with its id, and *open* otherwise.",
         "",
         "| system | tested | open |",
         "|---|---|---|",
@@ -79,14 +79,14 @@ def render(systems: dict[str, dict[str, str]], marks: Iterable[Mark]) -> str:
 
 
 def _tests(body: Iterable[ast.stmt], path: str, outer: list[str], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    """The tests of a module or class with the ids on them and on what holds them."""
+    """Yield the tests of a module or class with the ids on them and on their classes."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
             yield prefix + node.name, outer + _decorating(node, path)
         elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
             inner = [id_ for part in node.body for id_ in _assigned(part, path)]
-            held = outer + _decorating(node, path) + inner
-            yield from _tests(node.body, path, held, f"{prefix}{node.name}::")
+            ids = outer + _decorating(node, path) + inner
+            yield from _tests(node.body, path, ids, f"{prefix}{node.name}::")
 
 
 def _decorating(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, path: str) -> list[str]:
@@ -95,7 +95,7 @@ def _decorating(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, pat
 
 
 def _assigned(node: ast.stmt, path: str) -> list[str]:
-    """The ids in `pytestmark = …`."""
+    """Return the ids in `pytestmark = …`."""
     if isinstance(node, ast.Assign) and "pytestmark" in [ast.unparse(target) for target in node.targets]:
         return _ids(node.value, path)
     return []
@@ -114,7 +114,7 @@ def _ids(tree: ast.expr, path: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the page, or with `--check` only says whether it is current."""
+    """Write the page, or with `--check` only report whether it is current."""
     if arguments not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
         return 2

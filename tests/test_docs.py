@@ -1,4 +1,4 @@
-"""What the documents show is what happens: every console sample is run, every link leads somewhere, every flag exists.
+"""The docs are true: every console sample runs as shown, every link has a target, every flag exists.
 
 In a ```console block a line that begins with `$ ` is a command and the lines below it are its output, stdout and stderr
 together. `…` alone on a line stands for any number of lines, and inside a line for any text. An exit code other than 0
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from evalloom import catalog
+from evalloom import catalog, model
 from evalloom.cli.app import main
 from evalloom.prompt_eval import cli as prompt_eval
 from evalloom.rag import cli as rag
@@ -32,7 +32,7 @@ from evalloom.tools import batchhoptest, validate_eval_cases
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "evalloom"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-# Commands are run where the examples are; pages about decisions show measurements, which nobody repeats in a test.
+# Decision pages show measurements, which no test repeats.
 SHOWN = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INSIDE = re.compile(r"<!-- in (\S+) -->\n\Z")
@@ -64,20 +64,20 @@ def console_blocks() -> Iterator[tuple[str, str]]:
                 yield f"{name_of(page)}:{text.count(chr(10), 0, block.start()) + 1}", lines
 
 
-def steps(block: str) -> list[Step]:
-    found: list[Step] = []
+def parse_steps(block: str) -> list[Step]:
+    steps: list[Step] = []
     for line in block.splitlines():
         if line.startswith("$ "):
             code = EXIT.search(line)
-            found.append(Step(EXIT.sub("", line[2:]), int(code[1]) if code else 0, []))
-        elif found and found[-1].command.endswith("\\") and not found[-1].output:
-            before = found.pop()
+            steps.append(Step(EXIT.sub("", line[2:]), int(code[1]) if code else 0, []))
+        elif steps and steps[-1].command.endswith("\\") and not steps[-1].output:
+            before = steps.pop()
             code = EXIT.search(line)
             command = f"{before.command}\n{EXIT.sub('', line)}"
-            found.append(Step(command, int(code[1]) if code else 0, []))
+            steps.append(Step(command, int(code[1]) if code else 0, []))
         else:
-            found[-1].output.append(line)
-    return found
+            steps[-1].output.append(line)
+    return steps
 
 
 def pattern(expected: list[str]) -> str:
@@ -113,7 +113,7 @@ def run(command: str, folder: Path) -> tuple[int, str]:
 def test_console_sample_is_what_happens(place: str, block: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     folder = tmp_path
-    for command, code, output in steps(block):
+    for command, code, output in parse_steps(block):
         if re.fullmatch(r"cd [\w./-]+", command):
             folder = folder / command[3:]
             continue
@@ -124,7 +124,7 @@ def test_console_sample_is_what_happens(place: str, block: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_a_target(page: Path) -> None:
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     for link in LINK.findall(text):
         file, _, anchor = link.partition("#")
@@ -159,10 +159,10 @@ def anchors(page: Path) -> set[str]:
 def commands() -> dict[str, click.Command]:
     """Every command by the words that call it."""
     context = click.Context(main)
-    found = {name: main.get_command(context, name) for name in main.list_commands(context)}
-    ours = {f"evalloom {name}": command for name, command in found.items() if command is not None}
+    by_name = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    ours = {f"evalloom {name}": command for name, command in by_name.items() if command is not None}
     groups = [(name, command) for name, command in ours.items() if isinstance(command, click.Group)]
-    inner = {f"{name} {word}": one for name, group in groups for word, one in group.commands.items()}
+    inner = {f"{name} {word}": command for name, group in groups for word, command in group.commands.items()}
     tools = {tool.TOOL: tool.command for tool in (batchhoptest, validate_eval_cases)}
     return {**ours, **inner, **tools, "evalloom": main}
 
@@ -269,7 +269,7 @@ def test_the_tree_of_the_architecture_page_is_the_source_tree() -> None:
     folders = {f"{file.parent.name}/" for file in SOURCE.glob("*/__init__.py")}
     assert sorted(drawn) == sorted(folders | {file.name for file in SOURCE.glob("*.py")})
     named = [(folder, path) for folder, line in drawn.items() for path in PATH.findall(line)]
-    assert [one for one in named if not is_in_source(one[1], one[0])] == []
+    assert [(folder, path) for folder, path in named if not is_in_source(path, folder)] == []
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
@@ -282,14 +282,14 @@ def test_paths_in_the_guides_exist(name: str) -> None:
 
 def definitions(file: Path) -> set[str]:
     """Every function and class of a module by its name; methods also behind the name of their class."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef):
-            inside = [one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-            found |= {node.name, *(f"{node.name}.{method}" for method in inside)}
+            methods = [item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+            names |= {node.name, *(f"{node.name}.{method}" for method in methods)}
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names
 
 
 def test_every_step_of_a_case_is_defined_where_the_page_says() -> None:
@@ -312,3 +312,9 @@ PARTS = {
 def test_the_page_of_a_kind_names_every_part(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert [name for name in PARTS[page] if f"`{name}`" not in text] == []
+
+
+def test_glossary_names_classes_of_the_model() -> None:
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    names = re.findall(r"\(`([A-Z]\w+)`[,)]", page)
+    assert len(names) > 5 and [name for name in names if not hasattr(model, name)] == []
