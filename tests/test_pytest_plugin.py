@@ -43,7 +43,7 @@ def test_each_case_is_an_item(suite: pytest.Pytester) -> None:
     result = suite.runpytest_subprocess("--evalloom", "-rs")
     result.assert_outcomes(passed=1, failed=2, skipped=1)
     result.stdout.fnmatch_lines(["*contains: expected 'Hello' in 'Hi'", "*no rule matches 'Say hello to Cy'*"])
-    result.stdout.fnmatch_lines(["*unscored: nothing is expected of it*"])
+    result.stdout.fnmatch_lines(["*unscored: it has no checks*"])
     assert len(batches(suite)) == 1
 
 

@@ -27,19 +27,19 @@ from evalloom.settings import RunSettings
 from evalloom.targets import build_callable
 
 _SHOWN = 20
-"""How many findings are told when the data has errors."""
+"""Most findings that a warning shows when the data has errors."""
 
 Cases = str | Path | Dataset | Iterable[Case | Record]
-"""A file, a dataset that was read, or the cases themselves: as Case, or as records in any dialect."""
+"""A file, a dataset, or the cases themselves: as Case, or as records in any dialect."""
 
 
 def read(path: str | Path, dialect: str = "", mapping: str = "", encoding: str = "") -> Dataset:
-    """The dataset in a file: `read("cases.jsonl").cases()` gives its cases."""
+    """Open the dataset in a file: `read("cases.jsonl").cases()` yields its cases."""
     return Dataset(source_of(path, encoding), catalog.load_for_python().formats, dialect, parse_mapping(mapping))
 
 
 def check(path: str | Path, dialect: str = "", mapping: str = "", rules: Rules = Rules()) -> Checked:
-    """What the linter has to say about a file."""
+    """Check a file, and return the findings of the linter."""
     dataset = read(path, dialect, mapping)
     dataset.dialect.forget()
     return validate(dataset, rules)
@@ -57,12 +57,12 @@ def evaluate(
     warn: Callable[[str], None] = print,
     **options: Any,
 ) -> Results:
-    """Runs cases against a target, scores them and keeps a record, as `evalloom run` does.
+    """Run cases against a target, score them and write a batch, as `evalloom run` does.
 
-    `target` is a function, or what follows `--target`. `checks` come on top of those of the dataset. `options` are
+    `target` is a function, or what follows `--target`. `checks` are added to those of the dataset. `options` are
     those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, output, max_cost, timeout_s …
     """
-    known = catalog.load_for_python()
+    loaded = catalog.load_for_python()
     unknown = options.keys() - set(RunSettings.__struct_fields__)
     if unknown:
         allowed = ", ".join(RunSettings.__struct_fields__)
@@ -75,18 +75,19 @@ def evaluate(
             target=build_callable(target) if callable(target) else target,
             judge=judge,
             options={**options, **({"profiles": names} if names else {})},
-            python_cases=_given(dataset),
+            python_cases=_python_cases(dataset),
         ),
-        known,
+        loaded,
     )
-    own = tuple(one if isinstance(one, Check) else known.matchers.parse(one) for one in checks)
-    functions = {**plan.functions, **known.matchers.functions_of(own)}
-    plan = msgspec.structs.replace(plan, checks=plan.checks + own, functions=functions)
-    outputs = reporters_for(plan.options.output, known.reporters)
+    added = tuple(check if isinstance(check, Check) else loaded.matchers.parse(check) for check in checks)
+    functions = {**plan.functions, **loaded.matchers.functions_of(added)}
+    plan = msgspec.structs.replace(plan, checks=plan.checks + added, functions=functions)
+    outputs = reporters_for(plan.options.output, loaded.reporters)
     try:
         results = run_plan(plan, resume=Resume(newest=resume), warn=warn)
-    except InvalidData as fault:
-        for finding in [finding for one in fault.report.checked for finding in one.findings][:_SHOWN]:
+    except InvalidData as error:
+        findings = [finding for dataset_report in error.report.checked for finding in dataset_report.findings]
+        for finding in findings[:_SHOWN]:
             warn(str(finding))
         raise
     write_outputs(results, outputs)
@@ -101,39 +102,40 @@ def _paths(dataset: Cases) -> tuple[str, ...]:
     return (str(dataset),) if isinstance(dataset, str | Path) else ()
 
 
-def _given(dataset: Cases) -> tuple[Case, ...]:
+def _python_cases(dataset: Cases) -> tuple[Case, ...]:
+    """The cases that are passed as objects instead of a file."""
     if isinstance(dataset, str | Path | Dataset):
         return ()
-    cases = tuple(case for number, one in enumerate(dataset, 1) for case in _cases(one, number))
+    cases = tuple(case for number, item in enumerate(dataset, 1) for case in _cases(item, number))
     if not cases:
-        raise usage_error("no_dataset", "evaluate: expected a file or cases, got no case at all")
+        raise usage_error("no_dataset", "evaluate: expected a file or cases, got no case")
     return cases
 
 
-def _cases(given: Case | Record, number: int) -> Iterator[Case]:
-    """The cases of one thing that was given; a record with parameters stands for several."""
-    if isinstance(given, dict):
-        # Without an id a record would be a replay row, and what it expects an input of it.
-        is_expecting = any(isinstance(name, str) and name.startswith("expected") for name in given)
-        record = {"id": str(number), **given} if is_expecting else given
+def _cases(item: Case | Record, number: int) -> Iterator[Case]:
+    """The cases of an item; a record with parameters stands for several."""
+    if isinstance(item, dict):
+        # Without an id, the record is recognised as a replay row, and what it expects as one of its inputs.
+        has_expectation = any(isinstance(name, str) and name.startswith("expected") for name in item)
+        record = {"id": str(number), **item} if has_expectation else item
         dialect, _ = catalog.load_for_python().formats.recognise(record)
-        for one in dialect.multiplied(record):
-            yield _whole(dialect.to_case(one, Origin("<python>", number)), number)
-    elif isinstance(given, Case):
-        yield _whole(given, number)
+        for variant in dialect.multiplied(record):
+            yield _with_raw(dialect.to_case(variant, Origin("<python>", number)), number)
+    elif isinstance(item, Case):
+        yield _with_raw(item, number)
     else:
-        message = f"evaluate: expected a file or cases, got {type_name(given)} as case {number}"
+        message = f"evaluate: expected a file or cases, got {type_name(item)} as case {number}"
         raise usage_error("no_dataset", message)
 
 
-def _whole(case: Case, number: int) -> Case:
-    """A case as the batch keeps it: whole in its `raw`, so that it can be scored again without the program."""
+def _with_raw(case: Case, number: int) -> Case:
+    """A case with all of itself in `raw`, so that the batch can be scored again without the program."""
     bare = msgspec.structs.replace(case, id=case.id or str(number), raw={})
     return msgspec.structs.replace(bare, raw=msgspec.to_builtins(_without_functions(bare)))
 
 
 def _without_functions(case: Case) -> Case:
-    """A function cannot be written down; its name can."""
+    """The case without the functions among its options: JSON stores only their names."""
     checks = tuple(
         msgspec.structs.replace(check, options={n: v for n, v in check.options.items() if not callable(v)})
         for check in case.checks

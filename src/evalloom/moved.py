@@ -1,4 +1,4 @@
-"""Packages and names that have moved: each stays importable from where it was in version 0.1."""
+"""Keeps packages and names importable from their places in version 0.1."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ NAMES = {
     "settings.RagSettings": "rag.settings.RagSettings",
     "settings.ResolverSettings": "replay.settings.ResolverSettings",
 }
-"""Names that a package had, and what each is called now."""
+"""Names that a package had in version 0.1, and their present names."""
 
 
 class MovedFinder:
-    """Finds a package by its old name. Python asks it last, so it costs nothing until an old name is imported."""
+    """Finds a package by its old name. Python calls it last, so it costs nothing until an old name is imported."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -50,7 +50,7 @@ class MovedFinder:
 
 
 class _Alias:
-    """Loads a module that shows the names of another one."""
+    """Loads a module that forwards to another one."""
 
     def __init__(self, home: str) -> None:
         self._home = home
@@ -70,7 +70,7 @@ class _Alias:
 
 
 def find_name(package: str, name: str) -> object:
-    """What a package had under a name; for its `__getattr__`. Raises AttributeError where it had nothing."""
+    """Look up a name that a package had in version 0.1, for its `__getattr__`. Raises AttributeError."""
     top, _, inner = package.partition(".")
     now = NAMES.get(f"{inner}.{name}")
     if now is None:
@@ -84,5 +84,5 @@ def find_name(package: str, name: str) -> object:
 
 
 def install() -> None:
-    """Lets the old names be imported."""
+    """Make the old names importable."""
     sys.meta_path.append(MovedFinder)

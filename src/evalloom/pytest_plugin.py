@@ -1,4 +1,4 @@
-"""For pytest: with `--evalloom`, every case of an evalloom.yaml is a test item, and the batch is run once for all."""
+"""The pytest plugin: with `--evalloom`, each case of an evalloom.yaml is a test item; the batch runs once for all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from evalloom.engine.plan import Plan
     from evalloom.engine.run import Job
 
-# pytest imports this module in every run of every project that has evalloom installed, so the rest waits.
+# pytest imports this module in every project that has evalloom installed, so all other imports are deferred.
 FILE_NAME = "evalloom.yaml"
 
 
@@ -30,31 +30,32 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class Suite(pytest.File):
-    """One evalloom.yaml: its cases are collected, and run together when the first of them is due."""
+    """One evalloom.yaml: collects its cases, and runs all of them when pytest comes to the first."""
 
     def collect(self) -> Iterable[CaseItem]:
         from evalloom.engine.run import Jobs
 
-        self._plan = self._prepared()
+        self._plan = self._prepare()
         self._results: dict[str, tuple[Run, Scored]] | None = None
-        self._fault: Exception | None = None
+        self._error: Exception | None = None
         jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeat, self._plan.keys())
         for job in jobs:
             yield CaseItem.from_parent(self, name=_name(job, len(self._plan.profiles) > 1), key=job.key)
 
     def result(self, key: str) -> tuple[Run, Scored] | None:
-        """What became of a run; the first question runs the batch."""
-        if self._fault is not None:
-            raise self._fault
+        """The run of a key with its score; the first call runs the batch."""
+        if self._error is not None:
+            raise self._error
         if self._results is None:
             try:
-                self._results = {run.key: (run, scored) for run, scored in self._evaluated()}
-            except Exception as fault:  # told for each case, but a batch that failed is not run again for each
-                self._fault = fault
+                self._results = {run.key: (run, scored) for run, scored in self._evaluate()}
+            except Exception as error:
+                # Each case reports the error, but a batch that failed is not run again for each.
+                self._error = error
                 raise
         return self._results.get(key)
 
-    def _prepared(self) -> Plan:
+    def _prepare(self) -> Plan:
         from msgspec.structs import replace
 
         from evalloom import catalog
@@ -69,19 +70,19 @@ class Suite(pytest.File):
                 catalog.load_for_python(),
             )
             refuse_invalid(plan)
-        except InvalidData as fault:
-            findings = [str(finding) for one in fault.report.checked for finding in one.findings]
-            raise self.CollectError("\n".join([*findings, str(fault)])) from None
-        except EvalloomError as fault:
-            raise self.CollectError(str(fault)) from None
+        except InvalidData as error:
+            findings = [str(finding) for checked in error.report.checked for finding in checked.findings]
+            raise self.CollectError("\n".join([*findings, str(error)])) from None
+        except EvalloomError as error:
+            raise self.CollectError(str(error)) from None
         return replace(plan, home=self.config.rootpath)
 
-    def _evaluated(self) -> Iterator[tuple[Run, Scored]]:
+    def _evaluate(self) -> Iterator[tuple[Run, Scored]]:
         from msgspec.structs import replace
 
         from evalloom.engine.evaluate import evaluate
 
-        # A case that was deselected is not paid for.
+        # Deselected cases are not run, since each may cost money.
         mine = (item for item in self.session.items if isinstance(item, CaseItem) and item.parent is self)
         yield from evaluate(replace(self._plan, only=frozenset(item.key for item in mine)), warn=lambda message: None)
 
@@ -95,10 +96,10 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         assert isinstance(self.parent, Suite)
-        found = self.parent.result(self.key)
-        if found is None:
+        result = self.parent.result(self.key)
+        if result is None:
             raise CaseFailed(["the batch ended before this case was run"])
-        run, scored = found
+        run, scored = result
         if scored.status in ("failed", "error"):
             from evalloom.console.run_text import run_lines
 
@@ -107,7 +108,7 @@ class CaseItem(pytest.Item):
             raise CaseFailed([*(line.strip() for line in reasons), head])
         if scored.status != "passed":
             reasons = [verdict.reason for verdict in scored.verdicts if verdict.status == scored.status]
-            pytest.skip(f"{scored.status}: {'; '.join(reasons) or 'nothing is expected of it'}")
+            pytest.skip(f"{scored.status}: {'; '.join(reasons) or 'it has no checks'}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The case as `evalloom run` shows it, instead of a traceback through evalloom."""
