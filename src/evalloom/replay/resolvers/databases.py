@@ -217,7 +217,8 @@ def _deadline(connection: DuckDBPyConnection, call: ResolverCall) -> Iterator[No
 def _duckdb_error(error: Exception) -> CallError:
     """Map an error of DuckDB to the error code of the stage that failed."""
     message = str(error)
-    if "attached in read-only mode" in message:
+    # DuckDB 1 refuses a CTE that writes while it parses it.
+    if "attached in read-only mode" in message or "A CTE needs a SELECT" in message:
         return _read_only()
     # The driver needs pytz, which is not a dependency, for times with a zone.
     if message.startswith("Invalid Input Error: Required module 'pytz'"):
