@@ -13,8 +13,7 @@ from evalloom.prompt_eval.plan import SAFETY
 from evalloom.prompt_eval.reports import content
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
-from evalloom.ui.charts import Column, Part, column_chart, stacked_bar
-from evalloom.ui.charts import interval as chance
+from evalloom.ui.charts import Column, Part, column_chart, interval, stacked_bar
 from evalloom.ui.text import as_text
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ _FILTER_CHOICES = {
 
 
 def render(report: PromptEvalReport) -> str:
-    from evalloom.ui import charts, html
+    from evalloom.ui import html
 
     anchors = _anchors(report.cases)
     has_trust = bool(report.agreement or report.noise)
@@ -94,7 +93,7 @@ def render(report: PromptEvalReport) -> str:
         longest_text=LONGEST_TEXT,
         longest_output=LONGEST_OUTPUT,
         filter_choices=_FILTER_CHOICES,
-        charts=charts,
+        chance=chance,
         content=content,
         description=_description,
         subcategory=lambda case: as_text(case.record.get("test_subcategory")) or case.category,
@@ -139,6 +138,11 @@ def _filter_states(case: ScoredCase) -> str:
         "good": not case.is_failed and case.is_passed is True and case.is_bad is False,
     }
     return " ".join(word for word, holds in states.items() if holds)
+
+
+def chance(bounds: tuple[float, float], rate: float) -> Markup:
+    """A rate on a line from 0 to 100 %, with its interval as a band."""
+    return interval(rate, *bounds)
 
 
 def distribution(tally: Tally) -> Markup:
