@@ -7,7 +7,7 @@ import pytest
 
 from evalloom.prompt_eval.plan import (
     RULES,
-    Rule,
+    ScoringRule,
     TestPlan,
     plan_of,
     plan_remarks,
@@ -51,7 +51,10 @@ test_points:
     plan, findings = read_plan(path)
     assert not findings and plan is not None
     assert plan.ids == ("TP1", "TP_qualitative_tone", "TP_safety")
-    assert plan.points[0].rules == (Rule("json_valid"), Rule("max_chars", 100, "name", 2, "test_category != 'safety'"))
+    assert plan.points[0].rules == (
+        ScoringRule("json_valid"),
+        ScoringRule("max_chars", 100, "name", 2, "test_category != 'safety'"),
+    )
     assert [point.type for point in plan.points] == ["quantitative", "qualitative", "safety"]
     assert plan.dimensions == {"happy_path": 3, "safety": 2} and plan.floors == {"safety_injection": 1}
     assert [point.id for point in plan.judged] == ["TP_qualitative_tone", "TP_safety"]

@@ -18,7 +18,7 @@ from evalloom.prompt_eval.scores import ScoredCase
 from evalloom.prompt_eval.steps.check import ArtifactFindings
 from evalloom.prompt_eval.steps.context import StepContext
 from evalloom.prompt_eval.steps.generate import GenerateResult
-from evalloom.prompt_eval.steps.improve import Attempt
+from evalloom.prompt_eval.steps.improve import ImprovementAttempt
 from evalloom.prompt_eval.steps.review import ReviewResult
 from evalloom.prompt_eval.steps.run import RunResult
 from evalloom.prompt_eval.steps.score import ScoreResult
@@ -239,7 +239,7 @@ def report_json(folder: Folder, result: ReportResult) -> Record:
     }
 
 
-def attempt_lines(context: StepContext, attempt: Attempt) -> Iterator[Line]:
+def attempt_lines(context: StepContext, attempt: ImprovementAttempt) -> Iterator[Line]:
     """The outcome of one attempt to improve the prompt."""
     folder = attempt.folder.as_posix()
     yield _step_line(
@@ -264,7 +264,7 @@ def attempt_lines(context: StepContext, attempt: Attempt) -> Iterator[Line]:
 _GATE = {True: "green", False: "red"}
 
 
-def attempt_json(attempt: Attempt) -> Record:
+def attempt_json(attempt: ImprovementAttempt) -> Record:
     return {
         "folder": attempt.folder.as_posix(),
         "prompt": attempt.prompt.as_posix(),

@@ -34,7 +34,7 @@ _POINT_KEYS = ("id", "name", "type", "criticality", "anchors", "rule", "descript
 _RULE_EXTRAS = ("path", "otherwise", "when")
 
 
-class Rule(Struct, frozen=True):
+class ScoringRule(Struct, frozen=True):
     """What an output must be like; where it is not, the test point gets the score `otherwise`."""
 
     kind: str
@@ -56,7 +56,7 @@ class TestPoint(Struct, frozen=True):
     type: str = "quantitative"
     criticality: str = "supporting"
     anchors: dict[int, str] = {}
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ScoringRule, ...] = ()
     """With rules no model is asked."""
 
     @property
@@ -167,12 +167,12 @@ def rules_in(written: Any) -> list[Any]:
     return written if isinstance(written, list) else [written]
 
 
-def _rule(written: str | Record) -> Rule:
+def _rule(written: str | Record) -> ScoringRule:
     if isinstance(written, str):
-        return Rule(written)
+        return ScoringRule(written)
     kind = next(name for name in written if name in RULES)
     extras = {name: written[name] for name in _RULE_EXTRAS if name in written}
-    return Rule(kind, written[kind], **extras)
+    return ScoringRule(kind, written[kind], **extras)
 
 
 # -- what is wrong with a plan ------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def unescape_formula(text: str) -> str:
 # -- reading ------------------------------------------------------------------------------------------
 
 
-class Table(Struct, frozen=True):
+class TableFile(Struct, frozen=True):
     """A table as it was read: rows of texts by the name of their column, and what is wrong with the file."""
 
     rows: list[Row]
@@ -151,7 +151,7 @@ class Table(Struct, frozen=True):
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def read_table(path: Path, encoding: str = "") -> Table:
+def read_table(path: Path, encoding: str = "") -> TableFile:
     """The rows of a CSV or XLSX file with their original values, also where a reviewer has saved it again.
 
     Commas, semicolons or tabs may part the cells, columns may have been added or moved.
@@ -169,7 +169,7 @@ def read_table(path: Path, encoding: str = "") -> Table:
         elif reader.layout == "csv":
             item.value = {name: unescape_formula(text) for name, text in item.value.items()}
             rows.append(item)
-    table = Table(rows, findings)
+    table = TableFile(rows, findings)
     if "test_id" not in table.columns and not table.has_errors:
         is_empty = not rows and (is_workbook or reader.layout == "csv")
         found = "no row" if is_empty else "none"
@@ -183,7 +183,7 @@ def _is_human_twice(problem: Problem) -> bool:
     return problem.code == "duplicate_key" and "'human" in problem.message.casefold()
 
 
-def human_columns(table: Table) -> list[str]:
+def human_columns(table: TableFile) -> list[str]:
     """The columns that people have added for their own scores and remarks, rightly named or not."""
     return [name for name in table.columns if _is_human(name)]
 

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from evalloom.ui.text import visible
 
 _DIGIT_WIDTH = 2.5
-"""Percent of a stacked bar that a digit needs; a narrower part has its number only in the tooltip."""
+"""Percent of a stacked bar that a digit needs; a narrower segment has its number only in the tooltip."""
 _COLUMN_TOP, _COLUMN_BOTTOM = 12.0, 80.0
 """Top of the tallest column and bottom of all columns, in percent of the height."""
 _BAR_HEIGHT, _SCALE_HEIGHT = 44, 26
@@ -20,8 +20,8 @@ _BAR_LEFT, _BAR_RIGHT = 22.0, 96.0
 _LONGEST_NAME = 18
 
 
-class Part(NamedTuple):
-    """A part of a stacked bar; `fill` and `ink` are classes of its area and its number."""
+class Segment(NamedTuple):
+    """A segment of a stacked bar; `fill` and `ink` are classes of its area and its number."""
 
     cases: int
     fill: str
@@ -58,22 +58,22 @@ def interval(rate: float, low: float, high: float) -> Markup:
     )
 
 
-def stacked_bar(description: str, parts: Sequence[Part]) -> Markup:
-    """One bar, divided in proportion to the cases of its parts."""
-    total = sum(part.cases for part in parts)
+def stacked_bar(description: str, segments: Sequence[Segment]) -> Markup:
+    """One bar, divided in proportion to the cases of its segments."""
+    total = sum(segment.cases for segment in segments)
     shapes = []
     left = 0.0
-    for part in parts:
-        if not part.cases:
+    for segment in segments:
+        if not segment.cases:
             continue
-        width = part.cases / total
-        tooltip = _element("title", part.tooltip)
+        width = segment.cases / total
+        tooltip = _element("title", segment.tooltip)
         shapes.append(
-            _element("rect", tooltip, class_=part.fill, x=_percent(left), width=_percent(width), height="100%")
+            _element("rect", tooltip, class_=segment.fill, x=_percent(left), width=_percent(width), height="100%")
         )
-        number = f"{part.cases:,}"
+        number = f"{segment.cases:,}"
         if 100 * width >= _DIGIT_WIDTH * len(number):
-            shapes.append(_label(number, left + width / 2, "50.00%", part.ink, dominant_baseline="central"))
+            shapes.append(_label(number, left + width / 2, "50.00%", segment.ink, dominant_baseline="central"))
         left += width
     return _svg(description, shapes)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.prompt_eval.analysis.scorecard import Scorecard, Tally, scorecard, unknown_points
+from evalloom.prompt_eval.analysis.scorecard import Scorecard, ScoreCounts, scorecard, unknown_points
 from evalloom.prompt_eval.plan import TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase
 
@@ -63,7 +63,7 @@ def test_a_failed_run_does_not_pass_and_an_incomplete_one_is_left_out_of_the_pas
 
 def test_failed_runs_are_left_out_of_the_averages() -> None:
     card = scorecard([case(1, 3, 2, 3, 3), case(2), case(3, 2, None, 3, 3)], POINTS)
-    assert card.of("TP1") == Tally(0, 1, 1)
+    assert card.of("TP1") == ScoreCounts(0, 1, 1)
     assert card.of("TP2").average == 2.0
     assert [one.missing for one in card.points] == [0, 1, 0, 0]
 
@@ -102,7 +102,7 @@ def test_heat_map_has_a_row_for_each_category_in_the_order_of_the_format() -> No
         ("safety", 1, 1, 1),
         ("own", 1, 1, 0),
     ]
-    assert rows[0].tallies[1] == Tally(0, 1, 0)
+    assert rows[0].tallies[1] == ScoreCounts(0, 1, 0)
 
 
 def test_weakest_and_strongest_name_all_that_are_equal() -> None:
@@ -257,7 +257,7 @@ def test_figures_add_up(drawn: list[Any]) -> None:
     assert sum(bucket.cases for bucket in card.buckets) == card.scored
     assert sum(bucket.cases for bucket in card.buckets if bucket.is_passing) == card.passed
     for place, one in enumerate(card.points):
-        assert sum((row.tallies[place] for row in card.categories), Tally()) == one.tally
+        assert sum((row.tallies[place] for row in card.categories), ScoreCounts()) == one.tally
         assert one.tally.cases + sum(mark.marks[one.id].score is None for mark in cases) == card.cases
 
 

@@ -17,7 +17,7 @@ from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.model import Record, Request, Response
 from evalloom.llms.scripted import Scripted
 from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES
-from evalloom.prompt_eval.plan import CRITICALITIES, Rule, TestPlan, TestPoint, read_plan
+from evalloom.prompt_eval.plan import CRITICALITIES, ScoringRule, TestPlan, TestPoint, read_plan
 from evalloom.prompt_eval.steps.draft import TASK, PlanDraft, draft_plan, plan_text
 
 PROMPT = "你是采购助手。产品：{{product_name}}，备注：{{notes}}。输出 JSON。"
@@ -174,15 +174,23 @@ VALUES = st.recursive(
 )
 SOLID = (TEXT | TRICKY).map(str.strip).filter(bool)
 RULES = st.one_of(
-    st.sampled_from([Rule("json_valid"), Rule("not_empty", True), Rule("json_valid", None, path="a.b")]),
-    st.builds(
-        Rule, st.just("json_schema"), st.dictionaries(TEXT | TRICKY, VALUES, max_size=3), when=st.just("input.a == 'b'")
+    st.sampled_from(
+        [ScoringRule("json_valid"), ScoringRule("not_empty", True), ScoringRule("json_valid", None, path="a.b")]
     ),
     st.builds(
-        Rule, st.just("allowed_values"), st.lists(VALUES, min_size=1, max_size=3), otherwise=st.sampled_from([1, 2])
+        ScoringRule,
+        st.just("json_schema"),
+        st.dictionaries(TEXT | TRICKY, VALUES, max_size=3),
+        when=st.just("input.a == 'b'"),
     ),
-    st.builds(Rule, st.just("max_chars"), st.integers(0, 500), path=SOLID),
-    st.builds(Rule, st.just("contains"), SOLID),
+    st.builds(
+        ScoringRule,
+        st.just("allowed_values"),
+        st.lists(VALUES, min_size=1, max_size=3),
+        otherwise=st.sampled_from([1, 2]),
+    ),
+    st.builds(ScoringRule, st.just("max_chars"), st.integers(0, 500), path=SOLID),
+    st.builds(ScoringRule, st.just("contains"), SOLID),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalloom.core.model import Case, Context, Profile, Request, Response
-from evalloom.prompt_eval.plan import Rule, TestPlan, TestPoint
+from evalloom.prompt_eval.plan import ScoringRule, TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark
 from evalloom.prompt_eval.steps.evaluator import (
     evaluator,
@@ -24,7 +24,7 @@ ANCHORS = {1: "wrong", 2: "nearly right", 3: "right"}
 PLAN = TestPlan(
     (
         TestPoint("TP1", "countries", criticality="core", anchors=ANCHORS),
-        TestPoint("TP2", "form", rules=(Rule("json_valid"),)),
+        TestPoint("TP2", "form", rules=(ScoringRule("json_valid"),)),
         TestPoint("TP_safety", "safety", anchors=ANCHORS),
     )
 )

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from evalloom.core.errors import EvalloomError
 from evalloom.prompt_eval.citing import uncited_reasons
-from evalloom.prompt_eval.plan import RULES, Rule, TestPlan, TestPoint
+from evalloom.prompt_eval.plan import RULES, ScoringRule, TestPlan, TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase
 from evalloom.prompt_eval.steps.rules import score_by_rules, validate_rules
 
 OUTPUT = '{"name": "电动叉车", "countries": ["China", "Japan"], "items": [{"term": "a"}, {"term": "bbbb"}]}'
 
 
-def mark(*rules: Rule, output: str = OUTPUT, **case: Any) -> Mark:
+def mark(*rules: ScoringRule, output: str = OUTPUT, **case: Any) -> Mark:
     return score_by_rules(TestPoint("TP1", "form", rules=rules), case, output)
 
 
@@ -24,33 +24,33 @@ def mark(*rules: Rule, output: str = OUTPUT, **case: Any) -> Mark:
 @pytest.mark.parametrize(
     ("rule", "score"),
     [
-        (Rule("json_valid"), 3),
-        (Rule("json_schema", {"type": "object", "required": ["name"]}), 3),
-        (Rule("json_schema", {"type": "object", "required": ["nome"]}), 1),
-        (Rule("required_keys", ["name", "countries"]), 3),
-        (Rule("required_keys", ["name", "price"]), 1),
-        (Rule("required_keys", ["term"], path="items[*]"), 3),
-        (Rule("allowed_values", ["China", "Japan"], path="countries"), 3),
-        (Rule("allowed_values", ["China"], path="countries"), 1),
-        (Rule("allowed_values", ["电动叉车", 3], path="name"), 3),
-        (Rule("max_chars", 4, path="name"), 3),
-        (Rule("max_chars", 3, path="name"), 1),
-        (Rule("max_chars", 3, path="items[*].term", otherwise=2), 2),
-        (Rule("min_chars", 5, path="name"), 1),
-        (Rule("regex", "叉车$", path="name"), 3),
-        (Rule("regex", "^叉车", path="name"), 1),
-        (Rule("not_regex", "[★!]"), 3),
-        (Rule("contains", ["China", "Japan"]), 3),
-        (Rule("contains", "Korea"), 1),
-        (Rule("not_contains", "Korea"), 3),
-        (Rule("not_contains", ["Korea", "China"]), 1),
-        (Rule("language", "zh", path="name"), 3),
-        (Rule("language", "en", path="name"), 1),
-        (Rule("not_empty", path="countries"), 3),
-        (Rule("not_empty", path="price"), 1),
+        (ScoringRule("json_valid"), 3),
+        (ScoringRule("json_schema", {"type": "object", "required": ["name"]}), 3),
+        (ScoringRule("json_schema", {"type": "object", "required": ["nome"]}), 1),
+        (ScoringRule("required_keys", ["name", "countries"]), 3),
+        (ScoringRule("required_keys", ["name", "price"]), 1),
+        (ScoringRule("required_keys", ["term"], path="items[*]"), 3),
+        (ScoringRule("allowed_values", ["China", "Japan"], path="countries"), 3),
+        (ScoringRule("allowed_values", ["China"], path="countries"), 1),
+        (ScoringRule("allowed_values", ["电动叉车", 3], path="name"), 3),
+        (ScoringRule("max_chars", 4, path="name"), 3),
+        (ScoringRule("max_chars", 3, path="name"), 1),
+        (ScoringRule("max_chars", 3, path="items[*].term", otherwise=2), 2),
+        (ScoringRule("min_chars", 5, path="name"), 1),
+        (ScoringRule("regex", "叉车$", path="name"), 3),
+        (ScoringRule("regex", "^叉车", path="name"), 1),
+        (ScoringRule("not_regex", "[★!]"), 3),
+        (ScoringRule("contains", ["China", "Japan"]), 3),
+        (ScoringRule("contains", "Korea"), 1),
+        (ScoringRule("not_contains", "Korea"), 3),
+        (ScoringRule("not_contains", ["Korea", "China"]), 1),
+        (ScoringRule("language", "zh", path="name"), 3),
+        (ScoringRule("language", "en", path="name"), 1),
+        (ScoringRule("not_empty", path="countries"), 3),
+        (ScoringRule("not_empty", path="price"), 1),
     ],
 )
-def test_each_kind_of_rule(rule: Rule, score: int) -> None:
+def test_each_kind_of_rule(rule: ScoringRule, score: int) -> None:
     found = mark(rule)
     assert found.score == score and found.reason
     case = ScoredCase({"result_aftertest": OUTPUT}, {"TP1": found})
@@ -60,35 +60,38 @@ def test_each_kind_of_rule(rule: Rule, score: int) -> None:
 @pytest.mark.req("EVAL-6")
 @pytest.mark.parametrize("output", ["", "no", '```json\n{"a": 1}\n```', 'Sure: {"a": 1}', "{'a': 1}", '{"a": NaN}'])
 def test_json_valid_wants_json_and_nothing_else(output: str) -> None:
-    assert mark(Rule("json_valid"), output=output).score == 1
+    assert mark(ScoringRule("json_valid"), output=output).score == 1
 
 
 def test_inside_a_fence_other_rules_still_look() -> None:
     output = f"```json\n{OUTPUT}\n```"
-    assert mark(Rule("required_keys", ["name"]), Rule("max_chars", 9, path="name"), output=output).score == 3
+    assert (
+        mark(ScoringRule("required_keys", ["name"]), ScoringRule("max_chars", 9, path="name"), output=output).score == 3
+    )
 
 
 def test_the_lowest_score_of_broken_rules_counts_and_all_are_named() -> None:
-    found = mark(Rule("max_chars", 1, otherwise=2), Rule("contains", "Korea"), Rule("json_valid"))
+    found = mark(ScoringRule("max_chars", 1, otherwise=2), ScoringRule("contains", "Korea"), ScoringRule("json_valid"))
     assert found.score == 1 and "max_chars" in found.reason and "Korea" in found.reason
 
 
 def test_a_rule_asks_nothing_of_cases_that_it_is_not_for() -> None:
-    rule = Rule("required_keys", ["price"], when="test_category != 'error_case' and output.error == null")
+    rule = ScoringRule("required_keys", ["price"], when="test_category != 'error_case' and output.error == null")
     assert mark(rule, test_category="happy_path").score == 1
     assert mark(rule, test_category="error_case").score == 3
     assert mark(rule, output='{"error": "refused"}', test_category="happy_path").score == 3
 
 
 def test_a_search_that_does_not_end_gives_no_score() -> None:
-    found = mark(Rule("regex", "(a+)+$"), output="a" * 40 + "!")
+    found = mark(ScoringRule("regex", "(a+)+$"), output="a" * 40 + "!")
     assert found.score is None and "regex" in found.reason
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule("language", "klingon"), Rule("json_schema", {"type": 7}), Rule("regex", "a", "a[")]
+    "rule",
+    [ScoringRule("language", "klingon"), ScoringRule("json_schema", {"type": 7}), ScoringRule("regex", "a", "a[")],
 )
-def test_a_rule_that_could_never_be_applied_is_refused_before(rule: Rule) -> None:
+def test_a_rule_that_could_never_be_applied_is_refused_before(rule: ScoringRule) -> None:
     plan = TestPlan((TestPoint("TP1", "form", rules=(rule,)),), path=Path("plan.yaml"))
     with pytest.raises(EvalloomError, match=r"plan\.yaml: TP1: rule: .*\[bad_rule\]"):
         validate_rules(plan)
@@ -98,5 +101,5 @@ def test_a_rule_that_could_never_be_applied_is_refused_before(rule: Rule) -> Non
 def test_no_output_makes_a_rule_fail(output: str, kind: str, path: str) -> None:
     values: dict[str, Any] = {"json_schema": {}, "required_keys": ["a"], "allowed_values": ["a"], "language": "zh"}
     value = values.get(kind, 5 if kind.endswith("chars") else "a")
-    found = mark(Rule(kind, value, path if path != "$..x" else ""), output=output)
+    found = mark(ScoringRule(kind, value, path if path != "$..x" else ""), output=output)
     assert found.score in (1, 3)

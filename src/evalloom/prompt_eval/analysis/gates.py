@@ -21,7 +21,7 @@ Pairs = list[tuple[ScoredCase, ScoredCase]]
 """The same case under prompt_a and under the candidate."""
 
 
-class Gate(Struct, frozen=True):
+class PromotionGate(Struct, frozen=True):
     """One condition for promotion, the value observed, and whether it holds."""
 
     name: str
@@ -30,7 +30,7 @@ class Gate(Struct, frozen=True):
     holds: bool
 
 
-class Change(Struct, frozen=True):
+class FigureChange(Struct, frozen=True):
     """A figure before and after, and the 95 % interval of the difference where there is one."""
 
     before: Fraction | None
@@ -45,11 +45,11 @@ class Change(Struct, frozen=True):
 class Improvement(Struct, frozen=True):
     """A candidate against prompt_a on the validation cases."""
 
-    gates: tuple[Gate, ...]
-    core: Change
-    passing: Change
-    safety: Change
-    points: dict[str, Change]
+    gates: tuple[PromotionGate, ...]
+    core: FigureChange
+    passing: FigureChange
+    safety: FigureChange
+    points: dict[str, FigureChange]
     better: tuple[str, ...]
     worse: tuple[str, ...]
 
@@ -95,7 +95,7 @@ def _scores(case: ScoredCase, ids: tuple[str, ...]) -> list[int]:
     return [score for score in marks if score is not None]
 
 
-def _change(both: Pairs, ids: tuple[str, ...]) -> Change:
+def _change(both: Pairs, ids: tuple[str, ...]) -> FigureChange:
     """The averages over test points, with the interval of the mean difference of the cases."""
     first, second = ([_scores(pair[side], ids) for pair in both] for side in (0, 1))
     differences = [(sum(two) - sum(one)) / len(one) for one, two in zip(first, second, strict=True) if one]
@@ -104,57 +104,57 @@ def _change(both: Pairs, ids: tuple[str, ...]) -> Change:
         middle, width = sum(differences) / len(differences), _Z * stdev(differences) / len(differences) ** 0.5
         interval = (middle - width, middle + width)
     before, after = (_average(score for scores in side for score in scores) for side in (first, second))
-    return Change(before, after, interval)
+    return FigureChange(before, after, interval)
 
 
-def _passing(both: Pairs) -> Change:
+def _passing(both: Pairs) -> FigureChange:
     """The pass rates."""
     if not both:
-        return Change(None, None)
+        return FigureChange(None, None)
     passed = [(bool(one.is_passed), bool(two.is_passed)) for one, two in both]
     gained = sum(two and not one for one, two in passed)
     lost = sum(one and not two for one, two in passed)
     before, after = (Fraction(sum(side), len(both)) for side in zip(*passed, strict=True))
-    return Change(before, after, paired_interval(gained, lost, len(both)))
+    return FigureChange(before, after, paired_interval(gained, lost, len(both)))
 
 
-def _all_scored(before: list[ScoredCase], after: list[ScoredCase]) -> Gate:
+def _all_scored(before: list[ScoredCase], after: list[ScoredCase]) -> PromotionGate:
     sides = {"prompt_a": before, "candidate": after}
     left = {name: [case.id for case in cases if not case.is_complete] for name, cases in sides.items()}
     observed = "; ".join(f"{name}: {', '.join(ids)} not" for name, ids in left.items() if ids)
     requirement = "every case is run and scored under both prompts"
-    return Gate("scored", requirement, observed or f"all {len(after)}", not observed)
+    return PromotionGate("scored", requirement, observed or f"all {len(after)}", not observed)
 
 
-def _no_ones(after: list[ScoredCase], core: tuple[str, ...]) -> Gate:
+def _no_ones(after: list[ScoredCase], core: tuple[str, ...]) -> PromotionGate:
     ones = [f"{case.id} {one}" for case in after for one in core if _scores(case, (one,)) == [1]]
     observed = ", ".join(ones) if ones else "none"
-    return Gate("no_core_1", "no 1 on a core test point", observed if core else "no core test point", not ones)
+    return PromotionGate("no_core_1", "no 1 on a core test point", observed if core else "no core test point", not ones)
 
 
-def _core_rise(change: Change) -> Gate:
+def _core_rise(change: FigureChange) -> PromotionGate:
     requirement = f"core average up by at least {float(CORE_RISE):.2f}"
     if change.rise is None:
-        return Gate("core_average", requirement, "no core test point was scored on both sides", False)
-    return Gate("core_average", requirement, _moved(change, 2), change.rise >= CORE_RISE)
+        return PromotionGate("core_average", requirement, "no core test point was scored on both sides", False)
+    return PromotionGate("core_average", requirement, _moved(change, 2), change.rise >= CORE_RISE)
 
 
-def _pass_rise(change: Change) -> Gate:
+def _pass_rise(change: FigureChange) -> PromotionGate:
     requirement = f"pass rate up by at least {int(100 * PASS_RISE)} points"
     if change.rise is None or change.before is None or change.after is None:
-        return Gate("pass_rate", requirement, "no case was scored on both sides", False)
+        return PromotionGate("pass_rate", requirement, "no case was scored on both sides", False)
     observed = f"{float(change.before):.1%} → {float(change.after):.1%} ({float(100 * change.rise):+.1f} points)"
-    return Gate("pass_rate", requirement, observed, change.rise >= PASS_RISE)
+    return PromotionGate("pass_rate", requirement, observed, change.rise >= PASS_RISE)
 
 
-def _safety_kept(change: Change) -> Gate:
+def _safety_kept(change: FigureChange) -> PromotionGate:
     requirement = "safety average not lower"
     if change.rise is None:
-        return Gate("safety", requirement, f"the plan has no {SAFETY}, or nothing was scored on it", True)
-    return Gate("safety", requirement, _moved(change, 2), change.rise >= 0)
+        return PromotionGate("safety", requirement, f"the plan has no {SAFETY}, or nothing was scored on it", True)
+    return PromotionGate("safety", requirement, _moved(change, 2), change.rise >= 0)
 
 
-def _moved(change: Change, digits: int) -> str:
+def _moved(change: FigureChange, digits: int) -> str:
     assert change.before is not None and change.after is not None and change.rise is not None
     before, after, rise = (float(one) for one in (change.before, change.after, change.rise))
     return f"{before:.{digits}f} → {after:.{digits}f} ({rise:+.{digits}f})"

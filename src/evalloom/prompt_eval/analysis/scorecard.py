@@ -21,7 +21,7 @@ PointStatus = Literal["good", "fair", "bad", "unscored"]
 """✅ from 2.5, ⚠️ from 2.0, ❌ below or any 1 on a core test point; unscored where no case has a score."""
 
 
-class Tally(Struct, frozen=True):
+class ScoreCounts(Struct, frozen=True):
     """How many cases got 1, 2 and 3."""
 
     ones: int = 0
@@ -53,10 +53,10 @@ class Tally(Struct, frozen=True):
             return "good"
         return "fair" if self.total >= 2 * self.cases else "bad"
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.ones + other.ones, self.twos + other.twos, self.threes + other.threes)
+    def __add__(self, other: ScoreCounts) -> ScoreCounts:
+        return ScoreCounts(self.ones + other.ones, self.twos + other.twos, self.threes + other.threes)
 
-    def is_below(self, other: Tally) -> bool:
+    def is_below(self, other: ScoreCounts) -> bool:
         """Whether the average is lower than another, exactly."""
         return self.total * other.cases < other.total * self.cases
 
@@ -65,7 +65,7 @@ class PointFigures(Struct, frozen=True):
     """What one test point got over all cases that have a score and a reason for it; failed runs have none."""
 
     point: TestPoint
-    tally: Tally
+    tally: ScoreCounts
     missing: int = 0
     """Cases with a result whose mark lacks a score or a reason: with those in the tally they are all that were run."""
     has_one: bool = False
@@ -87,7 +87,7 @@ class CategoryFigures(Struct, frozen=True):
     cases: int
     passed: int
     bad: int
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ScoreCounts, ...]
 
 
 class Bucket(Struct, frozen=True):
@@ -144,17 +144,17 @@ class Scorecard(Struct, frozen=True, kw_only=True):
         return wilson(self.passed, self.rated) if self.rated else None
 
     @property
-    def core(self) -> Tally:
+    def core(self) -> ScoreCounts:
         """All scores on core test points together."""
-        return sum((one.tally for one in self.points if one.point.is_core), Tally())
+        return sum((one.tally for one in self.points if one.point.is_core), ScoreCounts())
 
     @property
-    def all_scores(self) -> Tally:
-        return sum((one.tally for one in self.points), Tally())
+    def all_scores(self) -> ScoreCounts:
+        return sum((one.tally for one in self.points), ScoreCounts())
 
-    def of(self, point: str) -> Tally:
+    def of(self, point: str) -> ScoreCounts:
         """The scores on one test point; none where there is no such point."""
-        return next((one.tally for one in self.points if one.id == point), Tally())
+        return next((one.tally for one in self.points if one.id == point), ScoreCounts())
 
 
 def scorecard(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> Scorecard:
@@ -200,11 +200,11 @@ def _figures(cases: Sequence[ScoredCase], point: TestPoint) -> PointFigures:
     return PointFigures(point, _tally(cases, point.id), missing, any(_is_one(case, point.id) for case in cases))
 
 
-def _tally(cases: Iterable[ScoredCase], point: str) -> Tally:
+def _tally(cases: Iterable[ScoredCase], point: str) -> ScoreCounts:
     """The scores that have a reason; a mark without one is incomplete, and counted as such."""
     marks = [case.marks[point] for case in cases if not case.is_failed and point in case.marks]
     scores = [mark.score for mark in marks if mark.is_complete]
-    return Tally(scores.count(1), scores.count(2), scores.count(3))
+    return ScoreCounts(scores.count(1), scores.count(2), scores.count(3))
 
 
 def _passed(cases: Iterable[ScoredCase]) -> int:

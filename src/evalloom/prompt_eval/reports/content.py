@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     # Stages do not import one another; a report only shows the figures that it is given.
     from evalloom.prompt_eval.analysis.agreement import PointAgreement, PointNoise
     from evalloom.prompt_eval.analysis.bad_cases import BadGroup
-    from evalloom.prompt_eval.analysis.scorecard import Bucket, Scorecard, Tally
+    from evalloom.prompt_eval.analysis.scorecard import Bucket, Scorecard, ScoreCounts
 
 STATUS_SIGNS = {"good": "✅", "fair": "⚠️", "bad": "❌", "unscored": "–"}
 STATUS_WORDS = {"good": "good", "fair": "needs work", "bad": "failing", "unscored": "no scores"}
@@ -49,30 +49,30 @@ class PromptEvalReport(Struct, frozen=True, kw_only=True):
     generated_at: str = ""
 
 
-class Step(NamedTuple):
+class NextStep(NamedTuple):
     """What to do next: why, and the command that does it."""
 
     why: str
     command: str
 
 
-def next_steps(report: PromptEvalReport) -> list[Step]:
+def next_steps(report: PromptEvalReport) -> list[NextStep]:
     """How to go on, the most pressing first."""
     card, folder = report.scorecard, quote(report.folder)
     steps = []
     if card.failed:
-        steps.append(Step(f"Run {_cases(card.failed)} again that gave no result", f"run {folder} --rerun-failed"))
+        steps.append(NextStep(f"Run {_cases(card.failed)} again that gave no result", f"run {folder} --rerun-failed"))
     if card.incomplete or card.failed:
-        steps.append(Step(f"Score what lacks a score ({_cases(card.incomplete + card.failed)})", f"score {folder}"))
+        steps.append(NextStep(f"Score what lacks a score ({_cases(card.incomplete + card.failed)})", f"score {folder}"))
     if card.bad > card.failed:
         steps.append(
-            Step("Draft a better prompt from the bad cases, and test it against this one", f"improve {folder}")
+            NextStep("Draft a better prompt from the bad cases, and test it against this one", f"improve {folder}")
         )
     if not report.agreement:
         why = "Learn how far the judge can be trusted: let people fill in the columns human_<TP>_score of review.csv"
-        steps.append(Step(why, f"table {quote(f'{report.folder}/{report.source}')} --for-review -o review.csv"))
-        steps.append(Step("Take over what they gave, then report again", f"import-review review.csv {folder}"))
-    return [Step(step.why, f"evalloom prompt-eval {step.command}") for step in steps]
+        steps.append(NextStep(why, f"table {quote(f'{report.folder}/{report.source}')} --for-review -o review.csv"))
+        steps.append(NextStep("Take over what they gave, then report again", f"import-review review.csv {folder}"))
+    return [NextStep(step.why, f"evalloom prompt-eval {step.command}") for step in steps]
 
 
 def remarks(report: PromptEvalReport) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _cases(number: int) -> str:
 # -- figures as text ----------------------------------------------------------------------------------
 
 
-def average(tally: Tally) -> str:
+def average(tally: ScoreCounts) -> str:
     """An average to two decimals, halves up; to more where two would lift it onto a limit that it does not reach."""
     if not tally.cases:
         return "–"

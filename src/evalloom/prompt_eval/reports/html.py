@@ -13,13 +13,13 @@ from evalloom.prompt_eval.plan import SAFETY
 from evalloom.prompt_eval.reports import content
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
-from evalloom.ui.charts import Column, Part, column_chart, interval, stacked_bar
+from evalloom.ui.charts import Column, Segment, column_chart, interval, stacked_bar
 from evalloom.ui.text import as_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from evalloom.prompt_eval.analysis.scorecard import Bucket, Tally
+    from evalloom.prompt_eval.analysis.scorecard import Bucket, ScoreCounts
 
 __all__ = ["chance", "distribution", "histogram", "name", "render", "suffix"]
 
@@ -145,11 +145,11 @@ def chance(bounds: tuple[float, float], rate: float) -> Markup:
     return interval(rate, *bounds)
 
 
-def distribution(tally: Tally) -> Markup:
+def distribution(tally: ScoreCounts) -> Markup:
     """One bar divided by how many cases got 1, 2 and 3."""
     counts = [(score, count, f"{pluralize(count, 'case')} with {score}") for score, count in enumerate(tally.counts, 1)]
     parts = [
-        Part(count, f"s{score}", f"t{score}", f"{words}: {content.rate(count, tally.cases)}")
+        Segment(count, f"s{score}", f"t{score}", f"{words}: {content.rate(count, tally.cases)}")
         for score, count, words in counts
     ]
     return stacked_bar(", ".join(words for _, _, words in counts), parts)

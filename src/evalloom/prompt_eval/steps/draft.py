@@ -23,7 +23,7 @@ from evalloom.prompt_eval.plan import (
     RULES,
     SAFETY,
     SCORES,
-    Rule,
+    ScoringRule,
     TestPlan,
     TestPoint,
     plan_of,
@@ -56,7 +56,7 @@ class PlanDraft(Struct, frozen=True):
     plan: TestPlan
 
 
-class _Answer(Struct, frozen=True):
+class _PlanAnswer(Struct, frozen=True):
     """The plan of an answer, as far as it can be read, and the errors that make it unusable."""
 
     record: Record
@@ -159,7 +159,7 @@ def _messages(prompt: str, cases: int | None) -> list[Record]:
 # -- reading what is answered -------------------------------------------------------------------------
 
 
-def _read(text: str, prompt_file: str, cases: int | None) -> Best[_Answer]:
+def _read(text: str, prompt_file: str, cases: int | None) -> Best[_PlanAnswer]:
     """Read the plan in an answer; unknown keys are reported to the model, but do not make a plan unusable."""
     record: Record = {}
     errors: list[str] = []
@@ -173,7 +173,7 @@ def _read(text: str, prompt_file: str, cases: int | None) -> Best[_Answer]:
     errors += _lacks(record, cases)
     if not errors:
         errors += _unusable(record)
-    return Best(_Answer(record, tuple(errors)), (*errors, *others))
+    return Best(_PlanAnswer(record, tuple(errors)), (*errors, *others))
 
 
 def _with_path(path: tuple[str | int, ...], message: str) -> str:
@@ -270,7 +270,7 @@ def _point(point: TestPoint) -> Record:
     return written
 
 
-def _rule(rule: Rule) -> str | Record:
+def _rule(rule: ScoringRule) -> str | Record:
     written: Record = {rule.kind: rule.value}
     if rule.path:
         written["path"] = rule.path

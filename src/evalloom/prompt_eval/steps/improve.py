@@ -24,7 +24,7 @@ from evalloom.files.write import write_text
 from evalloom.llms.answer_json import AnswerError, only_object
 from evalloom.llms.delimiters import block, mark_for
 from evalloom.llms.retry_until_valid import TRIES, Best, ask
-from evalloom.prompt_eval.analysis.gates import Change, Improvement, judge_candidate
+from evalloom.prompt_eval.analysis.gates import FigureChange, Improvement, judge_candidate
 from evalloom.prompt_eval.folder import (
     Folder,
     prompt_file,
@@ -66,7 +66,7 @@ class Candidate(Struct, frozen=True):
     edits: tuple[Edit, ...] = ()
 
 
-class Attempt(Struct, frozen=True):
+class ImprovementAttempt(Struct, frozen=True):
     """One attempt: where it lies, what was changed, and what came of it on how many cases."""
 
     folder: Path
@@ -80,7 +80,7 @@ class Attempt(Struct, frozen=True):
         return self.improvement.is_promoted
 
 
-def improve(context: StepContext) -> Attempt:
+def improve(context: StepContext) -> ImprovementAttempt:
     """Draft one candidate, compare it with prompt_a, and promote it if every gate holds.
 
     An interrupted attempt resumes with its draft and its answers.
@@ -102,7 +102,7 @@ def improve(context: StepContext) -> Attempt:
     after = _score_prompt(context, folder / "candidate", chosen, f"candidate{suffix}", candidate.prompt)
     improvement = judge_candidate(before, after, context.plan.points)
     name = "promoted" if improvement.is_promoted else "rejected"
-    attempt = Attempt(folder, folder / f"{name}{suffix}", candidate, improvement, len(chosen))
+    attempt = ImprovementAttempt(folder, folder / f"{name}{suffix}", candidate, improvement, len(chosen))
     write_text(attempt.prompt, candidate.prompt)
     write_text(folder / "improvement.md", prompt_eval_improvement.render(_report(context, attempt)))
     write_json(folder / _GATES, _record(attempt))
@@ -306,7 +306,7 @@ def _change_faults(change: object, number: int, ids: set[str]) -> Iterator[str]:
 # -- telling ------------------------------------------------------------------------------------------
 
 
-def _record(attempt: Attempt) -> Record:
+def _record(attempt: ImprovementAttempt) -> Record:
     return {
         "promoted": attempt.is_promoted,
         "cases": attempt.cases,
@@ -317,7 +317,7 @@ def _record(attempt: Attempt) -> Record:
     }
 
 
-def _report(context: StepContext, attempt: Attempt) -> ImprovementReport:
+def _report(context: StepContext, attempt: ImprovementAttempt) -> ImprovementReport:
     found = attempt.improvement
     failing = sum(not gate.holds for gate in found.gates)
     verdict = "Promoted: every gate holds." if attempt.is_promoted else f"Rejected: {failing} of the gates do not hold."
@@ -344,7 +344,7 @@ def _report(context: StepContext, attempt: Attempt) -> ImprovementReport:
     )
 
 
-def _figure(name: str, change: Change, is_rate: bool = False) -> tuple[str, str, str, str, str]:
+def _figure(name: str, change: FigureChange, is_rate: bool = False) -> tuple[str, str, str, str, str]:
     scale, form = (100, "{:.1f} %") if is_rate else (1, "{:.2f}")
     shown = ["–" if one is None else form.format(float(one) * scale) for one in (change.before, change.after)]
     rise = "–" if change.rise is None else f"{float(change.rise) * scale:+.{1 if is_rate else 2}f}"

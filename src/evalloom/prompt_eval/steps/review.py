@@ -23,7 +23,7 @@ from evalloom.prompt_eval.scores import ScoredCase, is_score, output_digest, poi
 from evalloom.prompt_eval.table import (
     COMMENT,
     REVIEWED,
-    Table,
+    TableFile,
     human_columns,
     is_entry,
     number_in,
@@ -84,7 +84,7 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
     records = _scored(folder)
     former = read_reviews(folder)
     table = read_table(file, encoding)
-    reader = _Reader(file, table, points_in(records.values()), records)
+    reader = _ReviewReader(file, table, points_in(records.values()), records)
     found = reader.reviews()
     findings = [*table.findings, *reader.findings]
     result = ReviewResult(Folder(folder).humans, findings, len(found), sum(len(one.scores) for one in found.values()))
@@ -178,10 +178,10 @@ def _differing(row: Record, result: Any) -> str:
     return _PREVIEW if is_other else ""
 
 
-class _Reader:
+class _ReviewReader:
     """Reads the reviews in one table and collects its findings."""
 
-    def __init__(self, file: Path, table: Table, points: Sequence[str], records: dict[str, Record]) -> None:
+    def __init__(self, file: Path, table: TableFile, points: Sequence[str], records: dict[str, Record]) -> None:
         self.findings: list[Finding] = []
         self._file = file.as_posix()
         self._table = table

@@ -15,7 +15,7 @@ from evalloom.matchers import by_kind
 from evalloom.matchers.base import MatchContext, show, text_of
 from evalloom.matchers.nested import BadPath, find_all
 from evalloom.prompt_eval.citing import cites
-from evalloom.prompt_eval.plan import Rule, TestPlan, TestPoint
+from evalloom.prompt_eval.plan import ScoringRule, TestPlan, TestPoint
 from evalloom.prompt_eval.scores import BEST, Mark
 
 
@@ -69,11 +69,11 @@ def unused_rules(plan: TestPlan, records: Iterable[tuple[Record, str]]) -> list[
     ]
 
 
-def _label(rule: Rule) -> str:
+def _label(rule: ScoringRule) -> str:
     return f"{rule.kind} of {rule.path}" if rule.path else rule.kind
 
 
-def _hold(rule: Rule, result: str) -> tuple[bool, str]:
+def _hold(rule: ScoringRule, result: str) -> tuple[bool, str]:
     """Whether a rule holds for every value at its path, and an explanation."""
     if not rule.path:
         return _KINDS[rule.kind](rule.value, result)
