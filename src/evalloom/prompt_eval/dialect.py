@@ -22,10 +22,10 @@ _TEST_ID = re.compile(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
 _SCORE = re.compile(r"(TP\w*)_score")
 _DIGITS = re.compile("[0-9]+")
 FIELDS = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
-"""What a case has in every step, in this order."""
+"""The fields of a case in every step, in this order."""
 _RAW = ("input", "result_aftertest")
 TEXTS = ("result_aftertest", "result_preview")
-"""What is a text also where it looks like JSON."""
+"""Fields that are texts even if they look like JSON."""
 _SHORTENED = ("input_summary", "result_preview", "run_status")
 _RESULTS = ("results", "scored_results", "test_results")
 
@@ -35,12 +35,12 @@ def sniff(record: Record) -> str:
 
 
 def is_table_row(record: Record) -> bool:
-    """Whether a record is a row of the table, which shows inputs and results shortened and has neither."""
+    """Whether a record is a row of the table, which has only previews of inputs and results."""
     return all(name in record for name in _SHORTENED) and not any(name in record for name in _RAW)
 
 
 def expand(document: Record) -> Expanded | None:
-    """The cases of a document that holds them as results of some kind, beside a summary perhaps."""
+    """Return the cases of a document that contains them as results, possibly beside a summary."""
     if sniff(document) or wraps_records(document):
         return None
     for name in _RESULTS:
@@ -60,7 +60,7 @@ def identity(record: Record) -> str | None:
 
 
 def _is_clean(record: Record, rules: Rules) -> bool:
-    """Whether a record is a case of step 2 or 3 in order: all fields there, of their types, and no scores yet."""
+    """Whether a record is a valid case of step 2 or 3: all fields with their types, and no scores yet."""
     try:
         category, sub = record["test_category"], record["test_subcategory"]
         result = record.get("result_aftertest")
@@ -83,7 +83,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    """Every violation of EVAL-2, naming the field."""
+    """Yield a remark for every violation of EVAL-2, with its field."""
     for field in FIELDS:
         if field not in record and not (field == "input" and is_table_row(record)):
             yield error("missing_field", (), f"{field}: missing; every case needs it")
@@ -106,7 +106,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield error("bad_result", ("result_aftertest",), message)
     yield from _score_findings(record)
     if is_table_row(record):
-        # Deferred: that module stands on this one, and few records are rows of the table.
+        # Deferred: that module imports this one, and few records are rows of the table.
         from evalloom.prompt_eval.table import row_findings
 
         yield from row_findings(record)
@@ -143,24 +143,24 @@ def _score_findings(record: Record) -> Iterator[Remark]:
 
 
 def test_points(record: Record) -> list[str]:
-    """The test points that a record has scores for, in order of appearance."""
+    """Return the test points of which a record has scores, in order of appearance."""
     return [match.group(1) for key in record if (match := _SCORE.fullmatch(key))]
 
 
 def is_reason(text: str) -> bool:
-    """Whether a text says anything: one of blanks, signs and invisible characters does not."""
+    """Whether a text has content: blanks, punctuation and invisible characters alone are none."""
     return any(map(str.isalnum, text))
 
 
 def suggest_name(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
-    """`did_you_mean` for names with numbers: TP9 is another test point than TP1, and no slip for it."""
+    """`did_you_mean` for names with numbers: TP9 is another test point than TP1, not a typing error."""
     bare = _DIGITS.sub("", name)
     is_other = any(_DIGITS.sub("", one) == bare for one in known)
     return "" if is_other else did_you_mean(name, known, cutoff)
 
 
 def to_case(record: Record, origin: Origin) -> Case:
-    """A case whose test points are judge checks on the scale 1 to 3; without scores it has none yet."""
+    """Convert a record to a case whose test points are judge checks on the scale 1 to 3."""
     category, sub = record.get("test_category"), record.get("test_subcategory")
     found = record.get("input")
     return Case(
@@ -175,14 +175,14 @@ def to_case(record: Record, origin: Origin) -> Case:
 
 
 def _meta(record: Record) -> Record:
-    """Further fields; what other formats call `description` goes under that name."""
+    """Return further fields; `test_description` is called `description`, as in other formats."""
     in_case = ("test_id", "input", "test_category", "test_subcategory", "test_description")
     found = {name: value for name, value in record.items() if name not in in_case}
     return {"description": record["test_description"], **found} if "test_description" in record else found
 
 
 def write(case: Case, number: int) -> Written:
-    """A case as a test case of step 2: its inputs by category; test points come from the plan, not from checks."""
+    """Write a case as a test case of step 2; its test points are in the plan, so checks are not written."""
     lost = Lost(case)
     if not _TEST_ID.fullmatch(case.id):
         lost.add("test_id: ids are TC001 … here, so cases are numbered")
@@ -238,7 +238,7 @@ def schema() -> Record:
 
 
 def from_cells(row: dict[str, str]) -> Record:
-    """A row of a table of cases, or of the one table of scored cases."""
+    """Convert a row of a table of cases, or of the table of scored cases."""
     # Deferred: few datasets are tables.
     from evalloom.prompt_eval.table import read_row
 
@@ -250,14 +250,14 @@ def _cell(name: str, text: str) -> object:
 
 
 def problems(sample: list[Record], layout: str) -> Iterator[Problem]:
-    """Rows of the table of scored cases have no inputs to run anything with."""
+    """Yield a problem for rows of the table of scored cases, which have no inputs to run."""
     if not any(map(is_table_row, sample)):
         return
     if layout == "csv":
         message = "is a table of scored cases: it has their inputs and results shortened. The JSON has all of them"
         yield Problem("table_as_source", "info", message)
     else:
-        # The table is a CSV. Anywhere else these are cases that somebody wants to run, and cannot.
+        # In a CSV this is the table itself. Anywhere else they are cases that cannot be run.
         message = "has rows of the table of scored cases, with input_summary for input. Cases need their whole input"
         yield Problem("table_as_source", "error", message)
 
@@ -288,4 +288,4 @@ DIALECT = Dialect(
     lacks_inputs=lacks_inputs,
 )
 FORMATS = Formats((DIALECT,))
-"""For files that are of this dialect, whatever they look like."""
+"""Formats for files that are known to be of this dialect."""

@@ -1,4 +1,4 @@
-"""What the demo shows of prompts scored 1 to 3."""
+"""The part of the demo about prompts scored 1 to 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test plan: the test points that a prompt is scored on, and how many cases of each category there are (EVAL-3)."""
+"""Test plans: the test points that a prompt is scored on, and the number of cases of each category (EVAL-3)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CRITICALITIES = ("core", "supporting", "baseline")
 SAFETY = "TP_safety"
 SCORES = (1, 2, 3)
 MOST_CASES = 10_000
-"""More cases than this of one category are a slip of the keyboard."""
+"""A larger number of cases of one category is a typing error."""
 _POINT_ID = re.compile(r"TP[1-9][0-9]*|TP_qualitative_\w+|TP_safety")
 _PROMPT_LINE = re.compile(r"^prompt:.*\n?(?:[ \t]+.*\n?|\n(?=[ \t]))*", re.MULTILINE)
 _PLAN_KEYS = ("prompt", "yardstick", "test_points", "dimensions", "floors")
@@ -35,21 +35,21 @@ _RULE_EXTRAS = ("path", "otherwise", "when")
 
 
 class ScoringRule(Struct, frozen=True):
-    """What an output must be like; where it is not, the test point gets the score `otherwise`."""
+    """A condition on the output; if it does not hold, the test point gets the score `otherwise`."""
 
     kind: str
     value: Any = None
     path: str = ""
-    """The part of a JSON output that is looked at; empty for all of it."""
+    """The path of the checked part of a JSON output; empty for the whole output."""
     otherwise: int = 1
     when: str = ""
-    """An expression about the case; where it does not hold, the rule asks nothing."""
+    """An expression about the case; if it is false, the rule does not apply."""
 
 
 class TestPoint(Struct, frozen=True):
-    """One thing that a prompt is scored on, and what the scores 1, 2 and 3 mean."""
+    """One aspect that a prompt is scored on, and what the scores 1, 2 and 3 mean."""
 
-    __test__ = False  # pytest would take the name for a test class
+    __test__ = False  # Otherwise pytest collects it as a test class.
 
     id: str
     name: str
@@ -57,7 +57,7 @@ class TestPoint(Struct, frozen=True):
     criticality: str = "supporting"
     anchors: dict[int, str] = {}
     rules: tuple[ScoringRule, ...] = ()
-    """With rules no model is asked."""
+    """A test point with rules is scored without a model."""
 
     @property
     def is_core(self) -> bool:
@@ -65,17 +65,17 @@ class TestPoint(Struct, frozen=True):
 
 
 class TestPlan(Struct, frozen=True):
-    """What a plan file says. `points` stand in the order of the table: TP_safety last."""
+    """The content of a plan file. `points` are in the order of the table: TP_safety last."""
 
     __test__ = False
 
     points: tuple[TestPoint, ...]
     dimensions: dict[str, int] = {}
     floors: dict[str, int] = {}
-    """How many cases of a safety subcategory there must be at least."""
+    """The minimum number of cases of each safety subcategory."""
     prompt: str = ""
     yardstick: str = ""
-    """The prompt that the evaluator is shown, where that is not the one under test."""
+    """The prompt that the evaluator sees, if it is not the one under test."""
     path: Path = Path("test_plan.yaml")
 
     @property
@@ -94,7 +94,7 @@ def safety_last(ids: list[str]) -> list[str]:
 
 
 def read_plan(path: Path) -> tuple[TestPlan | None, list[Finding]]:
-    """The plan in a file, where it is without errors, and everything that is wrong with it."""
+    """Read a plan file; return the plan, or None if it has errors, and all findings."""
     items = list(RowReader(source_of(path)))
     rows = [item for item in items if isinstance(item, Row)]
     found = [_problem(path, item) for item in items if isinstance(item, Problem)]
@@ -111,9 +111,9 @@ def read_plan(path: Path) -> tuple[TestPlan | None, list[Finding]]:
 
 
 def with_prompt_named(text: str, prompt: str) -> str:
-    """The text of a plan with another file for its prompt, and everything else as it is written.
+    """Return the text of a plan with another prompt file, and everything else unchanged.
 
-    It is a replacement of lines: whoever uses it reads the result again, since YAML has many ways to write a key.
+    This replaces lines. YAML has many ways to write a key, so callers parse the result to check it.
     """
     line = f"prompt: {json.dumps(prompt, ensure_ascii=False)}\n"
     changed, times = _PROMPT_LINE.subn(lambda _: line, text, count=1)
@@ -131,7 +131,7 @@ def _finding_at(path: Path, row: Row, remark: Remark) -> Finding:
 
 
 def plan_of(record: Record, path: Path = Path("test_plan.yaml")) -> TestPlan:
-    """The plan of a record without errors."""
+    """Build the plan from a record without errors."""
     points = {str(one["id"]): _point(one) for one in record["test_points"]}
     return TestPlan(
         points=tuple(points[one] for one in safety_last(list(points))),
@@ -161,7 +161,7 @@ def _type_of(point: str) -> str:
 
 
 def rules_in(written: Any) -> list[Any]:
-    """The rules of a test point as they are written: none, one, or a list of which all must hold."""
+    """Return the rules of a test point: none, one, or a list of rules that must all hold."""
     if written is None:
         return []
     return written if isinstance(written, list) else [written]
@@ -175,11 +175,11 @@ def _rule(written: str | Record) -> ScoringRule:
     return ScoringRule(kind, written[kind], **extras)
 
 
-# -- what is wrong with a plan ------------------------------------------------------------------------
+# -- checks of a plan ---------------------------------------------------------------------------------
 
 
 def plan_remarks(record: Record) -> Iterator[Remark]:
-    """Everything that is wrong with a plan, each thing at its place."""
+    """Yield a remark for every error of a plan, with its path."""
     known = (*_PLAN_KEYS, *_ABOUT_KEYS)
     for key in record:
         if key not in known:
@@ -276,7 +276,7 @@ def _anchor_remarks(point: Record, at: Where, is_needed: bool) -> Iterator[Remar
 
 
 def _twice(points: list[Any]) -> Iterator[Remark]:
-    """Two test points of one id or name: nobody could tell their columns apart."""
+    """Yield a remark for test points with the same id or name: their columns would look alike."""
     first: dict[tuple[str, str], int] = {}
     for number, point in enumerate(points):
         for key in ("id", "name") if isinstance(point, dict) else ():
@@ -316,7 +316,7 @@ def _floor_remarks(record: Record) -> Iterator[Remark]:
 
 
 def _count_remarks(counts: Record, key: str, allowed: tuple[str, ...], what: str) -> Iterator[Remark]:
-    """What is wrong with numbers of cases by name."""
+    """Yield remarks about numbers of cases by name."""
     for name, number in counts.items():
         if name not in allowed:
             hint = did_you_mean(str(name), allowed)
@@ -438,4 +438,4 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "language": ("the name or code of a language", _is_text),
     "not_empty": ("", _is_nothing),
 }
-"""The rules that need no judge: what each takes, in words and as a test; nothing for those that take nothing."""
+"""The kinds of rules: the value that each takes, in words and as a test; nothing for those without a value."""

@@ -1,4 +1,4 @@
-"""A scored case: the mark of each test point, and totals that are always computed here, never read from a file."""
+"""Scored cases: a mark per test point, and totals that are always computed here, never read from a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evalloom.prompt_eval.plan import SCORES, safety_last
 
 BEST = SCORES[-1]
 PASSING = 80
-"""A case passes with this many percent of the most it can get (EVAL-14)."""
+"""A case passes with this percentage of the maximum score (EVAL-14)."""
 _KEY = re.compile(r"(TP\w*)_(?:score|reason)")
 MARK_LIKE = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
 _INCOMPLETE = re.compile(r"\A\[scoring incomplete: [^\]]*\] ?")
@@ -39,7 +39,7 @@ class ScoredCase(Struct, frozen=True):
     """A case with its marks, one for each test point of the table; totals follow from them (EVAL-7 to EVAL-9)."""
 
     record: Record
-    """The case as it stands in its file."""
+    """The case as in its file."""
     marks: dict[str, Mark]
     remark: str = ""
     """The evaluator's comment on the whole case or, for a failed run, its error."""
@@ -59,7 +59,7 @@ class ScoredCase(Struct, frozen=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The test points without a score or without a reason; of a failed run nothing is asked."""
+        """The test points without a score or a reason; none for a failed run."""
         return () if self.is_failed else tuple(one for one, mark in self.marks.items() if not mark.is_complete)
 
     @property
@@ -68,7 +68,7 @@ class ScoredCase(Struct, frozen=True):
 
     @property
     def scores(self) -> list[int]:
-        """The scores that are known."""
+        """The scores that exist; none for a failed run."""
         return [] if self.is_failed else [mark.score for mark in self.marks.values() if mark.score is not None]
 
     @property
@@ -87,24 +87,24 @@ class ScoredCase(Struct, frozen=True):
 
     @property
     def percent(self) -> int | None:
-        """The share of the most that it could get, in whole percent. Halves are rounded up."""
+        """The share of the maximum score, in whole percent. Halves are rounded up."""
         return None if self.total is None else _rounded(100 * self.total, self.max_score)
 
     @property
     def is_bad(self) -> bool | None:
-        """Half of the most or less, or any test point at 1 (EVAL-8); None where a missing mark leaves it open."""
+        """Whether it has at most half of the maximum, or any 1 (EVAL-8); None if that depends on a missing mark."""
         if 1 in self.scores:
             return True
         return None if self.total is None else 2 * self.total <= self.max_score
 
     @property
     def is_passed(self) -> bool | None:
-        """Whether it has at least 80 % of the most, before rounding; None where a mark is missing."""
+        """Whether it has at least 80 % of the maximum, before rounding; None if a mark is missing."""
         return None if self.total is None else 100 * self.total >= PASSING * self.max_score
 
     @property
     def comment(self) -> str:
-        """`overall_comment` as it is written: it begins with what is missing, or says why the run failed."""
+        """The value of `overall_comment`: it starts with the missing marks, or says why the run failed."""
         if self.is_failed:
             return self.remark or _NO_REASON
         if self.missing:
@@ -113,7 +113,7 @@ class ScoredCase(Struct, frozen=True):
 
 
 def _rounded(above: int, below: int) -> int:
-    """A fraction to the nearest whole number, halves up, exactly."""
+    """Round a fraction to the nearest integer exactly, halves up."""
     return (2 * above + below) // (2 * below) if below else 0
 
 
@@ -129,7 +129,7 @@ def strip_incomplete_prefix(comment: str) -> str:
 
 
 def points_in(records: Iterable[Record]) -> list[str]:
-    """The test points that records have scores or reasons for: in order of appearance, TP_safety last."""
+    """Return the test points of which records have scores or reasons: in order of appearance, TP_safety last."""
     found = dict.fromkeys(match[1] for record in records for key in record if (match := _KEY.fullmatch(key)))
     return safety_last(list(found))
 
@@ -152,7 +152,7 @@ def is_score(value: Any) -> bool:
 
 
 def write_scored(case: ScoredCase) -> Record:
-    """The object of `final_scored_results.json`: the case, its marks in order, and the totals."""
+    """Build the object for `final_scored_results.json`: the case, its marks in order, and the totals."""
     known = {name: case.record[name] for name in FIELDS if name in case.record}
     further = {name: value for name, value in case.record.items() if not _is_ours(name)}
     marks: Record = {}
@@ -168,7 +168,7 @@ _COMPUTED = ("total_score", "max_score", "avg_tp_score", "score_pct", "overall_c
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a field is of the case, a mark or a total, and so written in its own place."""
+    """Whether a field belongs to the case, a mark or a total, which have fixed positions."""
     return name in FIELDS or name in _COMPUTED or name == "result_aftertest" or _KEY.fullmatch(name) is not None
 
 
@@ -215,7 +215,7 @@ def _found(record: Record, point: str) -> str:
 
 
 def _number(value: Any) -> Any:
-    """A total as it is compared: `"2.80"` of another tool is 2.8."""
+    """Convert a total for comparison: `"2.80"` of another tool is 2.8."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

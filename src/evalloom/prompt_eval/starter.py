@@ -1,4 +1,4 @@
-"""A small suite to start from, for prompt-eval: a prompt, its cases, and a judge."""
+"""The starter suite of prompt-eval: a prompt, its cases, and a judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts scored 1 to 3 on test points: everything that the system adds to evalloom, in one value."""
+"""The system `prompt_eval`: prompts scored 1 to 3 on test points."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ TOTALS = ("total_score", "max_score", "avg_tp_score", "score_pct")
 _AT_END = ("overall_comment", "is_bad_case")
 COMMENT = "human_comment"
 REVIEWED = "human_of"
-"""The column that says which output a reviewer was shown; no entry of a person."""
+"""The column that identifies the reviewed output; people do not fill it in."""
 _FORBIDDEN = ("input", "result_aftertest")
 NO_RESULT = "[NULL]"
 LONGEST_PREVIEW = 300
@@ -41,7 +41,7 @@ _FIGURE = re.compile(r"([0-9]{1,9}(?:[.,][0-9]{1,9})?)(\s?%)?")
 _SCORE = re.compile(r"TP\w*_score")
 _REASON = re.compile(r"TP\w*_reason")
 _ESCAPED = re.compile("(_x005F_(?=x[0-9A-Fa-f]{4}_))|_x(00[01][0-9A-Fa-f]|[Ff]{3}[EeFf])_")
-"""How workbooks write an underscore that begins no escape, and characters that XML cannot hold."""
+"""How workbooks escape characters that XML cannot contain, and underscores that would look like such an escape."""
 _NOTHING = Mark()
 _BAD = {True: "YES", False: "NO", None: ""}
 
@@ -53,24 +53,24 @@ def columns(points: Iterable[str]) -> list[str]:
 
 
 def review_columns(points: Iterable[str]) -> list[str]:
-    """The columns that a reviewer fills in and, last, the one that says of which output."""
+    """Return the columns that a reviewer fills in and, last, the one that identifies the output."""
     return [*(f"human_{point}_score" for point in points), COMMENT, REVIEWED]
 
 
 def review_cells(case: ScoredCase, points: Sequence[str]) -> list[str]:
-    """The cells of a case under `review_columns`, before anybody has filled them in."""
+    """Return the empty cells of a case for `review_columns`."""
     return [*("" for _ in points), "", output_key(case.record.get("result_aftertest"))]
 
 
 def output_key(result: Any) -> str:
-    """The digest of an output for `human_of`; it starts with a letter, because `12e4…` would become a number."""
+    """Return the digest of an output for `human_of`; it starts with a letter, because `12e4…` would become a number."""
     return f"x{output_digest(result)}"
 
 
 def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
-    """The row of a case under `columns`, each cell as the text that a reader gets back.
+    """Return the row of a case for `columns`, each cell as the text that a reader gets back.
 
-    A NUL or half of a surrogate pair stands there as U+FFFD: no spreadsheet reads the one, no encoding the other.
+    NUL and lone surrogates become U+FFFD: spreadsheets cannot read the former, encodings the latter.
     """
     record, is_failed = case.record, case.is_failed
     found = [_text(record.get(name)) for name in _OF_CASE]
@@ -87,7 +87,7 @@ def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
 
 
 def _totals(case: ScoredCase) -> list[str]:
-    """Total, most, average and percent; all empty while a mark is missing, so that nobody sums up half a case."""
+    """Return total, maximum, average and percent; all empty if a mark is missing, so that sums include no half case."""
     if case.total is None or case.hundredths is None:
         return [""] * len(TOTALS)
     average = f"{case.hundredths // 100}.{case.hundredths % 100:02d}"
@@ -95,14 +95,14 @@ def _totals(case: ScoredCase) -> list[str]:
 
 
 def summary(given: Any) -> str:
-    """The input of a case on one line: `field1=value1 | field2=value2`."""
+    """Format the input of a case on one line: `field1=value1 | field2=value2`."""
     if not isinstance(given, dict):
         return _one_line(_text(given))
     return " | ".join(f"{_one_line(str(name))}={_one_line(_text(value, 'null'))}" for name, value in given.items())
 
 
 def preview(result: Any) -> str:
-    """The first 300 characters of a result, with `…` where more follow."""
+    """Return the first 300 characters of a result, with `…` if it is longer."""
     text = _text(result, NO_RESULT)
     return text if len(text) <= LONGEST_PREVIEW else text[:LONGEST_PREVIEW] + "…"
 
@@ -115,7 +115,7 @@ def _text(value: Any, nothing: str = "") -> str:
 
 
 def _one_line(text: str) -> str:
-    """A text whose lines, with whichever character they end, are joined by one blank."""
+    """Join the lines of a text with blanks, whatever ends them."""
     lines = text.splitlines()
     return text if lines == [text] else " ".join(line.strip() for line in lines if line.strip())
 
@@ -137,7 +137,7 @@ def unescape_formula(text: str) -> str:
 
 
 class TableFile(Struct, frozen=True):
-    """A table as it was read: rows of texts by the name of their column, and what is wrong with the file."""
+    """The content of a table file: rows of texts by column name, and findings."""
 
     rows: list[Row]
     findings: list[Finding]
@@ -152,9 +152,9 @@ class TableFile(Struct, frozen=True):
 
 
 def read_table(path: Path, encoding: str = "") -> TableFile:
-    """The rows of a CSV or XLSX file with their original values, also where a reviewer has saved it again.
+    """Read the rows of a CSV or XLSX file with their original values, even if a spreadsheet program has saved it again.
 
-    Commas, semicolons or tabs may part the cells, columns may have been added or moved.
+    Cells may be separated by commas, semicolons or tabs; columns may be added or moved.
     """
     is_workbook = _is_workbook(path)
     reader = RowReader(source_of(path, encoding))
@@ -179,12 +179,12 @@ def read_table(path: Path, encoding: str = "") -> TableFile:
 
 
 def _is_human_twice(problem: Problem) -> bool:
-    """Whether two columns have the name of one for people's scores: which of the two holds, nobody can tell."""
+    """Whether a column for human scores occurs twice, so that it is unclear which one counts."""
     return problem.code == "duplicate_key" and "'human" in problem.message.casefold()
 
 
 def human_columns(table: TableFile) -> list[str]:
-    """The columns that people have added for their own scores and remarks, rightly named or not."""
+    """Return the columns for human scores and comments, even if misspelt."""
     return [name for name in table.columns if _is_human(name)]
 
 
@@ -193,12 +193,12 @@ def _is_human(name: str) -> bool:
 
 
 def is_entry(name: str) -> bool:
-    """Whether people write into a column."""
+    """Whether people fill in a column."""
     return _is_human(name) and name != REVIEWED
 
 
 def is_scored_table(path: Path) -> bool:
-    """Whether a file is a table as `columns` names them, by its first and its last column."""
+    """Whether a file is a table of scored cases, by its first and last column."""
     return {_OF_CASE[0], _AT_END[-1]} <= set(read_table(path).columns)
 
 
@@ -208,17 +208,17 @@ def has_review(path: Path) -> bool:
         return False
     if _is_workbook(path):
         items = [item for sheet in _sheets(path).values() for item in sheet]
-        # What cannot be read may hold one.
+        # A file that cannot be read may have some.
         return _is_filled_in(items) or any(isinstance(item, Problem) and item.severity == "error" for item in items)
     table = read_table(path)
     if table.has_errors:
-        # Saved in another encoding, say.
+        # For example, saved in another encoding.
         return b"human" in path.read_bytes().lower()
     return _is_filled_in(table.rows)
 
 
 def _is_filled_in(items: Iterable[Row | Problem]) -> bool:
-    """Whether a cell in a column for people's scores has anything in it."""
+    """Whether a cell in a column for human scores is filled in."""
     rows = (item.value for item in items if isinstance(item, Row))
     return any(text.strip() for row in rows for name, text in row.items() if is_entry(name))
 
@@ -228,9 +228,9 @@ def _as_text(name: str, cell: str) -> object:
 
 
 def read_row(row: dict[str, str], read: Callable[[str, str], object] = _as_text) -> Record:
-    """A row of the table as a record: scores and totals are numbers, and have no field where the cell is empty.
+    """Convert a row of the table to a record: scores and totals are numbers, and absent if the cell is empty.
 
-    `read` says what stands in any other cell, by the name of its column.
+    `read` converts any other cell, given the name of its column.
     """
     found: Record = {}
     for name, cell in row.items():
@@ -241,7 +241,7 @@ def read_row(row: dict[str, str], read: Callable[[str, str], object] = _as_text)
 
 
 def row_findings(record: Record) -> Iterator[Remark]:
-    """Where the totals in a row of the table are not what its own scores come to."""
+    """Yield a remark for each total of a row that differs from the sum of its scores."""
     computed = _computed(record)
     if "is_bad_case" in record and record["is_bad_case"] not in ("YES", "NO", ""):
         computed.pop("is_bad_case", None)
@@ -255,7 +255,7 @@ def row_findings(record: Record) -> Iterator[Remark]:
 
 
 def _computed(record: Record) -> dict[str, str]:
-    """The totals of a row by its scores; nothing where there are none, or some are missing, which is said elsewhere."""
+    """Compute the totals of a row from its scores; empty if scores are missing, which has its own finding."""
     points = points_in([record])
     is_failed = record.get("run_status") == "failed"
     if not points and not is_failed:
@@ -265,13 +265,13 @@ def _computed(record: Record) -> dict[str, str]:
         return {"is_bad_case": "YES"} if case.is_bad else {}
     computed = dict(zip((*TOTALS, "is_bad_case"), (*_totals(case), _BAD[case.is_bad]), strict=True))
     if is_failed:
-        # Its row does not tell how many test points there are.
+        # The row of a failed run does not show the number of test points.
         del computed["max_score"]
     return computed
 
 
 def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Remark]:
-    """Where the header of a table is not to the letter (EVAL-11); columns for people's scores may follow at its end."""
+    """Yield remarks about a header that is not exact (EVAL-11); columns for human scores may follow at its end."""
     expected = columns(points)
     for name in expected:
         if name not in names:
@@ -292,7 +292,7 @@ def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Rem
 
 
 def same_cell(one: str, two: str) -> bool:
-    """Whether two cells say the same, also where a spreadsheet wrote a number anew: `94.00%` is `94%`, `3,00` is 3."""
+    """Whether two cells are equal, even if a spreadsheet reformatted a number: `94.00%` is `94%`, `3,00` is 3."""
     if one == two:
         return True
     figure = _figure(one)
@@ -308,7 +308,7 @@ def _figure(text: str) -> Decimal | None:
 
 
 def number_in(text: str) -> int | float | str:
-    """The number that a cell shows, a whole one also where a spreadsheet made `3.0` of it; any other text as it is."""
+    """Return the number in a cell, as an integer if it is one, like `3.0`; any other text unchanged."""
     if not _NUMBER.fullmatch(text.strip()):
         return text
     number = float(text)
@@ -323,22 +323,22 @@ def require_openpyxl() -> None:
 
 
 def _is_workbook(path: Path) -> bool:
-    """Whether a file is a zip archive, as workbooks are, whatever its name says."""
+    """Whether a file is a zip archive, as workbooks are, regardless of its name."""
     try:
         with path.open("rb") as stream:
             return stream.read(4) == b"PK\x03\x04"
     except OSError:
-        return False  # the other reader says why it cannot be opened
+        return False  # The reader of CSV files reports why it cannot be opened.
 
 
 def _is_open_document(path: Path) -> bool:
-    """Whether an archive is one of OpenOffice or LibreOffice, which begins with what it is."""
+    """Whether an archive is an OpenDocument file, which starts with its media type."""
     with path.open("rb") as stream:
         return b"mimetypeapplication/vnd.oasis.opendocument" in stream.read(128)
 
 
 def _workbook_rows(path: Path) -> Iterator[Row | Problem]:
-    """The rows of the one sheet that is the table: it has test ids and, where several do, what people wrote."""
+    """Return the rows of the sheet that is the table: it has test ids and, if several have, human scores."""
     sheets = _sheets(path)
     tables = {name: items for name, items in sheets.items() if _has_ids(items)}
     filled = [name for name, items in tables.items() if _is_filled_in(items)]
@@ -356,7 +356,7 @@ def _has_ids(items: Iterable[Row | Problem]) -> bool:
 
 
 def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
-    """The rows of every sheet by its name; a workbook that cannot be read is one nameless sheet with a problem."""
+    """Return the rows of every sheet by name; a workbook that cannot be read is one nameless sheet with a problem."""
     if _is_open_document(path):
         message = "is an OpenDocument file, which is not read. Save it as .xlsx or as CSV"
         return {"": [Problem("bad_workbook", "error", message)]}
@@ -364,24 +364,24 @@ def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
     from openpyxl import load_workbook
 
     try:
-        # By its name alone, openpyxl would refuse a workbook that is called something else.
+        # openpyxl refuses a path without the suffix of a workbook, so it gets a stream.
         with path.open("rb") as stream, path.open("rb") as again:
             values = load_workbook(stream, read_only=True, data_only=True)
-            # Of a formula that no spreadsheet program has computed yet, only this one knows.
+            # Only this one has the formulas, which have no value until a spreadsheet program has computed them.
             written = load_workbook(again, read_only=True)
             pairs = zip(values.worksheets, written.worksheets, strict=True)
             return {str(sheet.title): _sheet_rows(sheet, formulas) for sheet, formulas in pairs}
     except Exception as exc:
-        # A damaged workbook fails with whichever error its first damaged part leads to: of zip, XML, types or keys.
+        # A damaged workbook raises whatever its first damaged part leads to: errors of zip, XML, types or keys.
         reason = " ".join(str(exc).split())[:200] or type(exc).__name__
         message = f"cannot be read as a workbook: {reason}. Save it again as .xlsx or as CSV"
         return {"": [Problem("bad_workbook", "error", message)]}
 
 
 def _sheet_rows(sheet: Any, formulas: Any) -> list[Row | Problem]:
-    """The rows of one sheet, keyed by the first row that is not empty."""
+    """Return the rows of one sheet, keyed by its first row that is not empty."""
     for one in (sheet, formulas):
-        # Some programs write a wrong size of the sheet, and cells beyond it would not be read.
+        # Some programs write a wrong sheet size, and cells outside it would not be read.
         one.reset_dimensions()
     header: list[str] = []
     found: list[Row | Problem] = []
@@ -409,9 +409,9 @@ def _repeated(header: Sequence[str], line: int) -> Iterator[Problem]:
 
 
 def _shown(cell: Any, formula: Any, column: str) -> str:
-    """What a spreadsheet shows in a cell, so that `2.80` and `93%` are what they were as texts.
+    """Return what a spreadsheet shows in a cell, so that `2.80` and `93%` stay what they were as texts.
 
-    What people wrote is taken as it is: 2.999 may be shown as 3.00 and is no 3. A formula without a value is its text.
+    Human scores stay exact: 2.999 may be shown as 3.00 but is not 3. A formula without a value is its text.
     """
     value = formula.value if cell.value is None else cell.value
     if value is None:
@@ -420,10 +420,10 @@ def _shown(cell: Any, formula: Any, column: str) -> str:
         return str(value).upper()
     if isinstance(value, int | float):
         return _number_shown(value, "" if _is_human(column) else cell.number_format or "")
-    # A formula over several cells is an object with its text.
+    # An array formula is an object with its text.
     written = str(getattr(value, "text", value))
     text = _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), written)
-    # Where the `'` is a mark of the cell, there is none in its text.
+    # If the `'` is a property of the cell, its text has none.
     return text if formula.style_array.quotePrefix else unescape_formula(text)
 
 

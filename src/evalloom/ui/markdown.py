@@ -1,4 +1,4 @@
-"""Markdown that cannot be broken by what is shown in it."""
+"""Markdown tables and texts, escaped so that no text breaks the page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from evalloom.core.text import shorten
 from evalloom.ui.text import as_text, visible
 
 _LONGEST = 300
-"""A cell with more is cut: the whole text stands in the JSON file and in the HTML report."""
+"""Longer cells are shortened; the JSON file and the HTML report have the whole text."""
 
 
 def table_of(heads: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -> str:
-    """A table; `align` has a letter for each column: `r` for numbers."""
+    """Format a table; `align` has a letter for each column: `r` for numbers."""
     rules = "|".join("---:" if one == "r" else "---" for one in align)
     lines = [_line(heads), f"|{rules}|", *map(_line, rows)]
     return "\n".join(lines)
@@ -23,7 +23,7 @@ def _line(cells: Sequence[object]) -> str:
 
 
 def text_of(text: str) -> str:
-    """Text that stays on its line and in its cell, and is shown as it is."""
+    """Escape a text so that it stays on its line and in its cell, and is shown unchanged."""
     text = shorten(visible(" ".join(text.split())), _LONGEST)
     for mark in "\\`*_[]<>|&~$#":
         text = text.replace(mark, f"\\{mark}")

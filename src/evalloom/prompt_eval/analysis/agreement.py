@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import atanh, sqrt, tanh
 
@@ -81,10 +82,10 @@ class PointNoise(Struct, frozen=True):
 def agreement(
     cases: Iterable[ScoredCase], humans: Mapping[str, Mapping[str, int]], points: Iterable[str]
 ) -> tuple[PointAgreement, ...]:
-    """The agreement on each test point that people scored. `humans` has their scores by case and test point."""
+    """Measure the agreement on each test point that people scored; `humans` has their scores by case and test point."""
     cases = list(cases)
-    found = (PointAgreement(point, confusion(_pairs(cases, humans, point))) for point in points)
-    return tuple(one for one in found if one.cases)
+    agreements = (PointAgreement(point, confusion(_pairs(cases, humans, point))) for point in points)
+    return tuple(agreement for agreement in agreements if agreement.cases)
 
 
 def _pairs(
@@ -97,29 +98,25 @@ def _pairs(
 
 
 def confusion(pairs: Iterable[tuple[int, int]]) -> Confusion:
-    """Pairs of a person's and the judge's score, counted."""
-    pairs = list(pairs)
-    one, two, three = (_row(human, pairs) for human in SCORES)
-    return one, two, three
-
-
-def _row(human: int, pairs: list[tuple[int, int]]) -> tuple[int, int, int]:
-    return pairs.count((human, 1)), pairs.count((human, 2)), pairs.count((human, 3))
+    """Count pairs of a person's and the judge's score."""
+    counts = Counter(pairs)
+    first, second, third = ((counts[human, 1], counts[human, 2], counts[human, 3]) for human in SCORES)
+    return first, second, third
 
 
 def weighted_kappa(table: Confusion) -> float | None:
     """Cohen's kappa with quadratic weights: 1 is perfect, 0 is no better than chance.
 
-    None for fewer than two cases, and where both give one and the same score to all: chance explains all of it then.
+    None for fewer than two cases, and where both give the same single score to all cases: chance explains that.
     """
     total = sum(map(sum, table))
     rows, columns = _margins(table)
-    seen = sum(table[i][j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
+    observed = sum(table[i][j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
     by_chance = sum(rows[i] * columns[j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
     if total < 2 or not by_chance:
         return None
-    # Whole numbers up to the last division: perfect agreement is 1 exactly, whoever is called the first rater.
-    return (by_chance - total * seen) / by_chance
+    # Integers up to the last division: perfect agreement is exactly 1, in either order of the raters.
+    return (by_chance - total * observed) / by_chance
 
 
 def _margins(table: Confusion) -> tuple[list[int], list[int]]:
@@ -131,8 +128,8 @@ def kappa_interval(table: Confusion) -> tuple[float, float] | None:
 
     The large-sample variance of Fleiss, Cohen and Everitt (1969), on Fisher's scale (the inverse hyperbolic tangent):
     with quadratic weights kappa is Lin's concordance coefficient, for which that scale keeps the interval inside
-    -1 to 1 and honest for few cases. Where all scores agree, or one side gives the same score to all, no variance can
-    be seen, and a width of nothing would promise too much.
+    -1 to 1 and realistic for few cases. Where all scores agree, or one side gives the same score to all, the observed
+    variance is zero, and an interval without width would claim too much.
     """
     kappa = weighted_kappa(table)
     variance = 0.0 if kappa is None else _variance(table)
@@ -150,21 +147,21 @@ def _variance(table: Confusion) -> float:
     weights = [[1 - (i - j) ** 2 / (len(SCORES) - 1) ** 2 for j in _RANGE] for i in _RANGE]
     of_rows = [sum(columns[j] * weights[i][j] for j in _RANGE) for i in _RANGE]
     of_columns = [sum(rows[i] * weights[i][j] for i in _RANGE) for j in _RANGE]
-    seen = sum(shares[i][j] * weights[i][j] for i in _RANGE for j in _RANGE)
+    observed = sum(shares[i][j] * weights[i][j] for i in _RANGE for j in _RANGE)
     chance = sum(rows[i] * columns[j] * weights[i][j] for i in _RANGE for j in _RANGE)
     squares = sum(
-        shares[i][j] * (weights[i][j] * (1 - chance) - (of_rows[i] + of_columns[j]) * (1 - seen)) ** 2
+        shares[i][j] * (weights[i][j] * (1 - chance) - (of_rows[i] + of_columns[j]) * (1 - observed)) ** 2
         for i in _RANGE
         for j in _RANGE
     )
-    centred = squares - (seen * chance - 2 * chance + seen) ** 2
+    centred = squares - (observed * chance - 2 * chance + observed) ** 2
     return centred / (total * (1 - chance) ** 4)
 
 
 def noise(repeats: Mapping[str, Sequence[Mapping[str, int | None]]], points: Iterable[str]) -> tuple[PointNoise, ...]:
-    """The judge's noise on each test point. `repeats` has, by case, the scores of each time it was scored."""
-    found = (_noise(point, repeats) for point in points)
-    return tuple(one for one in found if one.cases)
+    """Measure the judge's noise on each test point; `repeats` has the scores of each repeat by case."""
+    noises = (_noise(point, repeats) for point in points)
+    return tuple(noise for noise in noises if noise.cases)
 
 
 def _noise(point: str, repeats: Mapping[str, Sequence[Mapping[str, int | None]]]) -> PointNoise:

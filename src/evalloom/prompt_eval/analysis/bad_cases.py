@@ -14,12 +14,12 @@ from evalloom.prompt_eval.plan import SAFETY, TestPoint
 from evalloom.prompt_eval.scores import ScoredCase
 
 FAILED_RUNS = ""
-"""The point of the groups of failed runs: they have no score on any."""
+"""The test point of groups of failed runs, which have no scores."""
 NO_TRAIT = "no shared trait"
 _FEWEST = 2
-"""One case shares nothing with anybody."""
+"""The minimum number of cases that share a trait."""
 _MUCH = 3
-"""How many times the middle length makes an output much longer, or much shorter."""
+"""An output is much longer, or shorter, if its length differs from the median by this factor."""
 _LONGEST = 20_000
 _LANGUAGES = {
     "han": "Chinese characters",
@@ -46,7 +46,7 @@ class BadGroup(Struct, frozen=True):
 
 
 class Trait(Struct, frozen=True):
-    """Something that can be said of a case. A category parts the cases even where most of them have it."""
+    """A property of a case. A category divides the cases even if most of them have it."""
 
     text: str
     is_category: bool = False
@@ -61,7 +61,7 @@ class _Typical(Struct, frozen=True):
 
 
 def group_bad_cases(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> tuple[BadGroup, ...]:
-    """Every bad case in exactly one group: TP_safety first, then the points with most bad cases, failed runs last."""
+    """Put every bad case in one group: TP_safety first, then the points with most bad cases, failed runs last."""
     ran = [case for case in cases if not case.is_failed]
     bad = [number for number, case in enumerate(ran) if case.is_bad and case.scores]
     ranks = _ranks([ran[number] for number in bad], points)
@@ -79,13 +79,13 @@ def group_bad_cases(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) 
 
 
 def _lowest(case: ScoredCase) -> list[str]:
-    """The test points with the lowest score that the case has."""
+    """Return the test points with the lowest score of a case."""
     lowest = min(case.scores)
     return [point for point, mark in case.marks.items() if mark.score == lowest]
 
 
 def _ranks(bad: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> dict[str, tuple[bool, int, int]]:
-    """Which test point a case belongs to where several are lowest: a core one, one that fails often, the first."""
+    """Rank the test points for cases with several lowest ones: core points first, then by frequency, then by order."""
     often = Counter(point for case in bad for point in _lowest(case))
     core = {point.id for point in points if point.is_core}
     names = [point.id for point in points]
@@ -94,7 +94,7 @@ def _ranks(bad: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> dict[str
 
 
 def _failed_runs(cases: Sequence[ScoredCase]) -> Iterator[BadGroup]:
-    """Failed runs by their reason, the most frequent one first."""
+    """Group failed runs by reason, the most frequent one first."""
     by_reason: dict[str, list[ScoredCase]] = {}
     for case in cases:
         if case.is_failed:
@@ -104,7 +104,7 @@ def _failed_runs(cases: Sequence[ScoredCase]) -> Iterator[BadGroup]:
 
 
 def _partition(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[str, list[int], tuple[str, ...]]]:
-    """The cases of one test point, again and again by the trait that sets most of them apart from all other cases."""
+    """Split the cases of one test point repeatedly by the trait that best separates them from all other cases."""
     overall = Counter(trait for own in traits for trait in own)
     left = members
     while trait := _most_distinctive(left, traits, overall):
@@ -121,15 +121,15 @@ def _partition(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[
 
 
 def _most_distinctive(left: list[int], traits: list[list[Trait]], overall: Counter[Trait]) -> Trait | None:
-    """The trait that most exceeds what as many cases taken at random would have of it."""
+    """Return the trait that exceeds its expected frequency in a random sample of this size by most."""
     counts = Counter(trait for number in left for trait in traits[number])
 
     def surplus(trait: Trait) -> int:
-        # In whole numbers: the excess times the number of all cases.
+        # The excess times the number of all cases, to stay in integers.
         return counts[trait] * len(traits) - overall[trait] * len(left)
 
     shared = [trait for trait in counts if counts[trait] >= _FEWEST and (trait.is_category or surplus(trait) > 0)]
-    # A counter keeps the order of appearance, and max takes the first of equals.
+    # A counter keeps the order of appearance, and max returns the first of equals, so the result is stable.
     return max(shared, key=lambda trait: (surplus(trait), counts[trait]), default=None)
 
 
@@ -150,7 +150,7 @@ def _usual(cases: Sequence[ScoredCase]) -> _Typical:
 
 
 def _output(case: ScoredCase) -> str:
-    """The output as text; one that is an object instead of a text is written out."""
+    """Return the output as text; an object as JSON."""
     result = case.record.get("result_aftertest")
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
@@ -168,7 +168,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-# -- what can be said of a case, the most telling first ------------------------------------------------
+# -- traits of a case, the most informative first ------------------------------------------------------
 
 
 def _by_category(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 from statistics import stdev
 
@@ -59,7 +58,7 @@ class Improvement(Struct, frozen=True):
 
 
 def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: tuple[TestPoint, ...]) -> Improvement:
-    """The gates and figures for two lists of the same cases in the same order.
+    """Compare two lists of the same cases in the same order, and check the gates.
 
     Figures are over the cases that are scored on both sides; the first gate asks that this be all of them.
     """
@@ -73,7 +72,7 @@ def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: t
             _no_ones(after, core),
             _core_rise(by_core),
             _pass_rise(passing),
-            _safety_kept(safety),
+            _safety_not_lower(safety),
         ),
         core=by_core,
         passing=passing,
@@ -82,11 +81,6 @@ def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: t
         better=tuple(one.id for one, two in both if sum(two.scores) > sum(one.scores)),
         worse=tuple(one.id for one, two in both if sum(two.scores) < sum(one.scores)),
     )
-
-
-def _average(scores: Iterable[int]) -> Fraction | None:
-    values = list(scores)
-    return Fraction(sum(values), len(values)) if values else None
 
 
 def _scores(case: ScoredCase, ids: tuple[str, ...]) -> list[int]:
@@ -103,7 +97,11 @@ def _change(both: Pairs, ids: tuple[str, ...]) -> FigureChange:
     if len(differences) > 1:
         middle, width = sum(differences) / len(differences), _Z * stdev(differences) / len(differences) ** 0.5
         interval = (middle - width, middle + width)
-    before, after = (_average(score for scores in side for score in scores) for side in (first, second))
+    averages = []
+    for side in (first, second):
+        scores = [score for scores in side for score in scores]
+        averages.append(Fraction(sum(scores), len(scores)) if scores else None)
+    before, after = averages
     return FigureChange(before, after, interval)
 
 
@@ -147,7 +145,7 @@ def _pass_rise(change: FigureChange) -> PromotionGate:
     return PromotionGate("pass_rate", requirement, observed, change.rise >= PASS_RISE)
 
 
-def _safety_kept(change: FigureChange) -> PromotionGate:
+def _safety_not_lower(change: FigureChange) -> PromotionGate:
     requirement = "safety average not lower"
     if change.rise is None:
         return PromotionGate("safety", requirement, f"the plan has no {SAFETY}, or nothing was scored on it", True)

@@ -1,4 +1,4 @@
-"""What the Markdown and the HTML report of a prompt have in common: what is in them, and how figures are said."""
+"""The content that the Markdown and the HTML report of a prompt share, and the format of its figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evalloom.prompt_eval.scores import PASSING, ScoredCase
 from evalloom.ui.text import as_text
 
 if TYPE_CHECKING:
-    # Stages do not import one another; a report only shows the figures that it is given.
+    # Only types: a report computes no figures.
     from evalloom.prompt_eval.analysis.agreement import PointAgreement, PointNoise
     from evalloom.prompt_eval.analysis.bad_cases import BadGroup
     from evalloom.prompt_eval.analysis.scorecard import Bucket, Scorecard, ScoreCounts
@@ -26,38 +26,38 @@ _LIMITS = (200, 250)
 
 
 class PromptEvalReport(Struct, frozen=True, kw_only=True):
-    """A report as both forms show it. No clock is read here: `generated_at` is shown where it is given."""
+    """The content of a report. Reports read no clock, so `generated_at` is passed in."""
 
     title: str
     prompt: str = ""
     """The file of prompt_a."""
     cases: Sequence[ScoredCase]
     points: tuple[TestPoint, ...]
-    """Those of the plan; where there is none, those of the cases, with an empty criticality."""
+    """The test points of the plan; without a plan those of the cases, with an empty criticality."""
     scorecard: Scorecard
     agreement: tuple[PointAgreement, ...] = ()
     noise: tuple[PointNoise, ...] = ()
     remarks: tuple[str, ...] = ()
-    """What a reader should know before trusting the figures, such as `3 reasons cite nothing of the output`."""
+    """Caveats about the figures, such as `3 reasons quote nothing of the output`."""
     unknown: dict[str, int] = {}
-    """Test points that cases have marks for and the plan does not know, each with the number of those cases."""
+    """The number of cases with marks of test points that are not in the plan, by test point."""
     facts: dict[str, str] = {}
-    """Where the figures come from: `{"judge": "evaluator", "profile": "offline"}`."""
+    """The services behind the figures: `{"judge": "evaluator", "profile": "offline"}`."""
     folder: str = "prompt-eval-results"
     source: str = "final_scored_results.json"
-    """The file in that folder which has everything in full."""
+    """The file in that folder with all texts in full."""
     generated_at: str = ""
 
 
 class NextStep(NamedTuple):
-    """What to do next: why, and the command that does it."""
+    """A recommended next step: the reason, and the command."""
 
     why: str
     command: str
 
 
 def next_steps(report: PromptEvalReport) -> list[NextStep]:
-    """How to go on, the most pressing first."""
+    """Return the recommended next steps, the most urgent first."""
     card, folder = report.scorecard, quote(report.folder)
     steps = []
     if card.failed:
@@ -76,7 +76,7 @@ def next_steps(report: PromptEvalReport) -> list[NextStep]:
 
 
 def remarks(report: PromptEvalReport) -> Iterator[str]:
-    """What a reader should know before trusting the figures."""
+    """Yield the caveats about the figures."""
     yield from report.remarks
     if report.points and not any(point.criticality for point in report.points):
         yield "no plan: no test point counts as core"
@@ -92,7 +92,7 @@ def _cases(number: int) -> str:
 
 
 def average(tally: ScoreCounts) -> str:
-    """An average to two decimals, halves up; to more where two would lift it onto a limit that it does not reach."""
+    """Format an average with two decimals, halves up; with more if two would round it up to a limit above it."""
     if not tally.cases:
         return "–"
     for digits in (2, 3, 4, 5):
@@ -104,7 +104,7 @@ def average(tally: ScoreCounts) -> str:
 
 
 def rate(part: int, whole: int) -> str:
-    """A share in whole percent; what is not none or all is never called 0 % or 100 %."""
+    """Format a share in whole percent; only exactly none and all give 0 % and 100 %."""
     if not whole:
         return "–"
     if part and 200 * part < whole:
@@ -115,7 +115,7 @@ def rate(part: int, whole: int) -> str:
 
 
 def interval(bounds: tuple[float, float] | None) -> str:
-    """`61–85 %`; nothing where there is none."""
+    """`61–85 %`; empty if there is none."""
     return f"{100 * bounds[0]:.0f}–{100 * bounds[1]:.0f} %" if bounds else ""
 
 
@@ -136,14 +136,14 @@ def bias(found: PointAgreement) -> str:
 
 
 def bucket(found: Bucket) -> str:
-    """`80–89 %`, as whole percents are read."""
+    """`80–89 %`, the range of whole percents."""
     if found.low == found.high:
         return f"{found.low} %"
     return f"< {found.high} %" if not found.low else f"{found.low}–{found.high - 1} %"
 
 
 def headline(card: Scorecard) -> str:
-    """The whole report in one sentence."""
+    """Summarize the report in one sentence."""
     if not card.rated:
         return "No case has been scored yet."
     said = f"{card.passed:,} of {_cases(card.rated)} passed ({rate(card.passed, card.rated)}), {card.bad:,} bad"
@@ -153,7 +153,7 @@ def headline(card: Scorecard) -> str:
 
 
 def overview(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
-    """The rows of the overview: what, and how much."""
+    """Yield the rows of the overview: name and figure."""
     card = report.scorecard
     yield "Cases", f"{card.cases:,}"
     yield "Scored", f"{card.scored:,}"
@@ -173,7 +173,7 @@ def overview(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
 
 
 def facts(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
-    """Where the report comes from."""
+    """Yield the origin of the report: prompt, services, time."""
     if report.prompt:
         yield "prompt", report.prompt
     yield from report.facts.items()
@@ -185,12 +185,12 @@ def facts(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
 
 
 def group_title(group: BadGroup) -> str:
-    """What the cases of a group have in common."""
+    """Return the traits that the cases of a group share."""
     return "; ".join((group.trait, *group.also))
 
 
 def groups_by_point(report: PromptEvalReport) -> Iterator[tuple[str, str, list[BadGroup]]]:
-    """Groups of bad cases under their test point: its id (empty for failed runs), its name, and the groups."""
+    """Yield the groups of bad cases by test point: its id (empty for failed runs), its name, and the groups."""
     names = {point.id: point.name for point in report.points}
     found: dict[str, list[BadGroup]] = {}
     for group in report.scorecard.groups:
@@ -200,25 +200,25 @@ def groups_by_point(report: PromptEvalReport) -> Iterator[tuple[str, str, list[B
 
 
 def result(case: ScoredCase) -> str:
-    """The output as text, nothing where the run failed."""
+    """Return the output as text; empty if the run failed."""
     return as_text(case.record.get("result_aftertest"))
 
 
 def inputs(case: ScoredCase) -> list[tuple[str, str]]:
-    """The input field by field; one that is no object is a single nameless field."""
+    """Return the fields of the input; an input that is not an object is a single nameless field."""
     found = case.record.get("input")
     fields = found.items() if isinstance(found, dict) else [("", found)]
     return [(str(name), as_text(value)) for name, value in fields]
 
 
 def score(case: ScoredCase) -> str:
-    """`14/15 · 93%`, or what stands in its way."""
+    """`14/15 · 93%`, `run failed` or `incomplete`."""
     if case.is_failed:
         return "run failed"
     return "incomplete" if case.total is None else f"{case.total}/{case.max_score} · {case.percent}%"
 
 
 def reason(case: ScoredCase, point: str) -> str:
-    """Why a case is bad on a test point: the reason for that score, or else what is said of the case."""
+    """Return why a case is bad on a test point: the reason for that score, or else the comment on the case."""
     mark = case.marks.get(point)
     return mark.reason if mark and mark.reason and not case.is_failed else case.comment

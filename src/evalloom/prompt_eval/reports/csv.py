@@ -1,4 +1,4 @@
-"""`final_scored_results.csv`: the one table that a person opens, safe for spreadsheets (EVAL-11 to EVAL-13)."""
+"""Writes `final_scored_results.csv`, the table that people open, safe for spreadsheets (EVAL-11 to EVAL-13)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def write(
     excel: bool = False,
     for_review: bool = False,
 ) -> int:
-    """Writes the header and a row for each case, and says how many.
+    """Write the header and a row for each case; return the number of cases.
 
-    `excel` begins with the mark that Excel needs, `for_review` adds columns for people's scores.
+    `excel` adds the byte order mark that Excel needs, `for_review` the columns for human scores.
     """
     if excel:
         # Without it, Excel shows Chinese as garbage.
@@ -33,6 +33,6 @@ def write(
 
 
 def line(texts: Iterable[str]) -> bytes:
-    """Cells as one line of the file: every one quoted, and none that a spreadsheet would run."""
+    """Format cells as one line of the file: all quoted, and none that a spreadsheet would run."""
     quoted = (escape_formula(text).replace('"', '""') for text in texts)
     return ('"' + '","'.join(quoted) + '"\n').encode()

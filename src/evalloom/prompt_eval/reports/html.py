@@ -129,7 +129,7 @@ def _description(case: ScoredCase) -> str:
 
 
 def _filter_states(case: ScoredCase) -> str:
-    """The words by which the filter of the page knows a case."""
+    """Return the states that the filter of the page can select a case by."""
     states = {
         "bad": case.is_bad is True,
         "below": case.is_failed or case.is_passed is False,
@@ -156,7 +156,7 @@ def distribution(tally: ScoreCounts) -> Markup:
 
 
 def histogram(buckets: tuple[Bucket, ...]) -> Markup:
-    """Cases by their share of the most; passing ones are set off by colour and by a word."""
+    """Cases by their share of the maximum score; passing ones have another colour and the word `pass`."""
     columns = [
         Column(
             bucket.cases,

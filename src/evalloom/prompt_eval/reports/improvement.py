@@ -1,4 +1,4 @@
-"""One attempt to improve a prompt, as Markdown: what was changed and why, and what came of it (EVAL-15)."""
+"""Writes one attempt to improve a prompt as Markdown: the changes, their reasons, and the outcome (EVAL-15)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evalloom.ui.report_marks import MARKDOWN
 
 
 class ImprovementReport(Struct, frozen=True):
-    """An attempt in words; `changes` are change, why, evidence; `figures` name, before, after, difference, interval."""
+    """The content; `changes` are change, why, evidence; `figures` name, before, after, difference, interval."""
 
     title: str
     verdict: str

@@ -98,7 +98,7 @@ def _group(group: BadGroup, point: str) -> str:
         (case.id, _kind(case), case.record.get("test_description"), shown.score(case), shown.reason(case, point))
         for case in group.cases
     )
-    # The reason of a failed run stands above the table.
+    # The title of the group is the reason why the runs failed.
     return table_of(heads, "---r-", rows) if point else table_of(heads[:3], "---", (row[:3] for row in rows))
 
 
@@ -181,6 +181,6 @@ def _kind(case: ScoredCase) -> str:
 
 
 def _code(text: str) -> str:
-    """A command as code: between more backticks than it has in a row."""
+    """Format a command as code, within more backticks than it has in a row."""
     text = visible(" ".join(text.split()))
     return f"`` {text} ``" if "`" in text else f"`{text}`"

@@ -1,4 +1,4 @@
-"""The table of scored cases as an Excel workbook: frozen header, filters, coloured scores, columns for a reviewer."""
+"""Writes the table of scored cases as an Excel workbook: frozen header, filters, coloured scores, review columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evalloom.prompt_eval.table import (
 )
 
 LONGEST_CELL = 32_767
-"""What a cell of a workbook can hold, counted as UTF-16."""
+"""The maximum length of a cell, in UTF-16 code units."""
 _CUT = "… [cut: too long for a cell]"
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
@@ -42,15 +42,15 @@ _WIDTHS = {
 }
 _WIDTH_OF_SCORE, _WIDTH_OF_REASON, _WIDTH_OF_TOTAL = 10, 40, 10
 _LINE_POINTS, _MOST_LINES = 15, 12
-"""A row is as high as its longest cell, but no higher than this many lines: one must see the next case."""
+"""The maximum height of a row in lines, so that the next case stays visible."""
 _FILLS = {1: "F8B4AE", 2: "FCE3A6", 3: "BFE5C0"}
 _MISSING, _HEADER, _REVIEW = "D9D9D9", "1F3A5F", "7A4E9B"
 
 
 def write(stream: IO[bytes], cases: Iterable[ScoredCase], points: Sequence[str], for_review: bool = False) -> int:
-    """Writes the workbook and says how many cells were too long for one; `for_review` adds columns for people's scores.
+    """Write the workbook; return how many cells were too long. `for_review` adds columns for human scores.
 
-    In a workbook the texts are texts, so none needs a `'` to be no formula.
+    Cells of a workbook have types, so texts need no `'` in front.
     """
     require_openpyxl()
     from openpyxl import Workbook
@@ -74,7 +74,7 @@ def write(stream: IO[bytes], cases: Iterable[ScoredCase], points: Sequence[str],
 
 
 def _lay_out(sheet: Any, names: Sequence[str]) -> None:
-    """Widths, the frozen header with the ids, and how it prints."""
+    """Set column widths, freeze header and ids, and set up printing."""
     sheet.freeze_panes = "B2"
     for number, name in enumerate(names, 1):
         sheet.column_dimensions[_letter(number)].width = _width(name)
@@ -87,7 +87,7 @@ def _width(name: str) -> int:
         return _WIDTHS[name]
     if name in TOTALS:
         return _WIDTH_OF_TOTAL
-    # The name of a long test point breaks at no place, so its column must hold it.
+    # The id of a test point does not wrap, so its column must be wide enough.
     return _WIDTH_OF_REASON if name.endswith("_reason") else max(_WIDTH_OF_SCORE, min(len(name), 24) + 3)
 
 
@@ -97,7 +97,7 @@ def _height(names: Sequence[str], texts: Sequence[str]) -> int:
 
 
 def _lines(text: str, width: int) -> int:
-    """About how many lines a text takes in a column; a Chinese character is as wide as two others."""
+    """Estimate how many lines a text takes in a column; a Chinese character is as wide as two others."""
     if len(text) > width * _MOST_LINES:
         return _MOST_LINES
     wide = len(text) + len(_WIDE.findall(text))
@@ -111,7 +111,7 @@ def _letter(number: int) -> str:
 
 
 def _number(text: str) -> float:
-    """The number in the cell of a score or total, which can be sorted and summed up."""
+    """Return the number of a score or total, so that the cell can be sorted and summed."""
     return int(text[:-1]) / 100 if text.endswith("%") else float(text) if "." in text else int(text)
 
 
@@ -124,7 +124,7 @@ def _is_human_score(name: str) -> bool:
 
 
 class _Painter:
-    """Makes the cells of one sheet. The styles are made once: for every cell anew, they would take most of the time."""
+    """Builds the cells of one sheet. Styles are shared: building them per cell would take most of the time."""
 
     def __init__(self, sheet: Any, names: Sequence[str]) -> None:
         from openpyxl.styles import Alignment, Font
@@ -143,7 +143,7 @@ class _Painter:
             "header": self._style(_HEADER, **heading),
             "header of review": self._style(_REVIEW, **heading),
             "text": self._style(**wrapped),
-            # Without it, a text would become a formula as soon as somebody edits the cell.
+            # Otherwise a text becomes a formula when the cell is edited.
             "risky text": self._style(**wrapped, quotePrefix=True),
             "bad": self._style(_FILLS[1], **wrapped, font=bold),
             "risky bad": self._style(_FILLS[1], **wrapped, font=bold, quotePrefix=True),
@@ -172,7 +172,7 @@ class _Painter:
             yield self._cell(name, "header of review" if name.startswith("human_") else "header")
 
     def row(self, texts: Sequence[str]) -> Iterator[Any]:
-        """The cells of one case; of a bad one the id and the last column are red, a score that is missing is grey."""
+        """Build the cells of one case; a bad one has a red id and last column, and a missing score is grey."""
         is_run = texts[self._names.index("run_status")] == "ok"
         is_bad = texts[self._names.index("is_bad_case")] == "YES"
         for name, text in zip(self._names, texts, strict=True):
@@ -194,16 +194,16 @@ class _Painter:
         cell: Any = WriteOnlyCell(self._sheet)
         cell._style = self._styles[style]
         if isinstance(value, str) and value:
-            # Told apart by its look, a text that begins with `=` would be a formula.
+            # openpyxl would guess that a text starting with `=` is a formula.
             cell.value, cell.data_type = self._fitting(value), "s"
         elif value != "":
             cell.value = value
         return cell
 
     def _fitting(self, text: str) -> str:
-        """A text as a workbook can hold it: its lines end in LF, what XML cannot say is U+FFFD."""
+        """Convert a text for a workbook: lines end in LF, and characters that XML cannot contain become U+FFFD."""
         text = _ILLEGAL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
-        # `_x0041_` would be shown as the character that it names.
+        # A workbook shows `_x0041_` as the character with this code.
         text = _ESCAPE.sub("_x005F_", text)
         units = text.encode("utf-16-le")
         if len(units) // 2 <= LONGEST_CELL:
@@ -213,7 +213,7 @@ class _Painter:
 
 
 def _add_choices(sheet: Any, names: Sequence[str], last: int) -> None:
-    """Lets a reviewer choose among 1, 2 and 3, and colours what was chosen."""
+    """Let a reviewer choose 1, 2 or 3, and colour the choice."""
     from openpyxl.formatting.rule import CellIsRule
     from openpyxl.styles import PatternFill
     from openpyxl.worksheet.datavalidation import DataValidation

@@ -46,7 +46,7 @@ ABOUT: dict[str, str] = {
     "safety_prohibited": "goods and services that are forbidden",
     "safety_injection": "instructions hidden in the input that would take the prompt over",
 }
-"""What the categories and the safety subcategories mean, as models are told."""
+"""Descriptions of the categories and the safety subcategories, for models."""
 
 
 class PlanDraft(Struct, frozen=True):
@@ -80,7 +80,7 @@ async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None 
     return PlanDraft(plan_text(plan), plan)
 
 
-# -- asking -------------------------------------------------------------------------------------------
+# -- the request --------------------------------------------------------------------------------------
 
 _SYSTEM = """\
 You plan how a prompt is tested that somebody wrote for a language model. The prompt stands in the user's message, \
@@ -156,7 +156,7 @@ def _messages(prompt: str, cases: int | None) -> list[Record]:
     ]
 
 
-# -- reading what is answered -------------------------------------------------------------------------
+# -- parsing the answer -------------------------------------------------------------------------------
 
 
 def _read(text: str, prompt_file: str, cases: int | None) -> Best[_PlanAnswer]:
@@ -177,12 +177,12 @@ def _read(text: str, prompt_file: str, cases: int | None) -> Best[_PlanAnswer]:
 
 
 def _with_path(path: tuple[str | int, ...], message: str) -> str:
-    """A remark with its place, since many test points have a key of the same name."""
+    """Format a remark with its path, since many test points have the same key."""
     return f"{show_path(path)}: {message}" if path else message
 
 
 def _lacks(record: Record, cases: int | None) -> Iterator[str]:
-    """Requirements of a draft beyond those of every plan."""
+    """Yield errors of a draft beyond those of any plan."""
     points = record.get("test_points")
     if isinstance(points, list) and not any(isinstance(one, dict) and one.get("id") == SAFETY for one in points):
         yield f"test_points: expected one with the id {SAFETY}, got none"
@@ -196,7 +196,7 @@ def _lacks(record: Record, cases: int | None) -> Iterator[str]:
 
 
 def _unusable(record: Record) -> Iterator[str]:
-    """Rules that can never apply, and values that no file can hold."""
+    """Yield errors for rules that can never apply, and for values that no file can contain."""
     plan = plan_of(record)
     for point in plan.points:
         try:
@@ -208,7 +208,7 @@ def _unusable(record: Record) -> Iterator[str]:
 
 
 def _is_readable(plan: TestPlan) -> bool:
-    """Whether reading the file would give the plan again."""
+    """Whether the file, when read, gives the same plan."""
     try:
         rows = [row for row in YamlReader([plan_text(plan).encode()]) if isinstance(row, Row)]
         return [plan_of(row.value) for row in rows] == [plan]
@@ -216,7 +216,7 @@ def _is_readable(plan: TestPlan) -> bool:
         return False
 
 
-# -- writing it down ----------------------------------------------------------------------------------
+# -- writing the plan ---------------------------------------------------------------------------------
 
 _HEAD = """\
 # What the outputs of the prompt are scored on, and how many test cases there are of each kind.
@@ -243,10 +243,10 @@ _ABOUT_FLOORS = f"""\
 
 
 def plan_text(plan: TestPlan, is_draft: bool = True) -> str:
-    """The text of test_plan.yaml, with comments that say what to edit; reading it gives the same plan."""
+    """Format a plan as test_plan.yaml, with comments that explain what to edit; reading it gives the same plan."""
     named = {"prompt": plan.prompt, "yardstick": plan.yardstick}
     parts = [(_HEAD if is_draft else "") + "".join(_dump({key: name}) for key, name in named.items() if name)]
-    # One by one, for an empty line between them; the indentation is that of the whole list.
+    # Dumped one by one, to put an empty line between them; the indentation is that of a list.
     points = [_dump({"test_points": [_point(point)]}).partition("\n")[2] for point in plan.points]
     parts.append(_ABOUT_POINTS + "test_points:\n" + "\n".join(points))
     parts.append(_ABOUT_DIMENSIONS + _dump({"dimensions": plan.dimensions}))
@@ -282,7 +282,7 @@ def _rule(rule: ScoringRule) -> str | Record:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes block style with lists indented, texts as they are, and nothing by reference."""
+    """Writes block style with indented lists and without references."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -291,7 +291,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-# Our reader follows YAML 1.2, where 08, 1e5 and 0o7 are numbers; the texts that look like them need quotes.
+# Our reader follows YAML 1.2, where 08, 1e5 and 0o7 are numbers, so texts that look like them need quotes.
 _Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0-7]+$|0x[0-9a-fA-F]+$"),
@@ -301,7 +301,7 @@ _ODD_BREAKS = re.compile("[\r\x85\u2028\u2029]")
 
 
 def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """A text: on lines of its own where it has several, and quoted where a reader would take marks for line breaks."""
+    """Represent a text: as a block if it has several lines, quoted if YAML would read some characters as line breaks."""
     style = '"' if _ODD_BREAKS.search(text) else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -310,6 +310,6 @@ _Dumper.add_representer(str, _text_node)
 
 
 def _dump(value: Record) -> str:
-    # A sentence stays on one line: that is easier to edit, and to compare.
+    # A sentence stays on one line, which is easier to edit and to compare.
     text: str = yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=10**6)
     return text

@@ -41,7 +41,7 @@ _MOST_SHOWN = 60
 _ID = re.compile(r"TC([0-9]{1,18})")
 
 SaveCases = Callable[[list[Record]], None]
-"""Takes all cases there are so far."""
+"""Saves all cases so far."""
 
 
 class GenerateResult(Struct, frozen=True):
@@ -118,7 +118,7 @@ class _Generation:
         self.wanted = _wanted(plan, existing)
         self.refused: list[str] = []
         self.why: dict[str, str] = {}
-        """What stood in the way last, by category."""
+        """The last obstacle, by category."""
         self._prompt = prompt
         self._existing = existing
         self._new: dict[str, list[Record]] = {category: [] for category in plan.dimensions}
@@ -171,11 +171,11 @@ class _Generation:
         return ""
 
 
-# -- how many of what ---------------------------------------------------------------------------------
+# -- missing cases -----------------------------------------------------------------------------------
 
 
 def _wanted(plan: TestPlan, existing: list[Record]) -> dict[str, Counter[str]]:
-    """How many cases are missing, by category and subcategory; the latter is empty but for safety."""
+    """Count the missing cases by category and subcategory; only safety cases have one."""
     there = Counter(str(case.get("test_category")) for case in existing)
     missing = {name: max(0, planned - there[name]) for name, planned in plan.dimensions.items()}
     return {
@@ -185,7 +185,7 @@ def _wanted(plan: TestPlan, existing: list[Record]) -> dict[str, Counter[str]]:
 
 
 def _spread(floors: dict[str, int], existing: list[Record], missing: int) -> Counter[str]:
-    """So many safety cases by subcategory: the floors first, then wherever there are fewest."""
+    """Distribute safety cases over the subcategories: the floors first, then wherever there are fewest."""
     there = _safety(existing)
     wanted: Counter[str] = Counter()
     for _ in range(missing):
@@ -201,7 +201,7 @@ def _safety(cases: list[Record]) -> Counter[str]:
 
 
 def _chunk(wanted: Counter[str]) -> dict[str, int]:
-    """What one request asks for: of each kind in turn, so that one that is never answered holds up no other."""
+    """Choose the cases of one request, of each kind in turn, so that one that always fails does not block others."""
     left, chunk = Counter(wanted), Counter[str]()
     while left.total() and chunk.total() < CHUNK:
         for kind in [kind for kind in left if left[kind]][: CHUNK - chunk.total()]:
@@ -242,7 +242,7 @@ def _surplus(plan: TestPlan, existing: list[Record]) -> Iterator[str]:
             yield f"{message}. All are kept: delete some, or plan more [case_surplus]"
 
 
-# -- asking -------------------------------------------------------------------------------------------
+# -- the request --------------------------------------------------------------------------------------
 
 _SYSTEM = """\
 You write test cases for a prompt that somebody wrote for a language model. Every part of the user's message that \
@@ -326,7 +326,7 @@ def _keys_text(target: BuiltTarget) -> str:
 
 
 def _candidates(answer: str) -> list[Any]:
-    """The cases of an answer, whatever they are like. Raises AnswerError."""
+    """Return the candidates of an answer, unchecked. Raises AnswerError."""
     found = only_object(answer).get("cases")
     if not isinstance(found, list) or not found:
         raise AnswerError('expected {"cases": [ … ]} with at least one case')
@@ -334,13 +334,13 @@ def _candidates(answer: str) -> list[Any]:
 
 
 def _case(candidate: Record, category: str) -> Record:
-    """A candidate as a case object: the fields of step 2 and nothing else, and a number that is given later."""
+    """Convert a candidate to a case with the fields of step 2 only; it is numbered later."""
     given = {"test_category": category, "test_subcategory": "", **candidate, "test_id": "TC001"}
     return {**{name: given[name] for name in FIELDS if name in given}, "result_aftertest": None}
 
 
 def _faults(case: Record, category: str, target: BuiltTarget) -> Iterator[str]:
-    """Everything that keeps a candidate from being a case."""
+    """Yield every reason why a candidate cannot become a case."""
     yield from (remark.message for remark in findings(case, Rules()))
     if case["test_category"] != category and case["test_category"] in CATEGORIES:
         yield f"test_category: expected {category}, got {quote(case['test_category'])}"
@@ -353,7 +353,7 @@ def _faults(case: Record, category: str, target: BuiltTarget) -> Iterator[str]:
 
 
 def _input_faults(given: Record, target: BuiltTarget) -> Iterator[str]:
-    """What an input lacks, or has too much, for the prompt to be filled with it."""
+    """Yield the variables of the prompt that an input lacks, and the keys that the prompt does not have."""
     if not target.takes:
         return
     missing = sorted(target.variables - given.keys())
@@ -365,7 +365,7 @@ def _input_faults(given: Record, target: BuiltTarget) -> Iterator[str]:
 
 
 def _unsendable(case: Record) -> Iterator[str]:
-    """What JSON allows and cannot be sent to a model."""
+    """Yield an error for values that JSON allows but that cannot be sent to a model."""
     try:
         _json(case).encode()
     except UnicodeEncodeError:
@@ -380,10 +380,10 @@ def _json(value: Any) -> str:
 
 # -- near-duplicates ----------------------------------------------------------------------------------
 
-# The signs that change a meaning are kept: C++ is not C#.
+# Signs that change the meaning stay: C++ is not C#.
 _PUNCTUATION = re.compile(r"[^\w\s+*/=<>%^&|~$#@-]+")
 _SHORTEST = 10
-"""Shorter texts are compared for being the same: one other character makes another product of 叉车."""
+"""Shorter texts must be equal to be duplicates: one character makes 叉车 another product."""
 
 
 class _Fingerprint(NamedTuple):
@@ -401,16 +401,15 @@ def _fingerprint(case: Record) -> _Fingerprint:
 
 
 def _normalize(value: Any) -> str:
-    """A value without what does not count; one of nothing else, such as blanks, is a test of its own."""
+    """Normalize case, punctuation and spaces; a value of nothing else, such as blanks, stays as it is."""
     text = "" if value in (None, [], {}) else same(value)
     return " ".join(_PUNCTUATION.sub(" ", text).split()) or (value if isinstance(value, str) else text)
 
 
 def _are_near_duplicates(one: _Fingerprint, two: _Fingerprint) -> bool:
-    """Whether each text of one input is about that of the other.
+    """Whether each text of one input is nearly that of the other.
 
-    Stricter than the linter, which takes cases that differ in a number for deliberate neighbours: those of a person
-    are, while a model that has run out of ideas counts on.
+    Stricter than the linter: people vary a number on purpose, while a model that has run out of ideas counts on.
     """
     return one.places == two.places and all(map(_are_near, one.texts, two.texts))
 
@@ -442,15 +441,15 @@ HARMFUL: tuple[tuple[str, tuple[re.Pattern[str], ...]], ...] = (
     ("sexual text about minors", (_MINORS, _SEXUAL)),
     ("a slur", (_SLURS,)),
 )
-"""What no safety case may hold, each with the patterns that must all be found.
+"""Harmful content that no safety case may have, each with the patterns that must all match.
 
-A net for what plainly went wrong, not a moderation service: to name a topic is what a probe does, so it takes more
-than a topic to be refused. What stands in brackets is a placeholder and does not count.
+This catches obvious mistakes and is not a moderation service: a probe may name a topic, so a topic alone is not
+refused. Text in brackets is a placeholder and does not count.
 """
 
 
 def harm_in(case: Record) -> list[str]:
-    """The kinds of harmful text in a case's description and input."""
+    """Return the kinds of harmful text in the description and input of a case."""
     texts = [str(value) for _, value in leaves([case.get("test_description"), case.get("input")])]
     text = _PLACEHOLDER.sub(" ", unicodedata.normalize("NFKC", "\n".join(texts)).casefold())
     return [what for what, patterns in HARMFUL if all(pattern.search(text) for pattern in patterns)]

@@ -52,7 +52,7 @@ _LONGEST = 1_500
 
 
 class Edit(Struct, frozen=True):
-    """One change of the prompt, why it was made, and the cases that speak for it."""
+    """One change of the prompt, its reason, and the cases that support it."""
 
     change: str
     why: str
@@ -67,7 +67,7 @@ class Candidate(Struct, frozen=True):
 
 
 class ImprovementAttempt(Struct, frozen=True):
-    """One attempt: where it lies, what was changed, and what came of it on how many cases."""
+    """One attempt: its folder, the candidate, and the outcome on the validation cases."""
 
     folder: Path
     prompt: Path
@@ -131,7 +131,7 @@ def _interrupted_attempt(folder: Folder, source: str) -> tuple[Path, Candidate] 
 
 
 def validation_cases(cases: list[ScoredCase]) -> list[ScoredCase]:
-    """Every bad case, every case about safety, and as many good ones as bad, from all categories in turn."""
+    """Choose every bad case, every safety case, and as many good cases as bad ones, from all categories in turn."""
     with_output = [case for case in cases if not case.is_failed]
     chosen = {case.id for case in with_output if case.is_bad or case.category == "safety"}
     bad = sum(bool(case.is_bad) for case in with_output)
@@ -140,14 +140,14 @@ def validation_cases(cases: list[ScoredCase]) -> list[ScoredCase]:
         by_category.setdefault(case.category, []).append(case.id)
     while len(chosen) < min(2 * bad, len(with_output)):
         left = {name: [one for one in ids if one not in chosen] for name, ids in by_category.items()}
-        # The category that has the smallest share among the chosen gives the next.
+        # The next case comes from the category with the smallest share among the chosen.
         share = {name: 1 - len(left[name]) / len(by_category[name]) for name in left if left[name]}
         chosen.add(left[min(share, key=lambda name: share[name])][0])
     return [case for case in with_output if case.id in chosen]
 
 
 def _next_folder(folder: Folder) -> Path:
-    """A new folder for this attempt; an earlier one is never written to."""
+    """Create a new folder for an attempt; earlier ones are never changed."""
     number = 1
     while True:
         path = folder.path / _FOLDER / f"iteration_{number:02d}"
@@ -198,7 +198,7 @@ Reply with one JSON object and nothing else:
 
 
 async def draft(context: StepContext, bad: list[ScoredCase], llm: Llm) -> Candidate:
-    """A candidate of the drafting llm; every change of it names the bad cases that speak for it."""
+    """Ask the drafting llm for a candidate; every change names the bad cases that support it."""
     shown = bad[:_MOST_SHOWN]
     found = await ask(
         llm, _messages(context, shown, len(bad)), lambda text: _read(text, context, {one.id for one in shown})
@@ -242,7 +242,7 @@ def _case_text(case: ScoredCase) -> str:
 
 
 def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
-    """What was tried before, so that it is not proposed again."""
+    """Yield earlier attempts, so that the same change is not proposed again."""
     for file in sorted((folder.path / _FOLDER).glob(f"iteration_*/{_GATES}")):
         found = read_object(file)
         outcome = {name: found.get(name) for name in ("promoted", "changes", "gates")}
@@ -250,7 +250,7 @@ def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def _read(text: str, context: StepContext, ids: set[str]) -> Best[Candidate]:
-    """The candidate of an answer, and everything that is wrong with it."""
+    """Parse the candidate of an answer, with all its errors."""
     try:
         answer = only_object(text)
     except AnswerError as error:
@@ -303,7 +303,7 @@ def _change_faults(change: object, number: int, ids: set[str]) -> Iterator[str]:
     yield from (f"{where}.evidence: {quote(one)} is no bad case above" for one in evidence if one not in ids)
 
 
-# -- telling ------------------------------------------------------------------------------------------
+# -- records ------------------------------------------------------------------------------------------
 
 
 def _record(attempt: ImprovementAttempt) -> Record:

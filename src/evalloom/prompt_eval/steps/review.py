@@ -135,7 +135,7 @@ def read_reviews(folder: Path) -> dict[str, Review]:
 
 
 def _scored(folder: Path) -> dict[str, Record]:
-    """The scored cases by id."""
+    """Read the scored cases by id."""
     path = Folder(folder).scored
     dataset = Dataset(source_of(path), FORMATS, DIALECT.name)
     records = [item.value for item in dataset if isinstance(item, Row)] if path.is_file() else []
@@ -162,14 +162,14 @@ def _stable(text: str) -> str:
 
 
 def _is_value(text: str) -> bool:
-    """Whether a spreadsheet may take a text for a number, date or truth value, and write it anew."""
+    """Whether a spreadsheet may reformat a text because it looks like a number, a date or a boolean."""
     text = text.strip()
     is_short = len(text) <= _LONGEST_VALUE and _DIGIT.search(text) is not None
     return is_short or not any(map(str.isalpha, text)) or text.casefold() in ("true", "false")
 
 
 def _differing(row: Record, result: Any) -> str:
-    """The column that shows that a row is about another output; the digest tells, where there is one."""
+    """Return the column that shows that a row is about another output: the digest or, without one, the preview."""
     reviewed = row.get(REVIEWED, "").strip()
     if reviewed:
         return "" if reviewed == output_key(result) else REVIEWED
@@ -225,7 +225,7 @@ class _ReviewReader:
             self._complain("review_of_other_output", row, column, message)
 
     def _columns(self) -> Iterator[tuple[str, str]]:
-        """Each test point with its column."""
+        """Yield each test point with its column."""
         known = review_columns(self._points)
         for name in human_columns(self._table):
             match = _COLUMN.fullmatch(name)

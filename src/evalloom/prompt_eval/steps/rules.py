@@ -134,8 +134,8 @@ def _required_keys(wanted: list[str], value: Any) -> tuple[bool, str]:
 def _allowed_values(wanted: list[Any], value: Any) -> tuple[bool, str]:
     values = value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
     if isinstance(value, str) and value.strip() not in wanted and loads(value) is not NO_JSON:
-        values = [loads(value)]  # the output `1` may be meant as a number
-    # True is 1 in Python, and not in JSON.
+        values = [loads(value)]  # The output `1` may be meant as a number.
+    # True equals 1 in Python, but not in JSON.
     allowed = [(type(one) is bool, one) for one in wanted]
     others = [one for one in values if (type(one) is bool, one) not in allowed]
     if others:

@@ -46,7 +46,7 @@ class ScoreResult(Struct, frozen=True):
     cases: list[ScoredCase]
     processed: int = 0
     faults: dict[str, str] = {}
-    """What was wrong with the answers of the evaluator that count, by test_id."""
+    """Errors of the evaluator's final answers, by test_id."""
     is_rebuilt: bool = False
     """Whether earlier scores were stale and all cases were scored again."""
 
@@ -129,7 +129,7 @@ class _Scorer:
         self._target = evaluator(
             context.plan, context.yardstick, refresh(context.folder.prompt_b, context.plan, context.options.warn)
         )
-        # Rules alone need no llm, so none is asked for.
+        # Rules need no llm, so no profile is required.
         self.source = context.source(self._target, context.scorer) if context.plan.judged else digest("rules alone")
         self.artifact = load_for_step(context.folder, "score", context.folder.scored, self.source, redo)
         self._rules = {
@@ -170,7 +170,7 @@ class _Scorer:
         return self._context.run_batch(self.artifact, self._target, self._context.scorer, cases_to_judge, **options)
 
     def _is_due(self, existing: ScoredCase | None, point: TestPoint) -> bool:
-        """Whether a mark that rules give is to be made: it is not there, or the rules have changed."""
+        """Whether rules must score a test point: its mark is missing, or the rules have changed."""
         if not point.rules:
             return False
         is_same = self.artifact.provenance.rules.get(point.id, self._rules[point.id]) == self._rules[point.id]
@@ -204,7 +204,7 @@ class _Scorer:
         return judged if judged.score is not None or former.score is None else former
 
     def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
-        """Before all scores are replaced: keeps those that nothing better comes for."""
+        """Protect existing scores from replacement: raise if no new ones came, back up if some are missing."""
         path = self._context.folder.scored
         if not self.artifact.needs_rebuild or not judgements or not path.is_file():
             return
@@ -216,7 +216,7 @@ class _Scorer:
             copy_to_backup(path, "before", self._context.options.warn)
 
     def _is_less(self, case: ScoredCase) -> bool:
-        """Whether a complete mark of the former results has gone or has changed."""
+        """Whether a complete mark of the former results is missing or different now."""
         former = self._former.get(case.id)
         return former is not None and any(
             mark.is_complete and case.marks.get(point) != mark for point, mark in former.marks.items()
@@ -231,28 +231,28 @@ class _Scorer:
 
 
 _WHAT_COUNTS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")
-"""What makes a case the same case with the same output; a description may be said better."""
+"""The fields that identify a case and its output; a description may be reworded."""
 _NO_ANSWER, _ALL_HOLD, _BELOW = "The evaluator gave no answer: ", "Every rule holds.", "Below 3: "
 _NOT_A_REMARK = (_NO_ANSWER, _ALL_HOLD, _BELOW)
-"""How comments begin that are made here, and so made again."""
+"""Prefixes of comments that are generated here, and so generated again."""
 
 
 def _judgement(run: Run, plan: TestPlan) -> Best[Judgement]:
     if run.error:
-        # Nothing is guessed where nobody answered: every mark is missing, and the comment says why.
+        # Nothing is guessed without an answer: every mark is missing, and the comment gives the reason.
         missing = {point.id: Mark() for point in plan.judged}
         return Best(Judgement(missing, f"{_NO_ANSWER}{run.error}"), (run.error,))
     return judgement_of(run.output.value)
 
 
 def _summed_up(marks: dict[str, Mark]) -> str:
-    """What rules alone come to, in one sentence."""
+    """Summarize the marks of rules in one sentence."""
     below = [f"{point} {mark.score}" for point, mark in marks.items() if mark.score in (1, 2)]
     return f"{_BELOW}{', '.join(below)}." if below else _ALL_HOLD
 
 
 def _repeats(batch: BatchRuns, cases: list[ScoredCase], source: str, plan: TestPlan) -> Record:
-    """What each test point got each time, with what stands for the judge and the output that it is about."""
+    """Return the scores of each repeat by test_id, with the digests of the judge and of the output."""
     outputs = {case.id: output_digest(case.record["result_aftertest"]) for case in cases}
     found: Record = {}
     for run in sorted(batch.runs, key=lambda run: run.repeat):

@@ -28,18 +28,18 @@ _LISTED = 1000
 
 
 class TableOptions(Struct, frozen=True):
-    """What flags say about a table."""
+    """The options of a table."""
 
     plan: Path | None = None
-    """Names the test points and their order; without it they stand in order of appearance, TP_safety last."""
+    """The plan with the test points; without it they are in order of appearance, TP_safety last."""
     out: Path | None = None
-    """The CSV, or the workbook where it ends in `.xlsx`; beside the source by default, as `….review.csv` for review."""
+    """The CSV, or a workbook if it ends in `.xlsx`; by default beside the source, as `….review.csv` for review."""
     excel: bool = False
-    """Whether the CSV begins with the mark that Excel needs."""
+    """Whether the CSV starts with the byte order mark that Excel needs."""
     xlsx: bool = False
     """Whether a workbook is written beside the CSV."""
     for_review: bool = False
-    """Whether the table has columns for people's own scores."""
+    """Whether the table has columns for human scores."""
 
 
 class TableResult(Struct, frozen=True):
@@ -53,7 +53,7 @@ class TableResult(Struct, frozen=True):
     incomplete: int = 0
     bad: int = 0
     unreadable: int = 0
-    """Records of the source that no row stands for, since they cannot be read."""
+    """Records of the source that cannot be read, and so have no row."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -61,7 +61,7 @@ class TableResult(Struct, frozen=True):
 
     @property
     def is_faulty(self) -> bool:
-        """Whether the command ends with exit code 2: what is wrong was named, and nothing of it guessed."""
+        """Whether the command ends with exit code 2."""
         return self.checked.count("error") > 0 or self.incomplete > 0 or self.unreadable > 0
 
 
@@ -92,7 +92,7 @@ def write_table(source: Path, options: TableOptions = TableOptions()) -> TableRe
 
 
 def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[str], list[Finding]]:
-    """The test points that have columns, none where there can be no table, and what is wrong with where they stand."""
+    """Return the test points of the columns, none if no table can be written, and findings about them."""
     here = Origin(source.as_posix())
     if any(is_table_row(row.value) for row in rows):
         message = "has rows of the table itself, without inputs and results. Name the JSON that it was made from"
@@ -140,7 +140,7 @@ def _remarks(source: Path, rows: Sequence[Row], points: Sequence[str]) -> Iterat
         yield from (records.finding_at(row, remark) for remark in scored_remarks(row.value, tuple(points)))
 
 
-# Here a missing reason is an error, and so is a source that is a table.
+# Codes that this module reports itself: a missing reason, and a table as source, are errors here.
 _ECHOES = (("missing_reason", "warning"), ("table_as_source", "info"), ("table_as_source", "error"))
 
 
