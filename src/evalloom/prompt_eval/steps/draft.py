@@ -301,7 +301,7 @@ _ODD_BREAKS = re.compile("[\r\x85\u2028\u2029]")
 
 
 def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Represent a text: as a block if it has several lines, quoted if YAML would read some characters as line breaks."""
+    """Represent a text: as a block if it has several lines, quoted if it has unusual line breaks."""
     style = '"' if _ODD_BREAKS.search(text) else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
