@@ -1,4 +1,4 @@
-"""Comparing results: what is gained and lost, how bad it is, and how sure."""
+"""Comparer results: what is gained and lost, how bad it is, and how sure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.compare import CaseResult, Comparing, Comparison, Rules
+from evalloom.analysis.compare import CaseResult, Comparer, Comparison, ComparisonRules
 from evalloom.analysis.compare_config import differences
 from evalloom.analysis.compare_figures import FEWEST_FLIPS, Sums, corrected, drop_grade, medians, paired_mean_interval
 from evalloom.analysis.statistics import mcnemar, paired_interval
@@ -26,7 +26,7 @@ def case(id: str, status: Any = "passed", **more: Any) -> CaseResult:
 
 
 def compared(before: list[CaseResult], now: list[CaseResult], drop: float = 0.0, by_tag: bool = False) -> Comparison:
-    comparing = Comparing("p", "p", Rules(drop, by=("tag",) if by_tag else ()))
+    comparing = Comparer("p", "p", ComparisonRules(drop, by=("tag",) if by_tag else ()))
     for one in before:
         comparing.add_before(one)
     for one in now:
@@ -135,7 +135,7 @@ def test_a_critical_case_that_is_gone_is_a_loss_unless_others_were_chosen() -> N
         ("a", "critical"),
         ("d", ""),
     ]
-    chosen = Comparing("p", "p", Rules(is_choice=True))
+    chosen = Comparer("p", "p", ComparisonRules(is_selection=True))
     for one in before:
         chosen.add_before(one)
     chosen.add(case("b"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.compare import CaseResult, Comparing, Comparison, Rules
+from evalloom.analysis.compare import CaseResult, Comparer, Comparison, ComparisonRules
 from evalloom.analysis.compare_measures import MeasureSums
 
 pytestmark = pytest.mark.req("RAG-10")
@@ -29,9 +29,9 @@ def test_swapping_the_sides_turns_the_differences_round(pairs: list[tuple[float,
     assert there.result()[0].bucket == "" and there.result()[0].cases == len(pairs)
 
 
-def compared(before: list[bool], now: list[bool], rules: Rules) -> Comparison:
+def compared(before: list[bool], now: list[bool], rules: ComparisonRules) -> Comparison:
     """Two rows of results; every other case is oral."""
-    comparing = Comparing("p", "p", rules)
+    comparing = Comparer("p", "p", rules)
     for take, side in ((comparing.add_before, before), (comparing.add, now)):
         for number, passed in enumerate(side):
             status, tags = "passed" if passed else "failed", ("official" if number % 2 else "oral", "zh")
@@ -48,7 +48,7 @@ def test_allowing_more_to_a_bucket_never_adds_a_regression(
 ) -> None:
     before, now = [one[0] for one in results], [one[1] for one in results]
     strict, mild = (
-        compared(before, now, Rules(whole, {"oral": limit}, ("bucket",), buckets=BUCKETS))
+        compared(before, now, ComparisonRules(whole, {"oral": limit}, ("bucket",), buckets=BUCKETS))
         for limit in sorted((drop, more))
     )
     assert strict.is_regression or not mild.is_regression
@@ -57,7 +57,7 @@ def test_allowing_more_to_a_bucket_never_adds_a_regression(
 
 def test_a_bucket_is_told_as_a_tag_only_where_no_buckets_are() -> None:
     def names(*by: str) -> tuple[list[str], list[str]]:
-        found = compared([True] * 4, [True] * 4, Rules(by=by, buckets=BUCKETS))  # type: ignore[arg-type]
+        found = compared([True] * 4, [True] * 4, ComparisonRules(by=by, buckets=BUCKETS))  # type: ignore[arg-type]
         return [one.name for one in found.buckets], [one.name for one in found.tags]
 
     assert names("tag") == ([], ["official", "oral", "zh"])

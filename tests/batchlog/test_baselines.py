@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from evalloom.batchlog import (
     Baseline,
-    Kept,
+    BaselineRun,
+    baseline_runs,
     baselines,
     checked_name,
     find_baseline,
     has_baseline,
-    kept_runs,
     read_baseline,
     remove_baseline,
     save_baseline,
@@ -28,12 +28,12 @@ from evalloom.core.model import Batch, Profile
 pytestmark = pytest.mark.req("PIPE-17")
 
 RUNS = [
-    Kept("a", "passed", "p", 1, 0, 1.0, ("zh",), (("exact", "passed", 1.0),), 0.5, 12, 0.001, "0a"),
-    Kept("b", "unscored", "p"),
+    BaselineRun("a", "passed", "p", 1, 0, 1.0, ("zh",), (("exact", "passed", 1.0),), 0.5, 12, 0.001, "0a"),
+    BaselineRun("b", "unscored", "p"),
 ]
 
 
-def saved(folder: Path, name: str = "good", runs: list[Kept] = RUNS) -> Path:
+def saved(folder: Path, name: str = "good", runs: list[BaselineRun] = RUNS) -> Path:
     batch = Batch("b1", "then", profiles=[Profile("p", variant="v2")], summary={"pass_rate": 1.0})
     return save_baseline(Baseline(name=name, saved_at="now", runs=len(runs), batch=batch), runs, folder)
 
@@ -42,7 +42,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     file = saved(tmp_path / "new" / "folder")
     head = read_baseline(file)
     assert (head.name, head.runs, head.batch.id, head.batch.profiles[0].variant) == ("good", 2, "b1", "v2")
-    assert list(kept_runs(file)) == RUNS
+    assert list(baseline_runs(file)) == RUNS
     assert file.read_text(encoding="utf-8").splitlines()[2] == '{"case_id":"b","status":"unscored","profile":"p"}'
 
 
@@ -111,7 +111,7 @@ RUN = '{"case_id":"a","status":"passed"}\n'
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
-        ("", "bad_baseline", ":1: is no baseline that can be read: the file is empty"),
+        ("", "bad_baseline", ":1: cannot read the baseline: the file is empty"),
         ("not json\n", "bad_baseline", ":1:"),
         ("[1]\n", "bad_baseline", ":1:"),
         ('{"format":1}\n', "bad_baseline", "missing required field"),
@@ -119,7 +119,7 @@ RUN = '{"case_id":"a","status":"passed"}\n'
         (HEAD.replace("1", "2", 1), "newer_baseline", "has format 2, and this evalloom reads up to 1. Upgrade"),
         (HEAD, "bad_baseline", "expected 1 runs, got 0, so lines were cut off or added. Save it again"),
         (HEAD + RUN + RUN.replace('"a"', '"b"'), "bad_baseline", "expected 1 runs, got 2"),
-        (HEAD + RUN + RUN, "bad_baseline", ":3: is no baseline that can be read: this run stands here twice: case 'a'"),
+        (HEAD + RUN + RUN, "bad_baseline", ":3: cannot read the baseline: this run is there twice: case 'a'"),
         (HEAD + RUN.replace("}", ',"latency_s":-1}'), "bad_baseline", ":2:"),
         (HEAD + RUN.replace("}", ',"cost":1e300}'), "bad_baseline", ":2:"),
         (HEAD + RUN.replace("}", ',"score":-1e300}'), "bad_baseline", ":2:"),
@@ -136,7 +136,7 @@ def test_damage_is_told_with_its_place(tmp_path: Path, text: str, code: str, tol
     file = tmp_path / "x.jsonl"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(EvalloomError) as caught:
-        list(kept_runs(file)) or read_baseline(file)
+        list(baseline_runs(file)) or read_baseline(file)
     assert (caught.value.code, caught.value.exit_code) == (code, 3)
     assert told in str(caught.value) and file.as_posix() in str(caught.value)
 
@@ -160,7 +160,7 @@ def test_a_failing_save_leaves_the_old_one(tmp_path: Path) -> None:
     file = saved(tmp_path)
     before = file.read_bytes()
 
-    def breaking() -> list[Kept]:
+    def breaking() -> list[BaselineRun]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -172,7 +172,9 @@ def test_a_failing_save_leaves_the_old_one(tmp_path: Path) -> None:
 def test_repeats_come_together_in_whatever_order_they_stand(order: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as folder:
         found = list(
-            kept_runs(saved(Path(folder), runs=[Kept(case, "passed", repeat=repeat) for case, repeat in order]))
+            baseline_runs(
+                saved(Path(folder), runs=[BaselineRun(case, "passed", repeat=repeat) for case, repeat in order])
+            )
         )
     assert len(list(groupby(found, lambda run: run.case_id))) == 3 and len(found) == 9
 

@@ -154,7 +154,7 @@ def test_a_batch_of_a_newer_version_is_refused(tmp_path: Path, version: str) -> 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"format": 1}', b"\xff", b'{"format": 1, "id": "\xff"}'])
 def test_what_is_no_manifest_is_said(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "batch.json").write_bytes(text)
-    with pytest.raises(EvalloomError, match=r"batch.json: is no manifest of a batch") as caught:
+    with pytest.raises(EvalloomError, match=r"batch.json: is not a batch manifest") as caught:
         manifest(tmp_path)
     assert (caught.value.code, caught.value.exit_code) == ("bad_batch", 2)
 

@@ -160,7 +160,7 @@ def test_many_losses_are_cut(call: Call) -> None:
     [
         (("latest",), 2, "[nothing_to_compare]"),
         (("latest", "--baseline", "goo"), 2, "Did you mean 'good'? [no_baseline]"),
-        (("latest", "--baseline", "torn"), 3, "torn.jsonl:1: is no baseline that can be read"),
+        (("latest", "--baseline", "torn"), 3, "torn.jsonl:1: cannot read the baseline"),
         (
             ("latest", "--baseline", "good", "--allowed-drop", "2"),
             2,
@@ -168,7 +168,7 @@ def test_many_losses_are_cut(call: Call) -> None:
         ),
         (("latest", "--baseline", "good", "--allowed-drop", "nan"), 2, "[bad_allowed_drop]"),
         (("latest", "--baseline", "good", "--by", "day"), 2, "'day' is not one of 'bucket', 'tag'"),
-        (("latest", "--baseline", "prompt.md"), 3, "prompt.md:1: is no baseline"),
+        (("latest", "--baseline", "prompt.md"), 3, "prompt.md:1: cannot read the baseline"),
         (("latest", "--baseline", "../good"), 2, "[no_baseline]"),
         (("none", "--baseline", "good"), 2, "[no_batch]"),
     ],

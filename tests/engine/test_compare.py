@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalloom.analysis.compare import Change, Comparison
-from evalloom.batchlog import BASELINES, FOLDER, Log, kept_runs, read_baseline
+from evalloom.batchlog import BASELINES, FOLDER, Log, baseline_runs, read_baseline
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Profile, Run, Scored, Status, Usage, Verdict
 from evalloom.engine.baseline import save
-from evalloom.engine.compare import Compare, Compared, compare
+from evalloom.engine.compare import ComparisonRequest, ComparisonResult, compare
 from evalloom.engine.compare_runs import runs_of
 from evalloom.engine.system import Catalog
 
@@ -62,14 +62,14 @@ def one(statuses: str) -> Cases:
     return {f"case{number}": [names[letter]] for number, letter in enumerate(statuses)}
 
 
-def held(home: Path, batch: str, baseline: str = "", **more: Any) -> Compared:
-    return compare(Compare(batch, baseline, home=home, **more), pytest.fail, Catalog())
+def held(home: Path, batch: str, baseline: str = "", **more: Any) -> ComparisonResult:
+    return compare(ComparisonRequest(batch, baseline, home=home, **more), pytest.fail, Catalog())
 
 
 def test_a_baseline_keeps_what_every_run_came_to(tmp_path: Path) -> None:
     a_batch(tmp_path, "b1", {"p": one("pfe")}, options={"repeat": 1, "output": ["x.csv"]})
     file = save("good", "latest", False, pytest.fail, tmp_path)
-    head, (first, failed, error) = read_baseline(file), kept_runs(file)
+    head, (first, failed, error) = read_baseline(file), baseline_runs(file)
     assert file == tmp_path / BASELINES / "good.jsonl"
     assert (head.batch.id, head.runs, head.batch.summary["pass_rate"]) == ("b1", 3, 1 / 3)
     assert head.batch.options == {"repeat": 1}
@@ -95,8 +95,8 @@ def test_an_unfinished_batch_is_kept_only_by_force(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.exit_code) == ("unfinished_batch", 2)
     assert save("good", "b1", True, pytest.fail, tmp_path).is_file()
     warned: list[str] = []
-    compare(Compare("b1", "good", home=tmp_path), warned.append, Catalog())
-    assert len(warned) == 2 and "only what is there is compared" in warned[0]
+    compare(ComparisonRequest("b1", "good", home=tmp_path), warned.append, Catalog())
+    assert len(warned) == 2 and "only its finished runs are compared" in warned[0]
 
 
 def test_a_batch_that_is_being_written_is_never_kept(tmp_path: Path) -> None:
@@ -191,16 +191,24 @@ def test_profiles_of_one_batch_are_compared_with_its_base(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("asked", "code", "told"),
     [
-        (Compare("b1"), "nothing_to_compare", "Name a baseline or another batch: --baseline NAME"),
-        (Compare("b2", "b1"), "nothing_to_compare", "no profile is in both: q, r now, p in b1. Say which two"),
-        (Compare("b2", profile="q"), "nothing_to_compare", "q is what the others are compared with"),
-        (Compare("b2", "b1", profile="s"), "unknown_profile_in_batch", "--profile: b2 has no profile 's'. It has q, r"),
-        (Compare("b1", "goood"), "no_baseline", "Did you mean 'good'?"),
-        (Compare("b1", "none"), "no_baseline", "'evalloom batches list' show what there is"),
-        (Compare("none", "good"), "no_batch", "there is no batch 'none'"),
+        (ComparisonRequest("b1"), "nothing_to_compare", "Name a baseline or another batch: --baseline NAME"),
+        (
+            ComparisonRequest("b2", "b1"),
+            "nothing_to_compare",
+            "no profile is in both: q, r now, p in b1. Say which two",
+        ),
+        (ComparisonRequest("b2", profile="q"), "nothing_to_compare", "q is what the others are compared with"),
+        (
+            ComparisonRequest("b2", "b1", profile="s"),
+            "unknown_profile_in_batch",
+            "--profile: b2 has no profile 's'. It has q, r",
+        ),
+        (ComparisonRequest("b1", "goood"), "no_baseline", "Did you mean 'good'?"),
+        (ComparisonRequest("b1", "none"), "no_baseline", "'evalloom batches list' show what there is"),
+        (ComparisonRequest("none", "good"), "no_batch", "there is no batch 'none'"),
     ],
 )
-def test_what_cannot_be_compared_is_wrong_usage(tmp_path: Path, asked: Compare, code: str, told: str) -> None:
+def test_what_cannot_be_compared_is_wrong_usage(tmp_path: Path, asked: ComparisonRequest, code: str, told: str) -> None:
     a_batch(tmp_path, "b1", {"p": one("p")})
     a_batch(tmp_path, "b2", {"q": one("p"), "r": one("p")})
     save("good", "b1", False, pytest.fail, tmp_path)

@@ -14,7 +14,7 @@ from evalloom.core.sandbox import why_unavailable
 from evalloom.engine.evaluate import evaluate
 from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
-from evalloom.engine.resume import Resume, look_back
+from evalloom.engine.resume import Resume, batch_to_resume
 
 CASES = [f'{{"id": "{id}", "q": "say {id}", "expected_output": "SAY {id.upper()}"}}' for id in "abcdef"]
 BOT = """
@@ -72,7 +72,7 @@ def test_a_broken_batch_is_gone_on_with_where_it_was(tmp_path: Path) -> None:
     assert (again.path, len(calls())) == (first.path, 2)
     assert [run.case_id for run, _ in again] == list("abcdef")
     assert (again.summary.total, again.summary.passed) == (6, 6)
-    assert len(warned) == 1 and "13 bytes were cut off by a crash" in warned[0] and "[log_mended]" in warned[0]
+    assert len(warned) == 1 and "its 13 bytes are removed" in warned[0] and "[log_mended]" in warned[0]
 
 
 def test_missing_verdicts_are_made_up_without_a_call() -> None:
@@ -197,9 +197,9 @@ def test_looking_back_changes_nothing() -> None:
     first = run()
     before = {file.name: file.read_bytes() for file in first.path.iterdir()}
     plan = prepare(RunRequest(("cases.jsonl",), target="python:bot.py:answer"), catalog.load())
-    path, done = look_back(plan, Resume(newest=True))
+    path, done = batch_to_resume(plan, Resume(newest=True))
     assert (path, len(done)) == (first.path, 6)
-    assert look_back(plan, Resume()) == (None, ())
+    assert batch_to_resume(plan, Resume()) == (None, ())
     assert {file.name: file.read_bytes() for file in first.path.iterdir()} == before
 
 

@@ -24,11 +24,11 @@ def test_what_is_not_scored_before_the_end_says_so(tmp_path: Path) -> None:
         scorer, stop = Scorer(log, tally, Services(judge=silent, judge_name="j")), asyncio.Event()
         case, run = Case("a", {}, (Check("judge", "is it right"),)), Run("k", "a", output=Output("yes"))
         log.append_run(run)
-        await scorer.take(case, run)
+        await scorer.add(case, run)
         stop.set()
         await scorer.finish(stop)
 
     asyncio.run(stopped())
     log.close()
-    assert tally.reasons == {("unscored", "it was not scored before the end"): 1}
+    assert tally.reasons == {("unscored", "the batch ended before it was scored"): 1}
     assert [scored for _, scored in pairs(log.path)] == [None]

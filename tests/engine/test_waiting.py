@@ -18,11 +18,11 @@ from evalloom.batchlog import pairs
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Status
 from evalloom.data.mapping import parse_mapping
-from evalloom.engine.dry_run import look_ahead
+from evalloom.engine.dry_run import dry_run
 from evalloom.engine.evaluate import InvalidData, evaluate
 from evalloom.engine.plan import Reading
 from evalloom.engine.prepare import RunRequest, prepare
-from evalloom.engine.rescore import Rescore, rescore
+from evalloom.engine.rescore import RescoreRequest, rescore
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
 
@@ -249,7 +249,7 @@ def test_what_was_skipped_or_blocked_stays_so_when_it_is_scored_again() -> None:
     first = run()
     assert statuses(first) == {"a": "skipped", "b": "blocked"} and first.passed
     Path("cases.jsonl").unlink()
-    again = rescore(Rescore(first.path.name), catalog.load(), warn=print)
+    again = rescore(RescoreRequest(first.path.name), catalog.load(), warn=print)
     assert statuses(again) == {"a": "skipped", "b": "blocked"}
     assert (again.summary.skipped, again.summary.blocked, calls()) == (1, 1, [])
 
@@ -266,10 +266,10 @@ def test_another_batch_takes_over_neither_what_was_skipped_nor_what_is_now() -> 
 
 
 @pytest.mark.req("PIPE-15")
-def test_a_look_ahead_says_what_would_be_skipped() -> None:
+def test_a_dry_run_counts_what_would_be_skipped() -> None:
     write([{"id": "a", "q": "a", "conditions": "false"}, {"id": "b", "q": "b"}])
     plan = prepare(RunRequest(("cases.jsonl",), target="python:bot.py:answer"), catalog.load())
-    ahead = look_ahead(plan, Resume())
+    ahead = dry_run(plan, Resume())
     assert (ahead.total, ahead.skipped) == (2, 1)
 
 
@@ -292,7 +292,7 @@ def test_every_case_of_a_record_runs_and_can_be_scored_again() -> None:
     assert calls() == ["a", "b", "after"]
     raw = {run.case_id: run.raw for run, _ in results}
     assert raw["t[x=b,y=B]"] == {"id": "t[x=b,y=B]", "tags": ["b"], "q": "b", "expected": "B"}
-    assert rescore(Rescore(results.path.name), catalog.load(), warn=print).summary.passed == 3
+    assert rescore(RescoreRequest(results.path.name), catalog.load(), warn=print).summary.passed == 3
     assert statuses(run(tags=["b"])) == {"t[x=b,y=B]": "passed"}
 
 

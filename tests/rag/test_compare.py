@@ -15,7 +15,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Output, Profile, Run, Scored, Status, Verdict
 from evalloom.core.ranking import measures, rank
 from evalloom.engine.baseline import save
-from evalloom.engine.compare import Compare, Compared, compare
+from evalloom.engine.compare import ComparisonRequest, ComparisonResult, compare
 
 pytestmark = pytest.mark.req("RAG-10")
 
@@ -59,8 +59,8 @@ def scored(key: str, sources: list[str]) -> Scored:
     return Scored(key, status, found["hit@2"], verdicts)
 
 
-def held(home: Path, **more: Any) -> Compared:
-    return compare(Compare("now", "good", home=home, **more), pytest.fail, catalog.load())
+def held(home: Path, **more: Any) -> ComparisonResult:
+    return compare(ComparisonRequest("now", "good", home=home, **more), pytest.fail, catalog.load())
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_another_configuration_is_an_error_that_names_every_difference(home: Pat
 
 def test_a_rag_batch_against_something_else_is_an_error_both_ways(home: Path) -> None:
     a_batch(home, "now", GOOD, {}, {})
-    for asked in (Compare("now", "good", home=home), Compare("before", "now", home=home)):
+    for asked in (ComparisonRequest("now", "good", home=home), ComparisonRequest("before", "now", home=home)):
         with pytest.raises(EvalloomError, match=r"kind only (before|now): rag") as caught:
             compare(asked, pytest.fail, catalog.load())
         assert caught.value.code == "config_differs"
@@ -97,8 +97,8 @@ def test_another_model_is_configuration_where_it_answers(home: Path) -> None:
     a_batch(home, "old", GOOD, answer, models={"one": "m-1"})
     a_batch(home, "new", GOOD, answer, models={"one": "m-2"})
     with pytest.raises(EvalloomError, match=r"p: model: m-1 → m-2\. .* --any-config"):
-        compare(Compare("new", "old", home=home), pytest.fail, catalog.load())
-    assert not compare(Compare("new", "old", any_config=True, home=home), pytest.fail, catalog.load()).is_bad
+        compare(ComparisonRequest("new", "old", home=home), pytest.fail, catalog.load())
+    assert not compare(ComparisonRequest("new", "old", any_config=True, home=home), pytest.fail, catalog.load()).is_bad
 
 
 def test_buckets_are_compared_without_being_asked(home: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_lost_answer_says_whether_its_source_was_there(home: Path) -> None:
     log.append_run(Run("1", "o1", "p", output=Output("no", sources=[{"source": "docs/x.md"}]), tags=("oral",), raw=raw))
     log.append_scored(Scored("1", "failed", 0.0, [hit, anchors]))
     log.close()
-    [comparison] = compare(Compare("answers", "good", home=home), pytest.fail, catalog.load()).comparisons
+    [comparison] = compare(ComparisonRequest("answers", "good", home=home), pytest.fail, catalog.load()).comparisons
     lost = next(one for one in comparison.changes if one.change == "lost")
     assert lost.reason == "must_include: lacks 'five days'; expected docs/a.md, found docs/x.md"
 

@@ -1,4 +1,4 @@
-"""Two sets of results on the same cases: what was gained and lost, how bad that is, and how sure (PIPE-17)."""
+"""Compare two sets of results on the same cases: gains, losses, severity and uncertainty (PIPE-17)."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ COMPARED: tuple[Kind, ...] = ("gained", "lost", "same")
 """The cases that have a result on both sides."""
 
 By = Literal["bucket", "tag"]
-"""By what cases can be grouped. Buckets are tags that part the cases of a system, each case in at most one of them."""
+"""By what cases can be grouped. A bucket is a tag of which a case has at most one."""
 
 
-class Rules(Struct, frozen=True):
-    """How results are compared. A group that `allowed_drops` names is looked at, also when no other one is."""
+class ComparisonRules(Struct, frozen=True):
+    """How results are compared. A group in `allowed_drops` is always compared on its own."""
 
     allowed_drop: float = 0.0
     allowed_drops: Mapping[str, float] = {}
-    """What is allowed to the bucket or tag of this name."""
+    """The allowed drop of single buckets and tags."""
     by: tuple[By, ...] = ()
-    is_choice: bool = False
-    """Whether not all cases were to be run now, so that one that is gone is no loss."""
+    is_selection: bool = False
+    """Whether only some cases were selected now, so that a missing case is not a loss."""
     buckets: tuple[str, ...] = ()
     """The tags that are buckets."""
     earlier_note: Callable[[Measures], str] = lambda measures: ""
-    """What the measures of a case before say about it now that it fails; empty where they say nothing."""
+    """A note on a case that fails now, from its measures of before; may be empty."""
 
 
 class CaseResult(Struct, frozen=True, gc=False):
-    """What became of one case under one profile, all its repeats together.
+    """The result of one case under one profile, over all its repeats.
 
     `share` is that of the repeats that passed among those that passed, failed or met an error; absent without any.
     """
@@ -62,7 +62,7 @@ class CaseResult(Struct, frozen=True, gc=False):
 
 
 class Change(Struct, frozen=True, gc=False):
-    """One case that is not the same on both sides, or of which there is something else to say."""
+    """One case whose result differs, or that has a note."""
 
     case_id: str
     occurrence: int
@@ -75,15 +75,15 @@ class Change(Struct, frozen=True, gc=False):
     score_before: float | None
     score: float | None
     is_edited: bool
-    """Whether the case itself is another than it was: its inputs, or what is expected of it."""
+    """Whether the case itself was edited: its inputs, or what it expects."""
     tags: tuple[str, ...]
     reason: str
     notes: tuple[str, ...]
-    """What may explain it: a document that changed, how the case stood before."""
+    """What may explain it: a changed document, its rank before."""
 
 
-class Group(Struct, frozen=True):
-    """A bucket or a tag that is there on one side only, with the number of its cases."""
+class OneSidedGroup(Struct, frozen=True):
+    """A bucket or tag that exists on one side only, with its number of cases."""
 
     by: By
     name: str
@@ -91,16 +91,16 @@ class Group(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """One profile against another one, or against itself as it was. `counts` has every kind of change."""
+    """One profile compared with another one, or with its earlier self. `counts` has every kind of change."""
 
     profile: str
     base_profile: str
     figures: Figures
     buckets: list[Figures]
     tags: list[Figures]
-    added: list[Group]
+    added: list[OneSidedGroup]
     """The buckets and tags that were not there before; by themselves no regression, nor are those removed."""
-    removed: list[Group]
+    removed: list[OneSidedGroup]
     measures: list[Measured]
     """Other measures than the pass rate, where batches have them: of all cases, then of each bucket."""
     counts: dict[Kind, int]
@@ -123,22 +123,22 @@ class Comparison(Struct, frozen=True):
     cost: float
 
 
-_STRICT = Rules()
+_STRICT = ComparisonRules()
 _Tags = Counter[tuple[str, ...]]
 """How many cases have the same tags: far fewer than there are cases."""
 
 
-class Comparing:
-    """Holds the results of before, takes those of now one by one, and says what they come to.
+class Comparer:
+    """Compares results with those of before, case by case.
 
-    Memory grows by one result for each case of before, and by one change for each case that is not the same.
+    Memory grows with the cases of before, and with the cases that changed.
     """
 
-    def __init__(self, profile: str, base_profile: str, rules: Rules = _STRICT) -> None:
+    def __init__(self, profile: str, base_profile: str, rules: ComparisonRules = _STRICT) -> None:
         self._names = (profile, base_profile)
         self._rules = rules
         self._before: dict[tuple[str, int], CaseResult] = {}
-        self._whole = Sums()
+        self._total = Sums()
         self._groups: dict[tuple[By, str], Sums] = {}
         self._tags: tuple[_Tags, _Tags] = Counter(), Counter()
         self._measures = MeasureSums()
@@ -155,43 +155,43 @@ class Comparing:
         return {name for side in self._tags for tags in side for name in tags}
 
     def add_before(self, result: CaseResult) -> None:
-        """Takes a result of before; all of them come before those of now."""
+        """Add a result of before; add all of them before those of now."""
         self._before[result.case_id, result.occurrence] = result
         self._tags[0][result.tags] += 1
         self._counted_before += result.share is not None
         self._passed_before += result.status == "passed"
 
     def add(self, now: CaseResult) -> None:
-        """Takes a result of now."""
+        """Add a result of now."""
         self._tags[1][now.tags] += 1
         before = self._before.pop((now.case_id, now.occurrence), None)
         if before is None:
-            self._note("new", "", None, now)
+            self._record("new", "", None, now)
             return
         if before.share is None or now.share is None:
             if now.share is None:
                 self._miss(before, is_excused=False)
-            self._note("not comparable", _lost_sight_of(before, now), before, now)
+            self._record("not comparable", _severity_of_missing(before, now), before, now)
             return
         self._count(before, now, before.share, now.share)
         if now.share > before.share:
-            self._note("gained", "", before, now)
+            self._record("gained", "", before, now)
         elif now.share < before.share:
-            self._note("lost", _severity(before, now), before, now)
+            self._record("lost", _severity(before, now), before, now)
         else:
-            self._note("same", self._fall_of_score(before, now), before, now)
+            self._record("same", self._severity_of_score(before, now), before, now)
 
     def result(self) -> Comparison:
-        """What it comes to; nothing can be added afterwards."""
+        """Return the comparison; nothing can be added afterwards."""
         for before in self._before.values():
-            self._miss(before, self._rules.is_choice)
-            self._note("gone", "" if self._rules.is_choice else _lost_sight_of(before, None), before, None)
+            self._miss(before, self._rules.is_selection)
+            self._record("gone", "" if self._rules.is_selection else _severity_of_missing(before, None), before, None)
         self._before.clear()
-        figures = self._whole.figures("", self._rules.allowed_drop)
+        figures = self._total.figures("", self._rules.allowed_drop)
         buckets, tags = self._figures("bucket"), self._figures("tag")
-        drop = worst([figures.regression, *(one.regression for one in buckets + tags)])
-        case = worst([one.severity for one in self._changes])
-        sides = [self._counted(side) for side in self._tags]
+        drop = worst([figures.regression, *(group.regression for group in buckets + tags)])
+        case = worst([change.severity for change in self._changes])
+        sides = [self._count_groups(side) for side in self._tags]
         return Comparison(
             *self._names,
             figures=figures,
@@ -204,7 +204,7 @@ class Comparing:
             counted_before=self._counted_before,
             missing=self._missing,
             is_comparable=2 * self._missing_passed <= self._passed_before,
-            edited=sum(one.is_edited and one.change in COMPARED for one in self._changes),
+            edited=sum(change.is_edited and change.change in COMPARED for change in self._changes),
             changes=self._changes,
             severity=worst([drop, case]),
             is_regression=bool(drop) or case == "critical",
@@ -224,16 +224,16 @@ class Comparing:
             ]
         )
 
-    def _counted(self, side: _Tags) -> Counter[tuple[By, str]]:
-        """The number of cases of each group that is looked at."""
-        found: Counter[tuple[By, str]] = Counter()
+    def _count_groups(self, side: _Tags) -> Counter[tuple[By, str]]:
+        """Count the cases of each compared group."""
+        counts: Counter[tuple[By, str]] = Counter()
         for tags, number in side.items():
             for group in self._groups_of(tags):
-                found[group] += number
-        return found
+                counts[group] += number
+        return counts
 
     def _groups_of(self, tags: tuple[str, ...]) -> Iterator[tuple[By, str]]:
-        """The groups of a case. Its bucket stands first among its tags, and is told as a bucket only."""
+        """Yield the groups of a case: its bucket, then its other tags."""
         by, named = self._rules.by, self._rules.allowed_drops
         if not by and not named:
             return
@@ -244,16 +244,16 @@ class Comparing:
                 yield "tag", tag
 
     def _bucket_of(self, tags: tuple[str, ...]) -> str:
-        """The bucket of a case, which stands among its tags; empty where it has none."""
+        """Return the bucket among the tags of a case; empty where it has none."""
         return next((tag for tag in tags if tag in self._rules.buckets), "")
 
     def _miss(self, before: CaseResult, is_excused: bool) -> None:
-        """Takes down that a case of before has no result now."""
+        """Count a case of before that has no result now."""
         self._missing += before.share is not None
         self._missing_passed += before.status == "passed" and not is_excused
 
     def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
-        self._whole.add(base_share, share)
+        self._total.add(base_share, share)
         for group in self._groups_of(now.tags):
             self._groups.setdefault(group, Sums()).add(base_share, share)
         if before.measures and now.measures:
@@ -267,16 +267,16 @@ class Comparing:
         self._costs[0] += before.cost
         self._costs[1] += now.cost
 
-    def _fall_of_score(self, before: CaseResult, now: CaseResult) -> Grade:
-        """How bad it is that a case which passes as often as before does so with a lower score."""
+    def _severity_of_score(self, before: CaseResult, now: CaseResult) -> Grade:
+        """Grade a lower score of a case that passes as often as before."""
         if before.status != now.status:
-            # Both did not pass. To answer wrongly is less bad than not to answer.
+            # Neither passed. A wrong answer is less bad than none.
             return "minor" if now.status == "error" else ""
         if before.score is None or now.score is None:
             return ""
         return "minor" if round(before.score - now.score, 9) > self._rules.allowed_drop else ""
 
-    def _note(self, kind: Kind, severity: Grade, before: CaseResult | None, now: CaseResult | None) -> None:
+    def _record(self, kind: Kind, severity: Grade, before: CaseResult | None, now: CaseResult | None) -> None:
         self._counts[kind] += 1
         is_edited = before is not None and now is not None and bool(before.digest) and before.digest != now.digest
         if kind == "same" and not severity and not is_edited:
@@ -310,12 +310,12 @@ class Comparing:
         return (earlier, *now.notes) if earlier else now.notes
 
 
-def _only_in(these: Counter[tuple[By, str]], others: Counter[tuple[By, str]]) -> list[Group]:
-    return [Group(*group, cases=these[group]) for group in sorted(these.keys() - others.keys())]
+def _only_in(side: Counter[tuple[By, str]], other_side: Counter[tuple[By, str]]) -> list[OneSidedGroup]:
+    return [OneSidedGroup(*group, cases=side[group]) for group in sorted(side.keys() - other_side.keys())]
 
 
 def _severity(before: CaseResult, now: CaseResult) -> Grade:
-    """How bad it is that a case passes less often than before."""
+    """Grade a case that passes less often than before."""
     if before.status != "passed":
         return "minor"
     if _is_critical(before, now):
@@ -325,8 +325,8 @@ def _severity(before: CaseResult, now: CaseResult) -> Grade:
     return "critical" if now.status == "error" else "major"
 
 
-def _lost_sight_of(before: CaseResult, now: CaseResult | None) -> Grade:
-    """How bad it is that a case has no result to compare: only when it passed, and must pass or cannot be run now."""
+def _severity_of_missing(before: CaseResult, now: CaseResult | None) -> Grade:
+    """Grade a case without a result now: a regression if it passed before and is critical, or is blocked now."""
     if before.status != "passed":
         return ""
     if _is_critical(before, now):

@@ -1,14 +1,15 @@
-"""Runs and verdicts -> the batch log: a folder of plain files that is only ever appended to."""
+"""The batch log: runs and verdicts of a batch in a folder of append-only files."""
 
+from evalloom import moved
 from evalloom.batchlog.baselines import (
     BASELINES,
     Baseline,
-    Kept,
+    BaselineRun,
+    baseline_runs,
     baselines,
     checked_name,
     find_baseline,
     has_baseline,
-    kept_runs,
     read_baseline,
     remove_baseline,
     save_baseline,
@@ -21,11 +22,12 @@ __all__ = [
     "BASELINES",
     "FOLDER",
     "Baseline",
+    "BaselineRun",
     "Damage",
-    "Kept",
     "Log",
     "Rescoring",
     "RunIndex",
+    "baseline_runs",
     "baselines",
     "batches",
     "checked_name",
@@ -35,7 +37,6 @@ __all__ = [
     "has_baseline",
     "in_order",
     "is_in_use",
-    "kept_runs",
     "manifest",
     "new_id",
     "pairs",
@@ -44,3 +45,7 @@ __all__ = [
     "remove_baseline",
     "save_baseline",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return moved.find_name(__name__, name)

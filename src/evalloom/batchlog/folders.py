@@ -1,4 +1,4 @@
-"""The folder of batches: which there are, which is meant, and how one is removed."""
+"""The folder of batches: list, find and remove them."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def new_id() -> str:
-    """An id that sorts by time and that no other process takes."""
+    """Return a unique id that sorts by time."""
     now = datetime.now(UTC)
-    # To the millisecond: whoever runs twice within a second still means the second one by `latest`.
+    # To the millisecond, so that `latest` is right for two runs within a second.
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(3)}"
 
 
 def batches(folder: Path = FOLDER, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Path, Batch]]:
-    """The batches that can be read, newest first; about the others there is a warning."""
+    """Yield the readable batches, newest first, and warn about the others."""
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir(), reverse=True):
         if (path / MANIFEST).is_file():
             try:
                 yield path, manifest(path)
-            except EvalloomError as fault:
-                warn(str(fault))
+            except EvalloomError as error:
+                warn(str(error))
 
 
 def find(name: str, folder: Path = FOLDER) -> Path:
-    """The batch of this id, of a beginning that only one has, `latest`, or at this path."""
+    """Find a batch by its id, a unique beginning of it, `latest`, or its path."""
     if name in ("latest", "last"):
         newest = next(batches(folder), None)
         if newest is None:
@@ -48,20 +48,20 @@ def find(name: str, folder: Path = FOLDER) -> Path:
     # Not Path.is_file, which raises for a name that is too long for a file.
     if os.path.isfile(Path(name) / MANIFEST):
         return Path(name)
-    there = sorted(path.name for path in folder.iterdir() if (path / MANIFEST).is_file()) if folder.is_dir() else []
-    meant = [id for id in there if id == name] or [id for id in there if id.startswith(name) and _ID.fullmatch(name)]
-    if len(meant) == 1:
-        return folder / meant[0]
-    if meant:
-        raise usage_error("no_batch", f"{name!r} is the beginning of {len(meant)} batches: {', '.join(meant[:5])}")
-    hint = did_you_mean(name, there) or ". 'evalloom batches list' shows what there is"
+    ids = sorted(path.name for path in folder.iterdir() if (path / MANIFEST).is_file()) if folder.is_dir() else []
+    matches = [id for id in ids if id == name] or [id for id in ids if id.startswith(name) and _ID.fullmatch(name)]
+    if len(matches) == 1:
+        return folder / matches[0]
+    if matches:
+        raise usage_error("no_batch", f"{name!r} is the beginning of {len(matches)} batches: {', '.join(matches[:5])}")
+    hint = did_you_mean(name, ids) or ". 'evalloom batches list' shows what there is"
     raise usage_error("no_batch", f"there is no batch {name!r} in {folder.as_posix()}{hint}")
 
 
 def remove(path: Path) -> None:
-    """Removes a batch and everything in it."""
+    """Remove a batch and everything in it."""
     try:
         shutil.rmtree(path)
-    except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
         raise EvalloomError("cannot_write", f"{path.as_posix()}: cannot be removed: {reason}") from None

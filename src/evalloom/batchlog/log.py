@@ -1,4 +1,4 @@
-"""The one writer of a batch: every run is on its way to the disk before it counts."""
+"""The only writer of a batch: a run is written before it counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, mend_tail
+from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, repair_tail
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
 from evalloom.files.write import atomic_writer
@@ -29,11 +29,11 @@ class Log:
     """A batch open for writing. A second process on the same batch is refused."""
 
     def __init__(self, path: Path, batch: Batch, secrets: Iterable[str] = ()) -> None:
-        """Opens a batch that is there, or makes it. `damage` says what a crash left behind, and is mended."""
+        """Open or create a batch. `damage` lists lines that a crash cut off; they are removed."""
         self.path = path
         self.batch = batch
         self._encoder = msgspec.json.Encoder()
-        # Deferred: those who only read a batch need no settings.
+        # Deferred: reading a batch needs no settings.
         from evalloom.settings.keys import HIDDEN, forms
 
         self._hidden = HIDDEN.encode()
@@ -42,11 +42,11 @@ class Log:
             path.mkdir(parents=True, exist_ok=True)
             self._runs = _open(path / RUNS)
             self._verdicts = _open(path / VERDICTS)
-        except OSError as fault:
-            raise _unwritable(path, fault) from None
+        except OSError as error:
+            raise _unwritable(path, error) from None
         try:
             _lock(self._runs, path)
-            self.damage: list[Damage] = [*mend_tail(path / RUNS), *mend_tail(path / VERDICTS)]
+            self.damage: list[Damage] = [*repair_tail(path / RUNS), *repair_tail(path / VERDICTS)]
             self.write_manifest(batch)
             _sync_names(path)
         except BaseException:
@@ -56,47 +56,47 @@ class Log:
 
     @classmethod
     def resume(cls, path: Path, secrets: Iterable[str] = ()) -> Self:
-        """Opens a batch to go on with it."""
+        """Open an existing batch for writing."""
         return cls(path, manifest(path), secrets)
 
     def append_run(self, run: Run) -> None:
-        """Writes a run; when this returns, the run survives the end of this process."""
+        """Write a run. It survives the end of this process once this returns."""
         self.append(self._runs, RUNS, run)
 
     def append_scored(self, scored: Scored) -> None:
-        """Writes the verdicts of a run."""
+        """Write the verdicts of a run."""
         self.append(self._verdicts, VERDICTS, scored)
 
     def write_manifest(self, batch: Batch) -> None:
-        """Writes batch.json anew, whole or not at all."""
+        """Replace batch.json atomically."""
         self.batch = batch
         text = msgspec.json.format(self._encode(batch), indent=2)
         with atomic_writer(self.path / MANIFEST) as stream:
             stream.write(text + b"\n")
 
     def close(self) -> None:
-        """Waits until the disk has everything."""
+        """Close the files after everything is on disk."""
         self._sync.close()
         self._close_files()
-        if self._sync.fault is not None:
-            raise _unwritable(self.path, self._sync.fault)
+        if self._sync.error is not None:
+            raise _unwritable(self.path, self._sync.error)
 
     def _close_files(self) -> None:
         for handle in (self._runs, self._verdicts):
             os.close(handle)
 
     def append(self, handle: int, name: str, line: Run | Scored) -> None:
-        """Writes one line to one of the files, in one go."""
-        if self._sync.fault is not None:
-            raise _unwritable(self.path / name, self._sync.fault)
+        """Append one line to one of the files."""
+        if self._sync.error is not None:
+            raise _unwritable(self.path / name, self._sync.error)
         data, written = self._encode(line) + b"\n", 0
         try:
             while written < len(data):
-                # A short write means a full disk or a signal; the next one says which.
+                # A short write means a full disk or a signal; the next write tells which.
                 written += os.write(handle, data[written:])
-        except OSError as fault:
-            _take_back(handle, written)
-            raise _unwritable(self.path / name, fault) from None
+        except OSError as error:
+            _truncate(handle, written)
+            raise _unwritable(self.path / name, error) from None
         self._sync.is_due = True
 
     def _encode(self, value: Batch | Run | Scored) -> bytes:
@@ -111,7 +111,7 @@ class Log:
 
 
 class Rescoring:
-    """New verdicts for a batch; they take the place of the old ones only when all are there."""
+    """New verdicts for a batch; they replace the old ones when all are written."""
 
     def __init__(self, path: Path, secrets: Iterable[str] = ()) -> None:
         self._path = path
@@ -123,37 +123,37 @@ class Rescoring:
         try:
             self._new.unlink(missing_ok=True)
             self._handle = _open(self._new)
-        except OSError as fault:
+        except OSError as error:
             self._log.close()
-            raise _unwritable(self._new, fault) from None
+            raise _unwritable(self._new, error) from None
         return self
 
     def append_scored(self, scored: Scored) -> None:
-        """Writes the verdicts of a run."""
+        """Write the verdicts of a run."""
         self._log.append(self._handle, self._new.name, scored)
 
     def finish(self, batch: Batch) -> None:
-        """Puts the new verdicts in their place; the old ones stay as verdicts.1.jsonl, verdicts.2.jsonl …"""
+        """Replace the verdicts; the old ones stay as verdicts.1.jsonl, verdicts.2.jsonl …"""
         try:
             os.fsync(self._handle)
-            _keep(self._path / VERDICTS)
+            _backup(self._path / VERDICTS)
             os.replace(self._new, self._path / VERDICTS)
-        except OSError as fault:
-            raise _unwritable(self._path / VERDICTS, fault) from None
+        except OSError as error:
+            raise _unwritable(self._path / VERDICTS, error) from None
         self._log.write_manifest(batch)
 
-    def __exit__(self, *fault: object) -> None:
+    def __exit__(self, *error: object) -> None:
         os.close(self._handle)
         self._new.unlink(missing_ok=True)
         self._log.close()
 
 
 class _Syncer:
-    """Asks the disk for everything written so far, ten times a second, beside the work."""
+    """Syncs the files to disk ten times a second, in a thread."""
 
     def __init__(self, handles: tuple[int, ...]) -> None:
         self.is_due = False
-        self.fault: OSError | None = None
+        self.error: OSError | None = None
         self._handles = handles
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="evalloom-fsync", daemon=True)
@@ -175,8 +175,8 @@ class _Syncer:
         try:
             for handle in self._handles:
                 os.fsync(handle)
-        except OSError as fault:
-            self.fault = fault
+        except OSError as error:
+            self.error = error
 
 
 def _open(path: Path) -> int:
@@ -184,7 +184,7 @@ def _open(path: Path) -> int:
 
 
 def _sync_names(path: Path) -> None:
-    """Asks the disk to keep the names of new files too, where folders can be asked."""
+    """Sync the names of new files, where folders can be synced."""
     for folder in (path, path.parent):
         with suppress(OSError):
             handle = os.open(folder, os.O_RDONLY)
@@ -194,26 +194,26 @@ def _sync_names(path: Path) -> None:
                 os.close(handle)
 
 
-def _take_back(handle: int, written: int) -> None:
-    """Cuts off a line that could be written only in part, lest the next one be glued to it."""
+def _truncate(handle: int, written: int) -> None:
+    """Remove a partly written line, so that the next one starts on a line of its own."""
     if written:
         with suppress(OSError):
             os.ftruncate(handle, os.fstat(handle).st_size - written)
 
 
-def _keep(verdicts: Path) -> None:
-    """Gives old verdicts a second name, under which they stay."""
+def _backup(verdicts: Path) -> None:
+    """Keep the old verdicts under a numbered name."""
     number = 1
-    while (kept := verdicts.with_name(f"verdicts.{number}.jsonl")).exists():
+    while (backup := verdicts.with_name(f"verdicts.{number}.jsonl")).exists():
         number += 1
     try:
-        os.link(verdicts, kept)
+        os.link(verdicts, backup)
     except OSError:  # not every file system has hard links
-        shutil.copyfile(verdicts, kept)
+        shutil.copyfile(verdicts, backup)
 
 
 def _lock(handle: int, path: Path) -> None:
-    """The lock ends with this process, however it ends."""
+    """Lock the batch until this process ends, however it ends."""
     try:
         import fcntl
     except ImportError:  # Windows has no flock, and there two writers are not kept apart
@@ -273,7 +273,7 @@ def _foreign(value: Any, above: tuple[int, ...]) -> Any:
         return f"<{type(value).__name__}>"
 
 
-def _unwritable(path: Path, fault: OSError) -> EvalloomError:
-    reason = (fault.strerror or str(fault)).lower()
+def _unwritable(path: Path, error: OSError) -> EvalloomError:
+    reason = (error.strerror or str(error)).lower()
     message = f"{path.as_posix()}: cannot be written: {reason}. What was written before can be read and resumed"
     return EvalloomError("cannot_write", message)

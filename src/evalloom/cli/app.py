@@ -127,11 +127,12 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
 
 def _without_keys(text: str) -> str:
     """A text without the keys of the environment: whatever goes wrong may quote one."""
-    from evalloom import settings
-    from evalloom.settings import keys
+    from evalloom.settings import Settings, keys
+    from evalloom.settings import load as load_settings
+    from evalloom.settings import secrets as secrets_of
 
     try:
-        known = settings.load()
+        settings = load_settings()
     except Exception:  # the text must come out without keys, whatever is wrong with the settings
-        known = settings.Settings()
-    return keys.hidden(text, settings.secrets(known))
+        settings = Settings()
+    return keys.hidden(text, secrets_of(settings))

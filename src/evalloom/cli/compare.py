@@ -14,7 +14,7 @@ from evalloom.console.outcome import warn
 from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
 from evalloom.core.text import quote
-from evalloom.engine.compare import Compare, compare
+from evalloom.engine.compare import ComparisonRequest, compare
 
 
 @click.command("compare")
@@ -35,7 +35,7 @@ from evalloom.engine.compare import Compare, compare
 )
 @click.option("--profile", default="", metavar="P", help="Only this profile of the batch.")
 @click.option("--baseline-profile", default="", metavar="P", help="Compare with this profile of the baseline.")
-@click.option("--any-config", is_flag=True, help="Compare also what was not made with the same configuration.")
+@click.option("--any-config", is_flag=True, help="Compare batches of different configurations too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every case that changed.")
 def command(
     batch: str,
@@ -47,7 +47,7 @@ def command(
     any_config: bool,
     as_json: bool,
 ) -> int:
-    """Compare a batch with a baseline, case by case. BATCH is an id, the beginning of one, or 'latest'.
+    """ComparisonRequest a batch with a baseline, case by case. BATCH is an id, the beginning of one, or 'latest'.
 
     Without --baseline, the profiles or variants of the batch are compared with the one called 'baseline', or else
     with the first.
@@ -63,9 +63,9 @@ def command(
     """
     allowed = _allowed(drops)
     overall = allowed.pop("", 0.0)
-    asked = Compare(batch, baseline, profile, baseline_profile, overall, allowed, by, any_config)
+    request = ComparisonRequest(batch, baseline, profile, baseline_profile, overall, allowed, by, any_config)
     catalog = current_catalog()
-    compared = compare(asked, warn, catalog)
+    compared = compare(request, warn, catalog)
     if as_json:
         click.echo(msgspec.json.encode(compared))
     else:

@@ -31,7 +31,7 @@ def command(config: str, offline: bool, as_json: bool) -> int:
             print_lines(
                 [
                     (f"{mark}  {printable(one.subject):22}  {printable(line)}", style if one.state != "ok" else "")
-                    for line in one.told.splitlines()
+                    for line in one.message.splitlines()
                 ]
             )
             if one.hint:

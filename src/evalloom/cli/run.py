@@ -9,7 +9,6 @@ from typing import Any
 import click
 import msgspec
 
-from evalloom import settings
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.console.outcome import exit_code, printing_findings, warn
@@ -19,7 +18,7 @@ from evalloom.console.run_text import dry_run_lines, print_lines, result_lines
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import pluralize
 from evalloom.data.mapping import parse_mapping
-from evalloom.engine.dry_run import look_ahead
+from evalloom.engine.dry_run import dry_run
 from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Plan, Reading
@@ -29,6 +28,7 @@ from evalloom.engine.resume import Resume
 from evalloom.engine.system import Catalog
 from evalloom.engine.watch import changes, watched
 from evalloom.settings import keys
+from evalloom.settings import secrets as secrets_of
 
 
 @click.command("run")
@@ -53,7 +53,7 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
     run = RunCommand(request, current_catalog(), flags["as_json"])
     if flags["dry_run"]:
-        return run.look_ahead(resume)
+        return run.dry_run(resume)
     return run.again_and_again(resume) if flags["watch"] else run.once(resume)
 
 
@@ -92,14 +92,14 @@ class RunCommand:
         self._next_step = next_step
         self._last: Results | None = None
 
-    def look_ahead(self, resume: Resume) -> int:
+    def dry_run(self, resume: Resume) -> int:
         plan = prepare(self._request, self._catalog)
         with printing_findings():
-            found = look_ahead(plan, resume)
+            result = dry_run(plan, resume)
         if self._as_json:
-            click.echo(msgspec.json.encode(found))
+            click.echo(msgspec.json.encode(result))
         else:
-            print_lines(dry_run_lines(found))
+            print_lines(dry_run_lines(result))
         return 0
 
     def once(self, resume: Resume) -> int:
@@ -142,7 +142,7 @@ class RunCommand:
             return fault.exit_code
 
     def _tell(self, plan: Plan, results: Results) -> None:
-        secrets = [*settings.secrets(plan.known), *plan.target.secrets]
+        secrets = [*secrets_of(plan.settings), *plan.target.secrets]
         if self._as_json:
             click.echo(msgspec.json.encode(results.summary))
             for reason in list(results.unscored())[:1] if results.could_not_score else ():

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from evalloom import settings
 from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import refuse_overwriting
@@ -15,8 +14,10 @@ from evalloom.console.outcome import exit_code, warn
 from evalloom.console.run_text import print_lines, result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import reporters_for, write_outputs
-from evalloom.engine.rescore import CASE, Rescore, rescore
-from evalloom.settings import keys
+from evalloom.engine.rescore import CASE, RescoreRequest, rescore
+from evalloom.settings import FILE_NAME, keys
+from evalloom.settings import load as load_settings
+from evalloom.settings import secrets as secrets_of
 
 
 @click.command("score")
@@ -49,22 +50,22 @@ def command(
     """
     catalog = current_catalog()
     outputs = reporters_for(output, catalog.reporters)
-    read = [*(one.path for one in manifest(find(batch)).datasets), checks, config or settings.FILE_NAME]
+    read = [*(one.path for one in manifest(find(batch)).datasets), checks, config or FILE_NAME]
     refuse_overwriting((path for path, _ in outputs), (Path(name) for name in read if name))
-    asked = Rescore(
+    request = RescoreRequest(
         batch, config, checks, judge, dict(map(_threshold, thresholds)), concurrency, allow_code, not no_cache
     )
-    results = rescore(asked, catalog, warn)
-    known = settings.load(Path(config) if config else None, catalog.sections)
+    results = rescore(request, catalog, warn)
+    settings = load_settings(Path(config) if config else None, catalog.sections)
     try:
         write_outputs(results, outputs)
     finally:
         if as_json:
             click.echo(msgspec.json.encode(results.summary))
         else:
-            secrets = settings.secrets(known)
+            secrets = secrets_of(settings)
             print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results))
-    return exit_code(results, known.run.fail_under)
+    return exit_code(results, settings.run.fail_under)
 
 
 def _threshold(text: str) -> tuple[str, float]:

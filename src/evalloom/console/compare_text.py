@@ -8,13 +8,13 @@ from pathlib import Path
 from shlex import quote as quote_word
 from typing import Any
 
-from evalloom.analysis.compare import COMPARED, By, Change, Comparison, Group, Kind
+from evalloom.analysis.compare import COMPARED, By, Change, Comparison, Kind, OneSidedGroup
 from evalloom.analysis.compare_figures import FEWEST_FLIPS, GRADES, Figures, Medians
 from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import Baseline
 from evalloom.console.run_text import Line, seconds, table_lines
 from evalloom.core.text import one_line, pluralize, printable
-from evalloom.engine.compare import Compared
+from evalloom.engine.compare import ComparisonResult
 
 _SHOWN = 20
 _GROUPS = 50
@@ -25,7 +25,7 @@ _REASON_WIDTH = 160
 _STYLES = {"": "", "minor": "yellow", "major": "red", "critical": "bold red"}
 
 
-def compared_lines(compared: Compared, buckets: Sequence[str]) -> Iterator[Line]:
+def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterator[Line]:
     """Everything there is to say about a comparison; `buckets` are in the order in which they are shown."""
     for one in compared.comparisons:
         yield _verdict(one, compared)
@@ -53,7 +53,7 @@ def compared_lines(compared: Compared, buckets: Sequence[str]) -> Iterator[Line]
     yield _next(compared), ""
 
 
-def _verdict(one: Comparison, compared: Compared) -> Line:
+def _verdict(one: Comparison, compared: ComparisonResult) -> Line:
     figures, name = one.figures, printable(one.profile or "the batch")
     against = compared.baseline if one.profile == one.base_profile else one.base_profile
     if figures.difference is None:
@@ -69,7 +69,7 @@ def _verdict(one: Comparison, compared: Compared) -> Line:
     return f"NO REGRESSION: {what}", "bold green"
 
 
-def _because(one: Comparison, compared: Compared) -> str:
+def _because(one: Comparison, compared: ComparisonResult) -> str:
     reasons = []
     if one.figures.regression:
         reasons.append(f"the allowed drop is {_points(compared.allowed_drop)}")
@@ -83,7 +83,7 @@ def _because(one: Comparison, compared: Compared) -> str:
     return ", ".join(reasons)
 
 
-def _fallen(figures: Figures, compared: Compared) -> str:
+def _fallen(figures: Figures, compared: ComparisonResult) -> str:
     allowed = compared.allowed_drops.get(figures.name)
     return printable(figures.name) + ("" if allowed is None else f" (allowed {_points(allowed)})")
 
@@ -216,7 +216,7 @@ def _apart_lines(one: Comparison, of: str) -> Iterator[Line]:
         yield f"  {line}", ""
 
 
-def _one_sided(what: str, groups: list[Group]) -> Iterator[str]:
+def _one_sided(what: str, groups: list[OneSidedGroup]) -> Iterator[str]:
     """The buckets and tags that are there on one side only, with the number of their cases."""
     for by, found in groupby(groups, lambda group: group.by):
         names = [f"{printable(group.name)} ({pluralize(group.cases, 'case')})" for group in found]
@@ -247,7 +247,7 @@ def _medians(found: Medians, shown: Callable[[float], str]) -> str:
     return f"{shown(found.base)} → {shown(found.now)}"
 
 
-def _next(compared: Compared) -> str:
+def _next(compared: ComparisonResult) -> str:
     worse = [change for one in compared.comparisons for change in one.changes if change.severity and change.now]
     if worse:
         first = max(worse, key=lambda change: GRADES.index(change.severity))

@@ -14,7 +14,7 @@ from evalloom.core.model import ABSENT, Mismatch, Record, Run, Scored, Verdict
 from evalloom.core.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:
-    from evalloom.engine.dry_run import Ahead
+    from evalloom.engine.dry_run import DryRun
     from evalloom.engine.results import Results
 
 Line = tuple[str, str]
@@ -197,11 +197,11 @@ def _closing(results: Results, next_step: str) -> Iterator[Line]:
         yield f"Next: evalloom batches show {batch}", ""
 
 
-def dry_run_lines(ahead: Ahead) -> Iterator[Line]:
+def dry_run_lines(ahead: DryRun) -> Iterator[Line]:
     """What would be run."""
     yield f"target    {printable(ahead.target)}", ""
     yield f"profiles  {printable(', '.join(ahead.profiles))}", ""
-    there = f", {ahead.there} of them in {ahead.batch} already" if ahead.there else ""
+    there = f", {ahead.done_before} of them in {ahead.batch} already" if ahead.done_before else ""
     yield f"runs      {ahead.total}{there}; {ahead.to_run} to run", "bold"
     if ahead.skipped:
         yield f"skipped   {ahead.skipped} of them, by their conditions", ""

@@ -10,20 +10,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom.analysis.compare import By, Comparing, Comparison, Rules
+from evalloom.analysis.compare import By, Comparer, Comparison, ComparisonRules
 from evalloom.analysis.compare_config import Difference, conflicts, differences
 from evalloom.analysis.compare_documents import document_changes
 from evalloom.analysis.compare_figures import Grade, worst
 from evalloom.batchlog import (
     BASELINES,
     FOLDER,
-    Kept,
+    BaselineRun,
+    baseline_runs,
     baselines,
     batches,
     find,
     find_baseline,
     has_baseline,
-    kept_runs,
     manifest,
     read_baseline,
 )
@@ -36,12 +36,12 @@ from evalloom.engine.system import Catalog
 
 PREFERRED = "baseline"
 """The profile or variant that others are compared with when a batch is compared within itself."""
-_NAMED = 10
+_LISTED = 10
 Warn = Callable[[str], None]
 
 
-class Compare(Struct, frozen=True):
-    """What is to be compared. Without a baseline, the profiles of the batch with one another."""
+class ComparisonRequest(Struct, frozen=True):
+    """What to compare. Without a baseline, the profiles of the batch with each other."""
 
     batch: str
     baseline: str = ""
@@ -49,17 +49,17 @@ class Compare(Struct, frozen=True):
     baseline_profile: str = ""
     allowed_drop: float = 0.0
     allowed_drops: dict[str, float] = {}
-    """What is allowed to the bucket or tag of this name."""
+    """The allowed drop of single buckets and tags."""
     by: tuple[By, ...] = ()
-    """Batches of some kinds are compared by bucket without being asked."""
+    """Batches of some kinds are compared by bucket without being request."""
     any_config: bool = False
-    """Whether another configuration is a difference among others, and not an error."""
+    """Whether different configurations are compared all the same."""
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and baselines."""
 
 
-class Compared(Struct, frozen=True):
-    """What came of it: the object that `--json` prints."""
+class ComparisonResult(Struct, frozen=True):
+    """The result of `evalloom compare`: the object that `--json` prints."""
 
     batch: str
     baseline: str
@@ -70,9 +70,9 @@ class Compared(Struct, frozen=True):
     comparisons: list[Comparison]
     differences: list[Difference]
     is_comparable: bool = True
-    """Whether each comparison rests on at least half of what passed before."""
+    """Whether each comparison covers at least half of the cases that passed before."""
     is_same_batch: bool = False
-    """Whether a batch is held against itself, or against the baseline that was saved of it."""
+    """Whether a batch is compared with itself, or with the baseline that was saved from it."""
     allowed_drops: dict[str, float] = {}
 
     @property
@@ -82,119 +82,116 @@ class Compared(Struct, frozen=True):
 
 
 class _Side(Struct, frozen=True):
-    """One of the two that are compared."""
+    """One of the two sides of a comparison."""
 
     name: str
     batch: Batch
     kind: BatchKind
-    runs: Callable[[], Iterator[Kept]]
+    runs: Callable[[], Iterator[BaselineRun]]
 
 
-def compare(asked: Compare, warn: Warn, catalog: Catalog) -> Compared:
-    """Compares a batch with a baseline, with another batch, or its own profiles with one of them."""
-    _check_drops(asked)
-    now, base = _sides(asked, catalog)
+def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> ComparisonResult:
+    """Compare a batch with a baseline, with another batch, or its profiles with one of them."""
+    for name, drop in [("", request.allowed_drop), *request.allowed_drops.items()]:
+        if not 0 <= drop <= 1:
+            group = f" for {quote(name)}" if name else ""
+            raise usage_error("bad_allowed_drop", f"--allowed-drop: expected a number from 0 to 1{group}, got {drop}")
+    now, base = _sides(request, catalog)
     for side in [now] if base is now else [base, now]:
         if not side.batch.finished_at:
-            warn(f"{printable(side.name)}: the batch is unfinished; only what is there is compared")
-    pairs = _pairs(asked, now.batch, base.batch)
-    if not asked.any_config:
+            warn(f"{printable(side.name)}: the batch is unfinished; only its finished runs are compared")
+    pairs = _pairs(request, now.batch, base.batch)
+    if not request.any_config:
         _check_config(now, base, pairs)
-    comparisons = _compared(pairs, asked, now, base, catalog.buckets)
-    if not any(one.figures.cases for one in comparisons):
-        raise usage_error("nothing_to_compare", printable(_why_nothing(now, base, comparisons)))
-    if "bucket" in asked.by and not any(one.buckets for one in comparisons):
+    comparisons = _comparisons(pairs, request, now, base, catalog.buckets)
+    if not any(item.figures.cases for item in comparisons):
+        counts: Counter[str] = sum((Counter(item.counts) for item in comparisons), Counter())
+        listed = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "no run"
+        message = f"no case of {now.name} can be compared with {base.name}: {listed}. Both need scored runs"
+        raise usage_error("nothing_to_compare", printable(message))
+    if "bucket" in request.by and not any(item.buckets for item in comparisons):
         warn(f"--by bucket: no case that is compared has one of {', '.join(catalog.buckets)} among its tags")
-    return Compared(
+    return ComparisonResult(
         now.batch.id,
         base.name,
-        asked.allowed_drop,
-        any(one.is_regression for one in comparisons),
-        worst([one.severity for one in comparisons]),
+        request.allowed_drop,
+        any(item.is_regression for item in comparisons),
+        worst([item.severity for item in comparisons]),
         comparisons,
         differences(base.batch, now.batch, pairs),
-        all(one.is_comparable for one in comparisons),
+        all(item.is_comparable for item in comparisons),
         base.batch.id == now.batch.id and all(name == base_name for name, base_name in pairs),
-        asked.allowed_drops,
+        request.allowed_drops,
     )
-
-
-def _check_drops(asked: Compare) -> None:
-    for name, drop in [("", asked.allowed_drop), *asked.allowed_drops.items()]:
-        if not 0 <= drop <= 1:
-            of = f" for {quote(name)}" if name else ""
-            raise usage_error("bad_allowed_drop", f"--allowed-drop: expected a number from 0 to 1{of}, got {drop}")
 
 
 def _check_config(now: _Side, base: _Side, pairs: list[tuple[str, str]]) -> None:
-    """Refuses to compare what was not made in the same way (RAG-10)."""
-    # Whoever compares the profiles of one batch wants to know what another llm makes of it.
+    """Refuse to compare batches of different configurations (RAG-10)."""
+    # The profiles of one batch are compared because their llms differ.
     if base.batch.id == now.batch.id:
         return
     llm_answers = any(side.kind.llm_answers(side.batch.config) for side in (base, now))
-    found = conflicts(base.batch, now.batch, pairs, llm_answers)
-    if found:
-        told = "; ".join(one.text for one in found)
-        hint = "Run it again with the same, save another baseline, or compare all the same with --any-config"
-        message = f"{now.name} and {base.name} were not made with the same configuration: {told}. {hint}"
+    if differing := conflicts(base.batch, now.batch, pairs, llm_answers):
+        listed = "; ".join(difference.text for difference in differing)
+        hint = "Run it again with the same configuration, save another baseline, or pass --any-config"
+        message = f"{now.name} and {base.name} have different configurations: {listed}. {hint}"
         raise usage_error("config_differs", printable(message))
 
 
-def _compared(
-    pairs: list[tuple[str, str]], asked: Compare, now: _Side, base: _Side, buckets: tuple[str, ...]
+def _comparisons(
+    pairs: list[tuple[str, str]], request: ComparisonRequest, now: _Side, base: _Side, buckets: tuple[str, ...]
 ) -> list[Comparison]:
     has_measures = now.kind.has_measures and now.kind is base.kind
-    by: tuple[By, ...] = ("bucket", *asked.by) if now.kind.by_bucket else asked.by
-    rules = Rules(
-        asked.allowed_drop, asked.allowed_drops, by, _is_choice(now.batch), buckets, earlier_note=now.kind.earlier_note
+    by: tuple[By, ...] = ("bucket", *request.by) if now.kind.by_bucket else request.by
+    rules = ComparisonRules(
+        request.allowed_drop,
+        request.allowed_drops,
+        by,
+        _is_selection(now.batch),
+        buckets,
+        earlier_note=now.kind.earlier_note,
     )
-    comparing = [Comparing(*pair, rules) for pair in pairs]
+    comparers = [Comparer(*pair, rules) for pair in pairs]
     for profile, result in results_of(base.runs(), has_measures):
-        for one, (_, name) in zip(comparing, pairs, strict=True):
+        for comparer, (_, name) in zip(comparers, pairs, strict=True):
             if name == profile:
-                one.add_before(result)
+                comparer.add_before(result)
     for profile, result in results_of(now.runs(), has_measures):
-        for one, (name, _) in zip(comparing, pairs, strict=True):
+        for comparer, (name, _) in zip(comparers, pairs, strict=True):
             if name == profile:
-                one.add(result)
-    if asked.allowed_drops:
-        _check_names(asked.allowed_drops, {name for one in comparing for name in one.names})
-    return [one.result() for one in comparing]
+                comparer.add(result)
+    if request.allowed_drops:
+        _check_names(request.allowed_drops, {name for comparer in comparers for name in comparer.names})
+    return [comparer.result() for comparer in comparers]
 
 
-def _check_names(drops: dict[str, float], known: set[str]) -> None:
-    """Refuses a name that no case has: a slip of the pen would leave its bucket without the limit meant for it."""
+def _check_names(drops: dict[str, float], names: set[str]) -> None:
+    """Refuse the name of a bucket or tag that no case has: a typo would leave the one that is meant unlimited."""
     for name in drops:
-        if name not in known:
-            hint = did_you_mean(name, sorted(known)) or f". There is {', '.join(sorted(known)[:_NAMED]) or 'none'}"
+        if name not in names:
+            hint = did_you_mean(name, sorted(names)) or f". There is {', '.join(sorted(names)[:_LISTED]) or 'none'}"
             raise usage_error(
                 "bad_allowed_drop", printable(f"--allowed-drop: no case has the bucket or tag {quote(name)}{hint}")
             )
 
 
-def _is_choice(batch: Batch) -> bool:
-    """Whether only some cases of the dataset were run. A limit that was not reached left none out."""
+def _is_selection(batch: Batch) -> bool:
+    """Whether only some cases of the dataset were run. A limit that was not reached excludes none."""
     options = batch.options
     limit, repeat = options.get("limit"), options.get("repeat") or 1
     cases = int(batch.summary.get("total") or 0) // (max(len(batch.profiles), 1) * repeat)
     return bool(options.get("tags") or options.get("filter")) or (limit is not None and cases >= limit)
 
 
-def _why_nothing(now: _Side, base: _Side, comparisons: list[Comparison]) -> str:
-    counts: Counter[str] = sum((Counter(one.counts) for one in comparisons), Counter())
-    found = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "no run"
-    return f"no case of {now.name} can be compared with {base.name}: {found}. Both need runs that were scored"
-
-
 # Which sides, and which of their profiles
 
 
-def _sides(asked: Compare, catalog: Catalog) -> tuple[_Side, _Side]:
-    """What is compared, and with what; the reasons of now know what was searched before."""
-    path = find(asked.batch, asked.home / FOLDER)
+def _sides(request: ComparisonRequest, catalog: Catalog) -> tuple[_Side, _Side]:
+    """Return the batch and the side that it is compared with."""
+    path = find(request.batch, request.home / FOLDER)
     batch = manifest(path)
     kind = _kind(batch, catalog)
-    base = _base_side(asked.baseline, asked.home, catalog) if asked.baseline else None
+    base = _base_side(request.baseline, request.home, catalog) if request.baseline else None
     changes = document_changes(base.batch, batch) if base else None
     now = _Side(batch.id, batch, kind, lambda: runs_of(path, FailureReasons(kind, changes)))
     return now, base or now
@@ -205,97 +202,95 @@ def _kind(batch: Batch, catalog: Catalog) -> BatchKind:
 
 
 def _base_side(name: str, home: Path, catalog: Catalog) -> _Side:
-    """What `--baseline` names: a baseline, the file of one, or a batch."""
+    """Find what `--baseline` names: a baseline, the file of one, or a batch."""
     folder = home / BASELINES
     file = find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
     if os.path.isfile(file):
         head = read_baseline(file)
-        return _Side(head.name, head.batch, _kind(head.batch, catalog), lambda: kept_runs(file))
+        return _Side(head.name, head.batch, _kind(head.batch, catalog), lambda: baseline_runs(file))
     try:
         path = find(name, home / FOLDER)
         batch = manifest(path)
         return _Side(batch.id, batch, _kind(batch, catalog), lambda: runs_of(path))
-    except EvalloomError as fault:
-        if fault.code != "no_batch":
+    except EvalloomError as error:
+        if error.code != "no_batch":
             raise
-    known = [head.name for _, head in baselines(folder)] + [batch.id for _, batch in batches(home / FOLDER)]
-    hint = did_you_mean(name, known) or ". 'evalloom baseline list' and 'evalloom batches list' show what there is"
+    names = [head.name for _, head in baselines(folder)] + [batch.id for _, batch in batches(home / FOLDER)]
+    hint = did_you_mean(name, names) or ". 'evalloom baseline list' and 'evalloom batches list' show what there is"
     raise usage_error("no_baseline", f"--baseline: there is no baseline or batch {quote(name)}{hint}")
 
 
-def _pairs(asked: Compare, now: Batch, base: Batch) -> list[tuple[str, str]]:
-    """The names of the profiles that are compared: now, and before."""
-    asked = msgspec.structs.replace(
-        asked,
-        profile=_profile_named("--profile", asked.profile, now),
-        baseline_profile=_profile_named("--baseline-profile", asked.baseline_profile, base),
+def _pairs(request: ComparisonRequest, now: Batch, base: Batch) -> list[tuple[str, str]]:
+    """Return the names of the profiles to compare: now, and before."""
+    request = msgspec.structs.replace(
+        request,
+        profile=_profile_named("--profile", request.profile, now),
+        baseline_profile=_profile_named("--baseline-profile", request.baseline_profile, base),
     )
-    pairs = _pairs_between(asked, now, base) if asked.baseline else _pairs_within(asked, now)
+    pairs = _pairs_between(request, now, base) if request.baseline else _pairs_within(request, now)
     if not pairs:
-        raise usage_error("nothing_to_compare", printable(_why_no_pair(asked, now, base)))
+        raise usage_error("nothing_to_compare", printable(_why_no_pair(request, now, base)))
     return pairs
 
 
 def _profile_named(flag: str, name: str, batch: Batch) -> str:
-    """The profile that is meant by its name, or by its variant where no other one has that."""
-    known = [one.name for one in _profiles(batch)]
-    of_variant = [one.name for one in _profiles(batch) if one.variant == name]
-    if not name or name in known:
+    """Find a profile by its name, or by its variant where that is unique."""
+    names = [profile.name for profile in _profiles(batch)]
+    of_variant = [profile.name for profile in _profiles(batch) if profile.variant == name]
+    if not name or name in names:
         return name
     if len(of_variant) == 1:
         return of_variant[0]
     if of_variant:
         hint = f", and several of that variant: {', '.join(of_variant)}"
     else:
-        hint = did_you_mean(name, known) or f". It has {', '.join(known)}"
+        hint = did_you_mean(name, names) or f". It has {', '.join(names)}"
     message = f"{flag}: {batch.id} has no profile {quote(name)}{hint}"
     raise usage_error("unknown_profile_in_batch", printable(message))
 
 
-def _pairs_between(asked: Compare, now: Batch, base: Batch) -> list[tuple[str, str]]:
-    names = [asked.profile] if asked.profile else [one.name for one in _profiles(now)]
-    base_names = [asked.baseline_profile] if asked.baseline_profile else [one.name for one in _profiles(base)]
-    if asked.baseline_profile or len(names) == len(base_names) == 1:
+def _pairs_between(request: ComparisonRequest, now: Batch, base: Batch) -> list[tuple[str, str]]:
+    names = [request.profile] if request.profile else [profile.name for profile in _profiles(now)]
+    base_names = (
+        [request.baseline_profile] if request.baseline_profile else [profile.name for profile in _profiles(base)]
+    )
+    if request.baseline_profile or len(names) == len(base_names) == 1:
         return [(name, base_names[0]) for name in names]
     return [(name, name) for name in names if name in base_names]
 
 
-def _pairs_within(asked: Compare, batch: Batch) -> list[tuple[str, str]]:
-    """Every other profile with the one that it is to be better than."""
+def _pairs_within(request: ComparisonRequest, batch: Batch) -> list[tuple[str, str]]:
+    """Pair each profile with the one that it should improve on."""
     profiles = _profiles(batch)
-    named = [one for one in profiles if one.name == asked.baseline_profile]
-    base = [*named, *(one for one in profiles if PREFERRED in (one.name, one.variant)), *profiles][0]
-    pairs = [(one.name, (base if named else _twin(one, base, profiles)).name) for one in profiles]
-    return [(name, other) for name, other in pairs if name != other and asked.profile in ("", name)]
+    named = [profile for profile in profiles if profile.name == request.baseline_profile]
+    base = [*named, *(profile for profile in profiles if PREFERRED in (profile.name, profile.variant)), *profiles][0]
+    pairs = [(profile.name, (base if named else _twin(profile, base, profiles)).name) for profile in profiles]
+    return [(name, other) for name, other in pairs if name != other and request.profile in ("", name)]
 
 
 def _twin(profile: Profile, base: Profile, profiles: list[Profile]) -> Profile:
-    """What a profile is compared with: of variants, the one of the same llms that is the base variant."""
-    if not any(one.variant for one in profiles):
+    """Return the profile of the base variant with the same llms; without variants, the base."""
+    if not any(other.variant for other in profiles):
         return base
-    twins = [
-        one
-        for one in profiles
-        if one.variant == base.variant
-        and (one.run, one.verify, one.params) == (profile.run, profile.verify, profile.params)
-    ]
-    return twins[0] if twins else base
+    llms = (profile.run, profile.verify, profile.params)
+    of_base = (other for other in profiles if other.variant == base.variant)
+    return next((other for other in of_base if (other.run, other.verify, other.params) == llms), base)
 
 
 def _profiles(batch: Batch) -> list[Profile]:
     return batch.profiles or [Profile("")]
 
 
-def _why_no_pair(asked: Compare, now: Batch, base: Batch) -> str:
-    if not asked.baseline and asked.profile and len(now.profiles) > 1:
-        return f"{asked.profile} is what the others are compared with. Name another one: --baseline-profile P"
-    if not asked.baseline:
+def _why_no_pair(request: ComparisonRequest, now: Batch, base: Batch) -> str:
+    if not request.baseline and request.profile and len(now.profiles) > 1:
+        return f"{request.profile} is what the others are compared with. Name another one: --baseline-profile P"
+    if not request.baseline:
         return (
             f"{now.id} has one profile, so there is nothing to compare it with. Name a baseline or another batch: "
             "--baseline NAME ('evalloom baseline save NAME' makes one)"
         )
-    sides = [", ".join(one.name for one in _profiles(batch)) for batch in (now, base)]
+    sides = [", ".join(profile.name for profile in _profiles(batch)) for batch in (now, base)]
     return (
-        f"no profile is in both: {sides[0]} now, {sides[1]} in {asked.baseline}. "
+        f"no profile is in both: {sides[0]} now, {sides[1]} in {request.baseline}. "
         "Say which two belong together: --profile P --baseline-profile P"
     )

@@ -1,4 +1,4 @@
-"""The runs of a batch as a baseline keeps them, and one result for all repeats of a case, as they are compared."""
+"""The runs of a batch in the form of a baseline, and the result of each case over its repeats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from evalloom.analysis.compare import CaseResult
 from evalloom.analysis.compare_documents import DocumentChanges, Suspects
 from evalloom.analysis.compare_measures import Measures
-from evalloom.batchlog import Kept
+from evalloom.batchlog import BaselineRun
 from evalloom.batchlog.baselines import MOST
 from evalloom.core.digest import digest_value
 from evalloom.core.model import Run, Scored, Status
@@ -22,39 +22,44 @@ _COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
 
 
 class FailureReasons:
-    """Says why a run did not pass. That stays out of the file of a baseline: it may quote what people wrote."""
+    """Explains why runs did not pass. Baselines do not store that, because it may quote private text."""
 
     def __init__(self, kind: BatchKind, changes: DocumentChanges | None = None) -> None:
         self._kind = kind
         self._suspects = Suspects(changes or DocumentChanges())
 
     def __call__(self, run: Run, scored: Scored) -> tuple[str, tuple[str, ...]]:
-        """The reason, and what may have caused it."""
+        """Return the reason, and what may have caused it."""
         if scored.status == "passed":
             return "", ()
-        reason = self._kind.failure_reason(run, scored) or _reason(run, scored)
+        # Of the checks that did not hold, one that counts comes before one of weight 0.
+        failed = [verdict for verdict in scored.verdicts if verdict.status not in ("passed", "skipped")]
+        failed.sort(key=lambda verdict: not verdict.weight)
+        reason = self._kind.failure_reason(run, scored) or run.error or run.blocked or run.skipped
+        if not reason and failed:
+            reason = f"{failed[0].name}: {failed[0].reason}"
         return reason, self._suspects.notes(self._kind.expected_documents(run))
 
 
-def runs_of(path: Path, reasons: FailureReasons | None = None) -> Iterator[Kept]:
-    """The result of every run of a batch, by profile, case and repeat."""
-    seen: Counter[str] = Counter()
+def runs_of(path: Path, reasons: FailureReasons | None = None) -> Iterator[BaselineRun]:
+    """Yield every run of a batch, by profile, case and repeat."""
+    occurrences: Counter[str] = Counter()
     profile, case = "", (-1, "")
     for run, scored in stored_runs(path):
         if run.profile != profile:
-            seen.clear()
+            occurrences.clear()
             profile, case = run.profile, (-1, "")
-        # The same id at another place of the dataset is another case.
+        # The same id at another position of the dataset is another case.
         if (run.number, run.case_id) != case:
             case = (run.number, run.case_id)
-            seen[run.case_id] += 1
-        yield _kept(run, scored, seen[run.case_id], reasons)
+            occurrences[run.case_id] += 1
+        yield _baseline_run(run, scored, occurrences[run.case_id], reasons)
 
 
-def _kept(run: Run, scored: Scored, occurrence: int, reasons: FailureReasons | None) -> Kept:
+def _baseline_run(run: Run, scored: Scored, occurrence: int, reasons: FailureReasons | None) -> BaselineRun:
     is_answered = not run.error and scored.status not in ("skipped", "blocked") and not run.usage.cached
     reason, notes = reasons(run, scored) if reasons else ("", ())
-    return Kept(
+    return BaselineRun(
         run.case_id,
         scored.status,
         run.profile,
@@ -62,7 +67,7 @@ def _kept(run: Run, scored: Scored, occurrence: int, reasons: FailureReasons | N
         run.repeat,
         _bounded(scored.score, -MOST),
         run.tags,
-        tuple((one.name, one.status, _bounded(one.score, -MOST)) for one in scored.verdicts),
+        tuple((verdict.name, verdict.status, _bounded(verdict.score, -MOST)) for verdict in scored.verdicts),
         _bounded(round(run.latency_s, 6), 0) if is_answered else None,
         min(max(run.usage.tokens, 0), MOST),
         _bounded(run.usage.cost, 0) or None,
@@ -73,30 +78,23 @@ def _kept(run: Run, scored: Scored, occurrence: int, reasons: FailureReasons | N
 
 
 def _bounded(value: float | None, low: float) -> float | None:
-    """A number within what a baseline may hold, so that its sums are numbers too."""
+    """Clamp a number to the range of a baseline, so that sums stay finite."""
     return None if value is None else min(max(value, low), MOST)
 
 
-def _reason(run: Run, scored: Scored) -> str:
-    """Why a run did not pass: its error, or the first check that did not hold, of those that count if there is one."""
-    faults = [one for one in scored.verdicts if one.status not in ("passed", "skipped")]
-    told = [f"{one.name}: {one.reason}" for one in sorted(faults, key=lambda one: not one.weight)]
-    return run.error or run.blocked or run.skipped or next(iter(told), "")
-
-
-def results_of(runs: Iterator[Kept], has_measures: bool) -> Iterator[tuple[str, CaseResult]]:
-    """One result for all repeats of a case, with the profile."""
+def results_of(runs: Iterator[BaselineRun], has_measures: bool) -> Iterator[tuple[str, CaseResult]]:
+    """Yield the profile and the result of each case, over all its repeats."""
     for (profile, _, _), repeats in groupby(runs, lambda run: (run.profile, run.case_id, run.occurrence)):
         yield profile, _result(list(repeats), has_measures)
 
 
-def _result(runs: list[Kept], has_measures: bool) -> CaseResult:
+def _result(runs: list[BaselineRun], has_measures: bool) -> CaseResult:
     first = runs[0]
     counted = [run.status for run in runs if run.status in _COUNTED]
     passed = counted.count("passed")
     scores = [run.score for run in runs if run.score is not None]
     latencies = [run.latency_s for run in runs if run.latency_s is not None]
-    telling = next((run for run in runs if run.status != "passed"), first)
+    unpassed = next((run for run in runs if run.status != "passed"), first)
     return CaseResult(
         first.case_id,
         first.occurrence,
@@ -108,29 +106,29 @@ def _result(runs: list[Kept], has_measures: bool) -> CaseResult:
         _mean(latencies) if latencies else None,
         _mean([run.tokens for run in runs]),
         sum(run.cost or 0.0 for run in runs),
-        telling.reason,
-        telling.notes,
+        unpassed.reason,
+        unpassed.notes,
         _measures(runs) if has_measures else (),
     )
 
 
-def _measures(runs: list[Kept]) -> Measures:
-    """The score of each check, its mean over the repeats. A run that met an error has no checks, and counts in none."""
-    found: dict[str, list[float]] = {}
+def _measures(runs: list[BaselineRun]) -> Measures:
+    """Return the mean score of each check over the repeats. A run with an error has no checks."""
+    by_check: dict[str, list[float]] = {}
     for run in runs:
         for name, _, score in run.checks:
             if score is not None and 0 <= score <= 1:
-                found.setdefault(name, []).append(score)
-    return tuple((name, _mean(scores)) for name, scores in found.items())
+                by_check.setdefault(name, []).append(score)
+    return tuple((name, _mean(scores)) for name, scores in by_check.items())
 
 
 def _mean(values: Sequence[float]) -> float:
-    # Not `fsum`, which raises where a file that somebody edited holds numbers beyond all measure.
+    # Not `fsum`, which raises for the huge numbers that an edited file may hold.
     return sum(values) / len(values)
 
 
 def _status(statuses: list[Status], counted: list[Status], passed: int) -> Status:
-    """What the repeats of a case come to: passed when all did, an error when none did and one met one."""
+    """Return the status of a case: passed if all repeats passed, error if none passed and one met an error."""
     if not counted:
         return "blocked" if "blocked" in statuses else statuses[0]
     if passed == len(counted):

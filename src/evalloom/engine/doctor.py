@@ -1,4 +1,4 @@
-"""`evalloom doctor`: is everything there that a run needs?"""
+"""`evalloom doctor`: check versions, settings, keys and endpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,130 +15,136 @@ import msgspec
 from msgspec import Struct
 
 import evalloom
-from evalloom import settings
 from evalloom.analysis import gates
 from evalloom.batchlog import FOLDER
 from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.http import Client
 from evalloom.engine.loop import run_loop
 from evalloom.engine.system import Catalog
-from evalloom.settings import LlmSettings, Settings, keys
+from evalloom.llms import OFFLINE
+from evalloom.settings import FILE_NAME, LlmSettings, Settings, key_of, keys, llm_of
+from evalloom.settings import load as load_settings
+from evalloom.settings import secrets as secrets_of
 from evalloom.targets import TargetOptions, build
 
 _PACKAGES = ("httptools", "uvloop", "msgspec", "orjson", "click", "rich", "numpy", "rapidfuzz", "PyYAML")
 _REACH_S = 5.0
 
 
-class Found(Struct, frozen=True):
-    """One thing that was looked at; `state` is ok, warning or error, and `hint` says what to do."""
+class Diagnosis(Struct, frozen=True, rename={"message": "told"}):
+    """The state of one thing that a run needs: ok, warning or error. `hint` says what to do about it."""
 
     subject: str
     state: str
-    told: str
+    message: str
     hint: str = ""
 
 
-def examine(catalog: Catalog, config: str = "", is_offline: bool = False) -> list[Found]:
-    """Looks at versions, settings, keys and endpoints. Sends no prompt and shows no key."""
-    found = [*_versions(), *_systems(catalog), _folder()]
+def examine(catalog: Catalog, config: str = "", is_offline: bool = False) -> list[Diagnosis]:
+    """Check versions, settings, keys and endpoints. Sends no prompt and shows no key."""
+    diagnoses = [*_versions(), *_systems(catalog), _batch_folder()]
     try:
-        known = settings.load(Path(config) if config else None, catalog.sections)
-    except EvalloomError as fault:
-        return [*found, Found("settings", "error", str(fault), "mend the file; docs/settings.md shows all of it")]
-    where = known.path.as_posix() if known.path else f"no {settings.FILE_NAME} here"
-    found.append(Found("settings", "ok", where))
-    found += _profiles(known)
-    found += [_key(llm) for llm in known.llms.values()]
-    if known.target:
-        found.append(_target(known, catalog))
-    found += _checks(known, catalog)
+        settings = load_settings(Path(config) if config else None, catalog.sections)
+    except EvalloomError as error:
+        return [
+            *diagnoses,
+            Diagnosis("settings", "error", str(error), "fix the file; docs/settings.md describes every key"),
+        ]
+    where = settings.path.as_posix() if settings.path else f"no {FILE_NAME} here"
+    diagnoses.append(Diagnosis("settings", "ok", where))
+    diagnoses += _profiles(settings)
+    diagnoses += [_key(llm) for llm in settings.llms.values()]
+    if settings.target:
+        diagnoses.append(_target(settings, catalog))
+    diagnoses += _checks(settings, catalog)
     if not is_offline:
-        found += run_loop(_endpoints(known))
-    secrets = settings.secrets(known)
-    return [msgspec.structs.replace(one, told=keys.hidden(one.told, secrets)) for one in found]
+        diagnoses += run_loop(_endpoints(settings))
+    secrets = secrets_of(settings)
+    return [msgspec.structs.replace(item, message=keys.hidden(item.message, secrets)) for item in diagnoses]
 
 
-def _versions() -> Iterator[Found]:
-    yield Found("evalloom", "ok", evalloom.__version__)
-    yield Found("python", "ok", f"{platform.python_version()} on {sys.platform}")
+def _versions() -> Iterator[Diagnosis]:
+    yield Diagnosis("evalloom", "ok", evalloom.__version__)
+    yield Diagnosis("python", "ok", f"{platform.python_version()} on {sys.platform}")
     for name in _PACKAGES:
         try:
-            yield Found(name, "ok", version(name))
+            yield Diagnosis(name, "ok", version(name))
         except PackageNotFoundError:
-            yield Found(name, "warning", "not installed", f"pip install {name}")
+            yield Diagnosis(name, "warning", "not installed", f"pip install {name}")
 
 
-def _systems(catalog: Catalog) -> Iterator[Found]:
-    """Each system of another package, and each that could not be loaded."""
+def _systems(catalog: Catalog) -> Iterator[Diagnosis]:
+    """Systems of other packages, and those that could not be loaded."""
     for system in catalog.systems:
         if system.package:
-            yield Found(f"system {system.name}", "ok", f"{system.title}, from {system.package}")
+            yield Diagnosis(f"system {system.name}", "ok", f"{system.title}, from {system.package}")
     for failure in catalog.failures:
-        hint = "mend or remove that package; everything else works without it"
-        yield Found(f"system {failure.name}", "error", failure.reason, hint)
+        hint = "fix or remove that package; everything else works without it"
+        yield Diagnosis(f"system {failure.name}", "error", failure.reason, hint)
 
 
-def _folder() -> Found:
+def _batch_folder() -> Diagnosis:
     folder = next(path for path in (FOLDER, *FOLDER.parents) if path.exists())
     if folder.is_dir() and os.access(folder, os.W_OK):
-        return Found("batches", "ok", f"{FOLDER.as_posix()} can be written")
-    return Found("batches", "error", f"{folder.absolute().as_posix()} cannot be written", "run in a folder of your own")
+        return Diagnosis("batches", "ok", f"{FOLDER.as_posix()} can be written")
+    return Diagnosis(
+        "batches", "error", f"{folder.absolute().as_posix()} cannot be written", "run in a folder of your own"
+    )
 
 
-def _profiles(known: Settings) -> Iterator[Found]:
-    for name, profile in known.profiles.items():
+def _profiles(settings: Settings) -> Iterator[Diagnosis]:
+    for name, profile in settings.profiles.items():
         verify = f", verify {profile.verify}" if profile.verify != profile.run else ""
-        yield Found(f"profile {name}", "ok", f"run {profile.run}{verify}")
-    if not known.profiles and not known.llms:
+        yield Diagnosis(f"profile {name}", "ok", f"run {profile.run}{verify}")
+    if not settings.profiles and not settings.llms:
         hint = "add llms and profiles to evalloom.yaml, or name one: --profile echo"
-        yield Found("profiles", "warning", "none in the settings", hint)
+        yield Diagnosis("profiles", "warning", "none in the settings", hint)
 
 
-def _key(llm: LlmSettings) -> Found:
+def _key(llm: LlmSettings) -> Diagnosis:
     try:
-        key = settings.key_of(llm)
-    except EvalloomError as fault:
-        return Found(f"key of {llm.name}", "error", fault.args[0])
-    return Found(f"key of {llm.name}", "ok", "present" if key else "none needed")
+        key = key_of(llm)
+    except EvalloomError as error:
+        return Diagnosis(f"key of {llm.name}", "error", error.args[0])
+    return Diagnosis(f"key of {llm.name}", "ok", "present" if key else "none needed")
 
 
-def _target(known: Settings, catalog: Catalog) -> Found:
+def _target(settings: Settings, catalog: Catalog) -> Diagnosis:
     try:
-        target = build(known.target, known.folder, TargetOptions(settings=known, kinds=catalog.targets))
-    except EvalloomError as fault:
-        return Found("target", "error", str(fault))
-    return Found("target", "ok", target.name)
+        target = build(settings.target, settings.folder, TargetOptions(settings=settings, kinds=catalog.targets))
+    except EvalloomError as error:
+        return Diagnosis("target", "error", str(error))
+    return Diagnosis("target", "ok", target.name)
 
 
-def _checks(known: Settings, catalog: Catalog) -> Iterator[Found]:
-    """Checks and gates that cannot be read; those that can are no news."""
-    readers = [partial(catalog.matchers.parse, one) for one in known.checks] + [
-        partial(gates.parse, one) for one in known.gates
-    ]
-    for read in readers:
+def _checks(settings: Settings, catalog: Catalog) -> Iterator[Diagnosis]:
+    """Checks and gates that are invalid."""
+    parsers: list[Callable[[], object]] = [partial(catalog.matchers.parse, check) for check in settings.checks]
+    parsers += [partial(gates.parse, gate) for gate in settings.gates]
+    for parse in parsers:
         try:
-            read()
-        except EvalloomError as fault:
-            yield Found("checks and gates", "error", str(fault))
+            parse()
+        except EvalloomError as error:
+            yield Diagnosis("checks and gates", "error", str(error))
 
 
-async def _endpoints(known: Settings) -> list[Found]:
-    remote = [name for name, llm in known.llms.items() if llm.protocol not in ("scripted", "echo")]
-    return list(await asyncio.gather(*(_reach(known, name) for name in remote)))
+async def _endpoints(settings: Settings) -> list[Diagnosis]:
+    remote = [name for name, llm in settings.llms.items() if llm.protocol not in OFFLINE]
+    return list(await asyncio.gather(*(_reach(settings, name) for name in remote)))
 
 
-async def _reach(known: Settings, name: str) -> Found:
-    """Any answer will do: it shows that somebody is there."""
+async def _reach(settings: Settings, name: str) -> Diagnosis:
+    """Send a request without a key: any HTTP status shows that the server is up."""
     subject = f"endpoint of {name}"
     try:
-        llm = settings.llm_of(known, name)
-    except EvalloomError as fault:
-        return Found(subject, "error", str(fault))
+        llm = llm_of(settings, name)
+    except EvalloomError as error:
+        return Diagnosis(subject, "error", str(error))
     client = Client(_REACH_S)
     try:
         reply = await client.send("GET", llm.base_url.rstrip("/") + "/models")
-    except CallError as fault:
-        return Found(subject, "error", f"{llm.base_url}: {fault}", "start the server, or correct base_url")
+    except CallError as error:
+        return Diagnosis(subject, "error", f"{llm.base_url}: {error}", "start the server, or correct base_url")
     finally:
         await client.close()
-    return Found(subject, "ok", f"{llm.base_url} answers (HTTP {reply.status} without a key)")
+    return Diagnosis(subject, "ok", f"{llm.base_url} answers (HTTP {reply.status} without a key)")

@@ -1,4 +1,4 @@
-"""The map of the program: a plan goes through validate, run, record, score and analyse, in this order and once."""
+"""The map of the program: a plan is validated, run, logged, scored and summarized, in this order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from time import perf_counter
 
 import msgspec
 
-from evalloom import settings
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log
 from evalloom.core.clock import utc_now
@@ -20,16 +19,17 @@ from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.loop import run_loop, stopping
 from evalloom.engine.plan import Plan
 from evalloom.engine.results import Results
-from evalloom.engine.resume import Earlier, Resume, case_of, open_log, tell_damage
+from evalloom.engine.resume import PreviousRuns, Resume, case_of, open_log, warn_of_damage
 from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
 from evalloom.llms import LlmOptions, Llms
 from evalloom.reports.lint import LintReport
 from evalloom.settings import keys
+from evalloom.settings import secrets as secrets_of
 
 
 class InvalidData(EvalloomError):
-    """The dataset has errors, so nothing was run; the report says which."""
+    """The dataset has errors, which the report lists; nothing was run."""
 
     def __init__(self, code: str, message: str, report: LintReport) -> None:
         super().__init__(code, message, exit_code=2)
@@ -37,7 +37,7 @@ class InvalidData(EvalloomError):
 
 
 class Live:
-    """How far a batch has come, for whoever shows it."""
+    """The progress of a batch, for display."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -55,7 +55,7 @@ class Live:
 def evaluate(
     plan: Plan, live: Live | None = None, resume: Resume = Resume(), warn: Callable[[str], None] = print
 ) -> Results:
-    """Runs a plan and says what came of it. The one sync door to everything async below."""
+    """Run a plan and return its results. The one sync entry to everything async below."""
     live = live or Live()
     refuse_invalid(plan)
     for message in warnings(plan):
@@ -100,12 +100,12 @@ def refuse_invalid(plan: Plan) -> None:
 
 
 async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str], None]) -> Results:
-    secrets = [*settings.secrets(plan.known), *plan.target.secrets]
+    secrets = [*secrets_of(plan.settings), *plan.target.secrets]
     options = plan.options
     llm_options = LlmOptions(
         options.concurrency, options.cache, plan.record, plan.replay, options.max_cost, options.max_tokens, plan.home
     )
-    llms = Llms(plan.known, llm_options, warn, partial(keys.hidden, secrets=secrets))
+    llms = Llms(plan.settings, llm_options, warn, partial(keys.hidden, secrets=secrets))
     try:
         # A missing key or script is reported before the batch is created.
         clients = {name: llms.get(name) for name in plan.llm_names()} | {"": _no_client}
@@ -121,18 +121,18 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             are = f"and {len(missing) - 1:,} more are" if len(missing) > 1 else "is"
             message = f"depends_on: {missing[0]!r} {are} not selected in this run, so no case waits for it"
             warn(f"{message} [dependency_not_chosen]")
-        checkers = services(plan.known, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
-        with open_log(plan, resume, secrets, warn) as (log, earlier):
+        checkers = services(plan.settings, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
+        with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(plan.options.concurrency)
-            queue = DependencyQueue(plan.jobs(earlier.done), needs, live.slots.wake.set)
+            queue = DependencyQueue(plan.jobs(previous.done), needs, live.slots.wake.set)
             scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
             try:
-                await _recount(plan, log, earlier, scorer, queue, warn)
-                stopped = await _run_all(plan, live, log, queue, scorer, earlier.or_else(runner))
-            except BudgetSpent as fault:
+                await _recount(plan, log, previous, scorer, queue, warn)
+                stopped = await _run_all(plan, live, log, queue, scorer, previous.reuse_or(runner))
+            except BudgetSpent as error:
                 with suppress(BudgetSpent):
                     await scorer.finish()
-                stopped = str(fault)
+                stopped = str(error)
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
             finished_at = "" if stopped else utc_now()
             log.write_manifest(
@@ -141,33 +141,33 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     finally:
         await llms.close()
         await plan.target.close()
-    for remark in plan.target.remarks():
-        warn(remark)
-    return Results(log.path, summary, live.tally, plan.known.gates, stopped)
+    for note in plan.target.remarks():
+        warn(note)
+    return Results(log.path, summary, live.tally, plan.settings.gates, stopped)
 
 
 async def _recount(
-    plan: Plan, log: Log, earlier: Earlier, scorer: Scorer, queue: DependencyQueue, warn: Callable[[str], None]
+    plan: Plan, log: Log, previous: PreviousRuns, scorer: Scorer, queue: DependencyQueue, warn: Callable[[str], None]
 ) -> None:
-    """Counts the runs that are there already, and scores those whose verdicts are missing or no longer hold."""
+    """Count the runs that are there already, and score those without up-to-date verdicts."""
     damage: list[Damage] = []
-    for run, scored in earlier.pairs(damage):
+    for run, scored in previous.pairs(damage):
         queue.expect(run)
         await scorer.recount(plan.with_checks(case_of(run, plan.catalog.formats)), run, scored)
-    tell_damage(damage, log.path, warn)
+    warn_of_damage(damage, log.path, warn)
 
 
 async def _run_all(
-    plan: Plan, live: Live, log: Log, queue: DependencyQueue, scorer: Scorer, run_one: Callable[[Job], Awaitable[Run]]
+    plan: Plan, live: Live, log: Log, queue: DependencyQueue, scorer: Scorer, run_job: Callable[[Job], Awaitable[Run]]
 ) -> str:
-    """Runs every job, writes each run before it counts, and scores it. Gives the reason when it ended too soon."""
+    """Run every job; write each run before it counts, then score it. Return why the batch ended early, or nothing."""
     live.already, live.running_since = live.done, perf_counter()
     stop = asyncio.Event()
     with stopping(stop, plan.options.max_time) as why:
-        async with aclosing(execute(queue, run_one, live.slots, stop)) as runs:
+        async with aclosing(execute(queue, run_job, live.slots, stop)) as runs:
             async for job, run in runs:
                 log.append_run(run)
-                await scorer.take(job.case, run)
+                await scorer.add(job.case, run)
         await scorer.finish(stop)
         return why()
 

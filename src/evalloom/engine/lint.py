@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Checked, Finding, Origin
@@ -23,11 +22,13 @@ from evalloom.engine.system import Catalog
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
 from evalloom.reports.lint import LintReport
+from evalloom.settings import FILE_NAME
+from evalloom.settings import load as load_settings
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
 _SKIPPED_FOLDERS = ("node_modules", "__pycache__")
 _REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
-SETTINGS = ("settings.yaml", settings.FILE_NAME)
+SETTINGS = ("settings.yaml", FILE_NAME)
 """The names that settings have; the first is the one of older tasks."""
 _SKIPPED_FILES = (*SETTINGS, "package.json", "package-lock.json")
 
@@ -103,14 +104,14 @@ def find_sources(paths: Iterable[str], catalog: Catalog, encoding: str = "") -> 
 def _scripts_and_prompt(config: Path, catalog: Catalog) -> Iterator[Path]:
     """Yield the files that a settings file names as scripts of llms or as its prompt: YAML, but not datasets."""
     try:
-        known = settings.load(config, catalog.sections)
+        settings = load_settings(config, catalog.sections)
     except EvalloomError:
         return  # `evalloom run` says what is wrong with it
-    yield from (llm.folder / llm.file for llm in known.llms.values() if llm.file)
-    target = known.target
+    yield from (llm.folder / llm.file for llm in settings.llms.values() if llm.file)
+    target = settings.target
     prompt = target.get("prompt") if isinstance(target, dict) else target.removeprefix("prompt:")
     if isinstance(prompt, str):
-        yield known.folder / prompt
+        yield settings.folder / prompt
 
 
 def _is_data(file: Path) -> bool:

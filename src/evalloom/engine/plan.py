@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct
 
 import evalloom
-from evalloom import settings
 from evalloom.batchlog import new_id
 from evalloom.core.clock import utc_now
 from evalloom.core.digest import digest_file, digest_value
@@ -28,7 +27,8 @@ from evalloom.engine.cases import select_cases, with_checks
 from evalloom.engine.run import Conditions, Jobs, Keys, SelectedCase
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source
-from evalloom.settings import RunSettings, Settings, keys
+from evalloom.settings import RunSettings, Settings, environment, keys, llm_of
+from evalloom.settings import secrets as secrets_of
 from evalloom.targets import BuiltTarget
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Plan(Struct, frozen=True, dict=True):
     target: BuiltTarget
     profiles: tuple[Profile, ...]
     catalog: Catalog
-    known: Settings = Settings()
+    settings: Settings = Settings()
     options: RunSettings = RunSettings()
     sources: tuple[Source, ...] = ()
     python_cases: tuple[Case, ...] = ()
@@ -124,11 +124,11 @@ class Plan(Struct, frozen=True, dict=True):
 
     def _conditions(self) -> Conditions:
         """The values that conditions may use: of the environment, all that is not secret by its name or value."""
-        secrets = settings.secrets(self.known)
+        secrets = secrets_of(self.settings)
         return Conditions(
             {
                 name: value
-                for name, value in settings.environment(self.known.folder).items()
+                for name, value in environment(self.settings.folder).items()
                 if not keys.may_be_secret(name, value) and not any(secret in value for secret in secrets)
             },
             frozenset(dialect.name for dialect in self.catalog.formats.dialects if dialect.has_conditions),
@@ -147,9 +147,9 @@ class Plan(Struct, frozen=True, dict=True):
             target=self.target.name,
             target_digest=self.target.digest,
             profiles=list(self.profiles),
-            models={name: settings.llm_of(self.known, name).model for name in self.llm_names()},
+            models={name: llm_of(self.settings, name).model for name in self.llm_names()},
             params={
-                profile.name: {**settings.llm_of(self.known, profile.run).params, **profile.params}
+                profile.name: {**llm_of(self.settings, profile.run).params, **profile.params}
                 for profile in self.profiles
                 if profile.run
             },
@@ -170,7 +170,7 @@ class Plan(Struct, frozen=True, dict=True):
     def _llm(self, name: str) -> Record:
         if not name:
             return {}
-        llm = settings.llm_of(self.known, name)
+        llm = llm_of(self.settings, name)
         script = file_digest(Source(llm.file, llm.folder / llm.file)) if llm.file else ""
         return {
             "protocol": llm.protocol,

@@ -1,4 +1,4 @@
-"""From what a user asked for, in flags and in evalloom.yaml, to a plan."""
+"""Prepare a plan from flags and evalloom.yaml."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom import settings
 from evalloom.analysis import gates
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Case, Profile, Record
@@ -18,12 +17,25 @@ from evalloom.engine.plan import BatchMetadata, Plan, Reading, spooled
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source
 from evalloom.llms import OFFLINE
-from evalloom.settings import LlmSettings, RunSettings, Settings, keys
+from evalloom.settings import (
+    FILE_NAME,
+    LlmSettings,
+    RunSettings,
+    Settings,
+    environment,
+    first_profile,
+    key_of,
+    keys,
+    llm_of,
+)
+from evalloom.settings import load as load_settings
+from evalloom.settings import profile as find_profile
+from evalloom.settings import secrets as secrets_of
 from evalloom.targets import BuiltTarget, TargetOptions, build, forms
 
 
 class RunRequest(Struct, frozen=True):
-    """What was asked for; what is empty is left to evalloom.yaml. `options` are fields of RunSettings."""
+    """What a user asks to run; evalloom.yaml fills what is empty. `options` are fields of RunSettings."""
 
     datasets: tuple[str, ...] = ()
     config: str = ""
@@ -40,40 +52,40 @@ class RunRequest(Struct, frozen=True):
 
 
 def prepare(request: RunRequest, catalog: Catalog) -> Plan:
-    """The plan for what was asked. Everything that can be wrong with it is said here, before any call."""
-    known = settings.load(Path(request.config) if request.config else None, catalog.sections)
+    """Return the plan for a request. Every error in the request is raised here, before any call is made."""
+    settings = load_settings(Path(request.config) if request.config else None, catalog.sections)
     try:
-        return _plan(request, known, catalog)
-    except EvalloomError as fault:
-        # A module of the user's that cannot be imported may tell a key in its own words.
-        raise EvalloomError(
-            fault.code, keys.hidden(fault.args[0], settings.secrets(known)), exit_code=fault.exit_code
-        ) from None
+        return _plan(request, settings, catalog)
+    except EvalloomError as error:
+        # The message of a user's module that cannot be imported may hold a key.
+        message = keys.hidden(error.args[0], secrets_of(settings))
+        raise EvalloomError(error.code, message, exit_code=error.exit_code) from None
 
 
-def _plan(request: RunRequest, known: Settings, catalog: Catalog) -> Plan:
-    options = msgspec.structs.replace(known.run, **request.options)
-    _check_options(options, known)
-    target = _target(request, known, options, catalog)
-    profiles = _with_variants(_profiles(known, options, target), options.variants, target)
-    judge = request.judge or known.judge
-    whom = [judge, known.embeddings] if target.may_ask else []
-    for name in [*(name for one in profiles for name in (one.run, one.verify)), *whom]:
+def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
+    options = msgspec.structs.replace(settings.run, **request.options)
+    _check_options(options, settings)
+    target = _target(request, settings, options, catalog)
+    profiles = _with_variants(_profiles(settings, options, target), options.variants, target)
+    judge = request.judge or settings.judge
+    llm_names = [name for profile in profiles for name in (profile.run, profile.verify)]
+    llm_names += [judge, settings.embeddings] if target.may_ask else []
+    for name in llm_names:
         if name and not request.replay:
-            _check_llm(settings.llm_of(known, name), options, known)
-    # Who wrote evalloom.yaml may run code; who wrote a dataset may not.
-    checks = tuple(catalog.matchers.parse(written) for written in known.checks)
+            _check_llm(llm_of(settings, name), options, settings)
+    # The author of evalloom.yaml may run code; the author of a dataset may not.
+    checks = tuple(catalog.matchers.parse(check) for check in settings.checks)
     return Plan(
         target,
         profiles,
         catalog,
-        known,
+        settings,
         options,
-        sources=() if request.python_cases else _sources(request, known, target, catalog),
+        sources=() if request.python_cases else _sources(request, settings, target, catalog),
         python_cases=request.python_cases,
         reading=_reading(request.reading, target),
         checks=checks,
-        functions=catalog.matchers.functions_of(checks, known.folder),
+        functions=catalog.matchers.functions_of(checks, settings.folder),
         judge=judge,
         allow_code=request.allow_code,
         record=request.record,
@@ -83,7 +95,7 @@ def _plan(request: RunRequest, known: Settings, catalog: Catalog) -> Plan:
 
 
 def _reading(reading: Reading, target: BuiltTarget) -> Reading:
-    """How datasets are read: checked against the contract that the target declares, or the steps that it has."""
+    """Check datasets against the contract that the target declares, or against its steps."""
     if target.shape is not None:
         return msgspec.structs.replace(reading, rules=msgspec.structs.replace(reading.rules, shape=target.shape))
     if not target.holds_cases or reading.rules.contract is not None:
@@ -92,18 +104,18 @@ def _reading(reading: Reading, target: BuiltTarget) -> Reading:
     return msgspec.structs.replace(reading, rules=rules)
 
 
-def _check_llm(llm: LlmSettings, options: RunSettings, known: Settings) -> None:
-    settings.key_of(llm)
-    is_priced = llm.price is not None or llm.model in known.prices or llm.protocol in OFFLINE
+def _check_llm(llm: LlmSettings, options: RunSettings, settings: Settings) -> None:
+    key_of(llm)
+    is_priced = llm.price is not None or llm.model in settings.prices or llm.protocol in OFFLINE
     if options.max_cost is not None and not is_priced:
-        message = f"--max-cost: nobody told the price of llm {llm.name!r}. Give it 'price: {{input: 1, output: 4}}'"
+        message = f"--max-cost: the price of llm {llm.name!r} is unknown. Set 'price: {{input: 1, output: 4}}'"
         raise usage_error("price_missing", f"{message}, per million tokens, or use --max-tokens")
 
 
 _LEAST = {"concurrency": 1, "repeat": 1, "limit": 0, "max_cost": 0, "max_tokens": 0, "max_time": 0}
 
 
-def _check_options(options: RunSettings, known: Settings) -> None:
+def _check_options(options: RunSettings, settings: Settings) -> None:
     for name, least in _LEAST.items():
         value = getattr(options, name)
         # Not `value < least`: NaN is below nothing.
@@ -115,53 +127,52 @@ def _check_options(options: RunSettings, known: Settings) -> None:
         raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {options.fail_under:g}")
     if options.filter:
         compile_filter(options.filter)
-    for text in known.gates:
+    for text in settings.gates:
         gates.parse(text)
 
 
-def _target(request: RunRequest, known: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
+def _target(request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
     if request.allow_code:
         refuse_without_sandbox()
-    given = TargetOptions(
+    target_options = TargetOptions(
         options.timeout_s,
-        settings.environment(known.folder),
-        tuple(settings.secrets(known)),
+        environment(settings.folder),
+        tuple(secrets_of(settings)),
         request.allow_code,
-        known,
+        settings,
         catalog.targets,
     )
     if isinstance(request.target, BuiltTarget):
         return request.target
     if request.target:
-        return build(request.target, Path(), given)
-    if isinstance(known.target, dict) and "timeout_s" in request.options:
-        # A flag wins over the settings, also over those of the target itself.
-        return build({**known.target, "timeout_s": options.timeout_s}, known.folder, given)
-    if known.target:
-        return build(known.target, known.folder, given)
-    known_forms = forms(catalog.all_targets)
-    raise usage_error("no_target", f"name what is tested: --target {known_forms}, or 'target:' in {settings.FILE_NAME}")
+        return build(request.target, Path(), target_options)
+    if isinstance(settings.target, dict) and "timeout_s" in request.options:
+        # A flag overrides the settings, those of the target included.
+        return build({**settings.target, "timeout_s": options.timeout_s}, settings.folder, target_options)
+    if settings.target:
+        return build(settings.target, settings.folder, target_options)
+    targets = forms(catalog.all_targets)
+    raise usage_error("no_target", f"name what is tested: --target {targets}, or 'target:' in {FILE_NAME}")
 
 
 def refuse_without_sandbox() -> None:
-    """Raises where a process cannot be isolated: code of data files runs isolated or not at all (PIPE-12)."""
+    """Raise where processes cannot be isolated: code in data files runs isolated or not at all (PIPE-12)."""
     from evalloom.core import sandbox  # deferred: few commands run code
 
     if why := sandbox.why_unavailable():
         raise EvalloomError("no_sandbox", f"--allow-code: code cannot be isolated here: {why}", exit_code=3)
 
 
-def _profiles(known: Settings, options: RunSettings, target: BuiltTarget) -> tuple[Profile, ...]:
+def _profiles(settings: Settings, options: RunSettings, target: BuiltTarget) -> tuple[Profile, ...]:
     if options.profiles and target.may_ask:
-        found = [settings.profile(known, name) for name in dict.fromkeys(options.profiles)]
-        return tuple(found)
-    if not target.may_ask or (not target.needs_llm and not known.profiles and not known.llms):
+        return tuple(find_profile(settings, name) for name in dict.fromkeys(options.profiles))
+    if not target.may_ask or (not target.needs_llm and not settings.profiles and not settings.llms):
         return (Profile("default"),)
-    return (settings.first_profile(known),)
+    return (first_profile(settings),)
 
 
 def _with_variants(profiles: tuple[Profile, ...], variants: list[str], target: BuiltTarget) -> tuple[Profile, ...]:
-    """Each profile once for every variant of the target; without variants, as they are."""
+    """Combine each profile with each variant of the target."""
     if variants and not target.variants:
         raise usage_error("no_variants", f"--variants: the target {target.name} has none")
     for name in variants:
@@ -178,15 +189,13 @@ def _with_variants(profiles: tuple[Profile, ...], variants: list[str], target: B
     )
 
 
-def _sources(request: RunRequest, known: Settings, target: BuiltTarget, catalog: Catalog) -> tuple[Source, ...]:
-    paths = list(request.datasets) or _default_datasets(request, known, target)
+def _sources(request: RunRequest, settings: Settings, target: BuiltTarget, catalog: Catalog) -> tuple[Source, ...]:
+    paths = list(request.datasets)
     if not paths:
-        raise usage_error("no_dataset", f"name a dataset, or 'datasets:' in {settings.FILE_NAME}")
+        own = [str(target.dataset)] if target.dataset else []
+        # A target of the command line comes before the settings, which name datasets for another one.
+        is_own_first = request.target and target.dataset is not None and target.dataset.is_file()
+        paths = own if is_own_first else settings.datasets or own
+    if not paths:
+        raise usage_error("no_dataset", f"name a dataset, or 'datasets:' in {FILE_NAME}")
     return tuple(spooled(source) for source, _ in find_sources(paths, catalog, request.reading.encoding))
-
-
-def _default_datasets(request: RunRequest, known: Settings, target: BuiltTarget) -> list[str]:
-    """The datasets that the settings name, or the target; a target of the command line is asked first."""
-    own = [str(target.dataset)] if target.dataset else []
-    is_there = target.dataset is not None and target.dataset.is_file()
-    return own if request.target and is_there else known.datasets or own

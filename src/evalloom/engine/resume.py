@@ -1,4 +1,4 @@
-"""Going on with a batch, and taking over from another what a change has not touched."""
+"""Resume a batch, or start a new one that reuses the runs of another which a change does not affect."""
 
 from __future__ import annotations
 
@@ -17,96 +17,96 @@ from evalloom.engine.plan import Plan
 from evalloom.engine.run import Job
 
 _NOT_ALLOWED = "code_not_allowed"
-"""The error of a run that would go on with --allow-code."""
+"""The error of a run that needs --allow-code."""
 
 
 class Resume(Struct, frozen=True):
-    """Whether to begin anew, to go on with the newest batch of this plan, or to go on from a batch that is named."""
+    """Whether to start a new batch, resume the newest one of this plan, or resume from a batch by name."""
 
     newest: bool = False
     source: str = ""
     retry_errors: bool = False
 
 
-class Earlier(Struct, frozen=True):
-    """What there is already: runs in this batch, and runs of another batch that still hold."""
+class PreviousRuns(Struct, frozen=True):
+    """The runs that need not run again: those of this batch, and reusable ones of another."""
 
     path: Path
     done: Collection[str] = ()
-    taken: RunIndex | None = None
+    reusable: RunIndex | None = None
     has_runs: bool = False
     scoring: str = ""
-    """The present way of scoring: verdicts that were made in another one do not hold."""
-    again: Collection[str] | None = None
-    """The keys of the runs to be made, where only some cases are chosen; what nobody makes again stays as it is."""
+    """The digest of how runs are scored now: verdicts with another one are out of date."""
+    selected: Collection[str] | None = None
+    """The keys of the runs to do, when only some cases are selected; the other runs of the batch stay."""
 
     def pairs(self, damage: list[Damage]) -> Iterator[tuple[Run, Scored | None]]:
-        """The runs of this batch that are not run again, with those of their verdicts that still hold."""
+        """Yield the runs of this batch that are not run again, with verdicts that are up to date."""
         for run, scored in pairs(self.path, damage) if self.has_runs else ():
-            if run.key in self.done or (self.again is not None and run.key not in self.again):
+            if run.key in self.done or (self.selected is not None and run.key not in self.selected):
                 yield run, scored if scored is not None and scored.scoring == self.scoring else None
 
-    def or_else(self, run: Callable[[Job], Awaitable[Run]]) -> Callable[[Job], Awaitable[Run]]:
-        """Runs a job, unless another batch has done so."""
-        taken = self.taken
-        if taken is None:
+    def reuse_or(self, run: Callable[[Job], Awaitable[Run]]) -> Callable[[Job], Awaitable[Run]]:
+        """Return a runner that takes a run from the other batch where it has one."""
+        reusable = self.reusable
+        if reusable is None:
             return run
 
-        async def take_or_run(job: Job) -> Run:
-            found = None if job.skipped or job.blocked else taken.get(job.key)
-            if found is None:
+        async def reuse_or_run(job: Job) -> Run:
+            earlier = None if job.skipped or job.blocked else reusable.get(job.key)
+            if earlier is None:
                 return await run(job)
             case = job.case
             return msgspec.structs.replace(
-                found, number=job.number, tags=case.tags, origin=case.origin, raw=case.raw, dialect=job.dialect
+                earlier, number=job.number, tags=case.tags, origin=case.origin, raw=case.raw, dialect=job.dialect
             )
 
-        return take_or_run
+        return reuse_or_run
 
 
-def look_back(plan: Plan, resume: Resume) -> tuple[Path | None, Collection[str]]:
-    """The batch that would be gone on with, and the keys of the runs that would not be run again."""
-    path = _batch_to_go_on_with(plan.batch(), resume, plan.home / FOLDER)
-    return path, finished(path, not resume.retry_errors, _tried_again(plan)) if path is not None else ()
+def batch_to_resume(plan: Plan, resume: Resume) -> tuple[Path | None, Collection[str]]:
+    """Return the batch to resume, and the keys of the runs that are done."""
+    path = _find_batch(plan.batch(), resume, plan.home / FOLDER)
+    return path, finished(path, not resume.retry_errors, _retried_error(plan)) if path is not None else ()
 
 
 @contextmanager
 def open_log(
     plan: Plan, resume: Resume, secrets: Iterable[str], warn: Callable[[str], None]
-) -> Iterator[tuple[Log, Earlier]]:
-    """The log to write to, and what there is already."""
+) -> Iterator[tuple[Log, PreviousRuns]]:
+    """Open the log of a new or resumed batch, with the runs that are there already."""
     batch = plan.batch()
-    path = _batch_to_go_on_with(batch, resume, plan.home / FOLDER)
-    if path is not None and (former := manifest(path)).identity == batch.identity:
-        log = Log(path, msgspec.structs.replace(former, options=batch.options, finished_at=""), secrets)
-        done = finished(path, not resume.retry_errors, _tried_again(plan))
+    path = _find_batch(batch, resume, plan.home / FOLDER)
+    if path is not None and (stored := manifest(path)).identity == batch.identity:
+        log = Log(path, msgspec.structs.replace(stored, options=batch.options, finished_at=""), secrets)
+        done = finished(path, not resume.retry_errors, _retried_error(plan))
         options = plan.options
-        is_choice = options.tags or options.filter or options.limit is not None
-        again = {job.key for job in plan.jobs(done)} if is_choice else None
-        earlier = Earlier(path, done, has_runs=True, scoring=plan.scoring(), again=again)
+        is_selection = options.tags or options.filter or options.limit is not None
+        selected = {job.key for job in plan.jobs(done)} if is_selection else None
+        previous = PreviousRuns(path, done, has_runs=True, scoring=plan.scoring(), selected=selected)
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
-        taken = RunIndex(path, not resume.retry_errors, _tried_again(plan)) if path is not None else None
-        earlier = Earlier(log.path, taken=taken)
-    tell_damage(log.damage, log.path, warn)
+        reusable = RunIndex(path, not resume.retry_errors, _retried_error(plan)) if path is not None else None
+        previous = PreviousRuns(log.path, reusable=reusable)
+    warn_of_damage(log.damage, log.path, warn)
     try:
-        yield log, earlier
+        yield log, previous
     finally:
         log.close()
 
 
-def _tried_again(plan: Plan) -> str:
-    """The code of the errors that need not come again, though nobody asked to try errors again."""
+def _retried_error(plan: Plan) -> str:
+    """Return the code of the error that --allow-code resolves, so that its runs are tried again."""
     return _NOT_ALLOWED if plan.allow_code else ""
 
 
-def tell_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:
-    """Says what a crash, or a hand, has left unreadable in a log."""
-    for one in damage:
-        warn(f"{path.as_posix()}/{one} [log_mended]")
+def warn_of_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:
+    """Warn about each line of a log that cannot be read."""
+    for line in damage:
+        warn(f"{path.as_posix()}/{line} [log_mended]")
 
 
-def _batch_to_go_on_with(batch: Batch, resume: Resume, folder: Path) -> Path | None:
+def _find_batch(batch: Batch, resume: Resume, folder: Path) -> Path | None:
     if resume.source:
         return find(resume.source, folder)
     if not resume.newest:
@@ -116,10 +116,10 @@ def _batch_to_go_on_with(batch: Batch, resume: Resume, folder: Path) -> Path | N
         if other.identity == batch.identity:
             return path
         newest = newest or (path, other)
-    raise usage_error("nothing_to_resume", _why_not(batch, newest))
+    raise usage_error("nothing_to_resume", _why_none(batch, newest))
 
 
-def _why_not(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
+def _why_none(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
     if newest is None:
         return "--resume: there is no batch yet. Run without --resume first"
     path, other = newest
@@ -132,13 +132,13 @@ def _why_not(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
         if ours != theirs
     ] or ["a profile"]
     return (
-        f"--resume: no batch is of this dataset, target and profiles; in the newest, {path.name}, "
-        f"{' and '.join(differs)} differs. To take over what still holds: --resume-from {path.name}"
+        f"--resume: no batch has this dataset, target and profiles; in the newest, {path.name}, "
+        f"{' and '.join(differs)} differs. To reuse unaffected runs: --resume-from {path.name}"
     )
 
 
 def case_of(run: Run, formats: Formats) -> Case:
-    """The case of a run, made again from the record that the run carries."""
+    """Rebuild the case of a run from the record that the run carries."""
     if not run.dialect:
         return msgspec.convert(run.raw, Case)
     case = formats.by_name(run.dialect).to_case(run.raw, run.origin)

@@ -1,4 +1,4 @@
-"""Scores runs while others are still going on."""
+"""The scorer: scores runs while others are still in flight."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from evalloom.matchers import Matchers, Services
 from evalloom.settings import Settings
 
 _MOST_WAITING = 1000
-"""How many runs may wait for their judge before no new ones begin."""
+"""How many runs may wait for their judge before new ones are held back."""
 _LOOK_EVERY_S = 0.2
-_TOO_LATE = Verdict("scoring", "scoring", "output", "unscored", reason="it was not scored before the end")
+_TOO_LATE = Verdict("scoring", "scoring", "output", "unscored", reason="the batch ended before it was scored")
 
 
 def services(
-    known: Settings,
+    settings: Settings,
     llms: Llms,
     judge: str,
     allow_code: bool,
     functions: Mapping[str, Callable[..., Any]],
     matchers: Matchers,
 ) -> Services:
-    """Whom checks may ask."""
+    """Return what checks may call: the judge, the embedder and the user's functions."""
     return Services(
         judge=llms.get(judge, is_judge=True) if judge else None,
         judge_name=judge,
-        embed=llms.embedder(known.embeddings) if known.embeddings else None,
+        embed=llms.embedder(settings.embeddings) if settings.embeddings else None,
         allow_code=allow_code,
         functions=functions,
         matchers=matchers,
@@ -44,7 +44,7 @@ def services(
 
 
 class Scorer:
-    """Scores runs as they come: at once where that takes no waiting, beside the other runs where it does."""
+    """Scores each run when it is added: at once, or in a task of its own where a check calls an llm."""
 
     def __init__(
         self,
@@ -54,62 +54,62 @@ class Scorer:
         scoring: str = "",
         queue: DependencyQueue | None = None,
     ) -> None:
-        """`queue` has the jobs that may wait for what is scored here."""
+        """`queue` holds the jobs that depend on runs scored here."""
         self._log = log
         self._tally = tally
         self._services = services
         self._scoring = scoring
         self._queue = queue or DependencyQueue(())
         self._waiting: dict[asyncio.Task[None], Run] = {}
-        self._fault: BaseException | None = None
-        # A judge that waits before it tries again must not lend out a slot that it does not have.
+        self._error: BaseException | None = None
+        # A judge that sleeps before a retry must not lend a slot, because it holds none.
         self._context = copy_context()
 
-    async def take(self, case: Case, run: Run) -> None:
-        """Scores a run that has been written."""
+    async def add(self, case: Case, run: Run) -> None:
+        """Score a run that is in the log."""
         scored = grade_now(case, run, self._services)
         if scored is not None:
-            self._keep(run, scored)
+            self._store(run, scored)
             return
         if len(self._waiting) >= _MOST_WAITING:
             await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
-        if self._fault is not None:
-            raise self._fault
+        if self._error is not None:
+            raise self._error
         task = asyncio.create_task(self._score(case, run), context=self._context.copy())
         self._waiting[task] = run
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
 
     async def recount(self, case: Case, run: Run, scored: Scored | None) -> None:
-        """Counts a run of a batch that is gone on with; a crash may have left it without verdicts."""
+        """Count a run of a resumed batch, and score it where a crash left it without verdicts."""
         if scored is not None:
             self._count(run, scored)
         else:
-            await self.take(case, run)
+            await self.add(case, run)
 
     async def finish(self, stop: asyncio.Event | None = None) -> None:
-        """Waits for the last verdicts; when all is to stop, those can be made up for later."""
+        """Wait for the last verdicts; with `stop`, leave them to a resumed batch."""
         while self._waiting and not (stop and stop.is_set()):
             await asyncio.wait(self._waiting, timeout=_LOOK_EVERY_S)
         for task, run in list(self._waiting.items()):
             task.cancel()
-            # It was run, so it counts; its verdicts are made when the batch is gone on with.
+            # It ran, so it counts; a resumed batch scores it.
             self._tally.add(run, Scored(run.key, "unscored", verdicts=[_TOO_LATE]))
         await asyncio.gather(*self._waiting, return_exceptions=True)
-        if self._fault is not None:
-            fault, self._fault = self._fault, None
-            raise fault
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     async def _score(self, case: Case, run: Run) -> None:
-        self._keep(run, await score(case, run, self._services))
+        self._store(run, await score(case, run, self._services))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._waiting.pop(task, None)
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            # The budget is spent, the disk is full, or it is a bug of ours: whoever waits next is told.
-            self._fault = self._fault or fault
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The budget is spent, the disk is full, or it is a bug of ours: the next call of `add` raises it.
+            self._error = self._error or error
             self._queue.give_up()
 
-    def _keep(self, run: Run, scored: Scored) -> None:
+    def _store(self, run: Run, scored: Scored) -> None:
         if not run.error:
             self._log.append_scored(msgspec.structs.replace(scored, scoring=self._scoring))
         self._count(run, scored)

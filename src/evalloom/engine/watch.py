@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from evalloom import settings
 from evalloom.core.errors import EvalloomError
 from evalloom.engine.plan import Plan
+from evalloom.settings import llm_of
 
 _LOOK_EVERY_S = 0.4
 
@@ -36,9 +36,9 @@ def changes(prepare: Callable[[], Plan]) -> Iterator[int]:
 def watched(plan: Plan) -> list[Path]:
     """The files that a change of would change the results."""
     names = {name for profile in plan.profiles for name in (profile.run, profile.verify) if name}
-    llms = [*plan.known.llms.values(), *(settings.llm_of(plan.known, name) for name in names)]
+    llms = [*plan.settings.llms.values(), *(llm_of(plan.settings, name) for name in names)]
     scripts = [llm.folder / llm.file for llm in llms if llm.file]
-    own = [plan.known.path] if plan.known.path else []
+    own = [plan.settings.path] if plan.settings.path else []
     found = [*(source.path for source in plan.sources if source.path), *plan.target.watch, *own, *scripts]
     return list(dict.fromkeys(found))
 

@@ -23,7 +23,7 @@ from evalloom.console.run_text import dry_run_lines, print_lines
 from evalloom.core.errors import usage_error
 from evalloom.core.text import printable
 from evalloom.data.mapping import parse_mapping
-from evalloom.engine.dry_run import look_ahead
+from evalloom.engine.dry_run import dry_run
 from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Reading
@@ -187,7 +187,7 @@ def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: d
         job = prepare_run(request, current_catalog(), settings, _search_options(flags, settings), answers, LISTENER)
     if flags["dry_run"]:
         with printing_findings():
-            preview = look_ahead(job.plan, resume)
+            preview = dry_run(job.plan, resume)
         if flags["as_json"]:
             click.echo(msgspec.json.encode(preview))
         else:

@@ -75,7 +75,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
         next_step=lambda batch: f"Next: evalloom stats {shlex.quote(found.results(batch).as_posix())}",
     )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    return run.look_ahead(resume) if flags["dry_run"] else run.once(resume)
+    return run.dry_run(resume) if flags["dry_run"] else run.once(resume)
 
 
 def main() -> None:

@@ -170,7 +170,7 @@ class StepContext(Struct, frozen=True):
                 RunRequest(config=config, target=target, options=run_options, python_cases=cases), self.options.catalog
             ),
             profiles=(profile,),
-            known=msgspec.structs.replace(self.settings, gates=[]),
+            settings=msgspec.structs.replace(self.settings, gates=[]),
             checks=(),
             judge="",
             home=self.folder.path,
