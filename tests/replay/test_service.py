@@ -279,7 +279,7 @@ def test_equal_resolvers_are_asked_once_and_all_within_a_limit(tmp_path: Path) -
     content = "".join(f"{{{{v{at}}}}}" for at in range(200))
     trace = asyncio.run(service.execute({"state": state_of(content, variables)}))
     told = [one.message for one in trace.messages if one.code == "timeout"]
-    assert len(told) == 200 and any("other variables took the time" in message for message in told)
+    assert len(told) == 200 and any("other variables used up the time limit" in message for message in told)
     service.close()
 
 

@@ -19,7 +19,7 @@ _MOST_WORK = 1_000_000
 
 
 class SegmentChange(Struct, frozen=True, rename="camel"):
-    """What became of one segment; one that was also moved is listed twice."""
+    """A change of one segment; one that changed and moved is listed twice."""
 
     node_id: str
     label: str
@@ -27,7 +27,7 @@ class SegmentChange(Struct, frozen=True, rename="camel"):
 
 
 class RunComparison(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Two runs, `a` before `b`. `diff` is of the assembled text, `answer_diff` of what the model said to it.
+    """The comparison of two runs, `a` before `b`. `diff` is of the assembled text, `answer_diff` of the model's answer.
 
     The status is that of the text: an answer may change while its context is stable.
     """
@@ -42,7 +42,7 @@ class RunComparison(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class RowComparison(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One row of a dataset in two replays; the side that has no run of it is left out."""
+    """One row of a dataset in two replays; a side without a run of it is left out."""
 
     row_index: int
     status: RowStatus
@@ -53,7 +53,7 @@ class RowComparison(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ReplayComparison(Struct, frozen=True, rename="camel"):
-    """Two replays, `a` before `b`: how many rows of each status, and the rows that were asked for."""
+    """The comparison of two replays, `a` before `b`: the number of rows of each status, and the requested rows."""
 
     a: str
     b: str
@@ -62,9 +62,9 @@ class ReplayComparison(Struct, frozen=True, rename="camel"):
     new: int
     gone: int
     cut: int
-    """Stable rows whose text is cut on both sides: a change behind the cut does not change the digest."""
+    """Stable rows whose text is truncated on both sides: a change after that point does not change the digest."""
     answers_changed: int
-    """Rows to which a model gave another answer."""
+    """Rows whose answers differ."""
     rows: list[RowComparison]
 
 

@@ -1,4 +1,4 @@
-"""Replay dataset rows: variables for a context recipe, and what the answer should have."""
+"""Replay dataset rows: the variables of a context recipe, and expectations of the answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OWN = ("_expected", "_tags", "_id", "_meta")
 
 
 def variables_of(record: Record) -> dict[str, str]:
-    """The variables of a row as text; one whose `variables` is no object has a finding, and its other keys."""
+    """Return the variables of a row as texts; if `variables` is not an object (a finding), its other keys are used."""
     return texts_of(record["variables"] if isinstance(record.get("variables"), dict) else record)
 
 
@@ -38,18 +38,14 @@ def sniff(record: Record) -> str:
     return "it has '_expected'" if "_expected" in record else ""
 
 
-def _is_clean(record: Record, rules: Rules) -> bool:
-    """Whether a row is plain variables, with nothing in it that could be wrong."""
-    return "variables" not in record and "_expected" not in record and has_variables(record)
-
-
 def has_variables(record: Record) -> bool:
-    found = record["variables"] if isinstance(record.get("variables"), dict) else record
-    return any(not name.startswith("_") for name in found)
+    variables = record["variables"] if isinstance(record.get("variables"), dict) else record
+    return any(not name.startswith("_") for name in variables)
 
 
 def are_clean(records: list[Record], rules: Rules) -> bool:
-    return all(_is_clean(record, rules) for record in records)
+    """Whether all rows are plain variables, which cannot have findings."""
+    return all("variables" not in record and "_expected" not in record and has_variables(record) for record in records)
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -107,27 +103,26 @@ def to_case(record: Record, origin: Origin) -> Case:
 
 
 def _meta(record: Record) -> Record:
-    """`_meta` and whatever else is reserved, or stands beside a `variables` object."""
-    beside = isinstance(record.get("variables"), dict)
-    found = {
+    """Return `_meta` merged with other reserved keys, and with all other keys if there is a `variables` object."""
+    has_object = isinstance(record.get("variables"), dict)
+    others = {
         name: value
         for name, value in record.items()
-        if name not in (*_OWN, "variables") and (beside or name.startswith("_"))
+        if name not in (*_OWN, "variables") and (has_object or name.startswith("_"))
     }
     meta = record.get("_meta")
-    return {**found, **meta} if isinstance(meta, dict) else found
+    return {**others, **meta} if isinstance(meta, dict) else others
 
 
 def checks_of(record: Record) -> tuple[Check, ...]:
-    """The checks of a row under the names that `_expected` gives them; without those that cannot be read."""
+    """Return the checks of a row, named by their keys in `_expected`, without invalid ones."""
     expected = record.get("_expected")
-    found = expected.items() if isinstance(expected, dict) else ()
-    sound = [
-        (key, value)
-        for key, value in found
-        if key in _KINDS and not any(remark.severity == "error" for remark in _expected_findings(key, value))
-    ]
-    return tuple(msgspec.structs.replace(check, name=key) for key, value in sound for check in _checks({key: value}))
+    return tuple(
+        msgspec.structs.replace(check, name=key)
+        for key, value in (expected.items() if isinstance(expected, dict) else ())
+        if not any(remark.severity == "error" for remark in _expected_findings(key, value))
+        for check in _checks({key: value})
+    )
 
 
 def _checks(expected: Record) -> Iterator[Check]:
@@ -137,7 +132,7 @@ def _checks(expected: Record) -> Iterator[Check]:
 
 
 def write(case: Case, number: int) -> Written:
-    """A case as a row with explicit `variables`; its id, tags and further fields go under reserved names."""
+    """Write a case as a row with a `variables` object; id, tags and other fields have reserved names."""
     lost = Lost(case)
     variables = {}
     for name, value in case.inputs.items():
@@ -170,7 +165,7 @@ def write(case: Case, number: int) -> Written:
 
 
 def _expectation(check: Check) -> str | None:
-    """The `_expected` key that says what a check says, if one does."""
+    """Return the key of `_expected` that is equivalent to a check, or None."""
     if check.where != "output" or check.options.get("unsupported"):
         return None
     negated = bool(check.options.get("negate"))
@@ -188,7 +183,7 @@ def schema() -> Record:
     return json_schema(
         "Replay dataset row",
         {
-            "variables": {"type": "object", "description": "Where it is present, the only source of variables"},
+            "variables": {"type": "object", "description": "The only source of variables, if present"},
             "_expected": {
                 "type": "object",
                 "properties": {
@@ -208,24 +203,24 @@ def schema() -> Record:
 
 
 def from_cells(row: dict[str, str]) -> Record:
-    """A row of a table: its tags stand under _tags, and anything else is a variable."""
+    """Read a row of a table: `_tags` is a list of tags, any other column is a variable."""
     return {name: read_cell(name, text, tags="_tags") for name, text in row.items()}
 
 
-_PLAIN = ("expected_output", "expected_outputs", "expected")
+_COMMON_NAMES = ("expected_output", "expected_outputs", "expected")
 
 
 def unread_answer(sample: list[Record]) -> UnreadAnswer | None:
-    """What a pipeline case would be held to, or what other people call the expected answer."""
+    """Find a field that looks like an expected answer but is not `_expected`."""
     fields = shared_fields(sample)
     names = filter(names_expectation, {name for row in sample for name in row})
-    expected = next(iter(sorted(names, key=lambda name: (name not in _PLAIN, name))), "")
+    expected = next(iter(sorted(names, key=lambda name: (name not in _COMMON_NAMES, name))), "")
     if not expected:
         answer = answer_field(sample)
         target = "pipeline --map expected_output" if "id" in fields else "replay --map _expected.equals"
         return UnreadAnswer(answer, f"Try --dialect {target}={answer}") if answer else None
     mapped = f"--dialect replay --map _expected.equals={expected}"
-    # With one of these it is a replay row, whether it has an id or not.
+    # Either makes it a replay row, with an id or without.
     if fields & {"_expected", "variables"}:
         return UnreadAnswer(expected, f"Try {mapped}")
     if "id" in fields:
@@ -250,4 +245,4 @@ DIALECT = Dialect(
     unread_answer=unread_answer,
 )
 FORMATS = Formats((DIALECT,))
-"""For files that are of this dialect, whatever they look like."""
+"""Only this dialect, for commands that read replay rows."""

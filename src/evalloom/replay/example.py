@@ -1,4 +1,4 @@
-"""What the demo shows of context recipes and run records."""
+"""The part of the demo on context recipes and run records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE = Example(
     parts=(
         Part(
             title="A context recipe, replayed",
-            heading="A context recipe, replayed: every row leaves a record, and a digest that tells of changes",
+            heading="A context recipe, replayed: a record of every row, with a digest that shows changes",
             key="replays",
             run=_replay,
         ),

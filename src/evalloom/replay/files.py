@@ -115,7 +115,7 @@ async def _run_rows(
                 raw_rows = [row for row, _ in window]
                 replay_run.store_rows(
                     first + done,
-                    await model_runner.answer_rows(replay_run.recipe.parts, raw_rows, list(assembled)),
+                    await model_runner.answer_rows(replay_run.recipe.nodes, raw_rows, list(assembled)),
                 )
             done += len(window)
             progress(done)

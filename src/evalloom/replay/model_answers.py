@@ -17,7 +17,7 @@ from evalloom.engine.score import grade_now
 from evalloom.llms import LlmOptions, Llms
 from evalloom.matchers import Services
 from evalloom.replay import dialect
-from evalloom.replay.recipe.assemble import AssembledRow, Part, messages_of
+from evalloom.replay.recipe.assemble import AssembledRow, RecipeNode, messages_of
 from evalloom.replay.recipe.trace import Answered, CheckResult
 from evalloom.replay.resolvers import clamp
 from evalloom.settings import Settings, key_of, llm_of
@@ -41,20 +41,20 @@ class ModelRunner:
         self._runner = Runner(_send, {self._profile.name: ProfileClients(client, client)})
 
     async def answer_rows(
-        self, parts: Sequence[Part], rows: Sequence[Any], assembled: Sequence[AssembledRow]
+        self, nodes: Sequence[RecipeNode], rows: Sequence[Any], assembled: Sequence[AssembledRow]
     ) -> list[AssembledRow]:
         """Add the answers of the model to assembled rows; failed rows are not sent."""
         return await asyncio.gather(
-            *(self._answer_row(parts, row, context) for row, context in zip(rows, assembled, strict=True))
+            *(self._answer_row(nodes, row, context) for row, context in zip(rows, assembled, strict=True))
         )
 
     async def close(self) -> None:
         await self._llms.close()
 
-    async def _answer_row(self, parts: Sequence[Part], row: Any, assembled: AssembledRow) -> AssembledRow:
+    async def _answer_row(self, nodes: Sequence[RecipeNode], row: Any, assembled: AssembledRow) -> AssembledRow:
         if assembled.status == "failed":
             return assembled
-        messages, unreadable = messages_of(parts, assembled), list(_unreadable_checks(row))
+        messages, unreadable = messages_of(nodes, assembled), list(_unreadable_checks(row))
         case = Case("", {"messages": messages}, dialect.checks_of(row))
         async with self._semaphore:
             run = await self._runner(Job("", case, self._profile, 0, 1))

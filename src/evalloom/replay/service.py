@@ -64,12 +64,12 @@ _THREADS = 8
 _MOST_TIMEOUTS = 6
 """All resolvers of a replay together may take this many times the timeout of one."""
 
-_TOO_LATE = Resolution(error_code="timeout", message="other variables took the time that all of a replay have")
+_TOO_LATE = Resolution(error_code="timeout", message="other variables used up the time limit of the replay")
 _NO_SETTINGS = Settings()
 
 
 class Project(Struct, frozen=True, rename="camel"):
-    """A recipe under a name."""
+    """A context recipe with a name."""
 
     id: str
     name: str
@@ -108,7 +108,7 @@ class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
     profile: str = ""
     checks_passed: int = 0
     checks_failed: int = 0
-    """Rows whose answer was as `_expected` says, and whose was not; where a model was asked."""
+    """Rows whose answer passed or failed the checks of `_expected`, if a model was called."""
 
 
 class ReplayService:
@@ -164,14 +164,15 @@ class ReplayService:
         return [ProjectSummary(*row) for row in self.store.projects(limit, offset)]
 
     def project(self, id: str) -> Project:
+        """Return a project."""
         stored = self._project(id)
         return Project(stored.id, stored.name, msgspec.json.decode(stored.state), stored.updated_at)
 
     def _project(self, id: str) -> StoredProject:
-        found = self.store.project(check_id(id, "project"))
-        if found is None:
+        stored = self.store.project(check_id(id, "project"))
+        if stored is None:
             raise not_found("project", id)
-        return found
+        return stored
 
     def delete_project(self, id: str) -> None:
         """Delete a project but not its runs."""
@@ -191,22 +192,22 @@ class ReplayService:
     def datasets(self, limit: int = 100, offset: int = 0) -> list[DatasetSummary]:
         """List the datasets, newest first."""
         limit, offset = page(limit, offset)
-        return [DatasetSummary(*found) for found in self.store.datasets(limit, offset)]
+        return [DatasetSummary(*stored) for stored in self.store.datasets(limit, offset)]
 
     def dataset(self, id: str, limit: int | None = None, offset: int = 0) -> bytes:
         """Return a dataset and its rows as JSON, with the rows exactly as stored."""
-        found = self._dataset(id)
-        count = found.row_count if limit is None else limit
+        stored = self._dataset(id)
+        count = stored.row_count if limit is None else limit
         page(1 if limit is None else min(limit, 1), offset)
-        head = msgspec.json.encode(DatasetSummary(*found))[:-1]
-        rows = self.store.rows(id, min(offset, found.row_count), min(count, found.row_count))
+        head = msgspec.json.encode(DatasetSummary(*stored))[:-1]
+        rows = self.store.rows(id, min(offset, stored.row_count), min(count, stored.row_count))
         return b'%s,"rows":[%s]}' % (head, b",".join(rows))
 
     def _dataset(self, id: str) -> StoredDataset:
-        found = self.store.dataset(check_id(id, "dataset"))
-        if found is None:
+        stored = self.store.dataset(check_id(id, "dataset"))
+        if stored is None:
             raise not_found("dataset", id)
-        return found
+        return stored
 
     def delete_dataset(self, id: str, with_runs: bool = False) -> None:
         """Delete a dataset, and its runs only if `with_runs` is set."""
@@ -261,7 +262,7 @@ class ReplayService:
                     summaries = await self._run_in_thread(replay_run.run_window, first, count)
                 else:
                     rows, assembled = await self._run_in_thread(replay_run.load_and_assemble, first, count)
-                    answered = await model_runner.answer_rows(replay_run.recipe.parts, rows, assembled)
+                    answered = await model_runner.answer_rows(replay_run.recipe.nodes, rows, assembled)
                     summaries = await self._run_in_thread(replay_run.store_rows, first, answered)
                 yield replay_run.replay.id, summaries
         finally:
@@ -319,15 +320,17 @@ class ReplayService:
             left = until - monotonic()
             if left >= self._reach.timeout_s:
                 return resolve(*source, self._reach)
-            found = resolve(*source, msgspec.structs.replace(self._reach, timeout_s=left)) if left > 0 else _TOO_LATE
-            return _TOO_LATE if found.error_code == "timeout" else found
+            if left <= 0:
+                return _TOO_LATE
+            resolution = resolve(*source, msgspec.structs.replace(self._reach, timeout_s=left))
+            return _TOO_LATE if resolution.error_code == "timeout" else resolution
 
         if not sources:
             return {}
-        different = list(dict.fromkeys(sources.values()))
-        with ThreadPoolExecutor(min(_THREADS, len(different))) as pool:
-            found = dict(zip(different, pool.map(read, different), strict=True))
-        return {name: found[source] for name, source in sources.items()}
+        distinct = list(dict.fromkeys(sources.values()))
+        with ThreadPoolExecutor(min(_THREADS, len(distinct))) as pool:
+            resolutions = dict(zip(distinct, pool.map(read, distinct), strict=True))
+        return {name: resolutions[source] for name, source in sources.items()}
 
     # -- stored runs ---------------------------------------------------------------------------------
 
@@ -357,8 +360,8 @@ class ReplayService:
             raise validation_error([("check", f"expected passed or failed, got {check!r}")])
         if row_index is not None and row_index < 0:
             raise validation_error([("rowIndex", f"expected 0 or more, got {row_index}")])
-        found = self._dataset(dataset_id)
-        if row_index is not None and row_index >= found.row_count:
+        row_count = self._dataset(dataset_id).row_count
+        if row_index is not None and row_index >= row_count:
             return []
         return self.store.runs(RunFilter(dataset_id, row_index, status, project_id, check), limit, offset)
 
@@ -367,10 +370,10 @@ class ReplayService:
         replay, _, row = check_id(run_id, "run").rpartition("-")
         # Row numbers have no leading zeros: 007 is not the id of row 7.
         is_row = row.isascii() and row.isdigit() and len(row) < 10 and str(int(row)) == row
-        found = self.store.run(replay, int(row)) if is_row else None
-        if found is None:
+        record = self.store.run(replay, int(row)) if is_row else None
+        if record is None:
             raise not_found("run", run_id)
-        return found
+        return record
 
     def compare_runs(self, a: str, b: str) -> RunComparison:
         """Compare two runs (REPLAY-16)."""
@@ -402,8 +405,8 @@ class ReplayService:
 
     def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
         for id in filter(None, (a, b)):
-            found = self.store.replay(check_id(id, "replay"))
-            if found is None or found.replay.dataset != dataset_id:
+            stored = self.store.replay(check_id(id, "replay"))
+            if stored is None or stored.replay.dataset != dataset_id:
                 raise not_found("replay", id)
         two = self.store.last_two(dataset_id, a, b)
         if two is None:
@@ -422,10 +425,10 @@ class ReplayService:
         model_runner = self.model_runner(profile) if profile else None
         if model_runner is not None:
             try:
-                [assembled] = await model_runner.answer_rows(recipe.parts, [row], [assembled])
+                [assembled] = await model_runner.answer_rows(recipe.nodes, [row], [assembled])
             finally:
                 await model_runner.close()
-        return trace_of(recipe.parts, assembled, f"{new_replay_id()}-0", utc_now_z())
+        return trace_of(recipe.nodes, assembled, f"{new_replay_id()}-0", utc_now_z())
 
     def _execute(self, project_id: str, state: Any, row: Any) -> tuple[Recipe, AssembledRow]:
         recipe = self._read_recipe(project_id)[1] if project_id else _read_state(state)
@@ -455,11 +458,11 @@ def _read_state(state: Any) -> Recipe:
         ) from None
 
 
-def summary_of(found: ReplayCounts) -> ReplaySummary:
+def summary_of(stored: ReplayCounts) -> ReplaySummary:
     """Summarize a replay."""
-    replay, counts = found.replay, found.counts
+    replay, counts = stored.replay, stored.counts
     return ReplaySummary(
-        *(replay.id, replay.created_at, replay.project, replay.dataset, found.offset),
+        *(replay.id, replay.created_at, replay.project, replay.dataset, stored.offset),
         *(counts.rows, counts.succeeded, counts.rows - counts.succeeded),
         *(replay.profile, counts.met, counts.unmet),
     )

@@ -155,7 +155,7 @@ class ReplayRun:
             self.replay = self.replay._replace(created_at=window.created_at)
         try:
             pack_id = self._store.add_window(
-                self.replay, window, self.recipe.parts, self._is_first, self._is_stored_dataset
+                self.replay, window, self.recipe.nodes, self._is_first, self._is_stored_dataset
             )
         except DatasetDeleted:
             raise not_found("dataset", self.replay.dataset) from None

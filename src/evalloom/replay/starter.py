@@ -1,4 +1,4 @@
-"""A small suite to start from, for context recipes: a recipe, its rows, and the same as a prompt."""
+"""The starter suite for context recipes: a recipe, its rows, and the same as a prompt."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ user: "{{question}}"
 defaults: {user_name: the user}
 """,
         "answers.yaml": """\
-# The first rule whose text stands in the prompt answers.
+# The first rule whose text is in the prompt gives the answer.
 rules:
   - match: 什么是上下文工程
     answer: 为模型挑选和组织上下文。

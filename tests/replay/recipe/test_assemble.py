@@ -37,7 +37,7 @@ def dynamic(name: str, resolver: str = "env://X") -> dict[str, str]:
 
 def order_of(*edges: tuple[str, str]) -> list[str]:
     made = read_recipe(state_of([(id, id, "") for id in "cadb"], list(edges)))
-    return [part.node_id for part in made.parts]
+    return [node.node_id for node in made.nodes]
 
 
 @pytest.mark.req("REPLAY-3", "REPLAY-8")
@@ -64,7 +64,7 @@ def test_digest_of_nothing() -> None:
 )
 def test_type_becomes_kind(type: str, kind: str) -> None:
     state = {"nodes": [{"id": "n", "position": {"x": 1}, "data": {"label": "L", "type": type, "content": "c"}}]}
-    assert [part.kind for part in read_recipe(state).parts] == [kind]
+    assert [node.kind for node in read_recipe(state).nodes] == [kind]
 
 
 @pytest.mark.req("REPLAY-2")
@@ -93,7 +93,7 @@ def test_cycle_names_its_nodes(edges: list[tuple[str, str]], nodes: list[str]) -
 @pytest.mark.req("REPLAY-2")
 def test_order_follows_every_edge_or_tells_a_cycle(edges: list[tuple[str, str]]) -> None:
     made = read_recipe(state_of([(id, id, "") for id in "fedcba"], edges))
-    order = [part.node_id for part in made.parts]
+    order = [node.node_id for node in made.nodes]
     if made.cycle:
         assert all(pair in edges for pair in zip(made.cycle, made.cycle[1:] + made.cycle[:1], strict=True))
     else:
@@ -215,7 +215,7 @@ def test_every_variable_leaves_a_message() -> None:
 @pytest.mark.req("REPLAY-6")
 def test_trace_has_every_field() -> None:
     made = read_recipe(state_of(HELLO))
-    trace = trace_of(made.parts, made.assemble({"name": "A"}), "r-0", "2026-11-16T00:00:00.000Z")
+    trace = trace_of(made.nodes, made.assemble({"name": "A"}), "r-0", "2026-11-16T00:00:00.000Z")
     assert (trace.run_id, trace.output_style) == ("r-0", "labeled")
     first, second = trace.segments
     assert (first.node_id, first.label, first.kind) == ("a", "System", "text")
@@ -329,13 +329,13 @@ def test_messages_for_a_model() -> None:
     nodes = [("s", "system_prompt"), ("m", "memory"), ("h", "messages"), ("u", "user_input")]
     state = {"nodes": [{"id": id, "data": {"label": id, "type": type, "content": id * 2}} for id, type in nodes]}
     made = read_recipe(state)
-    assert messages_of(made.parts, made.assemble({})) == [
+    assert messages_of(made.nodes, made.assemble({})) == [
         {"role": "system", "content": "--- s ---\nss\n\n--- m ---\nmm"},
         {"role": "assistant", "content": "--- h ---\nhh"},
         {"role": "user", "content": "--- u ---\nuu"},
     ]
     alone = read_recipe({"nodes": state["nodes"][:2]})
-    assert [one["role"] for one in messages_of(alone.parts, alone.assemble({}))] == ["user"]
+    assert [one["role"] for one in messages_of(alone.nodes, alone.assemble({}))] == ["user"]
 
 
 def test_million_braces_take_one_pass() -> None:

@@ -36,7 +36,7 @@ def keep(store: ReplayStore, number: int, rows: list[object], key: str = "", fir
     pack = Pack.of(key, map(RECIPE.assemble, rows))
     window = Window(first, f"t{number}", "recipe", Counts.of(pack.outcomes), pack)
     return store.add_window(
-        Replay(f"r{number}", "d", f"p{number % 2}", f"t{number}"), window, RECIPE.parts, True, False
+        Replay(f"r{number}", "d", f"p{number % 2}", f"t{number}"), window, RECIPE.nodes, True, False
     )
 
 
@@ -86,7 +86,7 @@ def test_runs_may_go_with_their_dataset(tmp_path: Path) -> None:
         assert store.run("r1", 0) is None and store.find_pack("key") is None and store.rows("d", 0, 9) == []
     with pytest.raises(PackDeleted):
         window = Window(0, "", "recipe", Counts(1, 1, 0, 0), pack)
-        store.add_window(Replay("r2", "d", "p", ""), window, RECIPE.parts, True, False)
+        store.add_window(Replay("r2", "d", "p", ""), window, RECIPE.nodes, True, False)
     assert store.replay("r2") is None
 
 
@@ -117,9 +117,9 @@ def test_window_of_a_replay_that_is_gone_is_refused(tmp_path: Path) -> None:
     store.delete_dataset("d", with_runs=False)
     window = Window(1, "", "recipe", Counts(1, 1, 0, 0), pack)
     with pytest.raises(DatasetDeleted):
-        store.add_window(Replay("r1", "d", "p", ""), window, RECIPE.parts, False, True)
+        store.add_window(Replay("r1", "d", "p", ""), window, RECIPE.nodes, False, True)
     with pytest.raises(DatasetDeleted):
-        store.add_window(Replay("r9", "d", "p", ""), window, RECIPE.parts, False, False)
+        store.add_window(Replay("r9", "d", "p", ""), window, RECIPE.nodes, False, False)
 
 
 @pytest.mark.req("REPLAY-16")

@@ -41,7 +41,7 @@ class Variable(NamedTuple):
     resolver: str
 
 
-class Part(Struct, frozen=True, gc=False):
+class RecipeNode(Struct, frozen=True, gc=False):
     """A node as it appears in every trace of the recipe."""
 
     node_id: str
@@ -73,21 +73,21 @@ class AssembledRow(Struct, frozen=True, array_like=True, omit_defaults=True, gc=
     model: Answered | None = None
 
 
-def trace_of(parts: Sequence[Part], assembled: AssembledRow, run_id: str, created_at: str) -> Trace:
+def trace_of(nodes: Sequence[RecipeNode], assembled: AssembledRow, run_id: str, created_at: str) -> Trace:
     """Build the full trace of a run from the nodes of the recipe and the assembled row."""
     segments = [
         Segment(
-            part.node_id,
-            part.label,
-            part.kind,
-            part.template,
+            node.node_id,
+            node.label,
+            node.kind,
+            node.template,
             rendered.text,
             rendered.missing,
             rendered.messages,
             rendered.truncated,
         )
         # A row that could not be assembled has no segments.
-        for part, rendered in zip(parts, assembled.segments, strict=False)
+        for node, rendered in zip(nodes, assembled.segments, strict=False)
     ]
     return Trace(
         run_id,
@@ -101,12 +101,12 @@ def trace_of(parts: Sequence[Part], assembled: AssembledRow, run_id: str, create
     )
 
 
-def messages_of(parts: Sequence[Part], assembled: AssembledRow) -> list[Record]:
+def messages_of(nodes: Sequence[RecipeNode], assembled: AssembledRow) -> list[Record]:
     """Convert the context to chat messages: each segment below its label, adjacent ones of a role joined."""
     messages: list[Record] = []
-    for part, rendered in zip(parts, assembled.segments, strict=True):
-        role = part.kind if part.kind in _ROLES else "system"
-        content = f"--- {part.label} ---\n{rendered.text}"
+    for node, rendered in zip(nodes, assembled.segments, strict=True):
+        role = node.kind if node.kind in _ROLES else "system"
+        content = f"--- {node.label} ---\n{rendered.text}"
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += f"\n\n{content}"
         else:
@@ -116,13 +116,13 @@ def messages_of(parts: Sequence[Part], assembled: AssembledRow) -> list[Record]:
     return messages if has_user_message else [{"role": "user", "content": assembled.text}]
 
 
-class _Node:
+class _NodeTemplate:
     """A node with its template split at the placeholders."""
 
-    def __init__(self, part: Part) -> None:
-        self.part = part
-        self.header = f"--- {part.label} ---\n"
-        cut = _PLACEHOLDER.split(part.template)
+    def __init__(self, node: RecipeNode) -> None:
+        self.node = node
+        self.header = f"--- {node.label} ---\n"
+        cut = _PLACEHOLDER.split(node.template)
         self.pieces = cut
         self.placeholders: list[tuple[int, str]] = []
         for at in range(1, len(cut), 2):
@@ -149,20 +149,20 @@ class _Node:
 
 
 class Recipe:
-    """A parsed recipe. `parts` are its nodes in order; `cycle` lists nodes that depend on each other."""
+    """A parsed recipe. `nodes` are in order; `cycle` lists nodes that depend on each other."""
 
-    def __init__(self, nodes: list[Part], variables: list[Variable], cycle: list[str]) -> None:
-        self.parts = nodes
+    def __init__(self, nodes: list[RecipeNode], variables: list[Variable], cycle: list[str]) -> None:
+        self.nodes = nodes
         self.cycle = cycle
         self.variables = variables
-        self._nodes = [_Node(part) for part in nodes]
+        self._templates = [_NodeTemplate(node) for node in nodes]
         self._users: dict[str, list[str]] = {}
-        for node in self._nodes:
-            for name in node.names:
-                self._users.setdefault(name, []).append(node.part.node_id)
+        for template in self._templates:
+            for name in template.names:
+                self._users.setdefault(name, []).append(template.node.node_id)
         self._by_name = {variable.name: variable for variable in variables}
         self.names = frozenset(self._users)
-        self.placeholders = sum(len(node.names) for node in self._nodes)
+        self.placeholders = sum(len(template.names) for template in self._templates)
         self.declared = frozenset(self._by_name)
         self.dynamic = {
             variable.name: variable
@@ -263,31 +263,31 @@ class Recipe:
         broken: dict[str, list[RunError]] = {}
         for error in errors:
             broken.setdefault(error.node_id, []).append(error)
-        for node in self._nodes:
-            text, is_missing = node.render(values)
+        for template in self._templates:
+            text, is_missing = template.render(values)
             is_cut = False
             if len(text) > _SHORT_ENOUGH:
                 text, is_cut = clamp(text)
             if not is_missing:
                 segments.append(RenderedNode(text, _EMPTY, _EMPTY, is_cut) if is_cut else RenderedNode(text))
             else:
-                names, messages = self._missing_variables(node, values, broken.get(node.part.node_id, _EMPTY))
+                names, messages = self._missing_variables(template, values, broken.get(template.node.node_id, _EMPTY))
                 missing.update(names)
                 segments.append(RenderedNode(text, names, messages, is_cut))
-            bodies.append(node.header + text)
+            bodies.append(template.header + text)
         return segments, bodies, missing
 
     def _missing_variables(
-        self, node: _Node, values: dict[str, str], broken: list[RunError]
+        self, template: _NodeTemplate, values: dict[str, str], broken: list[RunError]
     ) -> tuple[list[str], list[Message]]:
         """Return the missing variables of a node, and messages for them and for the unresolved ones."""
-        node_id = node.part.node_id
+        node_id = template.node.node_id
         messages = [
             Message("error", error.error_code, error.message, {"variableId": error.variable_id, "nodeId": node_id})
             for error in broken
         ]
         # A dynamic variable without a value is an error, not a missing variable.
-        names = [name for name in node.names if name not in values and name not in self.dynamic]
+        names = [name for name in template.names if name not in values and name not in self.dynamic]
         return names, messages + [_missing_message(name, [node_id]) for name in names[:_MAX_MESSAGES]]
 
     def _shortened(self, messages: list[Message], left: int) -> list[Message]:

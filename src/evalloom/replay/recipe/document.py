@@ -21,7 +21,7 @@ _MAX_SHOWN = 10
 
 
 class RecipeFile:
-    """A file with a project or only its state. Raises EvalloomError if the file holds anything else."""
+    """A file with a project or only its state. Raises EvalloomError if the file contains anything else."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

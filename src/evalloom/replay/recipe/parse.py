@@ -8,7 +8,7 @@ from typing import Any
 
 from evalloom.core.model import Record
 from evalloom.core.text import describe, did_you_mean, quote
-from evalloom.replay.recipe.assemble import Part, Recipe, Variable
+from evalloom.replay.recipe.assemble import Recipe, RecipeNode, Variable
 from evalloom.replay.variables import RowInvalid, variables_of
 
 KINDS = {
@@ -73,21 +73,21 @@ def _list(state: Record, name: str, errors: list[tuple[str, str]]) -> list[Any]:
     return []
 
 
-def _read_node(node: Any, where: str, errors: list[tuple[str, str]]) -> Part:
+def _read_node(node: Any, where: str, errors: list[tuple[str, str]]) -> RecipeNode:
     if not isinstance(node, dict):
         errors.append((where, f"expected an object with id and data, got {describe(node)}"))
-        return Part("", "", "", "")
+        return RecipeNode("", "", "", "")
     id = _text(node, "id", where, errors, is_required=True)
     data = node.get("data")
     if not isinstance(data, dict):
         shown = describe(data) if "data" in node else "none"
         errors.append((f"{where}.data", f"expected an object with label, type and content, got {shown}"))
-        return Part(id, "", "", "")
+        return RecipeNode(id, "", "", "")
     if not isinstance(data.get("variables", []), list):
         errors.append((f"{where}.data.variables", f"expected a list, got {describe(data['variables'])}"))
     label = _text(data, "label", f"{where}.data", errors, id)
     kind = KINDS.get(_text(data, "type", f"{where}.data", errors), "text")
-    return Part(id, label, kind, _text(data, "content", f"{where}.data", errors))
+    return RecipeNode(id, label, kind, _text(data, "content", f"{where}.data", errors))
 
 
 def _read_edge(edge: Any, where: str, errors: list[tuple[str, str]]) -> tuple[str, str]:
@@ -167,7 +167,7 @@ def recipe_warnings(state: Any) -> Iterator[tuple[str, str]]:
 # -- order --------------------------------------------------------------------------------------------
 
 
-def _order(nodes: list[Part], edges: list[tuple[str, str]]) -> tuple[list[Part], list[str]]:
+def _order(nodes: list[RecipeNode], edges: list[tuple[str, str]]) -> tuple[list[RecipeNode], list[str]]:
     """Sort nodes topologically, ties by id, or keep their order without edges; also return a cycle (REPLAY-2)."""
     by_id = {node.node_id: node for node in nodes}
     valid = {(source, target) for source, target in edges if source in by_id and target in by_id}

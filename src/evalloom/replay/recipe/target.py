@@ -1,4 +1,4 @@
-"""A context recipe as a target: the context of a case is assembled and sent to the llm of the profile."""
+"""The target `recipe:FILE`: assembles the context of a case and sends it to the llm of the profile."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of `{recipe: FILE}`; the file holds a project, or its state alone."""
+    """Build the target of `{recipe: FILE}`; the file contains a project, or only its state."""
     path = folder / text_in(spec, "recipe")
     if not path.is_file():
         raise usage_error("recipe_missing", f"recipe: there is no file {path.as_posix()!r}")
     document = RecipeFile(path)
-    found = document.read()
-    if options.settings is None and found.dynamic:
-        raise bad_spec("recipe", "a recipe without dynamic variables here", ", ".join(found.dynamic))
-    target = RecipeTarget(found, reach_of(options.settings, path.parent) if options.settings else None)
+    recipe = document.read()
+    if options.settings is None and recipe.dynamic:
+        raise bad_spec("recipe", "a recipe without dynamic variables here", ", ".join(recipe.dynamic))
+    target = RecipeTarget(recipe, reach_of(options.settings, path.parent) if options.settings else None)
     limit = time_limit(spec, options)
     return BuiltTarget(
         name=text_in(spec, "name") or f"recipe:{spec['recipe']}",
         kind="recipe",
         digest=digest_of("recipe", document.state),
         call=within(target, limit) if limit else target,
-        # A name that nothing has a value for stays as it is written (REPLAY-3).
-        optional=found.names - found.declared,
-        defaulted=found.declared,
+        # A placeholder without a value stays as it is written (REPLAY-3).
+        optional=recipe.names - recipe.declared,
+        defaulted=recipe.declared,
         needs_llm=True,
         watch=(path,),
     )
 
 
 class RecipeTarget:
-    """Assembles a context and asks the llm with it. Dynamic variables are resolved once for a whole batch."""
+    """Assembles a context and sends it to the llm. Dynamic variables are resolved once per batch."""
 
     def __init__(self, recipe: Recipe, reach: Reach | None) -> None:
         self._recipe = recipe
@@ -56,7 +56,7 @@ class RecipeTarget:
         assembled = self._recipe.assemble(row, resolved)
         for error in assembled.errors:
             raise CallError(error.error_code, error.message)
-        response = await context.llm(Request(messages_of(self._recipe.parts, assembled), context.profile.params))
+        response = await context.llm(Request(messages_of(self._recipe.nodes, assembled), context.profile.params))
         return Output(response.text, {"context": assembled.text})
 
     async def _resolve(self, name: str) -> Resolution:
@@ -65,5 +65,5 @@ class RecipeTarget:
             assert reach is not None
             work = asyncio.to_thread(resolve, variable.resolver, variable.value, reach)
             self._resolved[name] = asyncio.ensure_future(work)
-        # One case that is given up must not give up the value for all others.
+        # A case that is cancelled must not cancel the value for all others.
         return await asyncio.shield(self._resolved[name])

@@ -1,7 +1,4 @@
-"""What is kept of one assembled context: its trace, and the record of a run (REPLAY-6, REPLAY-7).
-
-Names are camelCase where they are written, and only there.
-"""
+"""The trace of an assembled context and the record of a run (REPLAY-6, REPLAY-7). Their JSON has camelCase names."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from evalloom.core.model import Record
 Severity = Literal["info", "warn", "error"]
 RunStatus = Literal["succeeded", "failed"]
 OUTPUT_STYLE = "labeled"
-"""The one way in which segments become a text: each below a line with its label."""
+"""The only style: each segment below a line with its label."""
 
 
 class Message(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """What there is to tell of a variable, a segment or a whole run."""
+    """A message about a variable, a segment or a run."""
 
     severity: Severity
     code: str
@@ -27,7 +24,7 @@ class Message(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False)
 
 
 class Segment(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """One node as it was assembled: its template, and what became of it."""
+    """A node in the assembled context: its template, and the template filled with variables."""
 
     node_id: str
     label: str
@@ -40,7 +37,7 @@ class Segment(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False)
 
 
 class CheckResult(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """What one expectation of `_expected` came to."""
+    """The result of one expectation of `_expected`."""
 
     name: str
     status: str
@@ -48,11 +45,11 @@ class CheckResult(Struct, frozen=True, rename="camel", omit_defaults=True, gc=Fa
 
 
 class Answered(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """What a model was sent and said, where a replay asks one (REPLAY-17)."""
+    """The messages sent to a model, its answer, and the results of the checks (REPLAY-17)."""
 
     profile: str
     status: str
-    """What the checks came to: passed, failed, error, or unscored where nothing is expected."""
+    """passed, failed, error, or unscored without expectations."""
     messages: list[Record]
     answer: str = ""
     answer_digest: str = ""
@@ -77,7 +74,7 @@ class Trace(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
 
 
 class RunError(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Why a run failed, and where."""
+    """The reason why a run failed, and the variable or node that caused it."""
 
     message: str
     error_code: str = ""
@@ -86,7 +83,7 @@ class RunError(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
 
 
 class Outcome(NamedTuple):
-    """What a run came to, as short as it can be said; `check` and `answer` where a model was asked."""
+    """The outcome of a run in a stored pack; `check` and `answer` are empty unless a model was called."""
 
     status: RunStatus
     digest: str
@@ -108,7 +105,7 @@ class RunSummary(Struct, frozen=True, rename="camel", gc=False):
 
 
 class RunRecord(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """One row of a dataset through a recipe: enough by itself to look back at it."""
+    """The complete record of one row of a dataset in a replay."""
 
     run_id: str
     created_at: str

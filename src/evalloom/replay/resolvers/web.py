@@ -135,7 +135,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 # -- the request --------------------------------------------------------------------------------------
 
 
-class _Reader(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """Reads from a socket until the deadline, however slowly the data arrives."""
 
     def __init__(self, sock: socket.socket, call: ResolverCall) -> None:
@@ -161,7 +161,7 @@ class _SocketAdapter(typing.NamedTuple):
         self.sock.sendall(content)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self.sock, self.call))
+        return io.BufferedReader(_DeadlineReader(self.sock, self.call))
 
     def close(self) -> None:
         pass

@@ -22,8 +22,8 @@ from evalloom.replay.server.endpoints import (
     ENDPOINTS,
     NOUNS,
     UPLOADS,
+    ApiEndpoint,
     ApiRequest,
-    Endpoint,
     SuccessResponse,
     list_profiles,
 )
@@ -61,7 +61,7 @@ class App:
         self._document = msgspec.json.encode(
             document(endpoints, list_profiles(service.settings), needs_token=bool(token))
         )
-        by_path: dict[str, dict[str, Endpoint]] = {}
+        by_path: dict[str, dict[str, ApiEndpoint]] = {}
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         routes = [Route(path, _Resource(self, methods), name=path) for path, methods in by_path.items()]
@@ -78,16 +78,16 @@ class App:
         """Wait for running calls."""
         self._threads.shutdown()
 
-    def _description(self) -> Endpoint:
+    def _description(self) -> ApiEndpoint:
         """Return the endpoint that serves the OpenAPI document."""
 
         async def describe(request: ApiRequest) -> Response:
             return json_response(self._document)
 
         success = SuccessResponse(200, "The document.", {JSON: {"type": "object"}})
-        return Endpoint("GET", "/openapi.json", "describe", "Get this document.", describe, success)
+        return ApiEndpoint("GET", "/openapi.json", "describe", "Get this document.", describe, success)
 
-    async def respond(self, endpoint: Endpoint, request: Request) -> Response:
+    async def respond(self, endpoint: ApiEndpoint, request: Request) -> Response:
         """Call an endpoint and return its response."""
         try:
             ids = {name: check_id(value, NOUNS[name]) for name, value in request.path_params.items()}
@@ -103,7 +103,7 @@ class App:
         except Exception as error:  # any exception gives an error response
             return error_response(self.explain(error))
 
-    async def _read_body(self, request: Request, endpoint: Endpoint) -> tuple[Any, str, str]:
+    async def _read_body(self, request: Request, endpoint: ApiEndpoint) -> tuple[Any, str, str]:
         """Return the body, its media type and its charset."""
         kind = parse_media_type(request, endpoint.body)
         body: Any = await read_body(request)
@@ -135,7 +135,7 @@ class App:
 class _Resource:
     """The endpoints of one path, by method."""
 
-    def __init__(self, app: App, methods: dict[str, Endpoint]) -> None:
+    def __init__(self, app: App, methods: dict[str, ApiEndpoint]) -> None:
         self._app = app
         self._methods = {**methods, **({"HEAD": methods["GET"]} if "GET" in methods else {})}
 

@@ -61,7 +61,7 @@ class SuccessResponse(Struct, frozen=True):
     links: dict[str, Record] = {}
 
 
-class Endpoint(Struct, frozen=True):
+class ApiEndpoint(Struct, frozen=True):
     """An HTTP endpoint. `errors` are its error codes beyond the common ones."""
 
     method: str
@@ -301,7 +301,7 @@ _LOCATION = {"Location": "The URL of the new object."}
 _DELETED = SuccessResponse(204, "Deleted.")
 
 ENDPOINTS = (
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/healthz",
         "health",
@@ -309,7 +309,7 @@ ENDPOINTS = (
         _health,
         _ok("It is running.", ref("Health")),
     ),
-    Endpoint(
+    ApiEndpoint(
         "POST",
         "/api/projects",
         "createProject",
@@ -319,7 +319,7 @@ ENDPOINTS = (
         body=_JSON_PROJECT,
         errors=("limit_exceeded",),
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/projects",
         "listProjects",
@@ -328,7 +328,7 @@ ENDPOINTS = (
         _ok("The projects.", list_of("ProjectSummary")),
         _PAGE,
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/projects/{projectId}",
         "getProject",
@@ -336,7 +336,7 @@ ENDPOINTS = (
         _get_project,
         _ok("The project.", ref("Project")),
     ),
-    Endpoint(
+    ApiEndpoint(
         "PUT",
         "/api/projects/{projectId}",
         "replaceProject",
@@ -346,7 +346,7 @@ ENDPOINTS = (
         body=_JSON_PROJECT,
         errors=("limit_exceeded",),
     ),
-    Endpoint(
+    ApiEndpoint(
         "DELETE",
         "/api/projects/{projectId}",
         "deleteProject",
@@ -354,7 +354,7 @@ ENDPOINTS = (
         _delete_project,
         _DELETED,
     ),
-    Endpoint(
+    ApiEndpoint(
         "POST",
         "/api/datasets",
         "createDataset",
@@ -365,7 +365,7 @@ ENDPOINTS = (
         {JSON: ref("DatasetBody"), **_FILES},
         ("limit_exceeded", "row_invalid"),
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/datasets",
         "listDatasets",
@@ -374,7 +374,7 @@ ENDPOINTS = (
         _ok("The datasets.", list_of("DatasetSummary")),
         _PAGE,
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/datasets/{datasetId}",
         "getDataset",
@@ -383,7 +383,7 @@ ENDPOINTS = (
         _ok("The dataset.", ref("Dataset")),
         (_ROWS, _OFFSET),
     ),
-    Endpoint(
+    ApiEndpoint(
         "DELETE",
         "/api/datasets/{datasetId}",
         "deleteDataset",
@@ -392,7 +392,7 @@ ENDPOINTS = (
         _DELETED,
         (_WITH_RUNS,),
     ),
-    Endpoint(
+    ApiEndpoint(
         "POST",
         "/api/datasets/{datasetId}/replay",
         "replay",
@@ -409,7 +409,7 @@ ENDPOINTS = (
         {JSON: ref("ReplayBody")},
         ("limit_exceeded", "project_not_found"),
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/datasets/{datasetId}/replays",
         "listReplays",
@@ -418,7 +418,7 @@ ENDPOINTS = (
         _ok("The replays.", list_of("ReplaySummary")),
         _PAGE,
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/datasets/{datasetId}/runs",
         "listRuns",
@@ -427,7 +427,7 @@ ENDPOINTS = (
         _ok("The runs.", list_of("RunSummary")),
         (_ROW_INDEX, _STATUS, _PROJECT, _CHECK, *_PAGE),
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/datasets/{datasetId}/compare",
         "compareReplays",
@@ -437,7 +437,7 @@ ENDPOINTS = (
         _COMPARE_PARAMETERS,
         errors=("replay_not_found",),
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/runs/{runId}",
         "getRun",
@@ -445,7 +445,7 @@ ENDPOINTS = (
         _get_run,
         _ok("The record.", ref("RunRecord")),
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/api/runs/{a}/compare/{b}",
         "compareRuns",
@@ -453,7 +453,7 @@ ENDPOINTS = (
         _compare_runs,
         _ok("The changes, segment by segment.", ref("RunComparison")),
     ),
-    Endpoint(
+    ApiEndpoint(
         "POST",
         "/api/execute",
         "execute",

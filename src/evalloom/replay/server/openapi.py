@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from evalloom import __version__
 from evalloom.core.model import Record
-from evalloom.replay.server.endpoints import NOUNS, Endpoint, SuccessResponse
+from evalloom.replay.server.endpoints import NOUNS, ApiEndpoint, SuccessResponse
 from evalloom.replay.server.guard import OPEN_PATHS
 from evalloom.replay.server.http import JSON, status_of
 from evalloom.replay.server.schemas import components, ref
@@ -26,7 +26,7 @@ _MEANINGS = {
 }
 
 
-def document(endpoints: Iterable[Endpoint], profiles: Iterable[str], needs_token: bool) -> Record:
+def document(endpoints: Iterable[ApiEndpoint], profiles: Iterable[str], needs_token: bool) -> Record:
     """Build the OpenAPI document."""
     paths: dict[str, Record] = {}
     for endpoint in endpoints:
@@ -49,7 +49,7 @@ def document(endpoints: Iterable[Endpoint], profiles: Iterable[str], needs_token
     }
 
 
-def codes_of(endpoint: Endpoint, needs_token: bool) -> list[str]:
+def codes_of(endpoint: ApiEndpoint, needs_token: bool) -> list[str]:
     """List the error codes of an endpoint."""
     codes = ["foreign_origin", "unknown_host", *endpoint.errors]
     if needs_token and endpoint.path not in OPEN_PATHS:
@@ -64,7 +64,7 @@ def codes_of(endpoint: Endpoint, needs_token: bool) -> list[str]:
     return sorted(set(codes))
 
 
-def _operation(endpoint: Endpoint, needs_token: bool) -> Record:
+def _operation(endpoint: ApiEndpoint, needs_token: bool) -> Record:
     operation: Record = {"operationId": endpoint.name, "summary": endpoint.summary}
     if parameters := [
         *(

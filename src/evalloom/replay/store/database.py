@@ -19,13 +19,13 @@ import msgspec
 
 from evalloom.core.errors import EvalloomError
 from evalloom.files import zstd
-from evalloom.replay.recipe.assemble import AssembledRow, Part, trace_of
+from evalloom.replay.recipe.assemble import AssembledRow, RecipeNode, trace_of
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
 from evalloom.replay.store.records import (
-    Block,
     Counts,
     DatasetDeleted,
     Pack,
+    PackBlock,
     PackDeleted,
     Replay,
     ReplayCounts,
@@ -72,8 +72,8 @@ class ReplayStore:
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._loop_writer: LoopWriter | None = None
-        self._unpacked: dict[tuple[int, Block], list[msgspec.Raw]] = {}
-        self._parts: dict[str, list[Part]] = {}
+        self._unpacked: dict[tuple[int, PackBlock], list[msgspec.Raw]] = {}
+        self._nodes: dict[str, list[RecipeNode]] = {}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection()
@@ -179,14 +179,14 @@ class ReplayStore:
         return (row[0], msgspec.json.decode(row[1], type=list[Outcome])) if row else None
 
     def add_window(
-        self, replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, is_stored_dataset: bool
+        self, replay: Replay, window: Window, nodes: Sequence[RecipeNode], is_first: bool, is_stored_dataset: bool
     ) -> int:
         """Store a window of a replay, with the replay itself if it is the first; return the id of its pack.
 
         A stored dataset must still exist; the rows of a file are not stored.
         """
         try:
-            return self._write(_insert_window(replay, window, parts, is_first, is_stored_dataset))
+            return self._write(_insert_window(replay, window, nodes, is_first, is_stored_dataset))
         except sqlite3.IntegrityError:
             raise PackDeleted(window.recipe) from None
 
@@ -312,14 +312,14 @@ class ReplayStore:
 
     def _records(self, window: StoredWindow, row_indexes: Iterable[int]) -> Iterator[RunRecord]:
         """Yield the records of some rows of a window; none if they were deleted in the meantime."""
-        parts = self._parts_of(window.recipe)
+        nodes = self._nodes_of(window.recipe)
         for row_index in row_indexes:
             row = self._row(window.pack, row_index - window.first_row)
             if row is None:
                 return
             assembled = msgspec.json.decode(row, type=AssembledRow)
             run_id = f"{window.replay}-{row_index}"
-            trace = trace_of(parts, assembled, run_id, window.created_at)
+            trace = trace_of(nodes, assembled, run_id, window.created_at)
             yield RunRecord(
                 *(run_id, window.created_at, window.project, window.dataset, row_index),
                 *(assembled.status, assembled.digest, assembled.missing, trace, assembled.errors),
@@ -331,7 +331,7 @@ class ReplayStore:
             if cached_pack == pack and block.first <= at < block.first + block.rows:
                 return rows[at - block.first]
         row = self._fetch_one("SELECT blocks FROM packs WHERE id = ?", pack)
-        blocks = msgspec.json.decode(row[0], type=list[Block]) if row else []
+        blocks = msgspec.json.decode(row[0], type=list[PackBlock]) if row else []
         for block in blocks:
             if block.first <= at < block.first + block.rows:
                 query = "SELECT substr(body, ?, ?) FROM packs WHERE id = ?"
@@ -342,15 +342,15 @@ class ReplayStore:
                 return rows[at - block.first]
         return None
 
-    def _parts_of(self, recipe: str) -> list[Part]:
-        if (parts := self._parts.get(recipe)) is None:
+    def _nodes_of(self, recipe: str) -> list[RecipeNode]:
+        if (nodes := self._nodes.get(recipe)) is None:
             row = self._fetch_one("SELECT parts FROM recipes WHERE digest = ?", recipe)
             if row is None:
                 # A recipe is deleted with its last run, so there are no rows to read either.
                 return []
-            parts = msgspec.json.decode(row[0], type=list[Part])
-            self._parts = {**dict(list(self._parts.items())[-1:]), recipe: parts}
-        return parts
+            nodes = msgspec.json.decode(row[0], type=list[RecipeNode])
+            self._nodes = {**dict(list(self._nodes.items())[-1:]), recipe: nodes}
+        return nodes
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -433,7 +433,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _insert_window(
-    replay: Replay, window: Window, parts: Sequence[Part], is_first: bool, is_stored_dataset: bool
+    replay: Replay, window: Window, nodes: Sequence[RecipeNode], is_first: bool, is_stored_dataset: bool
 ) -> Work[int]:
     """Return the change that inserts a window and gives the id of its pack."""
 
@@ -450,7 +450,7 @@ def _insert_window(
         pack = window.pack
         if isinstance(pack, Pack):
             connection.execute(
-                "INSERT OR IGNORE INTO recipes VALUES (?, ?)", (window.recipe, msgspec.json.encode(parts))
+                "INSERT OR IGNORE INTO recipes VALUES (?, ?)", (window.recipe, msgspec.json.encode(nodes))
             )
             pack = _insert_pack(connection, pack)
         cursor = connection.execute(

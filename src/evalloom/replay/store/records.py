@@ -81,7 +81,7 @@ class Counts(NamedTuple):
         )
 
 
-class Block(NamedTuple):
+class PackBlock(NamedTuple):
     """Rows of a pack that are compressed together, so that reading one run does not decompress the whole pack."""
 
     first: int
@@ -95,21 +95,21 @@ class Pack(NamedTuple):
 
     key: str
     outcomes: list[Outcome]
-    blocks: list[Block]
+    blocks: list[PackBlock]
     body: bytes
 
     @classmethod
     def of(cls, key: str, rows: Iterable[AssembledRow]) -> Pack:
         """Pack assembled rows, consuming them one at a time because together they may be large."""
         outcomes: list[Outcome] = []
-        blocks: list[Block] = []
+        blocks: list[PackBlock] = []
         packed: list[bytes] = []
         raw: list[bytes] = []
 
         def close_block() -> None:
             block = zstd.compress(b"[" + b",".join(raw) + b"]")
             start = blocks[-1].start + blocks[-1].size if blocks else 0
-            blocks.append(Block(len(outcomes) - len(raw), len(raw), start, len(block)))
+            blocks.append(PackBlock(len(outcomes) - len(raw), len(raw), start, len(block)))
             packed.append(block)
             raw.clear()
 

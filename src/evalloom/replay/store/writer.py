@@ -43,13 +43,13 @@ class Writer:
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
-        self._waiting: SimpleQueue[_Job | None] = SimpleQueue()
+        self._waiting: SimpleQueue[_PendingWrite | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="replay-writer", daemon=True)
         self._thread.start()
 
     def submit(self, work: Work[Result]) -> Future[Result]:
         """Queue a change; changes are applied in the order of submission."""
-        job = _Job(work)
+        job = _PendingWrite(work)
         self._waiting.put(job)
         return job.done
 
@@ -71,7 +71,7 @@ class Writer:
                 for job in jobs:
                     self._write([job])
 
-    def _write(self, jobs: list[_Job]) -> bool:
+    def _write(self, jobs: list[_PendingWrite]) -> bool:
         """Apply jobs and resolve their futures; return False if a batch failed and no future was resolved."""
         try:
             results = transact(self._connect(), [job.work for job in jobs])
@@ -94,7 +94,7 @@ def _write_error(error: Exception) -> EvalloomError:
     return EvalloomError("cannot_write", f"the store cannot be written: {error}")
 
 
-class _Job:
+class _PendingWrite:
     """A queued change and the future of its result."""
 
     def __init__(self, work: Work[Any]) -> None:
