@@ -97,7 +97,7 @@ class ReplayStore:
     @property
     def salt(self) -> bytes:
         """Random bytes that are unique to this store."""
-        salt: bytes = self._fetch_one("SELECT salt FROM own")[0]
+        salt: bytes = self._fetch_row("SELECT salt FROM own")[0]
         return salt
 
     # -- projects and datasets ------------------------------------------------------------------------
@@ -112,16 +112,16 @@ class ReplayStore:
         self._write(lambda connection: connection.execute(query, project))
 
     def project(self, id: str) -> StoredProject | None:
-        row = self._fetch_one("SELECT id, name, state, digest, updated_at FROM projects WHERE id = ?", id)
+        row = self._fetch_row("SELECT id, name, state, digest, updated_at FROM projects WHERE id = ?", id)
         return StoredProject(*row) if row else None
 
     def has_project(self, id: str) -> bool:
-        return self._fetch_one("SELECT 1 FROM projects WHERE id = ?", id) is not None
+        return self._fetch_row("SELECT 1 FROM projects WHERE id = ?", id) is not None
 
     def row_count_and_digest(self, dataset: str, project: str) -> tuple[int | None, str | None]:
         """Return the row count of a dataset and the digest of a project's state; None for each that does not exist."""
         query = "SELECT (SELECT row_count FROM datasets WHERE id = ?), (SELECT digest FROM projects WHERE id = ?)"
-        row: tuple[int | None, str | None] = self._fetch_one(query, dataset, project)
+        row: tuple[int | None, str | None] = self._fetch_row(query, dataset, project)
         return row
 
     def projects(self, limit: int, offset: int) -> list[tuple[str, str, str]]:
@@ -147,7 +147,7 @@ class ReplayStore:
         self._write(work)
 
     def dataset(self, id: str) -> StoredDataset | None:
-        row = self._fetch_one("SELECT id, name, row_count, updated_at FROM datasets WHERE id = ?", id)
+        row = self._fetch_row("SELECT id, name, row_count, updated_at FROM datasets WHERE id = ?", id)
         return StoredDataset(*row) if row else None
 
     def datasets(self, limit: int, offset: int) -> list[StoredDataset]:
@@ -175,7 +175,7 @@ class ReplayStore:
 
     def find_pack(self, key: str) -> tuple[int, list[Outcome]] | None:
         """Return id and outcomes of the pack stored under a key."""
-        row = self._fetch_one("SELECT id, summaries FROM packs WHERE key = ?", key)
+        row = self._fetch_row("SELECT id, summaries FROM packs WHERE key = ?", key)
         return (row[0], msgspec.json.decode(row[1], type=list[Outcome])) if row else None
 
     def add_window(
@@ -275,7 +275,7 @@ class ReplayStore:
                 yield _summary(window, row, outcome)
 
     def _pack_outcomes(self, pack: int) -> list[Outcome]:
-        row = self._fetch_one("SELECT summaries FROM packs WHERE id = ?", pack)
+        row = self._fetch_row("SELECT summaries FROM packs WHERE id = ?", pack)
         return msgspec.json.decode(row[0], type=list[Outcome]) if row else []
 
     def summaries(self, replay: str) -> Iterator[RunSummary]:
@@ -302,7 +302,7 @@ class ReplayStore:
         """Return the full record of a run."""
         # Read only the window that contains the row: a replay of a million rows has thousands of windows.
         where = "WHERE r.id = ? AND w.first_row <= ? ORDER BY w.first_row DESC LIMIT 1"
-        row = self._fetch_one(f"{_SELECT_WINDOWS} {where}", replay, row_index)
+        row = self._fetch_row(f"{_SELECT_WINDOWS} {where}", replay, row_index)
         return next(self._records(StoredWindow(*row), [row_index]), None) if row else None
 
     def records(self, replay: str) -> Iterator[RunRecord]:
@@ -330,12 +330,12 @@ class ReplayStore:
         for (cached_pack, block), rows in self._unpacked.items():
             if cached_pack == pack and block.first <= at < block.first + block.rows:
                 return rows[at - block.first]
-        row = self._fetch_one("SELECT blocks FROM packs WHERE id = ?", pack)
+        row = self._fetch_row("SELECT blocks FROM packs WHERE id = ?", pack)
         blocks = msgspec.json.decode(row[0], type=list[PackBlock]) if row else []
         for block in blocks:
             if block.first <= at < block.first + block.rows:
                 query = "SELECT substr(body, ?, ?) FROM packs WHERE id = ?"
-                if (body := self._fetch_one(query, block.start + 1, block.size, pack)) is None:
+                if (body := self._fetch_row(query, block.start + 1, block.size, pack)) is None:
                     return None
                 rows = msgspec.json.decode(zstd.decompress(body[0]), type=list[msgspec.Raw])
                 self._unpacked = {**dict(list(self._unpacked.items())[-1:]), (pack, block): rows}
@@ -344,7 +344,7 @@ class ReplayStore:
 
     def _nodes_of(self, recipe: str) -> list[RecipeNode]:
         if (nodes := self._nodes.get(recipe)) is None:
-            row = self._fetch_one("SELECT parts FROM recipes WHERE digest = ?", recipe)
+            row = self._fetch_row("SELECT parts FROM recipes WHERE digest = ?", recipe)
             if row is None:
                 # A recipe is deleted with its last run, so there are no rows to read either.
                 return []
@@ -354,7 +354,7 @@ class ReplayStore:
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def _fetch_one(self, query: str, *values: Any) -> Any:
+    def _fetch_row(self, query: str, *values: Any) -> Any:
         return self._connection().execute(query, values).fetchone()
 
     def _fetch_all(self, query: str, *values: Any) -> list[Any]:
