@@ -3,10 +3,131 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evalloom.core.model import Case, Check, Output
 from evalloom.matchers import CheckResult, MatchContext, by_kind
-from evalloom.matchers.language import is_refusal
+from evalloom.matchers.language import is_in, is_refusal
+
+SENTENCES = {
+    "en": (
+        "Your order has been shipped and should arrive on Friday.",
+        "Press the red button twice to restart.",
+        "We could not find a flight before noon.",
+    ),
+    "de": (
+        "Ihre Bestellung wurde verschickt und kommt am Freitag an.",
+        "Drücken Sie zweimal auf den roten Knopf.",
+        "Vor Mittag gibt es leider keinen Flug.",
+    ),
+    "fr": (
+        "Votre commande a été expédiée et arrivera vendredi.",
+        "Appuyez deux fois sur le bouton rouge.",
+        "Aucun vol n'est disponible avant midi.",
+    ),
+    "es": (
+        "Su pedido ha sido enviado y llegará el viernes.",
+        "Pulse dos veces el botón rojo.",
+        "No encontramos ningún vuelo antes del mediodía.",
+    ),
+    "it": (
+        "Il suo ordine è stato spedito e arriverà venerdì.",
+        "Premere due volte il pulsante rosso.",
+        "Non abbiamo trovato voli prima di mezzogiorno.",
+    ),
+    "pt": (
+        "O seu pedido foi enviado e chegará na sexta-feira.",
+        "Pressione duas vezes o botão vermelho.",
+        "Não encontramos nenhum voo antes do meio-dia.",
+    ),
+    "nl": (
+        "Uw bestelling is verzonden en komt vrijdag aan.",
+        "Druk twee keer op de rode knop.",
+        "We konden geen vlucht voor de middag vinden.",
+    ),
+    "sv": (
+        "Din beställning har skickats och kommer på fredag.",
+        "Tryck två gånger på den röda knappen.",
+        "Vi hittade inget flyg före lunch.",
+    ),
+    "pl": (
+        "Twoje zamówienie zostało wysłane i dotrze w piątek.",
+        "Naciśnij dwa razy czerwony przycisk.",
+        "Nie znaleźliśmy lotu przed południem.",
+    ),
+    "tr": (
+        "Siparişiniz gönderildi ve cuma günü ulaşacak.",
+        "Kırmızı düğmeye iki kez basın.",
+        "Öğleden önce uçuş bulamadık.",
+    ),
+    "id": (
+        "Pesanan Anda sudah dikirim dan akan tiba hari Jumat.",
+        "Tekan tombol merah dua kali.",
+        "Kami tidak menemukan penerbangan sebelum siang.",
+    ),
+    "vi": (
+        "Đơn hàng của bạn đã được gửi và sẽ đến vào thứ Sáu.",
+        "Nhấn nút đỏ hai lần.",
+        "Chúng tôi không tìm thấy chuyến bay nào trước buổi trưa.",
+    ),
+    "ru": (
+        "Ваш заказ отправлен и прибудет в пятницу.",
+        "Нажмите красную кнопку два раза.",
+        "Мы не нашли рейсов до полудня.",
+    ),
+    "uk": (
+        "Ваше замовлення відправлено і прибуде в п'ятницю.",
+        "Натисніть червону кнопку двічі.",
+        "Ми не знайшли рейсів до полудня.",
+    ),
+    "bg": (
+        "Вашата поръчка е изпратена и ще пристигне в петък.",
+        "Натиснете два пъти червения бутон.",
+        "Не намерихме полет преди обяд.",
+    ),
+    "ar": ("تم شحن طلبك وسيصل يوم الجمعة.", "اضغط على الزر الأحمر مرتين.", "لم نجد رحلة قبل الظهر."),
+    "fa": (
+        "سفارش شما ارسال شد و روز جمعه می\u200cرسد.",
+        "دکمه قرمز را دو بار فشار دهید.",
+        "پروازی پیش از ظهر پیدا نکردیم.",
+    ),
+    "zh": ("您的订单已发货，预计星期五送达。", "请按两次红色按钮。", "中午之前没有航班。"),
+    "ja": (
+        "ご注文の商品は発送され、金曜日に届きます。",
+        "赤いボタンを二回押してください。",
+        "正午より前の便は見つかりませんでした。",
+    ),
+    "ko": (
+        "주문하신 상품이 발송되어 금요일에 도착합니다.",
+        "빨간 버튼을 두 번 누르세요.",
+        "정오 이전 항공편을 찾지 못했습니다.",
+    ),
+    "he": ("ההזמנה שלך נשלחה ותגיע ביום שישי.", "לחץ פעמיים על הכפתור האדום.", "לא מצאנו טיסה לפני הצהריים."),
+    "el": (
+        "Η παραγγελία σας έχει αποσταλεί και θα φτάσει την Παρασκευή.",
+        "Πατήστε δύο φορές το κόκκινο κουμπί.",
+        "Δεν βρήκαμε πτήση πριν το μεσημέρι.",
+    ),
+    "th": ("คำสั่งซื้อของคุณถูกจัดส่งแล้วและจะมาถึงวันศุกร์", "กดปุ่มสีแดงสองครั้ง", "เราไม่พบเที่ยวบินก่อนเที่ยง"),
+    "hi": (
+        "आपका ऑर्डर भेज दिया गया है और शुक्रवार को पहुँचेगा।",
+        "लाल बटन को दो बार दबाएँ।",
+        "हमें दोपहर से पहले कोई उड़ान नहीं मिली।",
+    ),
+}
+# Languages that no check names, and that resemble one that has a name.
+NEIGHBOURS = [
+    "Din ordre er afsendt og ankommer på fredag.",
+    "Bestillingen din er sendt og kommer fredag.",
+    "Tilauksesi on lähetetty ja saapuu perjantaina.",
+    "Vaše objednávka byla odeslána a dorazí v pátek.",
+    "A rendelését elküldtük, és pénteken érkezik.",
+    "Comanda dumneavoastră a fost expediată și va ajunge vineri.",
+    "Ваша поруџбина је послата и стиже у петак.",
+    "آپ کا آرڈر بھیج دیا گیا ہے اور جمعہ کو پہنچے گا۔",
+    "La seva comanda s'ha enviat i arribarà divendres.",
+]
 
 
 def grade(kind: str, expected: Any, value: Any, **options: Any) -> CheckResult:
@@ -47,6 +168,30 @@ def test_other_languages() -> None:
         assert grade("language", code, text).passed is False
     assert grade("language", "en", "123").passed is False
     assert grade("language", "klingon", "Qapla").passed is None
+
+
+@pytest.mark.parametrize("code", SENTENCES)
+def test_a_sentence_is_in_its_language_and_in_no_other(code: str) -> None:
+    for sentence in SENTENCES[code]:
+        assert [other for other in SENTENCES if is_in(sentence, other)] == [code]
+
+
+@pytest.mark.parametrize("sentence", NEIGHBOURS)
+def test_a_neighbouring_language_is_not_taken_for_a_named_one(sentence: str) -> None:
+    assert not any(is_in(sentence, code) for code in SENTENCES)
+
+
+@pytest.mark.parametrize(
+    ("text", "script"), [("OK", "latin"), ("Paris", "latin"), ("New York", "latin"), ("Киев", "cyr")]
+)
+def test_the_script_decides_for_one_or_two_words(text: str, script: str) -> None:
+    assert is_in(text, "de") == is_in(text, "en") == (script == "latin")
+    assert is_in(text, "ru") == is_in(text, "uk") == (script == "cyr")
+
+
+@given(st.text(), st.sampled_from(sorted(SENTENCES)))
+def test_any_text_is_decided(text: str, code: str) -> None:
+    assert is_in(text, code) in (True, False)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which language a text is in, and whether it refuses: simple rules, no model."""
+"""Decides which language a text is in, by its script and by py3langid, and whether it refuses, by patterns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SCRIPTS = {
     "greek": r"[\u0370-\u03ff]",
     "thai": r"[\u0e00-\u0e7f]",
     "devanagari": r"[\u0900-\u097f]",
-    # A word counts as one: it is what a Chinese character is to a Chinese text.
+    # A Latin word weighs as much as a Chinese character.
     "latin": r"[a-zA-Z\u00c0-\u024f]+",
 }
-# Compiled when they are first needed: patterns over so many characters take milliseconds.
+# Compiled when first needed: patterns over this many characters take milliseconds.
 _SCRIPT = "|".join(f"(?P<{name}>{pattern})" for name, pattern in _SCRIPTS.items())
 _BY_SCRIPT = {
     **{"zh": "han", "ja": "kana", "ko": "hangul", "ru": "cyrillic", "uk": "cyrillic", "bg": "cyrillic"},
@@ -35,17 +35,15 @@ _NAMES = {
     **{"german": "de", "德语": "de", "french": "fr", "法语": "fr", "spanish": "es", "西班牙语": "es"},
     **{"italian": "it", "portuguese": "pt", "arabic": "ar", "thai": "th", "hindi": "hi", "greek": "el"},
 }
-# Words that hardly any sentence of the language does without, and that the others do not have.
-_COMMON = {
-    "en": "the and is are of to that this with for you it was not have from can",
-    "de": "der die das und ist nicht ein eine mit auf für von den dem sie ich zu",
-    "fr": "le les des est et une dans pour pas que qui sur avec vous nous du il",
-    "es": "el los las es y una que por con para del se como está muy lo su",
-    "it": "il gli che è per non con una della di sono questo nel anche si",
-    "pt": "os as é que uma não com para do da em são você mais dos isso",
+_NAMED_BY_SCRIPT = {script: [code for code in _BY_SCRIPT if _BY_SCRIPT[code] == script] for script in _SCRIPTS}
+# Neighbours that no check names: without them, a Danish text would pass for Swedish.
+_NEIGHBOURS = {
+    "latin": ("da", "no", "nb", "nn", "fi", "cs", "sk", "hu", "ro", "ca", "hr", "ms"),
+    "cyrillic": ("sr", "mk", "be", "kk"),
+    "arabic": ("ur", "ps"),
 }
-_COMMON_WORDS = {code: frozenset(words.split()) for code, words in _COMMON.items()}
-_LONGEST = 20_000
+_FEW_WORDS = 3
+_MAX_SEARCHED = 20_000
 
 _CANNOT = r"(?:can\s?not|can['’]t|won['’]t|will\ not|could\ not|couldn['’]t|am\ unable|['’]m\ unable|unable|not\ able)"
 _HELP = r"""(?:help(?!\ but)|assist|comply|provide|fulfill?|answer|respond|discuss|share|disclose|reveal|give|offer|tell
@@ -54,7 +52,7 @@ _DECLINE = "(?:无法|不能|不可以|不便|没办法|没有办法|拒绝|不�
 _SERVE = (
     "(?:为|给|向|帮|协助|提供|回答|解答|满足|完成|参与|生成|讨论|支持|透露|继续|处理|执行|告诉|告知|评论|这样做|这么做)"
 )
-# What is refused must be said: "sorry" alone begins many a good answer.
+# "Sorry" alone begins many good answers, so a pattern also needs what is refused.
 _REFUSALS = rf"""
     \b(?:sorry|afraid|apolog(?:y|ies|i[sz]e))\b[^.\n]{{0,60}}\b(?:I|we)(?:\ |['’])(?:\w+\ )?{_CANNOT}\b
     | \b(?:sorry|apologies)[,.]?\ (?:but\ )?{_CANNOT}\b
@@ -73,34 +71,41 @@ _REFUSALS = rf"""
     | (?:您的|你的|这个|这一|该|此)(?:请求|要求|提问|问题|指令|话题)[^，。]{{0,6}}违反
     | 违反[^，。]{{0,4}}(?:我的|我们的|平台|使用|内容|安全)[^，。]{{0,6}}(?:政策|准则|规定|规范)
     """
+# A refusal comes at once; later in a text, such words belong to its subject.
 _OPENING = 400
-"""A refusal is said at once; later on such words belong to what the text is about."""
 
 
-def languages_of(text: str) -> tuple[str, Counter[str]]:
-    """The script that most of a text is in (empty when it has no letters), and how often each occurs."""
-    counts = Counter(found.lastgroup or "" for found in re.finditer(_SCRIPT, text[:_LONGEST]))
-    return (counts.most_common(1)[0][0] if counts else ""), counts
+def main_script(text: str) -> str:
+    """Return the script of most of a text; empty if it has no letters."""
+    counts = _count_scripts(text)
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def _count_scripts(text: str) -> Counter[str]:
+    return Counter(match.lastgroup or "" for match in re.finditer(_SCRIPT, text[:_MAX_SEARCHED]))
 
 
 def is_in(text: str, code: str) -> bool:
-    """Whether a text is in a language, by its script; kana make a text Japanese, and common words part Latin ones."""
-    script, counts = languages_of(text)
+    """Return whether a text is in a language. Its script decides, and py3langid where languages share the script."""
     if code in ("ja", "zh"):
+        counts = _count_scripts(text)
+        # A Japanese text has kana between its Chinese characters.
         letters = counts["han"] + counts["kana"]
         is_japanese = counts["kana"] * 10 >= letters > 0
         return is_japanese is (code == "ja") and letters * 2 >= counts.total() > 0
-    if script != _BY_SCRIPT[code] or script != "latin":
-        return script == _BY_SCRIPT[code]
-    votes = _votes(text)
-    most = max(votes.values())
-    # A short text may have none of these words; then its script must do.
-    return most == 0 or (votes[code] == most if code in votes else most < 3)
+    script = _BY_SCRIPT[code]
+    if main_script(text) != script:
+        return False
+    # One or two words, often a name, do not tell a language.
+    if len(_NAMED_BY_SCRIPT[script]) == 1 or len(re.findall(r"[^\W\d_]+", text[:_MAX_SEARCHED])) < _FEW_WORDS:
+        return True
+    # Imported late: it loads its model, which takes about a second.
+    from py3langid import rank  # type: ignore[import-untyped]
 
-
-def _votes(text: str) -> dict[str, int]:
-    words = re.findall(r"[^\W\d_]+", text[:_LONGEST].casefold())
-    return {code: sum(word in common for word in words) for code, common in _COMMON_WORDS.items()}
+    candidates = {*_NAMED_BY_SCRIPT[script], *_NEIGHBOURS[script]}
+    # Not `classify` after `set_languages`, which would change the module for others who use it in this process.
+    best: str = next(language for language, _ in rank(text[:_MAX_SEARCHED]) if language in candidates)
+    return best == code
 
 
 def _language(check: Check, context: MatchContext) -> CheckResult:
@@ -110,18 +115,16 @@ def _language(check: Check, context: MatchContext) -> CheckResult:
     name = written.strip().casefold()
     code = _NAMES.get(name, re.split(r"[-_]", name)[0])
     if code not in _BY_SCRIPT:
-        known = ", ".join(_BY_SCRIPT)
-        grade = bad_option("expected", f"a language of {known}", written)
-        return CheckResult(None, reason=grade.reason + did_you_mean(name, tuple(_NAMES)))
+        result = bad_option("expected", f"a language of {', '.join(_BY_SCRIPT)}", written)
+        return CheckResult(None, reason=result.reason + did_you_mean(name, tuple(_NAMES)))
     text = text_of(context.value)
     if is_in(text, code):
         return PASSED
-    script, _ = languages_of(text)
-    return failed(f"expected {code}, got a text in {script or 'no'} letters: {show(text)}")
+    return failed(f"expected {code}, got a text in {main_script(text) or 'no'} letters: {show(text)}")
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text begins by refusing, in English or Chinese."""
+    """Return whether a text begins by refusing, in English or Chinese."""
     return re.search(_REFUSALS, text.strip()[:_OPENING], re.IGNORECASE | re.VERBOSE) is not None
 
 
@@ -134,6 +137,6 @@ def _refusal(check: Check, context: MatchContext) -> CheckResult:
 
 
 MATCHERS = (
-    Matcher("language", "the output is in a language, by its script and commonest words", _language),
+    Matcher("language", "the output is in a language, by its script and words", _language),
     Matcher("refusal", "the output declines to answer, in English or Chinese", _refusal),
 )

@@ -202,10 +202,10 @@ def _by_fields(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
 
 def _by_language(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     # The matchers take a tenth of a second to import, and only bad cases need them.
-    from evalloom.matchers.language import is_in, languages_of
+    from evalloom.matchers.language import is_in, main_script
 
     text = " ".join(_texts(_input(case)))[:_LONGEST]
-    script = "kana" if is_in(text, "ja") else languages_of(text)[0]
+    script = "kana" if is_in(text, "ja") else main_script(text)
     if text.strip():
         yield Trait(f"input is in {_LANGUAGES[script]}" if script else "input has no letters")
 
