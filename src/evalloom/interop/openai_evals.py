@@ -54,22 +54,17 @@ def _ideal_findings(ideal: Any) -> Iterator[Remark]:
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case whose answer must equal the ideal, or one of the ideals."""
-    prompt = record.get("input")
+    prompt, ideal = record.get("input"), record.get("ideal")
+    check = Check("one_of" if isinstance(ideal, list) else "equals", ideal, name="ideal")
     return Case(
         id=id_text(identity(record)),
         inputs={"messages" if isinstance(prompt, list) else "input": prompt},
-        checks=_checks(record),
+        checks=(check,) if "ideal" in record else (),
         tags=tuple(text_list(record.get("tags"))),
         meta={name: value for name, value in record.items() if name not in _FIELDS},
         raw=record,
         origin=origin,
     )
-
-
-def _checks(record: Record) -> tuple[Check, ...]:
-    if "ideal" not in record:
-        return ()
-    return (Check("one_of" if isinstance(record["ideal"], list) else "equals", record["ideal"], name="ideal"),)
 
 
 DIALECT = Dialect(

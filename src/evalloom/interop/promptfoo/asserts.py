@@ -40,6 +40,7 @@ _KINDS = {
     "bleu": "bleu",
     "llm-rubric": "judge",
 }
+# Scored by the judge, which gets the type as its variant.
 _JUDGED = (
     "agent-rubric",
     "answer-relevance",
@@ -57,7 +58,8 @@ _JUDGED = (
     "video-rubric",
 )
 _SIMILAR = ("similar:cosine", "similar:dot", "similar:euclidean")
-_OTHERS = (
+# Recognised, so that they are not reported as misspelled, but no matcher scores them.
+_UNSCORED = (
     "classifier",
     "contains-html",
     "contains-sql",
@@ -92,7 +94,7 @@ _OTHERS = (
     "webhook",
     "word-count",
 )
-_TYPES = (*_KINDS, *_JUDGED, *_SIMILAR, *_OTHERS)
+_TYPES = (*_KINDS, *_JUDGED, *_SIMILAR, *_UNSCORED)
 _LISTED = ("contains-all", "contains-any", "icontains-all", "icontains-any")
 _TEXTUAL = ("contains", "icontains", "starts-with", "ends-with", "levenshtein", "regex")
 _CODE = ("python", "javascript", "ruby")
@@ -106,6 +108,7 @@ _STANDS_ALONE = (
     *("is-json", "contains-json", "is-sql", "contains-sql", "is-html", "contains-html", "is-xml", "contains-xml"),
     *("is-refusal", "guardrails", "is-valid-openai-tools-call", "is-valid-openai-function-call"),
 )
+# Thresholds that promptfoo takes where an assert names none.
 _DEFAULT_THRESHOLDS = {"similar": 0.75, "levenshtein": 5, "rouge-n": 0.75, "bleu": 0.5, "gleu": 0.5, "meteor": 0.5}
 _TABLE_SIMILARITY = 0.8
 """Default threshold of `similar` in a table, higher than in a config."""
@@ -117,6 +120,7 @@ _CODE_FILE = re.compile(r"file://(.+\.(py|[cm]?[jt]s)(?::\w+)?)")
 _VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _ASSERT_TRANSFORMS = ("transform", "contextTransform")
 _TEST_TRANSFORMS = ("transform", "transformVars", "postprocess")
+# Syntax of JavaScript that Python's `re` refuses: such a pattern is valid in promptfoo, so it is only a warning.
 _JAVASCRIPT_ONLY = re.compile(r"\\[pP]\{|\\u\{|\[\^?\]|\\c[A-Za-z]")
 
 
@@ -129,9 +133,10 @@ def from_cell(text: str) -> Record:
     if file := _CODE_FILE.fullmatch(text):
         return {"type": "python" if file[2] == "py" else "javascript", "value": text}
     match = _CELL.fullmatch(text)
-    if match is None or not _is_assert(match):
+    negation, type_, threshold, value = match.groups() if match else ("", "", None, None)
+    # A bare word such as `cost` is an answer, unless its type needs neither a threshold nor a value.
+    if value is None and threshold is None and type_ not in _STANDS_ALONE:
         return {"type": "equals", "value": text}
-    negation, type_, threshold, value = match.groups()
     assertion: Record = {"type": (negation or "") + type_}
     if value is not None:
         assertion["value"] = _parts(value) if type_ in _LISTED else value.strip()
@@ -140,12 +145,6 @@ def from_cell(text: str) -> Record:
     elif type_ == "similar":
         assertion["threshold"] = _TABLE_SIMILARITY
     return assertion
-
-
-def _is_assert(match: re.Match[str]) -> bool:
-    """Whether a text in the form of an assert is one; a bare word such as `cost` is an answer."""
-    type_, threshold, value = match.group(2, 3, 4)
-    return value is not None or threshold is not None or type_ in _STANDS_ALONE
 
 
 def _parts(value: str) -> list[str]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, show_path, warning
+from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.cells import is_blank, text_list
 from evalloom.data.dialect import Dialect, Rules
@@ -115,7 +115,7 @@ def _row_findings(record: Record) -> Iterator[Remark]:
         elif asserts.is_file(cell) and not _is_special(column):
             yield file_variable((column,), cell)
         elif column.startswith("__") and not _is_special(column):
-            message = f"{column}: is no column that promptfoo knows, so it is read as a variable"
+            message = f"{column}: is not a column of promptfoo, so it is read as a variable"
             yield warning("unknown_column", (column,), message)
 
 
@@ -175,7 +175,9 @@ def _row_test(record: Record) -> _Test:
     metric = meta.pop("metric", None)
     around: Record = {name: meta.pop(name) for name in ("prefix", "suffix") if name in meta}
     options = {**object_in(default, "options"), **around}
-    variables = {name: cell for name, cell in row.items() if _is_variable(name, cell)}
+    # Readers name a column without a header `_column…`; there, an empty cell is no variable.
+    unused = {name for name, cell in row.items() if name.startswith("_column") and is_blank(cell)}
+    variables = {name: cell for name, cell in row.items() if name not in unused and not _is_special(name)}
     return _Test(
         vars=asserts.render_variables({**object_in(default, "vars"), **variables}),
         asserts=list(_cell_asserts(row, metric)),
@@ -189,11 +191,6 @@ def _others(test: Record) -> Record:
     """The fields of a test that are neither inputs nor checks."""
     used = ("vars", "assert", "options", "metadata", "threshold", "defaultTest")
     return {name: value for name, value in test.items() if name not in used}
-
-
-def _is_variable(column: str, cell: Any) -> bool:
-    """Whether a cell is a variable; special columns and empty cells of unnamed columns are not."""
-    return not _is_special(column) and not (column.startswith("_column") and is_blank(cell))
 
 
 def _cell_asserts(row: Record, metric: Any) -> Iterator[tuple[Path, Any]]:
@@ -238,6 +235,8 @@ def _default_asserts(record: Record) -> list[Any]:
 def to_case(record: Record, origin: Origin) -> Case:
     """A case with the variables as inputs and one check per assert, its own before those of `defaultTest`."""
     test = _test(record)
+    unsupported = asserts.why_unsupported(test.meta.get("options", {}))
+    written = [*(item for _, item in test.asserts), *_default_asserts(record)]
     meta = dict(test.meta)
     if (threshold := asserts.number(test.threshold)) is not None:
         meta["threshold"] = threshold
@@ -246,19 +245,14 @@ def to_case(record: Record, origin: Origin) -> Case:
     return Case(
         id="",
         inputs=test.vars,
-        checks=tuple(_checks(record, test)),
+        checks=tuple(
+            check for index, item in enumerate(written) for check in asserts.checks(item, test.vars, index, unsupported)
+        ),
         tags=tuple(dict.fromkeys(text_list(test.metadata.get("tags")))),
         meta=meta,
         raw=record,
         origin=origin,
     )
-
-
-def _checks(record: Record, test: _Test) -> Iterator[Check]:
-    unsupported = asserts.why_unsupported(test.meta.get("options", {}))
-    written = (*(written for _, written in test.asserts), *_default_asserts(record))
-    for index, item in enumerate(written):
-        yield from asserts.checks(item, test.vars, index, unsupported)
 
 
 DIALECT = Dialect(
