@@ -1,4 +1,4 @@
-"""Makes large files of realistic Chinese and English cases, the same ones every time."""
+"""Make large files of realistic Chinese and English cases, the same ones every time."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ MAKERS: dict[str, Callable[[random.Random, int], dict[str, Any]]] = {"rag": _rag
 
 def lines(dialect: str, size: int) -> Iterator[bytes]:
     """Lines of JSONL in a dialect, about `size` bytes in all."""
-    rng, made, number = random.Random(7), 0, 0
-    while made < size:
+    rng, written, number = random.Random(7), 0, 0
+    while written < size:
         number += 1
         line = json.dumps(MAKERS[dialect](rng, number), ensure_ascii=False).encode() + b"\n"
-        made += len(line)
+        written += len(line)
         yield line
 
 

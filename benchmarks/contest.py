@@ -1,4 +1,4 @@
-"""What every program that is measured gets: the same cases, the same server, the same clock."""
+"""The cases, the server and the clock that every measured program shares."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ def measure(command: Sequence[str | Path], folder: Path, environment: Mapping[st
         )
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
-    # It has been waited for here, so Popen must not do it again.
+    # This function has waited for the process, so Popen must not wait again.
     process.returncode = os.waitstatus_to_exitcode(status)
     kilobytes = used.ru_maxrss / 1024 if sys.platform == "darwin" else used.ru_maxrss
     return Measured(seconds, kilobytes / 1024, process.returncode)
 
 
 def watch(command: Sequence[str], folder: Path) -> float:
-    """The largest sum of resident memory of a command and its children, in MB; looking slows it, so no time is told."""
+    """The largest sum of resident memory of a command and its children, in MB. Sampling slows the command down."""
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process, largest = subprocess.Popen(list(command), cwd=folder, stdout=out, stderr=err), 0
         while process.poll() is None:
@@ -145,11 +145,11 @@ def bare_loop(task: Task) -> Measured:
     interpreter = environments.python("bare_loop", "aiohttp")
     write_lines(task.cases, cases(task.count))
     command = [interpreter, HERE / "bare_loop.py", task.cases, task.url, task.concurrency, results]
-    found = measure([str(part) for part in command], task.folder)
+    measured = measure([str(part) for part in command], task.folder)
     failed = {row["id"] for row in rows(results) if not row["passed"]} if results.exists() else None
-    if found.code or failed != wrong(task.count):
+    if measured.code or failed != wrong(task.count):
         refuse(task, "bare loop", failed and len(failed), f"{len(wrong(task.count))} failures")
-    return found
+    return measured
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:

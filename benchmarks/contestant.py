@@ -17,7 +17,7 @@ PROGRAM = Path(sys.executable).parent / "evalloom"
 
 
 def prepare(task: Task, is_cached: bool = False) -> list[str]:
-    """Writes the files of a run and gives its command. Answers are kept only at temperature 0."""
+    """Write the files of a run and return its command. Answers are cached only at temperature 0."""
     more = ", temperature: 0" if is_cached else ""
     (task.folder / "evalloom.yaml").write_text(_SETTINGS.format(url=task.url, more=more))
     (task.folder / "prompt.md").write_text("Answer question number {{question}} with one token.\n")
@@ -31,9 +31,9 @@ def prepare(task: Task, is_cached: bool = False) -> list[str]:
 
 def run(task: Task, is_cached: bool = False) -> Measured:
     """Measures a run, and makes sure that exactly the wrong expectations failed."""
-    found = measure(prepare(task, is_cached), task.folder)
+    measured = measure(prepare(task, is_cached), task.folder)
     check(task)
-    return found
+    return measured
 
 
 def peak_mb(task: Task) -> float:

@@ -1,4 +1,4 @@
-"""Makes an environment for each program that is measured, apart from ours, and finds it again next time."""
+"""Create an environment for each measured program, separate from ours, and reuse it next time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def python(name: str, *packages: str) -> Path:
         _run(sys.executable, "-m", "venv", str(folder))
         _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages)
 
-    return _made(name, packages, install) / "bin" / "python"
+    return _environment(name, packages, install) / "bin" / "python"
 
 
 def node(name: str, engine: str, *packages: str) -> Path:
@@ -28,16 +28,16 @@ def node(name: str, engine: str, *packages: str) -> Path:
 
     def install(folder: Path) -> None:
         if shutil.which("npm") is None:
-            raise SystemExit(f"{name}: npm was not found. Install Node.js, or leave this peer out.")
+            raise SystemExit(f"{name}: npm is not installed. Install Node.js, or leave this tool out.")
         folder.mkdir()
         (folder / "package.json").write_text("{}")
         npm = ("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder))
         _run(*npm, f"node@{engine}")
-        # npm takes the newest version that suits the Node it runs on, so it must run on this one.
+        # npm chooses the newest version for the Node it runs on, so it must run on this one.
         path = f"{folder / 'node_modules' / '.bin'}{os.pathsep}{os.environ['PATH']}"
         _run(*npm, *packages, environment={**os.environ, "PATH": path})
 
-    return _made(name, (f"node@{engine}", *packages), install)
+    return _environment(name, (f"node@{engine}", *packages), install)
 
 
 def version(interpreter: Path, package: str) -> str:
@@ -47,7 +47,7 @@ def version(interpreter: Path, package: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _made(name: str, packages: tuple[str, ...], install: Callable[[Path], None]) -> Path:
+def _environment(name: str, packages: tuple[str, ...], install: Callable[[Path], None]) -> Path:
     folder, wanted = HOME / name, "\n".join(packages)
     ready = folder / "ready"
     if not ready.exists() or ready.read_text() != wanted:
@@ -55,7 +55,7 @@ def _made(name: str, packages: tuple[str, ...], install: Callable[[Path], None])
         shutil.rmtree(folder, ignore_errors=True)
         HOME.mkdir(parents=True, exist_ok=True)
         install(folder)
-        # Written last, so that an installation that was cut off is made anew.
+        # Written last, so that an interrupted installation is repeated.
         ready.write_text(wanted)
     return folder
 

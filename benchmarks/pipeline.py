@@ -21,7 +21,9 @@ from typing import Any
 
 from evalloom.core.model import Context, Origin, Output, Profile, Request, Response
 from evalloom.pipeline.dialect import to_case
+from evalloom.pipeline.system import SYSTEM
 from evalloom.targets import BuiltTarget, build
+from evalloom.targets.base import TargetOptions
 
 _CODE = """
 async def first(x): return {"value": x}
@@ -40,7 +42,7 @@ sys.path.insert(0, sys.argv[1])
 from pipeline import run_batch, target_of
 from pathlib import Path
 run_batch(target_of(Path(sys.argv[2]), "batch.yaml"), int(sys.argv[3]))
-# Not ru_maxrss, which a process takes over from the one that started it.
+# Not ru_maxrss, which a process inherits from its parent.
 print(next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
@@ -50,7 +52,7 @@ async def _nobody(request: Request) -> Response:
 
 
 def target_of(folder: Path, file: str) -> BuiltTarget:
-    return build({"pipeline": file}, folder)
+    return build({"pipeline": file}, folder, TargetOptions(kinds=SYSTEM.parts().targets))
 
 
 def context_of(record: dict[str, Any]) -> Context:
@@ -126,8 +128,8 @@ def per_item(folder: Path, items: int, rounds: int) -> tuple[float, float]:
 
 def megabytes(folder: Path, items: int) -> float:
     """The most memory of a process that runs one case with so many items."""
-    asked = [sys.executable, "-c", _MEMORY, str(Path(__file__).parent), str(folder), str(items)]
-    return float(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+    command = [sys.executable, "-c", _MEMORY, str(Path(__file__).parent), str(folder), str(items)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def main() -> int:
@@ -135,23 +137,23 @@ def main() -> int:
     options.add_argument("--cases", type=int, default=300)
     options.add_argument("--items", type=int, default=10_000)
     options.add_argument("--rounds", type=int, default=5)
-    given = options.parse_args()
+    arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "code.py").write_text(_CODE)
         (folder / "batch.yaml").write_text(_BATCH)
         print(f"{'':28}{'evalloom':>12}{'bare loop':>12}{'added':>12}")
-        for steps, cases in ((1, given.cases), (10, given.cases), (200, max(1, given.cases // 20))):
-            _told(f"a step, of {steps} in a chain", *per_step(folder, steps, cases, given.rounds))
-        for items in (given.items // 10, given.items, 5 * given.items):
-            _told(f"an item, of {items:,}", *per_item(folder, items, given.rounds))
-        most = {items: megabytes(folder, items) for items in (10, given.items, 10 * given.items)}
-        told = ", ".join(f"{size:.0f} MB with {items:,} items" for items, size in most.items())
-        print(f"\nmemory: {told}")
+        for steps, cases in ((1, arguments.cases), (10, arguments.cases), (200, max(1, arguments.cases // 20))):
+            _print_row(f"a step, of {steps} in a chain", *per_step(folder, steps, cases, arguments.rounds))
+        for items in (arguments.items // 10, arguments.items, 5 * arguments.items):
+            _print_row(f"an item, of {items:,}", *per_item(folder, items, arguments.rounds))
+        most = {items: megabytes(folder, items) for items in (10, arguments.items, 10 * arguments.items)}
+        sizes = ", ".join(f"{size:.0f} MB with {items:,} items" for items, size in most.items())
+        print(f"\nmemory: {sizes}")
     return 0
 
 
-def _told(what: str, ours: float, bare: float) -> None:
+def _print_row(what: str, ours: float, bare: float) -> None:
     print(f"{what:28}{ours * 1e6:9.1f} µs{bare * 1e6:9.1f} µs{(ours - bare) * 1e6:9.1f} µs")
 
 

@@ -2,9 +2,9 @@
 
 .venv/bin/python benchmarks/rag.py [--chunks 100000] [--queries 200] [--rounds 3]
 
-The corpus is made by a seeded generator, English and Chinese mixed. The bare loop gets lists of words that are made
-already: it reads no file, cuts nothing, keeps nothing and gives numbers of rows instead of passages. Where ir_measures
-is installed, its numbers are held against ours on random rankings with ties.
+A seeded generator makes the corpus, English and Chinese mixed. The bare loop gets finished lists of words: it reads no
+file, splits and stores nothing, and returns row numbers instead of passages. If ir_measures is installed, its numbers
+are compared with ours on random rankings with ties.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def write_corpus(folder: Path, sections: int) -> list[str]:
     return [sentence(chance, english)[:40] for _ in range(1000)]
 
 
-# -- indexing and asking ------------------------------------------------------------------------------
+# -- indexing and queries -----------------------------------------------------------------------------
 
 
-def timed(work: Any, *given: Any) -> tuple[float, Any]:
+def timed(work: Any, *arguments: Any) -> tuple[float, Any]:
     start = perf_counter()
-    found = work(*given)
-    return perf_counter() - start, found
+    result = work(*arguments)
+    return perf_counter() - start, result
 
 
 def rate(ask: Any, queries: list[str]) -> float:
@@ -75,27 +75,27 @@ def all_words(index: Index) -> list[list[str]]:
     return [words(text) for text in index.texts()]
 
 
-def retrieving(chunks: int, asked: int, rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as kept:
-        queries = write_corpus(Path(root), chunks)[:asked]
-        index = open_index(Path(root), Path(kept))
-        seconds, made = timed(index.refresh)
-        print(f"{made.chunks:,} chunks of {made.documents:,} documents")
+def measure_retrieval(chunks: int, count: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as store:
+        queries = write_corpus(Path(root), chunks)[:count]
+        index = open_index(Path(root), Path(store))
+        seconds, index_size = timed(index.refresh)
+        print(f"{index_size.chunks:,} chunks of {index_size.documents:,} documents")
         print(f"  index from files                {seconds:6.2f} s   ({memory()})")
         (Path(root) / "d00000.md").write_text("One document is another now.", encoding="utf-8")
         print(f"  refresh after one changed file  {timed(index.refresh)[0]:6.2f} s")
         print(f"  refresh when nothing changed    {timed(index.refresh)[0]:6.2f} s")
         index.close()
-        seconds, index = timed(opened_and_asked, Path(root), Path(kept), queries[0])
-        print(f"  open, refresh and ask once      {seconds:6.2f} s")
+        seconds, index = timed(open_and_query, Path(root), Path(store), queries[0])
+        print(f"  open, refresh, one query        {seconds:6.2f} s")
         tokens = all_words(index)
         bare(index, tokens, queries, rounds)
         rank_bm25(tokens, queries[:10])
         index.close()
 
 
-def opened_and_asked(root: Path, kept: Path, query: str) -> Index:
-    index = open_index(root, kept)
+def open_and_query(root: Path, store: Path, query: str) -> Index:
+    index = open_index(root, store)
     index.refresh()
     index.search(query, 5)
     return index
@@ -113,8 +113,8 @@ def bare(index: Index, tokens: list[list[str]], queries: list[str], rounds: int)
     print(f"  bare bm25s, index from words    {seconds:6.2f} s   ({memory()})")
 
     def ask(query: str) -> Any:
-        asked = [list(dict.fromkeys(words(query)))]
-        return engine.retrieve(asked, k=5, show_progress=False)
+        terms = [list(dict.fromkeys(words(query)))]
+        return engine.retrieve(terms, k=5, show_progress=False)
 
     pairs = [(rate(ask, queries), rate(index_ask(index), queries)) for _ in range(rounds)]
     theirs, ours = (median(rates) for rates in zip(*pairs, strict=True))
@@ -126,22 +126,22 @@ def bare(index: Index, tokens: list[list[str]], queries: list[str], rounds: int)
 
 
 def disagreement(engine: Any, index: Index, query: str) -> float:
-    asked = list(dict.fromkeys(words(query)))
-    theirs = sorted(engine.retrieve([asked], k=5, show_progress=False).scores[0].tolist(), reverse=True)
+    terms = list(dict.fromkeys(words(query)))
+    theirs = sorted(engine.retrieve([terms], k=5, show_progress=False).scores[0].tolist(), reverse=True)
     ours = [one.score or 0.0 for one in index.search(query, 5)]
     return max(abs(a - b) for a, b in zip((score for score in theirs if score > 0), ours, strict=True))
 
 
 def rank_bm25(tokens: list[list[str]], queries: list[str]) -> None:
     if find_spec("rank_bm25") is None:
-        print("  rank_bm25 is not installed: left out")
+        print("  rank_bm25 is not installed: skipped")
         return
     from rank_bm25 import BM25Okapi
 
     seconds, engine = timed(BM25Okapi, tokens)
-    asked = rate(lambda query: engine.get_top_n(words(query), tokens, 5), queries)
+    speed = rate(lambda query: engine.get_top_n(words(query), tokens, 5), queries)
     print(f"  rank_bm25, index from words     {seconds:6.2f} s")
-    print(f"  rank_bm25, top 5                {asked:6.1f} queries/s")
+    print(f"  rank_bm25, top 5                {speed:6.1f} queries/s")
 
 
 # -- agreement ----------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def rank_bm25(tokens: list[list[str]], queries: list[str]) -> None:
 def agreement(rankings: int) -> None:
     """Holds every measure against ir_measures (pytrec_eval), on rankings with many equal scores."""
     if find_spec("ir_measures") is None:
-        print("ir_measures is not installed: the measures were not compared. Type: pip install ir-measures")
+        print("ir_measures is not installed: the metrics were not compared. Run: pip install ir-measures")
         return
     import ir_measures
     from ir_measures import AP, RR, P, R, Success, nDCG
@@ -163,11 +163,11 @@ def agreement(rankings: int) -> None:
     qrels = {query: dict.fromkeys(expected, 1) for query, expected in wanted.items()}
     worst = dict.fromkeys(theirs, 0.0)
     compared = 0
-    for found in ir_measures.iter_calc(list(theirs.values()), qrels, runs):
-        passages = sorted((Passage(name, score=score) for name, score in runs[found.query_id].items()), key=_falling)
-        ours = measures(rank(wanted[found.query_id], sources_in_order(passages)), k)
-        name = names[found.measure]
-        worst[name] = max(worst[name], abs(ours[name] - found.value))
+    for metric in ir_measures.iter_calc(list(theirs.values()), qrels, runs):
+        passages = sorted((Passage(name, score=score) for name, score in runs[metric.query_id].items()), key=_falling)
+        ours = measures(rank(wanted[metric.query_id], sources_in_order(passages)), k)
+        name = names[metric.measure]
+        worst[name] = max(worst[name], abs(ours[name] - metric.value))
         compared += 1
     # Nothing compared would look like agreement.
     assert compared == rankings * len(theirs), compared
@@ -186,9 +186,9 @@ def random_rankings(count: int) -> tuple[dict[str, dict[str, float]], dict[str, 
     names = [f"d{number}.md" for number in range(40)]
     runs, wanted = {}, {}
     for number in range(count):
-        found = chance.sample(names, chance.randint(1, 30))
+        ranked = chance.sample(names, chance.randint(1, 30))
         # Whole numbers, so that many are equal.
-        runs[f"q{number}"] = {name: float(chance.randint(1, 6)) for name in found}
+        runs[f"q{number}"] = {name: float(chance.randint(1, 6)) for name in ranked}
         wanted[f"q{number}"] = chance.sample(names, chance.randint(1, 6))
     return runs, wanted
 
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     agreement(options.rankings)
-    retrieving(options.chunks, options.queries, options.rounds)
+    measure_retrieval(options.chunks, options.queries, options.rounds)
 
 
 if __name__ == "__main__":

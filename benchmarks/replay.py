@@ -4,7 +4,7 @@
 
 The bare loops fill the same templates, by `str.replace` and by `re.sub`, and join them; they make no trace, no digest
 and no record. The bare endpoint is Starlette under uvicorn with the same settings, and returns stored bytes of the same
-size. Both are asked over eight connections that stay open.
+size. Both get requests over eight persistent connections.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def row(number: int) -> dict[str, str]:
     }
 
 
-# -- assembling ---------------------------------------------------------------------------------------
+# -- contexts -----------------------------------------------------------------------------------------
 
 
 def by_replace(rows: list[dict[str, str]]) -> str:
@@ -104,10 +104,10 @@ def by_pattern(rows: list[dict[str, str]]) -> str:
 
 
 def by_recipe(rows: list[dict[str, str]]) -> str:
-    made = read_recipe(state())
+    recipe = read_recipe(state())
     text = ""
     for one in rows:
-        text = made.assemble(one).text
+        text = recipe.assemble(one).text
     return text
 
 
@@ -140,9 +140,9 @@ def serving(*command: str) -> Iterator[int]:
     with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stderr.readline())
-            assert found, "the server did not start"
-            yield int(found[1])
+            match = re.search(r"http://127\.0\.0\.1:(\d+)", process.stderr.readline())
+            assert match, "the server did not start"
+            yield int(match[1])
         finally:
             process.terminate()
 
@@ -156,11 +156,11 @@ def request(path: str, body: Any) -> bytes:
 
 def read_answer(connection: socket.socket) -> bytes:
     """The body of one answer; whatever is not 2xx ends the measurement."""
-    found = b""
-    while b"\r\n\r\n" not in found:
-        found += connection.recv(1 << 16)
-    head, _, body = found.partition(b"\r\n\r\n")
-    assert head[9:10] == b"2", found
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += connection.recv(1 << 16)
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head[9:10] == b"2", received
     length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
     parts = [body]
     missing = length - len(body)
@@ -213,7 +213,7 @@ def over_http(count: int, rounds: int) -> None:
         stored.flush()
         with serving("-c", _BARE, stored.name) as bare_port:
             pairs = [(rate(bare_port, "/replay", body, count), rate(port, path, body, count)) for _ in range(rounds)]
-            kept = (count + CONNECTIONS) * rounds * 200
+            stored = (count + CONNECTIONS) * rounds * 200
             many = rate(port, run, None, count)
     bare, ours = (median(rates) for rates in zip(*pairs, strict=True))
     ratio = median(ours / bare for bare, ours in pairs)
@@ -221,8 +221,8 @@ def over_http(count: int, rounds: int) -> None:
     print(f"  bare endpoint, stored body  {bare:,.0f} requests/s")
     print(f"  replay, durable records     {ours:,.0f} requests/s   {ratio:.2f} × (bar 0.2)")
     print(f"  first replay of a recipe    {cold * 1000:.0f} ms")
-    told = f"{few:,.0f} requests/s with 200 runs kept, {many:,.0f} with {kept:,}"
-    print(f"one run by id: {told}: {few / many:.2f} × the time")
+    speeds = f"{few:,.0f} requests/s with 200 stored runs, {many:,.0f} with {stored:,}"
+    print(f"one run by id: {speeds}: {few / many:.2f} × the time")
 
 
 def main() -> None:

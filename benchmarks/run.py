@@ -23,30 +23,30 @@ _FAULTY_CASES = 1000
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: what was found, and at most how much it may be."""
+    """One line of the table: a measured value, and its limit."""
 
     subject: str
-    found: float
+    value: float
     unit: str
     bar: float | None = None
 
     @property
     def is_met(self) -> bool:
-        return self.bar is None or self.found <= self.bar
+        return self.bar is None or self.value <= self.bar
 
     def __str__(self) -> str:
         said = "" if self.bar is None else f"at most {self.bar:g}: {'met' if self.is_met else 'NOT MET'}"
-        return f"{self.subject:<62} {self.found:>9.2f} {self.unit:<3} {said}".rstrip()
+        return f"{self.subject:<62} {self.value:>9.2f} {self.unit:<3} {said}".rstrip()
 
 
 class Benchmark:
     """The measurements, each in one run beside what it is compared with."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        self._cases: int = given.cases
-        self._concurrency: int = given.concurrency
-        self._rounds: int = given.rounds
-        self._server: Path | None = given.server
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._cases: int = arguments.cases
+        self._concurrency: int = arguments.concurrency
+        self._rounds: int = arguments.rounds
+        self._server: Path | None = arguments.server
 
     def speed(self, latency_ms: int) -> list[Line]:
         """Whole runs against the bare loop, in turns, so that a busy moment of the machine hits all of them."""
@@ -54,10 +54,10 @@ class Benchmark:
         with serving(self._server, latency_ms=latency_ms) as url:
             for number in range(self._rounds):
                 bare = self._bare(url)
-                for is_cached, found in ratios.items():
-                    found.append(self._evalloom(url, self._cases, is_cached).seconds / bare.seconds)
-                told = ", ".join(f"{found[-1]:.2f}" for found in ratios.values())
-                print(f"{latency_ms} ms, round {number + 1}: {told} (writing the cache) x the bare loop", flush=True)
+                for is_cached, measured in ratios.items():
+                    measured.append(self._evalloom(url, self._cases, is_cached).seconds / bare.seconds)
+                latest = ", ".join(f"{measured[-1]:.2f}" for measured in ratios.values())
+                print(f"{latency_ms} ms, round {number + 1}: {latest} (writing the cache) x the bare loop", flush=True)
         what = f"time of evalloom run, {self._cases:,} cases, {latency_ms} ms"
         return [
             Line(what, median(ratios[False]), "x", _RATIO_BARS[latency_ms]),
@@ -79,14 +79,14 @@ class Benchmark:
             Line(f"memory at {many:,} cases, all processes", peak_mb, "MB", 300),
         ]
 
-    def faults(self) -> list[Line]:
+    def failures(self) -> list[Line]:
         """A server that refuses, fails and hangs up: every case must end with an answer, and only once."""
         with serving(self._server, **_FAULTS) as url, fresh(_FAULTY_CASES, self._concurrency, url) as task:
-            found = measure(contestant.prepare(task), task.folder)
+            measured = measure(contestant.prepare(task), task.folder)
             lost, double = contestant.lost_and_double(task, stats(url)["ok"])
         what = f"{_FAULTY_CASES:,} cases, 10 % 429, 5 % 500, 1 % dropped"
         return [
-            Line(f"{what}: time", found.seconds, "s", 30),
+            Line(f"{what}: time", measured.seconds, "s", 30),
             Line(f"{what}: lost", lost, "", 0),
             Line(f"{what}: double", double, "", 0),
         ]
@@ -119,9 +119,9 @@ class Benchmark:
 
     def _peer(self, peer: Peer, url: str) -> Measured:
         with fresh(self._cases, self._concurrency, url) as task:
-            found = measure(peer.prepare(task), task.folder, peer.variables(task))
+            measured = measure(peer.prepare(task), task.folder, peer.variables(task))
             _refuse_other_work(peer, task)
-            return found
+            return measured
 
 
 def _refuse_other_work(peer: Peer, task: Task) -> None:
@@ -129,9 +129,9 @@ def _refuse_other_work(peer: Peer, task: Task) -> None:
         refuse(task, peer.name, f"{passes} passes", task.passes)
 
 
-def _peer_line(name: str, latency_ms: int, found: Measured, bare: Measured) -> str:
-    ratio = f"{found.seconds / bare.seconds:.2f} x the bare loop"
-    line = f"{name:<26} {latency_ms:>3} ms {found.seconds:>9.2f} s {ratio:>26} {found.peak_mb:>7.0f} MB"
+def _peer_line(name: str, latency_ms: int, measured: Measured, bare: Measured) -> str:
+    ratio = f"{measured.seconds / bare.seconds:.2f} x the bare loop"
+    line = f"{name:<26} {latency_ms:>3} ms {measured.seconds:>9.2f} s {ratio:>26} {measured.peak_mb:>7.0f} MB"
     print(line, flush=True)
     return line
 
@@ -145,14 +145,14 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--server", type=Path, help="a compiled server with the flags of server.py, instead of it")
     options.add_argument("--peers", nargs="*", choices=names, help="measure these programs instead; all by default")
-    given = options.parse_args()
-    benchmark = Benchmark(given)
+    arguments = options.parse_args()
+    benchmark = Benchmark(arguments)
     print(f"bare loop: aiohttp {environments.version(environments.python('bare_loop', 'aiohttp'), 'aiohttp')}")
-    if given.peers is not None:
-        benchmark.peers([peer for peer in PEERS if not given.peers or peer.name in given.peers])
+    if arguments.peers is not None:
+        benchmark.peers([peer for peer in PEERS if not arguments.peers or peer.name in arguments.peers])
         return 0
     lines = [line for latency_ms in _LATENCIES_MS for line in benchmark.speed(latency_ms)]
-    lines += benchmark.growth() + benchmark.faults()
+    lines += benchmark.growth() + benchmark.failures()
     print("", *lines, sep="\n")
     return int(not all(line.is_met for line in lines))
 

@@ -2,7 +2,7 @@
 
 python benchmarks/server.py --port 0 --port-file P [--latency-ms 50] [--p429 0.1] [--p500 0.05] [--pdrop 0.01]
     [--retry-after 1] [--seed 1] [--max-seconds 600]
-`GET /stats` counts what was asked and answered.
+`GET /stats` returns the number of requests and answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import orjson
 import uvloop
 
 _FULL = (1 << 64) - 1
-_FAULT = b'{"error":{"message":"a fault that the benchmark asked for","type":"mock"}}'
+_FAULT = b'{"error":{"message":"an error that the benchmark requested","type":"mock"}}'
 
 
 def digest(text: bytes) -> int:
@@ -36,8 +36,8 @@ def answer(question: str) -> str:
     return f"ANS-{digest(question.encode()):016x}"
 
 
-class Desk:
-    """What all connections share: the wished faults and the counts."""
+class MockService:
+    """The state that all connections share: the error rates and the counts."""
 
     def __init__(self, wished: argparse.Namespace) -> None:
         self.latency_s = wished.latency_ms / 1000
@@ -62,11 +62,11 @@ class Desk:
         unique = len(self._attempts)
         return {**self._counts, "unique": unique, "resent": self._counts["total"] - unique}
 
-    def _chat(self, asked: dict[str, Any]) -> bytes | None:
-        text = text_of(asked["messages"][-1]["content"])
+    def _chat(self, request: dict[str, Any]) -> bytes | None:
+        text = text_of(request["messages"][-1]["content"])
         key = digest(text)
         attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
-        fault = self._fault(key, attempt)
+        fault = self._error_for(key, attempt)
         self._counts["total"] += 1
         self._counts[fault] += 1
         match fault:
@@ -76,13 +76,13 @@ class Desk:
                 return response(429, _FAULT, b"Retry-After: %d\r\n" % self._retry_after)
             case "s500":
                 return response(500, _FAULT)
-        return response(200, completion(asked, f"ANS-{key:016x}", len(text) // 4 + 1))
+        return response(200, completion(request, f"ANS-{key:016x}", len(text) // 4 + 1))
 
-    def _fault(self, key: int, attempt: int) -> str:
-        """A pure function of seed, question and attempt, so that every program meets the same faults."""
+    def _error_for(self, key: int, attempt: int) -> str:
+        """A pure function of seed, question and attempt, so that every program gets the same errors."""
         if not self._500:
             return "ok"
-        # Not FNV: its values for attempts 1 and 2 go together.
+        # Not FNV: its values for attempts 1 and 2 correlate.
         mixed = blake2b(b"%d %d %d" % (self._seed, key, attempt), digest_size=8).digest()
         chance = int.from_bytes(mixed) / _FULL
         if chance < self._drop:
@@ -96,14 +96,14 @@ def text_of(content: str | list[dict[str, Any]]) -> bytes:
     return parts.encode()
 
 
-def completion(asked: dict[str, Any], said: str, tokens: int) -> bytes:
+def completion(request: dict[str, Any], said: str, tokens: int) -> bytes:
     message = {"role": "assistant", "content": said, "refusal": None}
     return orjson.dumps(
         {
             "id": f"chatcmpl-{said[4:]}",
             "object": "chat.completion",
             "created": 1_700_000_000,
-            "model": asked.get("model", "mock"),
+            "model": request.get("model", "mock"),
             "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": tokens, "completion_tokens": 12, "total_tokens": tokens + 12},
         }
@@ -118,8 +118,8 @@ def response(status: int, body: bytes, more: bytes = b"") -> bytes:
 class Connection(asyncio.Protocol):
     """Keep-alive HTTP/1.1, as much of it as clients of chat completions speak."""
 
-    def __init__(self, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
-        self._desk = desk
+    def __init__(self, service: MockService, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
         self._loop = loop
         self._waiting = b""
 
@@ -134,9 +134,9 @@ class Connection(asyncio.Protocol):
             if len(self._waiting) < size:
                 return
             body, self._waiting = self._waiting[end + 4 : size], self._waiting[size:]
-            reply = self._desk.reply(head, body)
-            if self._desk.latency_s and not head.startswith(b"GET "):
-                self._loop.call_later(self._desk.latency_s, self._send, reply)
+            reply = self._service.reply(head, body)
+            if self._service.latency_s and not head.startswith(b"GET "):
+                self._loop.call_later(self._service.latency_s, self._send, reply)
             else:
                 self._send(reply)
 
@@ -155,19 +155,19 @@ def content_length(head: bytes) -> int:
 
 async def serve(wished: argparse.Namespace) -> None:
     """Serves until the time is over or the parent is gone."""
-    loop, parent, desk = asyncio.get_running_loop(), os.getppid(), Desk(wished)
-    server = await loop.create_server(lambda: Connection(desk, loop), "127.0.0.1", wished.port, backlog=4096)
-    tell_port(server.sockets[0].getsockname()[1], wished.port_file)
+    loop, parent, service = asyncio.get_running_loop(), os.getppid(), MockService(wished)
+    server = await loop.create_server(lambda: Connection(service, loop), "127.0.0.1", wished.port, backlog=4096)
+    write_port(server.sockets[0].getsockname()[1], wished.port_file)
     until = loop.time() + wished.max_seconds
     while loop.time() < until and os.getppid() == parent:
         await asyncio.sleep(0.5)
 
 
-def tell_port(port: int, path: Path | None) -> None:
+def write_port(port: int, path: Path | None) -> None:
     if path is None:
         print(port, flush=True)
         return
-    # Renamed into place, so that nobody reads half a number.
+    # Renamed into place, so that no reader sees half a number.
     unfinished = path.with_name(path.name + ".new")
     unfinished.write_text(str(port))
     unfinished.rename(path)

@@ -36,27 +36,27 @@ def main() -> None:
     options.add_argument("--megabytes", type=int, default=500)
     options.add_argument("--dialect", choices=list(cases.MAKERS), default="rag")
     options.add_argument("--rounds", type=int, default=3)
-    given = options.parse_args()
+    arguments = options.parse_args()
     folder = Path(tempfile.gettempdir()) / "evalloom-benchmarks"
     folder.mkdir(exist_ok=True)
-    size = given.megabytes * 1_000_000
-    large = cases.make(folder / f"{given.dialect}_{given.megabytes}.jsonl", given.dialect, size)
-    small = cases.make(folder / f"{given.dialect}_{given.megabytes // 10}.jsonl", given.dialect, size // 10)
+    size = arguments.megabytes * 1_000_000
+    large = cases.make(folder / f"{arguments.dialect}_{arguments.megabytes}.jsonl", arguments.dialect, size)
+    small = cases.make(folder / f"{arguments.dialect}_{arguments.megabytes // 10}.jsonl", arguments.dialect, size // 10)
     validate = [str(Path(sys.executable).parent / "evalloom"), "validate", str(large)]
     bare = [sys.executable, "-c", _BARE, str(large)]
     ratios = []
-    for number in range(given.rounds):
+    for number in range(arguments.rounds):
         bare_s, (evalloom_s, _) = timed(bare), watched(validate)
         ratios.append(bare_s / evalloom_s)
         print(
             f"round {number + 1}: bare loop {bare_s:.2f} s, evalloom {evalloom_s:.2f} s, {ratios[-1]:.2f} x its speed"
         )
-    print(f"speed against the bare loop: {median(ratios):.2f} x (median of {given.rounds})")
+    print(f"speed against the bare loop: {median(ratios):.2f} x (median of {arguments.rounds})")
     _, large_mb = watched(validate)
     _, small_mb = watched([*validate[:-1], str(small)])
     sizes = f"{small_mb:.0f} MB at {size // 10_000_000} MB, {large_mb:.0f} MB at {size // 1_000_000} MB"
     print(f"memory of all processes: {sizes}")
-    print(f"speed against jsonschema: {against_jsonschema(large, given.dialect, timed(validate)):.0f} x")
+    print(f"speed against jsonschema: {against_jsonschema(large, arguments.dialect, timed(validate)):.0f} x")
     start = [timed([str(Path(sys.executable).parent / "evalloom"), "--version"]) for _ in range(15)]
     plain = [timed([sys.executable, "-c", "pass"]) for _ in range(15)]
     print(f"evalloom --version: {median(start) / median(plain):.2f} x the time of python -c pass")
@@ -79,14 +79,14 @@ def watched(command: list[str]) -> tuple[float, float]:
 
 
 def family(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:
+    pids = [pid]
+    for parent in pids:
         try:
             text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
         except OSError:
             continue
-        found += [int(child) for child in text.split()]
-    return found
+        pids += [int(child) for child in text.split()]
+    return pids
 
 
 def resident_kb(pid: int) -> int:
@@ -98,7 +98,7 @@ def resident_kb(pid: int) -> int:
 
 
 def against_jsonschema(path: Path, dialect: str, evalloom_s: float) -> float:
-    """How many times longer the jsonschema package takes for a line; it is given the first 20,000."""
+    """How many times longer the jsonschema package takes for a line; it gets the first 20,000."""
     with path.open("rb") as stream:
         lines = sum(1 for _ in stream)
     sample = min(lines, 20_000)

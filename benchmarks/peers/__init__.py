@@ -51,11 +51,11 @@ class InPython:
     def prepare(self, task: Task) -> list[str]:
         write_lines(task.cases, cases(task.count))
         script = Path(__file__).with_name(f"{self.name}.py")
-        given = [task.cases, task.url, task.concurrency, task.folder / "passes"]
-        return [str(part) for part in (self._python(), "-P", script, *given)]
+        arguments = [task.cases, task.url, task.concurrency, task.folder / "passes"]
+        return [str(part) for part in (self._python(), "-P", script, *arguments)]
 
     def variables(self, task: Task) -> Mapping[str, str]:
-        # Some keep a folder in the home of the user.
+        # Some write to a folder in the user's home.
         return {**self.settings, "HOME": str(task.folder), "OPENAI_API_KEY": "none"}
 
     def passes(self, task: Task) -> int:
@@ -63,7 +63,7 @@ class InPython:
         return int(written.read_text()) if written.exists() else 0
 
     def _python(self) -> Path:
-        # None of them speaks to a model by itself without OpenAI's package.
+        # None of them calls a model without OpenAI's package.
         return environments.python(self.name, self.package, "openai")
 
 

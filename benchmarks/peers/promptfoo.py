@@ -10,7 +10,7 @@ from pathlib import Path
 import environments
 from contest import Task, cases
 
-# It wants a newer Node than many machines have, so one is installed beside it.
+# It requires a newer Node than many machines have, so one is installed with it.
 _NODE = "22"
 
 
@@ -48,9 +48,9 @@ class Promptfoo:
         }
 
     def passes(self, task: Task) -> int:
-        told = (task.folder / "stdout").read_text(errors="replace")
-        found = re.search(r"([\d,]+) passed", told)
-        return int(found[1].replace(",", "")) if found else 0
+        output = (task.folder / "stdout").read_text(errors="replace")
+        match = re.search(r"([\d,]+) passed", output)
+        return int(match[1].replace(",", "")) if match else 0
 
     def _package(self) -> Path:
         return environments.node(self.name, _NODE, "promptfoo") / "node_modules" / "promptfoo"

@@ -29,7 +29,7 @@ def main(cases: Path, url: str, concurrency: int, passes: Path) -> None:
     )
     report = dataset.evaluate_sync(ask, max_concurrency=concurrency, progress=False)
     lines = [json.dumps({"id": case.name, "output": case.output, "passed": passed(case)}) for case in report.cases]
-    # It keeps results in memory only; whoever wants them afterwards writes them.
+    # It keeps results in memory only, so the script writes them.
     (passes.parent / "results.jsonl").write_text("\n".join(lines))
     passes.write_text(str(sum(passed(case) for case in report.cases)))
 
