@@ -125,7 +125,7 @@ async def execute(
         watcher.cancel()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(watcher, *tasks, return_exceptions=True)
     if spent is not None:
         raise spent
 
