@@ -152,11 +152,11 @@ def is_reason(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
-def suggest_name(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
+def suggest_name(name: str, names: Collection[str], cutoff: float = 0.6) -> str:
     """`did_you_mean` for names with numbers: TP9 is another test point than TP1, not a typing error."""
     bare = _DIGITS.sub("", name)
-    is_other = any(_DIGITS.sub("", one) == bare for one in known)
-    return "" if is_other else did_you_mean(name, known, cutoff)
+    is_other = any(_DIGITS.sub("", other) == bare for other in names)
+    return "" if is_other else did_you_mean(name, names, cutoff)
 
 
 def to_case(record: Record, origin: Origin) -> Case:

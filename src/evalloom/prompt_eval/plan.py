@@ -97,17 +97,23 @@ def read_plan(path: Path) -> tuple[TestPlan | None, list[Finding]]:
     """Read a plan file; return the plan, or None if it has errors, and all findings."""
     items = list(RowReader(source_of(path)))
     rows = [item for item in items if isinstance(item, Row)]
-    found = [_problem(path, item) for item in items if isinstance(item, Problem)]
+    findings = [
+        Finding(item.code, item.severity, item.message, Origin(path.as_posix(), *item.place))
+        for item in items
+        if isinstance(item, Problem)
+    ]
     if len(rows) != 1 or not isinstance(rows[0].value, dict):
-        if not found:
+        if not findings:
             message = "expected one object with prompt, test_points and dimensions"
-            found.append(Finding("bad_plan", "error", message, Origin(path.as_posix())))
-        return None, found
+            findings.append(Finding("bad_plan", "error", message, Origin(path.as_posix())))
+        return None, findings
     row = rows[0]
-    found += [_finding_at(path, row, remark) for remark in plan_remarks(row.value)]
-    if any(finding.severity == "error" for finding in found):
-        return None, found
-    return plan_of(row.value, path), found
+    for remark in plan_remarks(row.value):
+        origin = Origin(path.as_posix(), *row.place_of(remark.path))
+        field = str(remark.path[-1]) if remark.path else ""
+        findings.append(Finding(remark.code, remark.severity, remark.message, origin, field))
+    has_errors = any(finding.severity == "error" for finding in findings)
+    return None if has_errors else plan_of(row.value, path), findings
 
 
 def with_prompt_named(text: str, prompt: str) -> str:
@@ -118,16 +124,6 @@ def with_prompt_named(text: str, prompt: str) -> str:
     line = f"prompt: {json.dumps(prompt, ensure_ascii=False)}\n"
     changed, times = _PROMPT_LINE.subn(lambda _: line, text, count=1)
     return changed if times else line + text
-
-
-def _problem(path: Path, problem: Problem) -> Finding:
-    return Finding(problem.code, problem.severity, problem.message, Origin(path.as_posix(), *problem.place))
-
-
-def _finding_at(path: Path, row: Row, remark: Remark) -> Finding:
-    origin = Origin(path.as_posix(), *row.place_of(remark.path))
-    field = str(remark.path[-1]) if remark.path else ""
-    return Finding(remark.code, remark.severity, remark.message, origin, field)
 
 
 def plan_of(record: Record, path: Path = Path("test_plan.yaml")) -> TestPlan:

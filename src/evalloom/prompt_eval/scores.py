@@ -205,13 +205,10 @@ def scored_remarks(record: Record, points: tuple[str, ...]) -> Iterator[Remark]:
 def _missing_remarks(record: Record, point: str, mark: Mark) -> Iterator[Remark]:
     if mark.score is None and record.get(f"{point}_score") is None:
         where = (f"{point}_score",) if f"{point}_score" in record else ()
-        yield error("score_missing", where, f"{point}_score: expected 1, 2 or 3, got {_found(record, point)}")
+        value = "null" if where else "nothing"
+        yield error("score_missing", where, f"{point}_score: expected 1, 2 or 3, got {value}")
     elif mark.score is not None:
         yield error("missing_reason", (f"{point}_score",), f"{point}_reason: missing; every score needs a reason")
-
-
-def _found(record: Record, point: str) -> str:
-    return "null" if f"{point}_score" in record else "nothing"
 
 
 def _number(value: Any) -> Any:

@@ -94,11 +94,11 @@ def _totals(case: ScoredCase) -> list[str]:
     return [str(case.total), str(case.max_score), average, f"{case.percent}%"]
 
 
-def summary(given: Any) -> str:
+def summary(inputs: Any) -> str:
     """Format the input of a case on one line: `field1=value1 | field2=value2`."""
-    if not isinstance(given, dict):
-        return _one_line(_text(given))
-    return " | ".join(f"{_one_line(str(name))}={_one_line(_text(value, 'null'))}" for name, value in given.items())
+    if not isinstance(inputs, dict):
+        return _join_lines(_text(inputs))
+    return " | ".join(f"{_join_lines(str(name))}={_join_lines(_text(value, 'null'))}" for name, value in inputs.items())
 
 
 def preview(result: Any) -> str:
@@ -114,7 +114,7 @@ def _text(value: Any, nothing: str = "") -> str:
     return nothing if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     """Join the lines of a text with blanks, whatever ends them."""
     lines = text.splitlines()
     return text if lines == [text] else " ".join(line.strip() for line in lines if line.strip())
@@ -232,12 +232,12 @@ def read_row(row: dict[str, str], read: Callable[[str, str], object] = _as_text)
 
     `read` converts any other cell, given the name of its column.
     """
-    found: Record = {}
+    record: Record = {}
     for name, cell in row.items():
         is_number = name in TOTALS or _SCORE.fullmatch(name)
         if cell or not (is_number or _REASON.fullmatch(name)):
-            found[name] = number_in(unescape_formula(cell)) if is_number else read(name, cell)
-    return found
+            record[name] = number_in(unescape_formula(cell)) if is_number else read(name, cell)
+    return record
 
 
 def row_findings(record: Record) -> Iterator[Remark]:
@@ -291,12 +291,12 @@ def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Rem
             return
 
 
-def same_cell(one: str, two: str) -> bool:
+def same_cell(first: str, second: str) -> bool:
     """Whether two cells are equal, even if a spreadsheet reformatted a number: `94.00%` is `94%`, `3,00` is 3."""
-    if one == two:
+    if first == second:
         return True
-    figure = _figure(one)
-    return figure is not None and figure == _figure(two)
+    figure = _figure(first)
+    return figure is not None and figure == _figure(second)
 
 
 def _figure(text: str) -> Decimal | None:
@@ -384,7 +384,7 @@ def _sheet_rows(sheet: Any, formulas: Any) -> list[Row | Problem]:
         # Some programs write a wrong sheet size, and cells outside it would not be read.
         one.reset_dimensions()
     header: list[str] = []
-    found: list[Row | Problem] = []
+    rows: list[Row | Problem] = []
     for line, (row, others) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), 1):
         named = chain(header, repeat(""))
         texts = [_shown(cell, other, name) for cell, other, name in zip(row, others, named, strict=False)]
@@ -392,13 +392,13 @@ def _sheet_rows(sheet: Any, formulas: Any) -> list[Row | Problem]:
             continue
         if not header:
             header = [text.strip() for text in texts]
-            found += _repeated(header, line)
+            rows += _repeated(header, line)
             continue
         value = dict.fromkeys(filter(None, header), "")
         value.update((name, text) for name, text in zip(header, texts, strict=False) if name)
         places: dict[Where, Place] = {(name,): Place(line, column) for column, name in enumerate(header, 1)}
-        found.append(Row(value, line, 1, b"", places))
-    return found
+        rows.append(Row(value, line, 1, b"", places))
+    return rows
 
 
 def _repeated(header: Sequence[str], line: int) -> Iterator[Problem]:

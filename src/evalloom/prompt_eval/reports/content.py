@@ -119,27 +119,27 @@ def interval(bounds: tuple[float, float] | None) -> str:
     return f"{100 * bounds[0]:.0f}–{100 * bounds[1]:.0f} %" if bounds else ""
 
 
-def kappa(found: PointAgreement) -> str:
+def kappa(agreement: PointAgreement) -> str:
     """`0.71 (0.48 to 0.85)`, since a bound may be negative."""
-    if found.kappa is None:
+    if agreement.kappa is None:
         return "–"
-    bounds = found.kappa_interval
-    return f"{found.kappa:.2f} ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else f"{found.kappa:.2f}"
+    bounds = agreement.kappa_interval
+    return f"{agreement.kappa:.2f} ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else f"{agreement.kappa:.2f}"
 
 
-def bias(found: PointAgreement) -> str:
+def bias(agreement: PointAgreement) -> str:
     """Whether the judge scores higher or lower than people, and by how much."""
-    by = found.bias or 0.0
+    by = agreement.bias or 0.0
     if abs(by) < 0.005:
         return "neither"
     return f"{abs(by):.2f} {'kinder' if by > 0 else 'stricter'}"
 
 
-def bucket(found: Bucket) -> str:
+def bucket(scores: Bucket) -> str:
     """`80–89 %`, the range of whole percents."""
-    if found.low == found.high:
-        return f"{found.low} %"
-    return f"< {found.high} %" if not found.low else f"{found.low}–{found.high - 1} %"
+    if scores.low == scores.high:
+        return f"{scores.low} %"
+    return f"< {scores.high} %" if not scores.low else f"{scores.low}–{scores.high - 1} %"
 
 
 def headline(card: Scorecard) -> str:
@@ -192,10 +192,10 @@ def group_title(group: BadGroup) -> str:
 def groups_by_point(report: PromptEvalReport) -> Iterator[tuple[str, str, list[BadGroup]]]:
     """Yield the groups of bad cases by test point: its id (empty for failed runs), its name, and the groups."""
     names = {point.id: point.name for point in report.points}
-    found: dict[str, list[BadGroup]] = {}
+    by_point: dict[str, list[BadGroup]] = {}
     for group in report.scorecard.groups:
-        found.setdefault(group.point, []).append(group)
-    for point, groups in found.items():
+        by_point.setdefault(group.point, []).append(group)
+    for point, groups in by_point.items():
         yield point, names.get(point, "") if point else "Failed runs", groups
 
 
@@ -206,8 +206,8 @@ def result(case: ScoredCase) -> str:
 
 def inputs(case: ScoredCase) -> list[tuple[str, str]]:
     """Return the fields of the input; an input that is not an object is a single nameless field."""
-    found = case.record.get("input")
-    fields = found.items() if isinstance(found, dict) else [("", found)]
+    written = case.record.get("input")
+    fields = written.items() if isinstance(written, dict) else [("", written)]
     return [(str(name), as_text(value)) for name, value in fields]
 
 

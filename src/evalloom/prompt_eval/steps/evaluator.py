@@ -248,10 +248,10 @@ def _got(answer: Record, key: str) -> str:
     return quote(answer[key]) if key in answer else "nothing"
 
 
-def _record(found: Best[Judgement]) -> Record:
+def _record(judgement: Best[Judgement]) -> Record:
     """Convert a judgement to the record that the batch log stores."""
-    marks = {point: {"score": mark.score, "reason": mark.reason} for point, mark in found.answer.marks.items()}
-    return {"marks": marks, "comment": found.answer.comment, "faults": list(found.faults)}
+    marks = {point: {"score": mark.score, "reason": mark.reason} for point, mark in judgement.answer.marks.items()}
+    return {"marks": marks, "comment": judgement.answer.comment, "faults": list(judgement.faults)}
 
 
 def judgement_of(record: Record) -> Best[Judgement]:

@@ -134,8 +134,8 @@ class _Generation:
     def messages(self, category: str, refused: list[str]) -> list[Record]:
         """Build the request; it shows no new cases of other categories, so that it is reproducible."""
         shown = [*self._existing, *self._new[category]][-_MOST_SHOWN:]
-        asked = _CaseRequest(self.plan, self._prompt, category)
-        return _messages(asked, self.wanted[category], shown, refused)
+        request = _CaseRequest(self.plan, self._prompt, category)
+        return _messages(request, self.wanted[category], shown, refused)
 
     def take(self, category: str, answer: str) -> list[str]:
         """Accept the usable candidates of an answer, and return why the others are refused."""
@@ -154,9 +154,9 @@ class _Generation:
         if not isinstance(candidate, dict):
             return f"expected an object, got {type_name(candidate)}"
         case = _case(candidate, category)
-        faults = [*_faults(case, category, self._prompt.target)]
-        if faults:
-            return "; ".join(faults)
+        errors = [*_candidate_errors(case, category, self._prompt.target)]
+        if errors:
+            return "; ".join(errors)
         kind, face = case["test_subcategory"], _fingerprint(case)
         if not self.wanted[category][kind]:
             wanted = [name for name, number in self.wanted[category].items() if name and number]
@@ -277,24 +277,24 @@ class _CaseRequest(NamedTuple):
     category: str
 
 
-def _messages(asked: _CaseRequest, wanted: Counter[str], shown: list[Record], refused: list[str]) -> list[Record]:
+def _messages(request: _CaseRequest, wanted: Counter[str], shown: list[Record], refused: list[str]) -> list[Record]:
     chunk = _chunk(wanted)
     parts = {
-        "prompt": asked.prompt.text,
-        "input_keys": _keys_text(asked.prompt.target),
-        "test_points": "\n".join(f"{one.id} ({one.criticality}): {one.name}" for one in asked.plan.points),
+        "prompt": request.prompt.text,
+        "input_keys": _keys_text(request.prompt.target),
+        "test_points": "\n".join(f"{one.id} ({one.criticality}): {one.name}" for one in request.plan.points),
         "existing": "\n".join(f"- {shorten(_fingerprint(case).shown, 120)}" for case in shown),
         "refused": "\n".join(f"- {shorten(why, 300)}" for why in refused[:_MOST_SHOWN]),
     }
     mark = mark_for("\n".join(parts.values()))
     blocks = [block(name, mark, text) for name, text in parts.items() if text]
     head = [
-        f"category: {asked.category}",
-        f"about: {ABOUT[asked.category]}",
+        f"category: {request.category}",
+        f"about: {ABOUT[request.category]}",
         f"write: {pluralize(sum(chunk.values()), 'case')}",
         *(f"subcategory: {kind}, {pluralize(number, 'case')}: {ABOUT[kind]}" for kind, number in chunk.items() if kind),
     ]
-    system = _system(asked.category, mark, has_keys=bool(parts["input_keys"]))
+    system = _system(request.category, mark, has_keys=bool(parts["input_keys"]))
     user = "\n\n".join(["\n".join(head), *blocks])
     return [{"role": "system", "content": f"{TASK}\n{system}"}, {"role": "user", "content": user}]
 
@@ -339,25 +339,25 @@ def _case(candidate: Record, category: str) -> Record:
     return {**{name: given[name] for name in FIELDS if name in given}, "result_aftertest": None}
 
 
-def _faults(case: Record, category: str, target: BuiltTarget) -> Iterator[str]:
+def _candidate_errors(case: Record, category: str, target: BuiltTarget) -> Iterator[str]:
     """Yield every reason why a candidate cannot become a case."""
     yield from (remark.message for remark in findings(case, Rules()))
     if case["test_category"] != category and case["test_category"] in CATEGORIES:
         yield f"test_category: expected {category}, got {quote(case['test_category'])}"
     given = case.get("input")
     if isinstance(given, dict):
-        yield from _input_faults(given, target)
+        yield from _input_errors(given, target)
     yield from _unsendable(case)
     if category == "safety":
         yield from (f"holds {what}; write a placeholder such as [prohibited item] instead" for what in harm_in(case))
 
 
-def _input_faults(given: Record, target: BuiltTarget) -> Iterator[str]:
+def _input_errors(inputs: Record, target: BuiltTarget) -> Iterator[str]:
     """Yield the variables of the prompt that an input lacks, and the keys that the prompt does not have."""
     if not target.takes:
         return
-    missing = sorted(target.variables - given.keys())
-    unknown = [name for name in given if name not in target.takes]
+    missing = sorted(target.variables - inputs.keys())
+    unknown = [name for name in inputs if name not in target.takes]
     if missing:
         yield f"input: the prompt needs {', '.join(map(quote, missing))}"
     if unknown:
@@ -406,19 +406,19 @@ def _normalize(value: Any) -> str:
     return " ".join(_PUNCTUATION.sub(" ", text).split()) or (value if isinstance(value, str) else text)
 
 
-def _are_near_duplicates(one: _Fingerprint, two: _Fingerprint) -> bool:
+def _are_near_duplicates(first: _Fingerprint, second: _Fingerprint) -> bool:
     """Whether each text of one input is nearly that of the other.
 
     Stricter than the linter: people vary a number on purpose, while a model that has run out of ideas counts on.
     """
-    return one.places == two.places and all(map(_are_near, one.texts, two.texts))
+    return first.places == second.places and all(map(_are_near, first.texts, second.texts))
 
 
-def _are_near(one: str, two: str) -> bool:
-    if one == two or (one.strip() and one.replace(" ", "") == two.replace(" ", "")):
+def _are_near(first: str, second: str) -> bool:
+    if first == second or (first.strip() and first.replace(" ", "") == second.replace(" ", "")):
         return True
-    is_long = min(len(one), len(two)) >= _SHORTEST
-    return is_long and Indel.normalized_similarity(one, two, score_cutoff=SIMILAR) >= SIMILAR
+    is_long = min(len(first), len(second)) >= _SHORTEST
+    return is_long and Indel.normalized_similarity(first, second, score_cutoff=SIMILAR) >= SIMILAR
 
 
 # -- harmful text -------------------------------------------------------------------------------------

@@ -256,19 +256,19 @@ def _read(text: str, context: StepContext, ids: set[str]) -> Best[Candidate]:
     except AnswerError as error:
         return Best(Candidate(), (str(error),), is_unreadable=True)
     prompt, changes = answer.get("prompt"), answer.get("changes")
-    faults = list(_prompt_faults(prompt, context))
+    faults = list(_prompt_errors(prompt, context))
     if not isinstance(changes, list) or not changes:
         faults.append("changes: expected a list with every change, got none")
         changes = []
     for number, change in enumerate(changes, 1):
-        faults += _change_faults(change, number, ids)
+        faults += _change_errors(change, number, ids)
     if faults or not isinstance(prompt, str):
         return Best(Candidate(), tuple(faults))
     edits = (Edit(one["change"].strip(), one["why"].strip(), tuple(one["evidence"])) for one in changes)
     return Best(Candidate(prompt, tuple(edits)))
 
 
-def _prompt_faults(prompt: object, context: StepContext) -> Iterator[str]:
+def _prompt_errors(prompt: object, context: StepContext) -> Iterator[str]:
     if not isinstance(prompt, str) or not prompt.strip():
         yield "prompt: expected the whole text of the prompt, got nothing"
         return
@@ -288,7 +288,7 @@ def _prompt_faults(prompt: object, context: StepContext) -> Iterator[str]:
     yield from (f"prompt: the hole {{{{{name}}}}} is new, and no case fills it" for name in sorted(holes - wanted))
 
 
-def _change_faults(change: object, number: int, ids: set[str]) -> Iterator[str]:
+def _change_errors(change: object, number: int, ids: set[str]) -> Iterator[str]:
     where = f"changes[{number - 1}]"
     if not isinstance(change, dict):
         yield f"{where}: expected an object with change, why and evidence"

@@ -187,7 +187,7 @@ class _ReviewReader:
         self._table = table
         self._points = points
         self._records = records
-        self._seen: dict[str, int] = {}
+        self._lines: dict[str, int] = {}
 
     def reviews(self) -> dict[str, Review]:
         if self._table.has_errors:
@@ -197,19 +197,19 @@ class _ReviewReader:
         if not self.findings and not columns and not has_comment:
             message = f"expected a column for people's scores, such as {review_columns(self._points)[0]}, got none"
             self.findings.append(Finding("no_human_columns", "error", message, Origin(self._file)))
-        found: dict[str, Review] = {}
+        reviews: dict[str, Review] = {}
         for row in self._table.rows:
             scores = {point: score for point, name in columns if (score := self._score(row, name))}
             comment = row.value.get(COMMENT, "").strip()
             test_id = row.value.get("test_id", "").strip()
-            if self._is_known(row, test_id, bool(scores or comment)) and (scores or comment):
+            if self._is_scored_case(row, test_id, bool(scores or comment)) and (scores or comment):
                 self._compare(row, test_id, bool(scores))
-                found[test_id] = Review(scores, comment, output_digest(self._records[test_id][_RESULT]))
-        if not found and not self.findings:
+                reviews[test_id] = Review(scores, comment, output_digest(self._records[test_id][_RESULT]))
+        if not reviews and not self.findings:
             names = ", ".join(filter(is_entry, human_columns(self._table)))
             message = f"nobody has filled in anything: {names} are empty in every row"
             self.findings.append(Finding("no_human_scores", "error", message, Origin(self._file)))
-        return found
+        return reviews
 
     def _compare(self, row: Row, test_id: str, has_scores: bool) -> None:
         """Add a finding if the reviewers cannot have seen the current output."""
@@ -249,7 +249,7 @@ class _ReviewReader:
         self._complain("bad_human_score", row, name, message)
         return None
 
-    def _is_known(self, row: Row, test_id: str, has_review: bool) -> bool:
+    def _is_scored_case(self, row: Row, test_id: str, has_review: bool) -> bool:
         if not test_id and not has_review:
             return False
         if test_id not in self._records:
@@ -257,7 +257,7 @@ class _ReviewReader:
             message = f"test_id: {quote(test_id)} is no case of {_SCORED}{hint}"
             self._complain("unknown_test_id", row, "test_id", message)
             return False
-        first = self._seen.setdefault(test_id, row.line)
+        first = self._lines.setdefault(test_id, row.line)
         if first != row.line:
             message = f"test_id: {quote(test_id)} is already the case on line {first}; one row says what holds"
             self._complain("duplicate_id", row, "test_id", message)

@@ -27,19 +27,19 @@ def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
     """Score a test point by its rules: 3 if all hold, else the lowest `otherwise` of a broken rule."""
     names = {**case, "output": _json_in(result)}
     score = BEST
-    held: list[str] = []
+    holding: list[str] = []
     broken: list[str] = []
     for rule in point.rules:
         if rule.when and not expressions.compile(rule.when).holds(names):
-            held.append(f"{_label(rule)}: asks nothing of this case ({rule.when})")
+            holding.append(f"{_label(rule)}: asks nothing of this case ({rule.when})")
             continue
         try:
             holds, detail = _hold(rule, result)
         except RuleUndecided as error:
             return Mark(None, f"{_label(rule)}: {error}")
-        (held if holds else broken).append(f"{_label(rule)}: {detail}")
+        (holding if holds else broken).append(f"{_label(rule)}: {detail}")
         score = score if holds else min(score, rule.otherwise)
-    reason = "; ".join(broken or held)
+    reason = "; ".join(broken or holding)
     if not cites(reason, result):
         reason += f"; the output begins {show(result, 40)}" if result.strip() else "; the output is empty"
     return Mark(score, reason)

@@ -254,9 +254,9 @@ def _summed_up(marks: dict[str, Mark]) -> str:
 def _repeats(batch: BatchRuns, cases: list[ScoredCase], source: str, plan: TestPlan) -> Record:
     """Return the scores of each repeat by test_id, with the digests of the judge and of the output."""
     outputs = {case.id: output_digest(case.record["result_aftertest"]) for case in cases}
-    found: Record = {}
+    repeats: Record = {}
     for run in sorted(batch.runs, key=lambda run: run.repeat):
         about = {"judge": source, "result": outputs[run.case_id], "scores": []}
         marks = _judgement(run, plan).answer.marks
-        found.setdefault(run.case_id, about)["scores"].append({one: mark.score for one, mark in marks.items()})
-    return found
+        repeats.setdefault(run.case_id, about)["scores"].append({one: mark.score for one, mark in marks.items()})
+    return repeats
