@@ -45,18 +45,17 @@ def expand(document: Record) -> Expanded | None:
         return None
     for name in _RESULTS:
         items = document.get(name)
-        if isinstance(items, list) and any(isinstance(item, dict) and _is_of_case(item) for item in items):
-            return records_under(name, items)
+        if not isinstance(items, list):
+            continue
+        for item in items:
+            if isinstance(item, dict) and "test_id" in item and ("test_category" in item or test_points(item)):
+                return records_under(name, items)
     return None
 
 
-def _is_of_case(record: Record) -> bool:
-    return "test_id" in record and bool("test_category" in record or test_points(record))
-
-
 def identity(record: Record) -> str | None:
-    found = record.get("test_id")
-    return found if isinstance(found, str) and found.strip() else None
+    test_id = record.get("test_id")
+    return test_id if isinstance(test_id, str) and test_id.strip() else None
 
 
 def _is_clean(record: Record, rules: Rules) -> bool:
@@ -159,26 +158,26 @@ def suggest_name(name: str, names: Collection[str], cutoff: float = 0.6) -> str:
     return "" if is_other else did_you_mean(name, names, cutoff)
 
 
+_IN_CASE = ("test_id", "input", "test_category", "test_subcategory", "test_description")
+"""Fields that a case has places for; all others are its `meta`."""
+
+
 def to_case(record: Record, origin: Origin) -> Case:
     """Convert a record to a case whose test points are judge checks on the scale 1 to 3."""
     category, sub = record.get("test_category"), record.get("test_subcategory")
-    found = record.get("input")
+    inputs = record.get("input")
+    # `test_description` is called `description`, as in other formats.
+    meta = {"description": record["test_description"]} if "test_description" in record else {}
+    meta |= {name: value for name, value in record.items() if name not in _IN_CASE}
     return Case(
         id=str(record.get("test_id", "")),
-        inputs=found if isinstance(found, dict) else {},
+        inputs=inputs if isinstance(inputs, dict) else {},
         checks=tuple(Check("judge", name=point, options={"scale": [1, 3]}) for point in test_points(record)),
         tags=tuple(tag for tag in (category, sub) if isinstance(tag, str) and tag),
-        meta=_meta(record),
+        meta=meta,
         raw=record,
         origin=origin,
     )
-
-
-def _meta(record: Record) -> Record:
-    """Return further fields; `test_description` is called `description`, as in other formats."""
-    in_case = ("test_id", "input", "test_category", "test_subcategory", "test_description")
-    found = {name: value for name, value in record.items() if name not in in_case}
-    return {"description": record["test_description"], **found} if "test_description" in record else found
 
 
 def write(case: Case, number: int) -> Written:
@@ -242,11 +241,9 @@ def from_cells(row: dict[str, str]) -> Record:
     # Deferred: few datasets are tables.
     from evalloom.prompt_eval.table import read_row
 
-    return read_row(row) if is_table_row(row) else read_row(row, _cell)
-
-
-def _cell(name: str, text: str) -> object:
-    return text if name in TEXTS else read_cell(name, text)
+    if is_table_row(row):
+        return read_row(row)
+    return read_row(row, lambda name, text: text if name in TEXTS else read_cell(name, text))
 
 
 def problems(sample: list[Record], layout: str) -> Iterator[Problem]:

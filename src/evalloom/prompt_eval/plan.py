@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -140,20 +139,17 @@ def plan_of(record: Record, path: Path = Path("test_plan.yaml")) -> TestPlan:
 
 
 def _point(written: Record) -> TestPoint:
+    default_type = "qualitative" if written["id"].startswith("TP_qualitative_") else "quantitative"
+    if written["id"] == SAFETY:
+        default_type = "safety"
     return TestPoint(
         id=written["id"],
         name=written["name"].strip(),
-        type=written.get("type") or _type_of(written["id"]),
+        type=written.get("type") or default_type,
         criticality=written["criticality"],
         anchors={int(score): str(text).strip() for score, text in (written.get("anchors") or {}).items()},
         rules=tuple(_rule(one) for one in rules_in(written.get("rule"))),
     )
-
-
-def _type_of(point: str) -> str:
-    if point == SAFETY:
-        return "safety"
-    return "qualitative" if point.startswith("TP_qualitative_") else "quantitative"
 
 
 def rules_in(written: Any) -> list[Any]:
@@ -348,27 +344,17 @@ def _rule_remarks(rule: Any, at: Where) -> Iterator[Remark]:
     if is_named and expected:
         yield error("bad_rule", at, f"rule: {kind} needs {expected}: write 'rule: {{{kind}: …}}'")
     elif not is_named and not is_right(rule[kind]):
-        wanted = expected or "nothing, or true"
-        yield error("bad_rule", (*at, kind), f"rule: {kind}: expected {wanted}, got {_shown(rule[kind])}")
-    yield from chain(_path_remarks(rule, at), _otherwise_remarks(rule, at), _when_remarks(rule, at))
-
-
-def _shown(value: Any) -> str:
-    return quote(value) if isinstance(value, list | dict) else describe(value)
-
-
-def _path_remarks(rule: Record, at: Where) -> Iterator[Remark]:
+        value = rule[kind]
+        shown = quote(value) if isinstance(value, list | dict) else describe(value)
+        yield error("bad_rule", (*at, kind), f"rule: {kind}: expected {expected or 'nothing, or true'}, got {shown}")
     path = rule.get("path")
     if "path" in rule and (not isinstance(path, str) or not path.strip()):
         yield error("bad_rule", (*at, "path"), f"rule: path: expected a place in the output, got {describe(path)}")
-
-
-def _otherwise_remarks(rule: Record, at: Where) -> Iterator[Remark]:
     score = rule.get("otherwise", 1)
     if type(score) is not int or score not in (1, 2):
-        yield error(
-            "bad_rule", (*at, "otherwise"), f"rule: otherwise: expected the score 1 or 2, got {describe(score)}"
-        )
+        message = f"rule: otherwise: expected the score 1 or 2, got {describe(score)}"
+        yield error("bad_rule", (*at, "otherwise"), message)
+    yield from _when_remarks(rule, at)
 
 
 def _when_remarks(rule: Record, at: Where) -> Iterator[Remark]:

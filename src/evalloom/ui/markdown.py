@@ -11,18 +11,18 @@ _LONGEST = 300
 """Longer cells are shortened; the JSON file and the HTML report have the whole text."""
 
 
-def table_of(heads: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -> str:
+def markdown_table(heads: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -> str:
     """Format a table; `align` has a letter for each column: `r` for numbers."""
-    rules = "|".join("---:" if one == "r" else "---" for one in align)
+    rules = "|".join("---:" if letter == "r" else "---" for letter in align)
     lines = [_line(heads), f"|{rules}|", *map(_line, rows)]
     return "\n".join(lines)
 
 
 def _line(cells: Sequence[object]) -> str:
-    return f"| {' | '.join(text_of(as_text(cell)) for cell in cells)} |"
+    return f"| {' | '.join(escape_markdown(as_text(cell)) for cell in cells)} |"
 
 
-def text_of(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape a text so that it stays on its line and in its cell, and is shown unchanged."""
     text = shorten(visible(" ".join(text.split())), _LONGEST)
     for mark in "\\`*_[]<>|&~$#":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from evalloom.ui.markdown import table_of, text_of
+from evalloom.ui.markdown import escape_markdown, markdown_table
 from evalloom.ui.report_marks import MARKDOWN
 
 
@@ -28,15 +28,15 @@ def render(report: ImprovementReport) -> str:
 
 
 def _lines(report: ImprovementReport) -> Iterator[str]:
-    yield f"# {text_of(report.title)}"
-    yield f"**{text_of(report.verdict)}**"
+    yield f"# {escape_markdown(report.title)}"
+    yield f"**{escape_markdown(report.verdict)}**"
     yield "## What was changed"
-    yield table_of(("change", "why", "evidence"), "---", report.changes)
+    yield markdown_table(("change", "why", "evidence"), "---", report.changes)
     yield "## Gates"
     gates = ((asked, found, "✅ holds" if holds else "❌ does not hold") for asked, found, holds in report.gates)
-    yield table_of(("gate", "found", ""), "---", gates)
+    yield markdown_table(("gate", "found", ""), "---", gates)
     yield "## Figures"
     heads = ("", "prompt_a", "candidate", "difference", "95 % interval of the difference")
-    yield table_of(heads, "-rrrr", report.figures)
+    yield markdown_table(heads, "-rrrr", report.figures)
     yield f"Better: {', '.join(report.better) or 'none'}. Worse: {', '.join(report.worse) or 'none'}."
-    yield "\n".join(f"- {text_of(note)}" for note in report.notes)
+    yield "\n".join(f"- {escape_markdown(note)}" for note in report.notes)

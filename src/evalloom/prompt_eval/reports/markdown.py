@@ -9,7 +9,7 @@ from evalloom.core.text import pluralize
 from evalloom.prompt_eval.reports import content as shown
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import ScoredCase
-from evalloom.ui.markdown import table_of, text_of
+from evalloom.ui.markdown import escape_markdown, markdown_table
 from evalloom.ui.report_marks import MARKDOWN
 from evalloom.ui.text import visible
 
@@ -37,15 +37,15 @@ def render(report: PromptEvalReport) -> str:
 
 
 def _head(report: PromptEvalReport) -> Iterator[str]:
-    yield f"# {text_of(report.title)}"
-    yield f"**{text_of(shown.headline(report.scorecard))}**"
-    facts = [f"{text_of(what)}: {text_of(value)}" for what, value in shown.facts(report)]
+    yield f"# {escape_markdown(report.title)}"
+    yield f"**{escape_markdown(shown.headline(report.scorecard))}**"
+    facts = [f"{escape_markdown(what)}: {escape_markdown(value)}" for what, value in shown.facts(report)]
     if facts:
         yield " · ".join(facts)
     yield "## Overview"
-    yield table_of(("", ""), "-r", shown.overview(report))
+    yield markdown_table(("", ""), "-r", shown.overview(report))
     if remarks := list(shown.remarks(report)):
-        yield "\n".join(f"- {text_of(remark)}" for remark in remarks)
+        yield "\n".join(f"- {escape_markdown(remark)}" for remark in remarks)
 
 
 def _safety(report: PromptEvalReport) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _safety(report: PromptEvalReport) -> Iterator[str]:
         yield "None."
         return
     rows = ((one.case.id, _kind(one.case), one.why, shown.reason(one.case, one.point)) for one in failures)
-    yield table_of(("case", "category", "what", "reason"), "----", rows)
+    yield markdown_table(("case", "category", "what", "reason"), "----", rows)
 
 
 def _points(report: PromptEvalReport) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _points(report: PromptEvalReport) -> Iterator[str]:
         )
         for one in report.scorecard.points
     )
-    yield table_of(heads, "----rrrrrr", rows)
+    yield markdown_table(heads, "----rrrrrr", rows)
     failed = report.scorecard.failed
     rules = " · ".join(f"{shown.STATUS_SIGNS[status]} {rule}" for status, rule in shown.STATUS_RULES.items())
     yield rules + (f". {pluralize(failed, 'failed run')} left out of the averages." if failed else ".")
@@ -86,9 +86,9 @@ def _bad_cases(report: PromptEvalReport) -> Iterator[str]:
         yield "None."
     for point, called, groups in shown.groups_by_point(report):
         number = sum(len(group.cases) for group in groups)
-        yield f"### {text_of(' · '.join(filter(None, (point, called))))} ({number:,})"
+        yield f"### {escape_markdown(' · '.join(filter(None, (point, called))))} ({number:,})"
         for group in groups:
-            yield f"**{text_of(shown.group_title(group))}** ({pluralize(len(group.cases), 'case')})"
+            yield f"**{escape_markdown(shown.group_title(group))}** ({pluralize(len(group.cases), 'case')})"
             yield _group(group, point)
 
 
@@ -99,7 +99,9 @@ def _group(group: BadGroup, point: str) -> str:
         for case in group.cases
     )
     # The title of the group is the reason why the runs failed.
-    return table_of(heads, "---r-", rows) if point else table_of(heads[:3], "---", (row[:3] for row in rows))
+    return (
+        markdown_table(heads, "---r-", rows) if point else markdown_table(heads[:3], "---", (row[:3] for row in rows))
+    )
 
 
 def _categories(report: PromptEvalReport) -> Iterator[str]:
@@ -116,13 +118,13 @@ def _categories(report: PromptEvalReport) -> Iterator[str]:
         )
         for row in card.categories
     )
-    yield table_of(heads, "-rrr" + "r" * len(card.points), rows)
+    yield markdown_table(heads, "-rrr" + "r" * len(card.points), rows)
 
 
 def _distribution(report: PromptEvalReport) -> Iterator[str]:
     yield "## Scores of the cases"
     rows = ((shown.bucket(one), f"{one.cases:,}", "pass" if one.is_passing else "") for one in report.scorecard.buckets)
-    yield table_of(("share of the most", "cases", ""), "rr-", rows)
+    yield markdown_table(("share of the most", "cases", ""), "rr-", rows)
 
 
 def _agreement(report: PromptEvalReport) -> Iterator[str]:
@@ -141,14 +143,14 @@ def _agreement(report: PromptEvalReport) -> Iterator[str]:
         )
         for one in report.agreement
     )
-    yield table_of(heads, "-rrrrr", rows)
+    yield markdown_table(heads, "-rrrrr", rows)
     yield "Where they differ (rows: what people gave, columns: what the judge gave):"
     cells = (
         (one.point, str(human), *map(str, row))
         for one in report.agreement
         for human, row in enumerate(one.confusion, 1)
     )
-    yield table_of(("test point", "people", "judge 1", "judge 2", "judge 3"), "-rrrr", cells)
+    yield markdown_table(("test point", "people", "judge 1", "judge 2", "judge 3"), "-rrrr", cells)
 
 
 def _noise(report: PromptEvalReport) -> Iterator[str]:
@@ -165,12 +167,12 @@ def _noise(report: PromptEvalReport) -> Iterator[str]:
         )
         for one in report.noise
     )
-    yield table_of(("test point", "cases", "always the same", "95 % interval", "mean range"), "-rrrr", rows)
+    yield markdown_table(("test point", "cases", "always the same", "95 % interval", "mean range"), "-rrrr", rows)
 
 
 def _next(report: PromptEvalReport) -> Iterator[str]:
     yield "## How to go on"
-    steps = [f"- {text_of(step.why)}: {_code(step.command)}" for step in shown.next_steps(report)]
+    steps = [f"- {escape_markdown(step.why)}: {_code(step.command)}" for step in shown.next_steps(report)]
     yield "\n".join(
         [*steps, f"- Every case with input, output and reasons: {_code(f'{report.folder}/{report.source}')}"]
     )

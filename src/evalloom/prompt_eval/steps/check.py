@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -98,7 +98,7 @@ def _results(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     records = read_records(folder.results)
     contents.results = _by_id(records)
     findings = [*records.findings, *records.not_run()]
-    findings += _compare_cases(records, contents.cases, folder.cases.name, "case_changed", _defined)
+    findings += _compare_cases(records, contents.cases, folder.cases.name, "case_changed", FIELDS)
     digest = provenance.load(folder, "run", folder.results).provenance.prompt
     if digest and contents.target and digest != contents.target.digest:
         message = "the prompt has changed since. Run it again: evalloom prompt-eval run"
@@ -128,26 +128,18 @@ def _scored(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     contents.scored = records.values
     points = contents.plan.ids if contents.plan else tuple(points_in(records.values))
     findings = [finding for finding in records.findings if finding.code != "missing_reason"]
-    findings += _compare_cases(records, contents.results, folder.results.name, "result_changed", _with_result)
+    fields = (*FIELDS, "result_aftertest")
+    findings += _compare_cases(records, contents.results, folder.results.name, "result_changed", fields)
     for row in records.rows:
         findings += [records.finding_at(row, remark) for remark in scored_remarks(row.value, points)]
         findings += [records.finding_at(row, remark) for remark in uncited_reasons(read_scored(row.value, points))]
     return ArtifactFindings(folder.scored, findings, len(records.rows))
 
 
-def _with_result(record: Record) -> Record:
-    return {**_defined(record), "result_aftertest": record.get("result_aftertest")}
-
-
-def _defined(record: Record) -> Record:
-    """The fields that define a case; users may add others."""
-    return {name: record.get(name) for name in FIELDS}
-
-
 def _compare_cases(
-    records: Records, before: dict[str, Record], name: str, code: str, part: Callable[[Record], Record]
+    records: Records, before: dict[str, Record], name: str, code: str, fields: Iterable[str]
 ) -> Iterator[Finding]:
-    """Compare the cases of one step with those of the previous step."""
+    """Compare these fields of the cases with those of the previous step; users may add other fields."""
     if not before:
         return
     ids = {str(record.get("test_id")) for record in records.values}
@@ -155,7 +147,7 @@ def _compare_cases(
         other = before.get(str(row.value.get("test_id")))
         if other is None:
             yield records.finding_at(row, warning(code, ("test_id",), f"test_id: is not in {name}"))
-        elif part(row.value) != part(other):
+        elif any(row.value.get(field) != other.get(field) for field in fields):
             yield records.finding_at(row, warning(code, (), f"differs from the case of this id in {name}"))
     for missing in (one for one in before if one not in ids):
         yield _file_finding(records.path, warning(code, (), f"{missing} of {name} is missing here"))

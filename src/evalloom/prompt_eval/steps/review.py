@@ -91,13 +91,17 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
     if not result.is_written:
         return result
     before = {one: review for one, review in former.items() if one in found and review.is_about(records[one][_RESULT])}
-    merged = {one: _merged(before.get(one, Review()), review) for one, review in found.items()}
-    _write(result.path, {**former, **merged})
-    old, new = _by_point(before), _by_point(found)
+    merged = {}
+    for test_id, review in found.items():
+        old = before.get(test_id, Review())
+        merged[test_id] = Review({**old.scores, **review.scores}, review.comment or old.comment, review.result)
+    text = msgspec.json.format(msgspec.json.encode({**former, **merged}), indent=2).decode()
+    write_text(result.path, text + "\n")
+    old_scores, new_scores = _by_point(before), _by_point(found)
     return msgspec.structs.replace(
         result,
-        added=len(new.keys() - old.keys()),
-        replaced=sum(key in old and old[key] != score for key, score in new.items()),
+        added=len(new_scores.keys() - old_scores.keys()),
+        replaced=sum(key in old_scores and old_scores[key] != score for key, score in new_scores.items()),
         dropped=sum(len(review.scores) for one, review in former.items() if one in found and one not in before),
     )
 
@@ -146,15 +150,6 @@ def _scored(folder: Path) -> dict[str, Record]:
         )
         raise usage_error("nothing_to_review", message)
     return {str(record.get("test_id", "")): {_RESULT: None, **record} for record in records}
-
-
-def _merged(before: Review, after: Review) -> Review:
-    return Review({**before.scores, **after.scores}, after.comment or before.comment, after.result)
-
-
-def _write(path: Path, reviews: dict[str, Review]) -> None:
-    text = msgspec.json.format(msgspec.json.encode(reviews), indent=2).decode()
-    write_text(path, text + "\n")
 
 
 def _stable(text: str) -> str:

@@ -44,8 +44,10 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     folder, target, profile = context.folder, context.prompt.target, context.runner
     cases = read_records(require_artifact(folder.cases, "generate", folder))
     raise_if_invalid(cases.findings, folder.cases)
-    for remark in _unused_inputs(target, cases.values):
-        context.options.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
+    # Warn before any call is paid for. The first case is enough: cases of one prompt have the same fields.
+    for remark in input_remarks(target, cases.values[0]) if cases.values else ():
+        if remark.code == "input_not_sent":
+            context.options.warn(f"{context.prompt.name}: {remark.message} [{remark.code}]")
     source = context.source(target, profile)
     artifact = load_for_step(folder, "run", folder.results, source, redo)
     reusable = {} if artifact.needs_rebuild else _reusable_results(folder, cases.values, rerun_failed)
@@ -70,12 +72,6 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     # Write prompt_b now, so that it can be edited before the judge is paid for.
     refresh(folder.prompt_b, context.plan, context.options.warn)
     return RunResult(len(rows), len(pending), failed, artifact.is_outdated)
-
-
-def _unused_inputs(target: BuiltTarget, cases: list[Record]) -> Iterator[Remark]:
-    """Warn before any call is paid for: fields of the first case that the prompt does not use."""
-    if cases:
-        yield from (remark for remark in input_remarks(target, cases[0]) if remark.code == "input_not_sent")
 
 
 def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:

@@ -188,11 +188,10 @@ def write_file(
             prompt_eval_csv.write(stream, cases, points, options.excel, options.for_review)
             return []
         cut = prompt_eval_xlsx.write(stream, cases, points, options.for_review)
-    return [_cut(path, cut)] if cut else []
-
-
-def _cut(path: Path, number: int) -> Finding:
-    longest = prompt_eval_xlsx.LONGEST_CELL
-    found = "1 cell is" if number == 1 else f"{number} cells are"
-    message = f"{found} longer than the {longest:,} characters that a workbook can hold, and cut. The CSV has all of it"
-    return Finding("cells_cut", "warning", message, Origin(path.as_posix()))
+    if not cut:
+        return []
+    limit = f"{prompt_eval_xlsx.LONGEST_CELL:,} characters that a workbook can hold"
+    message = (
+        f"{'1 cell is' if cut == 1 else f'{cut} cells are'} longer than the {limit}, and cut. The CSV has all of it"
+    )
+    return [Finding("cells_cut", "warning", message, Origin(path.as_posix()))]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalloom.rag.reports import content as shown
-from evalloom.ui.markdown import table_of, text_of
+from evalloom.ui.markdown import escape_markdown, markdown_table
 from evalloom.ui.report_marks import MARKDOWN
 
 if TYPE_CHECKING:
@@ -25,22 +25,18 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
     parts = [f"# {shown.title(results[0])}"]
     for result in results:
         if len(results) > 1:
-            parts.append(f"# Profile {text_of(result.profile)}")
+            parts.append(f"# Profile {escape_markdown(result.profile)}")
         parts += _profile(result, root)
     return "\n\n".join([*parts, MARKDOWN]) + "\n"
 
 
 def _profile(results: RagResults, root: Path) -> Iterator[str]:
-    yield from _head(results, root)
+    yield f"**{escape_markdown(shown.headline(results))}**"
+    yield " · ".join(f"{escape_markdown(name)}: {escape_markdown(value)}" for name, value in shown.facts(results, root))
+    if not_measured := shown.apart(results):
+        yield escape_markdown(not_measured)
     for section in (_buckets, _tags, _wordings, _misses, _errors, _others, _settings):
         yield from section(results)
-
-
-def _head(results: RagResults, root: Path) -> Iterator[str]:
-    yield f"**{text_of(shown.headline(results))}**"
-    yield " · ".join(f"{text_of(what)}: {text_of(value)}" for what, value in shown.facts(results, root))
-    if beside := shown.apart(results):
-        yield text_of(beside)
 
 
 def _buckets(results: RagResults) -> Iterator[str]:
@@ -51,7 +47,7 @@ def _buckets(results: RagResults) -> Iterator[str]:
         for group in shown.groups(results)
     )
     heads = ("bucket", "cases", "", *names)
-    yield table_of(heads, "-r-" + "r" * len(names), rows)
+    yield markdown_table(heads, "-r-" + "r" * len(names), rows)
     yield f"The bar is {names[0]} from 0 to 100 %. In brackets: 95 % intervals."
 
 
@@ -74,7 +70,7 @@ def _tags(results: RagResults) -> Iterator[str]:
     names = [measure.name for measure in results.overall.measures]
     listed = results.tags[: shown.MOST_ROWS]
     rows = ((group.name, f"{group.cases:,}", *_measured(group, names)) for group in listed)
-    yield table_of(("tag", "cases", *names), "-r" + "r" * len(names), rows)
+    yield markdown_table(("tag", "cases", *names), "-r" + "r" * len(names), rows)
     if rest := shown.more(results.tags, "tag"):
         yield rest
 
@@ -86,11 +82,11 @@ def _wordings(results: RagResults) -> Iterator[str]:
     yield "## Oral against official"
     yield shown.wording_gap(results) or "No pair can be compared."
     if only := shown.official_only(results):
-        yield f"**Only the official wording works:** {text_of(', '.join(only))}"
+        yield f"**Only the official wording works:** {escape_markdown(', '.join(only))}"
     if pairs.pairs:
         yield from _concepts(results)
         yield from _pairs(results)
-        yield from _gaps(results)
+        yield markdown_table(shown.GAP_HEADS, "-rrrrr", map(shown.gap_cells, pairs.gaps))
     yield from _excluded(results)
 
 
@@ -107,7 +103,7 @@ def _concepts(results: RagResults) -> Iterator[str]:
         )
         for concept in listed
     )
-    yield table_of(("concept", "pairs", "official", "oral", "gap (points)", ""), "-rrrr-", rows)
+    yield markdown_table(("concept", "pairs", "official", "oral", "gap (points)", ""), "-rrrr-", rows)
     if rest := shown.more(results.pairs.concepts, "concept"):
         yield rest
 
@@ -126,13 +122,9 @@ def _pairs(results: RagResults) -> Iterator[str]:
         )
         for pair in pairs[: shown.MOST_ROWS]
     )
-    yield table_of(("pair", "concept", "works", "gap (points)", "official", "oral"), "---r--", rows)
+    yield markdown_table(("pair", "concept", "works", "gap (points)", "official", "oral"), "---r--", rows)
     if rest := shown.more(pairs, "pair"):
         yield rest
-
-
-def _gaps(results: RagResults) -> Iterator[str]:
-    yield table_of(shown.GAP_HEADS, "-rrrrr", map(shown.gap_cells, results.pairs.gaps))
 
 
 def _excluded(results: RagResults) -> Iterator[str]:
@@ -142,15 +134,15 @@ def _excluded(results: RagResults) -> Iterator[str]:
         rows = (
             (excluded.pair_id, excluded.id, excluded.reason) for excluded in pairs.not_comparable[: shown.MOST_ROWS]
         )
-        yield table_of(("pair", "case", "why"), "---", rows)
+        yield markdown_table(("pair", "case", "why"), "---", rows)
     if rest := shown.more(pairs.not_comparable, "pair"):
         yield rest
     if pairs.unpaired:
         yield f"Cases in no pair ({len(pairs.unpaired):,}):"
         reasons: dict[str, list[str]] = {}
         for excluded in pairs.unpaired[: shown.MOST_ROWS]:
-            reasons.setdefault(excluded.reason, []).append(text_of(excluded.id))
-        yield "\n".join(f"- {text_of(reason)}: {', '.join(ids)}" for reason, ids in reasons.items())
+            reasons.setdefault(excluded.reason, []).append(escape_markdown(excluded.id))
+        yield "\n".join(f"- {escape_markdown(reason)}: {', '.join(ids)}" for reason, ids in reasons.items())
     if rest := shown.more(pairs.unpaired, "case"):
         yield rest
 
@@ -174,7 +166,7 @@ def _misses(results: RagResults) -> Iterator[str]:
             (row.id, row.bucket, row.query, shown.expected(row), ", ".join(row.sources) or "nothing", str(row.origin))
             for row in listed
         ]
-    yield table_of(heads, "------", cells)
+    yield markdown_table(heads, "------", cells)
     if rest := shown.more(rows, "case"):
         yield rest
 
@@ -185,7 +177,9 @@ def _errors(results: RagResults) -> Iterator[str]:
         return
     yield f"## Errors ({len(rows):,})"
     listed = rows[: shown.MOST_ROWS]
-    yield table_of(("case", "query", "error", "at"), "----", ((r.id, r.query, r.error, str(r.origin)) for r in listed))
+    yield markdown_table(
+        ("case", "query", "error", "at"), "----", ((r.id, r.query, r.error, str(r.origin)) for r in listed)
+    )
     if rest := shown.more(rows, "case"):
         yield rest
 
@@ -196,11 +190,11 @@ def _others(results: RagResults) -> Iterator[str]:
         return
     yield f"## Not measured ({len(rows):,})"
     listed = ((row.id, row.query, row.status, row.reason, str(row.origin)) for row in rows[: shown.MOST_ROWS])
-    yield table_of(("case", "query", "status", "why", "at"), "-----", listed)
+    yield markdown_table(("case", "query", "status", "why", "at"), "-----", listed)
     if rest := shown.more(rows, "case"):
         yield rest
 
 
 def _settings(results: RagResults) -> Iterator[str]:
     yield "## Configuration"
-    yield table_of(("", ""), "--", shown.settings(results))
+    yield markdown_table(("", ""), "--", shown.settings(results))
