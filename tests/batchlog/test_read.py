@@ -80,7 +80,7 @@ def test_runs_come_in_order_of_profile_case_and_repeat(tmp_path: Path) -> None:
         b'{"key":"b"}',
         b'{"key":"b","case_id":"c","outcome":"MAYBE"}',
         b'["b"]',
-        b'{"key":"b","case_id":"c","raw":{"x":' + b"[" * 3000 + b"]" * 3000 + b"}}",
+        b'{"key":"b","case_id":"c","raw":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
     ],
 )
 def test_a_broken_line_in_the_middle_is_told_and_the_rest_is_read(tmp_path: Path, broken: bytes) -> None:
