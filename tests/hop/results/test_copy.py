@@ -1,4 +1,4 @@
-"""The derived copy: it says what `row_of` says of every row, and follows the files whatever happens to them."""
+"""The derived copy: it holds what `row_of` returns for every row, and follows every change of the files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalloom.hop.results import copy as hop_copy
-from evalloom.hop.results import parts as hop_parts
+from evalloom.hop.results import build
 from evalloom.hop.results.copy import Copy
+from evalloom.hop.results.index import read_records
 from evalloom.hop.results.rows import RESULT, row_of
 from evalloom.hop.results.store import DataStore
 
@@ -112,7 +112,7 @@ tame_files = st.lists(rows_with(objects.map(json.dumps), stats.filter(lambda one
 
 
 def shown(row: dict[str, Any]) -> str:
-    """One row as both strategies have to tell it."""
+    """One row as SQL and Python have to read it."""
     names = ("id", "tag", "difficulty", "profile", "completed", "outcome", "error", "correct")
     texts = [
         (part, name, repr(json.loads(text))) for part in ("fields", "expected") for name, text in row[part].items()
@@ -124,10 +124,9 @@ def shown(row: dict[str, Any]) -> str:
 def copied(folder: Path) -> list[str]:
     """All results as the copy has them."""
     copy = Copy(folder, lambda message: None)
-    found = []
+    rows = []
     with copy.connection() as connection:
         for part in copy.refresh().parts:
-            left_out = [number for number, source in enumerate(part.sources) if source.left_out]
             query = connection.execute(f"SELECT * FROM read_parquet('{(copy.place / part.name).as_posix()}')")
             columns = [column[0] for column in query.description or ()]
             for cells in query.fetchall():
@@ -135,34 +134,53 @@ def copied(folder: Path) -> list[str]:
                 for kind, names in (("fields", part.names.fields), ("expected", part.names.expected)):
                     texts = {name: row[f"{kind[0]}{number}"] for number, name in enumerate(names)}
                     row[kind] = {name: text for name, text in texts.items() if text is not None}
-                if row["kind"] == RESULT and row["src"] not in left_out:
-                    found.append(shown(row))
-    return found
+                if row["kind"] == RESULT:
+                    rows.append(shown(row))
+    return rows
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(tame_files, odd_files), min_size=1, max_size=3))
-def test_the_copy_says_what_python_says_of_every_row(files: list[list[Any]]) -> None:
+def test_every_row_is_the_one_that_python_defines(files: list[list[Any]]) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        wanted: Counter[str] = Counter()
+        defined: Counter[str] = Counter()
         for number, lines in enumerate(files):
             write(folder / f"{number}.jsonl", *lines)
-            for _, record in hop_parts.read_records(folder / f"{number}.jsonl"):
+            for _, record in read_records(folder / f"{number}.jsonl"):
                 if isinstance(record, dict) and (row := row_of(record))["kind"] == RESULT:
-                    wanted[shown(row)] += 1
-        assert Counter(copied(folder)) == wanted
+                    defined[shown(row)] += 1
+        assert Counter(copied(folder)) == defined
 
 
-def test_every_file_is_read_the_fastest_way_that_tells_it_exactly(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", flat(1, expected_score=2), flat(2, {"label": "no", "score": 1.5}))
-    write(tmp_path / "b.jsonl", {"input": {"text": "x"}, "result": '{"label": "yes"}'}, flat(1))
-    write(tmp_path / "c.jsonl", flat(1, {"kind": None}, expected_kind=None))
-    write(tmp_path / "d.jsonl", flat(1, "no object"))
-    write(tmp_path / "e.jsonl", flat(1), "cut")
+def test_python_reads_the_files_that_sql_cannot_read_exactly(tmp_path: Path) -> None:
+    write(tmp_path / "plain.jsonl", flat(1, expected_score=2), flat(2, {"label": "no", "score": 1.5}))
+    irregular = {
+        "case": {"id": 1, "tag": "a", "text": "x"},
+        "cut": "cut",
+        "deep": flat(2, '{"label": "yes"}'),
+        "expected_null": flat(2, expected_label=None),
+        "null": flat(2) | {"hop_stats": None},
+        "repeated": flat(2) | {"hop_result": '{"a": 1, "a": 2}'},
+        "text": flat(2, "not an object"),
+        "view": {"input": {"text": "x"}, "result": '{"label": "yes"}'},
+    }
+    for name, row in irregular.items():
+        write(tmp_path / f"{name}.jsonl", *(flat(number) for number in range(50)), row)
     index = Copy(tmp_path, lambda message: None).refresh()
-    strategies = {part.strategy: [one.name for one in part.counted()] for part in index.parts}
-    assert strategies == {"flat": ["a.jsonl"], "any": ["b.jsonl", "c.jsonl"], "exact": ["d.jsonl", "e.jsonl"]}
+    by_python = {source.name: part.by_python for part in index.parts for source in part.sources}
+    assert by_python == {"plain.jsonl": False, **{f"{name}.jsonl": True for name in irregular}}
+
+
+@pytest.mark.req("HOP-16")
+def test_a_line_too_long_to_read_costs_no_other_file(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", flat(1))
+    write(tmp_path / "b.jsonl", flat(1, text="x" * 40 * 1024**2), flat(2))
+    warnings: list[str] = []
+    index = Copy(tmp_path, warnings.append).refresh()
+    by_python = {source.name: part.by_python for part in index.parts for source in part.sources}
+    assert by_python == {"a.jsonl": False, "b.jsonl": True}
+    assert DataStore(tmp_path).get_stats()["total"] == 2 and "b.jsonl:1: skipped" in warnings[0]
 
 
 def test_a_field_that_comes_up_late_is_not_lost(tmp_path: Path) -> None:
@@ -172,17 +190,17 @@ def test_a_field_that_comes_up_late_is_not_lost(tmp_path: Path) -> None:
     store = DataStore(tmp_path)
     assert store.get_stats()["fields"]["late"]["count"] == 1
     assert store.get_stats()["judged"] == 1
-    assert [part.strategy for part in Copy(tmp_path, print).refresh().parts] == ["flat"]
+    assert not Copy(tmp_path, print).refresh().parts[0].by_python
 
 
 def test_an_expected_null_is_an_expectation(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", flat(1, {"kind": None}, expected_kind=None), flat(2, {}, expected_kind=None), flat(3))
-    found = DataStore(tmp_path).get_stats()
-    assert (found["judged"], found["correct"]) == (2, 1)
+    stats = DataStore(tmp_path).get_stats()
+    assert (stats["judged"], stats["correct"]) == (2, 1)
 
 
 def test_only_what_changed_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hop_copy, "_FAST_PART", 600)
+    monkeypatch.setattr(build, "_SQL_PART", 600)
     for name in "abcd":
         write(tmp_path / f"{name}.jsonl", *(flat(number) for number in range(3)))
     before = {part.name for part in Copy(tmp_path, print).refresh().parts}
@@ -195,16 +213,16 @@ def test_only_what_changed_is_copied_again(tmp_path: Path, monkeypatch: pytest.M
     assert kept == after
 
 
-@pytest.mark.parametrize("harm", ["index", "part", "format", "cube"])
+@pytest.mark.parametrize("harm", ["index", "part", "format", "stats"])
 def test_a_damaged_copy_is_made_again(tmp_path: Path, harm: str) -> None:
     write(tmp_path / "a.jsonl", flat(1), flat(2))
     first = DataStore(tmp_path).get_stats()
     DataStore(tmp_path).query_results()
     place = tmp_path / ".evalloom/hop-store"
-    harmed = place / ("cube.json" if harm == "cube" else "index.json")
+    harmed = place / ("stats.json" if harm == "stats" else "index.json")
     if harm == "part":
         harmed = next(place.glob("*.parquet"))
-        (place / "cube.json").unlink()
+        (place / "stats.json").unlink()
     harmed.write_text('{"format": 0, "parts": []}' if harm == "format" else "PAR1 rubbish")
     assert DataStore(tmp_path).get_stats() == first
 
@@ -234,7 +252,7 @@ def test_a_killed_process_leaves_a_usable_copy(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", *(flat(at) for at in range(500)))
     code = (
         "import os, sys; from pathlib import Path; from evalloom.hop.results.copy import Copy;"
-        "Copy.put = lambda self, name, value: os.kill(os.getpid(), 9); Copy(Path(sys.argv[1]), print).refresh()"
+        "Copy.write_json = lambda self, name, value: os.kill(os.getpid(), 9); Copy(Path(sys.argv[1]), print).refresh()"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == -9
     assert DataStore(tmp_path).get_stats()["total"] == 500

@@ -152,3 +152,28 @@ def test_bands_can_be_chosen() -> None:
     assert found["matrix"] == {"low": {"low": 0, "high": 3}, "high": {"low": 0, "high": 1}}
     assert found["cross_band_rate"] == 0.75
     assert agreement_of({}, {"low": (0, 1)})["exact"] is None
+
+
+@pytest.mark.req("HOP-17")
+@pytest.mark.parametrize("other", [result({"score": 5.0}), result({"score": "n/a"}), result({"score": 0}, "ERROR")])
+def test_scores_agree_beside_other_values(tmp_path: Path, other: Any) -> None:
+    store = store_of(tmp_path, result({"score": 4}, expected_score=5), other | {"expected_score": 5})
+    assert store.get_stats()["fields"]["score"]["agreement"]["n"] >= 1
+
+
+@pytest.mark.req("HOP-15", "HOP-16")
+def test_cached_statistics_are_those_that_were_counted(tmp_path: Path) -> None:
+    rows = [result({"n": 0.1, "s": "ä", "l": [1]}, profile=name, tag="t", expected_n=0.1) for name in ("p", "q")]
+    queries: list[dict[str, Any]] = [{}, {"profile": "p"}, {"by": ["profile"]}, {"by": "tag"}]
+    counted = [store_of(tmp_path, *rows).get_stats(**query) for query in queries]
+    cache = tmp_path / ".evalloom/hop-store/stats.json"
+    assert len(json.loads(cache.read_bytes())["answers"]) == 4
+    assert [json.dumps(DataStore(tmp_path).get_stats(**query)) for query in queries] == list(map(json.dumps, counted))
+    assert store_of(tmp_path, *rows, *rows).get_stats()["total"] == 4
+
+
+@pytest.mark.req("HOP-16")
+def test_an_infinite_number_is_counted_again_each_time(tmp_path: Path) -> None:
+    rows = [result({}) | {"hop_result": '{"n": 1e999}'}, result({"n": 1})]
+    store = store_of(tmp_path, *rows)
+    assert store.get_stats() == store.get_stats()

@@ -1,9 +1,11 @@
-"""Builds the parts of the derived copy: with DuckDB if it reads every row exactly, else with Python."""
+"""Builds the parts of the derived copy: with SQL if it reads every row of a file exactly, else with Python."""
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,32 +14,26 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
-from evalloom.core.digest import sha256_hex
+from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
-from evalloom.hop.results.parts import FORMAT, Part, Source, Stamp, read_records
+from evalloom.hop.contract import read_contract
+from evalloom.hop.dialect import is_view_row, normalize_audit, normalize_input
+from evalloom.hop.results.index import Part, Source, Stamp, named_part, read_records
 from evalloom.hop.results.rows import (
     COLUMNS,
-    EXACT,
-    FLAT,
+    EXPECTED,
     INPUT,
     META,
     RESULT,
     Names,
+    can_select,
+    expected_of,
     orjson_text,
     path_pattern,
     quoted,
-    read_raw,
+    result_names,
     row_of,
     select_rows,
-)
-from evalloom.hop.results.sample import (
-    FileSample,
-    contract_names,
-    expected_names,
-    joined,
-    may_hide_results,
-    occurrences,
-    selectable,
 )
 
 if TYPE_CHECKING:
@@ -45,189 +41,275 @@ if TYPE_CHECKING:
 
     from evalloom.hop.results.copy import Copy
 
+_SQL_PART, _PYTHON_PART = 1024**3, 32 * 1024**2
+"""Bytes of JSONL in a part, at most. One large part is faster to write and to query than several."""
 _SHOWN_LINES = 20
+_SAMPLE, _SAMPLE_EVERY, _SAMPLE_LINES = 8 * 1024, 8 * 1024**2, 3
+"""A sample is a few lines in the first bytes of every few megabytes of a file."""
+_SCAN = 256 * 1024
+_NEEDLE = f'"{EXPECTED}'.encode()
+
+
+def can_stay(part: Part, stamps: dict[str, Stamp]) -> bool:
+    """Return whether a part is current, and too large to be merged with new files."""
+    if any(stamps.get(source.name) != source.stamp for source in part.sources):
+        return False
+    return part.size * 2 >= (_PYTHON_PART if part.by_python else _SQL_PART)
 
 
 class Builder:
-    """Builds parts with the fast strategies or the exact one."""
+    """Builds parts for the files of a folder."""
 
-    def __init__(
-        self, copy: Copy, connection: DuckDBPyConnection, stamps: dict[str, Stamp], samples: dict[str, FileSample]
-    ) -> None:
+    def __init__(self, copy: Copy, connection: DuckDBPyConnection, stamps: dict[str, Stamp]) -> None:
         self._copy = copy
         self._connection = connection
         self._stamps = stamps
-        self._samples = samples
 
-    def fast(self, group: list[str], strategy: str) -> Part:
-        """Build a part with DuckDB; files that it cannot read exactly are marked `left_out` or omitted."""
-        names = joined([contract_names(self._copy.folder), *(self._samples[name].names for name in group)])
-        part = self._try_fast(group, names, strategy)
-        left_out = [source.name for source in part.sources if source.left_out]
-        wanted = joined([names, self._all_names(left_out, strategy)]) if left_out else names
-        if wanted != names:
-            (self._copy.place / part.name).unlink(missing_ok=True)
-            part = self._try_fast(group, wanted, strategy)
-        return part
+    def build(self, files: Iterable[str], by_python: Iterable[str]) -> list[Part]:
+        """Build parts for files; those in `by_python` are known to need Python."""
+        rest = set(by_python)
+        samples = {name: sample_file(self._copy.folder / name) for name in files if name not in rest}
+        parts = []
+        for group in self._grouped((name for name, sample in samples.items() if sample is not None), _SQL_PART):
+            part = self._sql_part(group, joined([names for name in group if (names := samples[name]) is not None]))
+            parts += [part] if part is not None else []
+        rest.update(samples.keys() - {source.name for part in parts for source in part.sources})
+        return [*parts, *(self._python_part(group) for group in self._grouped(rest, _PYTHON_PART))]
 
-    def _try_fast(self, group: list[str], names: Names, strategy: str) -> Part:
+    def _grouped(self, names: Iterable[str], limit: int) -> Iterator[list[str]]:
+        """Yield groups of consecutive files, each up to the size limit of a part."""
+        group: list[str] = []
+        size = 0
+        for name in sorted(names):
+            if group and size + self._stamps[name].size > limit:
+                yield group
+                group, size = [], 0
+            group.append(name)
+            size += self._stamps[name].size
+        if group:
+            yield group
+
+    # -- with SQL --------------------------------------------------------------------------------
+
+    def _sql_part(self, group: list[str], names: Names) -> Part | None:
+        """Build a part with SQL; without the files that need Python, and None if all of them do."""
         import duckdb
 
-        part = self._named(group, names, strategy)
+        names = joined([contract_names(self._copy.folder), names])
+        while group:
+            part = named_part([Source(name, self._stamps[name]) for name in group], names)
+            try:
+                irregular, part = self._write_part(part)
+            except (duckdb.InvalidInputException, duckdb.IOException):
+                # A line that is too long fails the query.
+                readable = [name for name in group if self._is_readable(name, names)]
+                group = readable if readable != group else []
+                continue
+            if not irregular:
+                return part
+            (self._copy.place / part.name).unlink(missing_ok=True)
+            all_names = joined([names, self._all_names(irregular)])
+            if all_names == names:
+                group = [name for name in group if name not in irregular]
+            names = all_names
+        return None
+
+    def _write_part(self, part: Part) -> tuple[list[str], Part]:
+        """Write a part; return the files that SQL may not have read exactly, and the part with its counts."""
+        files = [source.name for source in part.sources]
         with ThreadPoolExecutor(1) as beside:
             # Runs in parallel with DuckDB, which releases the GIL: counting takes half a second per gigabyte.
-            counts = beside.submit(lambda: {name: occurrences(self._copy.folder / name) for name in group})
-            try:
-                self._copy.write_beside(self._connection, select_rows(self._paths(group), names, strategy), part.name)
-            except (duckdb.InvalidInputException, duckdb.IOException):
-                readable = [name for name in group if self._is_readable(name, names, strategy)]
-                if not readable or readable == group:
-                    return structs.replace(part, sources=[])
-                return self._try_fast(readable, names, strategy)
-            return self._checked(part, counts.result())
+            occurrences = beside.submit(lambda: {name: _occurrences(self._copy.folder / name) for name in files})
+            self._copy.write_parquet(self._connection, select_rows(self._paths(files), part.names), part.name)
+        expected = " + ".join(f"count(e{number})" for number in range(len(part.names.expected))) or "0"
+        rows = self._connection.execute(f"""
+            SELECT src, min(file_row_number), count(*) FILTER (kind = {RESULT}), count(*) FILTER (kind = {META}),
+                list(DISTINCT profile) FILTER (kind = {RESULT}), bool_or(kind = {RESULT} AND profile IS NULL),
+                bool_or(needs_python), {expected}
+            FROM read_parquet({quoted(path_pattern(self._copy.place / part.name))}) GROUP BY src""").fetchall()
+        counts = {row[0]: row[1:] for row in rows}
+        irregular, sources = [], []
+        for number, source in enumerate(part.sources):
+            first, results, metas, profiles, has_nameless, needs_python, expected_count = counts.get(
+                number, (0, 0, 0, [], False, False, 0)
+            )
+            # SQL does not see an expected field whose name is unknown, and reads an expected null as missing.
+            if needs_python or expected_count != occurrences.result()[source.name]:
+                irregular.append(source.name)
+            unique = _sorted_profiles([*(profiles or []), *([None] if has_nameless else [])])
+            sources.append(structs.replace(source, first=first, results=results, metas=metas, profiles=unique))
+        return irregular, structs.replace(part, sources=sources)
 
-    def _paths(self, group: Iterable[str]) -> list[Path]:
-        return [self._copy.folder / name for name in group]
+    def _paths(self, files: Iterable[str]) -> list[Path]:
+        return [self._copy.folder / name for name in files]
 
-    def _is_readable(self, name: str, names: Names, strategy: str) -> bool:
+    def _is_readable(self, name: str, names: Names) -> bool:
         import duckdb
 
         try:
-            query = select_rows(self._paths([name]), names, strategy)
+            query = select_rows(self._paths([name]), names)
             self._connection.execute(f"SELECT bit_xor(hash(t)) FROM ({query}) t").fetchone()
         except (duckdb.InvalidInputException, duckdb.IOException):
             return False
         return True
 
-    def _checked(self, part: Part, expected: dict[str, int]) -> Part:
-        """Return the part with its counts; leave out files with rows that need Python."""
-        counts = " + ".join(f"count(e{number})" for number in range(len(part.names.expected))) or "0"
-        rows = self._connection.execute(f"""
-            SELECT src, min(file_row_number), count(*) FILTER (kind = {RESULT}), count(*) FILTER (kind = {META}),
-                count(*) FILTER (kind = {INPUT}), list(DISTINCT profile) FILTER (kind = {RESULT}),
-                bool_or(kind = {RESULT} AND profile IS NULL), bool_or(odd), {counts}
-            FROM read_parquet({quoted(path_pattern(self._copy.place / part.name))}) GROUP BY src""").fetchall()
-        counts_by_source = {row[0]: row[1:] for row in rows}
-        sources = []
-        for number, source in enumerate(part.sources):
-            first, results, metas, inputs, profiles, nameless, needs_python, expected_count = counts_by_source.get(
-                number, (0, 0, 0, 0, [], 0, 0, 0)
-            )
-            lost = expected_count != expected[source.name]
-            hidden = part.strategy == FLAT and inputs and may_hide_results(self._copy.folder / source.name, results > 0)
-            sources.append(
-                structs.replace(
-                    source,
-                    first=first,
-                    results=results,
-                    metas=metas,
-                    inputs=inputs,
-                    profiles=_profiles([*(profiles or []), *([None] if nameless else [])]),
-                    left_out=bool(needs_python or lost or hidden),
-                )
-            )
-        return structs.replace(part, sources=sources)
-
-    def _all_names(self, group: list[str], strategy: str) -> Names:
+    def _all_names(self, files: list[str]) -> Names:
         """Return all field names in files, from all lines."""
-        import duckdb
+        pattern = re.compile(_NEEDLE + rb'([^"\\]+)"')
+        expected: set[bytes] = set()
+        for path in self._paths(files):
+            with suppress(OSError), path.open("rb") as stream:
+                for line in stream:
+                    expected.update(pattern.findall(line))
+        fields = self._connection.execute(result_names(self._paths(files))).fetchall()
+        return selectable((name for (name,) in fields), (name.decode(errors="replace") for name in expected))
 
-        expected = set().union(*map(expected_names, self._paths(group)))
-        fields: list[str] = []
-        with suppress(duckdb.InvalidInputException, duckdb.IOException):
-            raw = read_raw(self._paths(group), Names(), strategy)
-            query = f"""SELECT DISTINCT unnest(json_keys(packed)) FROM ({raw})
-                WHERE starts_with(packed, '{{') AND json_valid(packed)"""
-            fields = [name for (name,) in self._connection.execute(query).fetchall()]
-        return selectable(fields, expected)
+    # -- with Python -----------------------------------------------------------------------------
 
-    def exact(self, group: list[str]) -> Part:
-        """Build a part with Python, line by line."""
-        part = self._named(group, Names(), EXACT)
+    def _python_part(self, group: list[str]) -> Part:
+        """Build a part with `row_of`, line by line, by way of clean JSON lines that DuckDB reads."""
+        part = named_part([Source(name, self._stamps[name]) for name in group], Names(), by_python=True)
         plain = self._copy.place / f"{part.name}.{secrets.token_hex(4)}.tmp"
-        writer = _ExactWriter(plain)
+        fields: dict[str, int] = {}
+        expected: dict[str, int] = {}
+        sources = []
+        longest = first = 0
         try:
-            with writer:
-                sources = [writer.add(number, source, self._copy.folder) for number, source in enumerate(part.sources)]
-            columns = {
-                **COLUMNS,
-                **{f"f{number}": "VARCHAR" for number in range(len(writer.names.fields))},
-                **{f"e{number}": "VARCHAR" for number in range(len(writer.names.expected))},
+            with plain.open("wb") as stream:
+                for number, source in enumerate(part.sources):
+                    rows = _Rows(self._copy.folder / source.name)
+                    for row in rows:
+                        for name, text in row.pop("fields", {}).items():
+                            row[f"f{fields.setdefault(name, len(fields))}"] = text
+                        for name, text in row.pop("expected", {}).items():
+                            row[f"e{expected.setdefault(name, len(expected))}"] = text
+                        line = orjson_text(row | {"src": number}) + b"\n"
+                        longest = max(longest, len(line))
+                        stream.write(line)
+                    sources.append(rows.counted(source, first))
+                    first += sum(rows.counts)
+            columns = COLUMNS | {
+                f"{letter}{number}": "VARCHAR"
+                for letter, names in (("f", fields), ("e", expected))
+                for number in range(len(names))
             }
             declared = ", ".join(f"{name}: '{kind}'" for name, kind in columns.items())
             query = f"""SELECT * FROM read_json({quoted(path_pattern(plain))}, format = 'newline_delimited',
-                columns = {{{declared}}}, maximum_object_size = {max(16 * 1024**2, 2 * writer.longest)})"""
-            self._copy.write_beside(self._connection, query, part.name)
+                columns = {{{declared}}}, maximum_object_size = {max(16 * 1024**2, 2 * longest)})"""
+            self._copy.write_parquet(self._connection, query, part.name)
         finally:
             plain.unlink(missing_ok=True)
-        return structs.replace(part, names=writer.names, sources=sources)
-
-    def _named(self, group: list[str], names: Names, strategy: str) -> Part:
-        """Return a part named by a hash of its contents, so that concurrent processes build the same part."""
-        sources = [Source(name, self._stamps[name]) for name in group]
-        digest = sha256_hex(msgspec.json.encode([FORMAT, strategy, names, sources]))
-        return Part(f"{digest[:20]}.parquet", strategy, names, sources)
+        return structs.replace(part, names=Names(list(fields), list(expected)), sources=sources)
 
 
-class _ExactWriter:
-    """Writes rows as clean JSON lines, adding a column for each new field name."""
+class _Rows:
+    """Yields the rows of one file and counts its lines."""
 
     def __init__(self, path: Path) -> None:
-        self._stream = path.open("wb")
-        self._fields: dict[str, int] = {}
-        self._expected: dict[str, int] = {}
-        self._rows = 0
-        self.longest = 0
+        self._path = path
+        self.counts = [0, 0, 0]
+        self._profiles: set[str | None] = set()
+        self._unreadable = 0
+        self._line_errors: list[tuple[int, str]] = []
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    @property
-    def names(self) -> Names:
-        return Names(list(self._fields), list(self._expected))
-
-    def add(self, number: int, source: Source, folder: Path) -> Source:
-        """Write one file, and return its source with counts."""
-        counts = [0, 0, 0]
-        profiles: dict[str | None, None] = {}
-        line_errors: list[tuple[int, str]] = []
-        first, unreadable = self._rows, 0
-        for line, record in read_records(folder / source.name):
+    def __iter__(self) -> Iterator[Record]:
+        for line, record in read_records(self._path):
             if isinstance(record, str):
-                unreadable += 1
-                if len(line_errors) < _SHOWN_LINES:
-                    line_errors.append((line, record))
+                self._unreadable += 1
+                if len(self._line_errors) < _SHOWN_LINES:
+                    self._line_errors.append((line, record))
                 continue
             row = row_of(record)
-            counts[row["kind"]] += 1
+            self.counts[row["kind"]] += 1
             if row["kind"] == RESULT:
-                profiles[row["profile"]] = None
-            self._write(row | {"src": number, "line": line})
+                self._profiles.add(row["profile"])
+            yield row
+
+    def counted(self, source: Source, first: int) -> Source:
         return structs.replace(
             source,
             first=first,
-            results=counts[RESULT],
-            metas=counts[META],
-            inputs=counts[INPUT],
-            profiles=_profiles(profiles),
-            unreadable=unreadable,
-            line_errors=line_errors,
+            results=self.counts[RESULT],
+            metas=self.counts[META],
+            inputs=self.counts[INPUT],
+            profiles=_sorted_profiles(self._profiles),
+            unreadable=self._unreadable,
+            line_errors=self._line_errors,
         )
 
-    def _write(self, row: Record) -> None:
-        for name, text in row.pop("fields", {}).items():
-            row[f"f{self._fields.setdefault(name, len(self._fields))}"] = text
-        for name, text in row.pop("expected", {}).items():
-            row[f"e{self._expected.setdefault(name, len(self._expected))}"] = text
-        line = orjson_text(row) + b"\n"
-        self._stream.write(line)
-        self._rows += 1
-        self.longest = max(self.longest, len(line))
 
-
-def _profiles(names: Iterable[str | None] | None) -> list[str | None]:
+def _sorted_profiles(names: Iterable[str | None]) -> list[str | None]:
     """Return the unique profiles, sorted, with None last."""
-    return sorted(set(names or ()), key=lambda name: (name is None, name or ""))
+    return sorted(set(names), key=lambda name: (name is None, name or ""))
+
+
+# -- field names ---------------------------------------------------------------------------------
+
+
+def sample_file(path: Path) -> Names | None:
+    """Return the field names in some lines of a file; None if one of these lines needs Python."""
+    fields: dict[str, None] = {}
+    expected: Record = {}
+    for record in _sample_records(path):
+        expected |= expected_of(normalize_input(record))
+        audit = normalize_audit(record)
+        if is_view_row(record) or None in expected.values():
+            return None
+        if audit is not None and isinstance(audit["result"], dict):
+            fields |= dict.fromkeys(audit["result"])
+        elif audit is not None and audit["result"] is not None:
+            return None
+    return selectable(fields, expected)
+
+
+def _sample_records(path: Path) -> Iterator[Record]:
+    with suppress(OSError), path.open("rb") as stream:
+        for start in range(0, os.fstat(stream.fileno()).st_size, _SAMPLE_EVERY):
+            stream.seek(start)
+            lines = stream.read(_SAMPLE).split(b"\n")
+            first = 1 if start else 0
+            for line in lines[first : first + _SAMPLE_LINES]:
+                with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    record = msgspec.json.decode(line)
+                    if isinstance(record, dict):
+                        yield record
+
+
+def contract_names(folder: Path) -> Names:
+    """Return the output fields of the task's contract, if there is one beside the folder."""
+    path = folder.parent / "Hoplet" / "metainfo.md"
+    if not path.is_file():
+        return Names()
+    try:
+        return selectable(read_contract(str(path)).outputs, ())
+    except EvalloomError:
+        # The contract is only a hint here; other commands report its errors.
+        return Names()
+
+
+def selectable(fields: Iterable[str], expected: Iterable[str]) -> Names:
+    """Return the names that SQL can select. DuckDB ignores case in column names."""
+    by_fold = {name.casefold(): name for name in expected if can_select(name)}
+    return Names([name for name in fields if can_select(name)], list(by_fold.values()))
+
+
+def joined(groups: Iterable[Names]) -> Names:
+    """Merge names in a deterministic order."""
+    every = list(groups)
+    fields = {name for names in every for name in names.fields}
+    return selectable(sorted(fields), sorted({name for names in every for name in names.expected}))
+
+
+def _occurrences(path: Path) -> int:
+    """Count the occurrences of `"expected_` in a file."""
+    count, keep = 0, 0
+    buffer = bytearray(_SCAN)
+    view = memoryview(buffer)
+    overlap = len(_NEEDLE) - 1
+    with suppress(OSError), path.open("rb", buffering=0) as stream:
+        while read := stream.readinto(view[keep:]):
+            end = keep + read
+            count += buffer.count(_NEEDLE, 0, end)
+            keep = min(overlap, end)
+            buffer[:keep] = buffer[end - keep : end]
+    return count

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from evalloom.analysis.statistics import mcnemar, paired_interval
 from evalloom.core.model import Record
 from evalloom.hop.results.copy import Copy
-from evalloom.hop.results.lines import Spot, lines_of, read_back
-from evalloom.hop.results.parts import Index, Part
+from evalloom.hop.results.index import Index, Part
 from evalloom.hop.results.query import SHOWN, checked_page, row_shown
 from evalloom.hop.results.rows import case_key, path_pattern, quoted
-from evalloom.hop.results.table import Table
+from evalloom.hop.results.table import Position, Table, read_details
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -76,7 +75,7 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
     The result in the newest file counts. `good` is whether a result is correct; errors are not.
     """
     keys = " UNION ALL ".join(
-        f"SELECT {number} AS part, file_row_number AS row, case_key AS found FROM read_parquet({path})"
+        f"SELECT {number} AS part, file_row_number AS row, case_key FROM read_parquet({path})"
         for number, path in enumerate(_keys(connection, copy, part) for part in table.index.parts)
     )
     ages = {source.name: _age(copy.folder / source.name) for source in table.index.sources()}
@@ -90,8 +89,7 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
     files = ", ".join(quoted(name) for name in newest)
     connection.execute(
         f"""CREATE TEMP TABLE sides AS
-        WITH results AS (SELECT t.* EXCLUDE (case_key), coalesce(t.case_key, k.found) AS case_key
-                FROM ({table.query}) t LEFT JOIN ({keys}) k USING (part, row)),
+        WITH results AS (FROM ({table.query}) LEFT JOIN ({keys}) USING (part, row)),
             both_sides AS ({" UNION ALL ".join(sides)})
         SELECT side, case_key, {", ".join(_SIDE)},
             CASE WHEN correct IS NOT NULL THEN correct AND completed END AS good,
@@ -114,20 +112,18 @@ def _age(path: Path) -> int:
 
 def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
     """Return the Parquet file with the case key of each row of a part; built on first use."""
-    if part.exact:
-        return quoted(path_pattern(copy.place / part.name))
     path = copy.place / part.name.replace(".parquet", ".keys.parquet")
     if not path.is_file():
         plain = copy.place / f"{path.name}.{secrets.token_hex(4)}.tmp"
         try:
             with plain.open("wb") as stream:
                 for source in part.sources:
-                    for _, record in lines_of(copy.folder / source.name):
+                    for _, record in part.records(copy.folder, source):
                         key = case_key(record) if record is not None else ""
                         stream.write(b'{"case_key":"%b"}\n' % key.encode())
             columns = "format = 'newline_delimited', columns = {case_key: 'VARCHAR'}"
             query = f"SELECT nullif(case_key, '') AS case_key FROM read_json({quoted(path_pattern(plain))}, {columns})"
-            copy.write_beside(connection, query, path.name)
+            copy.write_parquet(connection, query, path.name)
         finally:
             plain.unlink(missing_ok=True)
     return quoted(path_pattern(path))
@@ -149,9 +145,8 @@ class _Shown:
             f"SELECT {columns} {_BOTH} {condition} ORDER BY a.file, a.part, a.row LIMIT {limit} OFFSET {offset}"
         ).fetchall()
         halves = [(row[: len(_SIDE)], row[len(_SIDE) :]) for row in rows]
-        spots = [Spot(*half[:4]) for pair in halves for half in pair]
-        records = read_back(self._folder, self._index, spots)
-        return [_pair(*(row_shown(half, records.get(Spot(*half[:4]))) for half in pair)) for pair in halves]
+        details = read_details(self._folder, self._index, [Position(*half[:3]) for pair in halves for half in pair])
+        return [_pair(row_shown(a, details), row_shown(b, details)) for a, b in halves]
 
 
 def _pair(a: Record, b: Record) -> Record:

@@ -1,6 +1,6 @@
-"""The derived copy of a folder of HOP result files: Parquet parts built from the JSONL files.
+"""The derived copy of a folder of HOP result files: Parquet parts built from the JSONL files, and cached statistics.
 
-A part holds all lines of consecutive files in order. Parts and the index are written to temporary files and renamed,
+A part holds all records of consecutive files in order. Parts and the index are written to temporary files and renamed,
 the index last, so concurrent readers always see a consistent copy.
 """
 
@@ -10,7 +10,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,19 +19,28 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
-from evalloom.hop.results.build import Builder
-from evalloom.hop.results.parts import FORMAT, Index, Part, Stamp, stamps_of
-from evalloom.hop.results.rows import ANY, EXACT, FLAT, quoted, same_json
-from evalloom.hop.results.sample import FileSample, sample_file
+from evalloom.core.model import Record
+from evalloom.hop.results.build import Builder, can_stay
+from evalloom.hop.results.index import FORMAT, Index, Stamp, stamps_of
+from evalloom.hop.results.rows import quoted, same_json
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_FAST_PART, _SLOW_PART = 1024**3, 32 * 1024**2
+_INDEX, _STATS = "index.json", "stats.json"
 _ABANDONED_S = 3600
 _PARQUET = "FORMAT parquet, COMPRESSION lz4_raw, WRITE_BLOOM_FILTER false"
 """The fastest to write; the copy is about 1 % of the size of the files."""
 _MEMORY = "2GB"
+_CACHED = 50
+"""The number of statistics that are cached at most."""
+
+
+class CachedStats(Struct, frozen=True):
+    """The statistics computed from some parts, by their query."""
+
+    parts: list[str]
+    answers: dict[str, msgspec.Raw] = {}
 
 
 class Copy:
@@ -50,23 +59,19 @@ class Copy:
             return Path(self._temporary_folder.name)
         return self.folder / ".evalloom" / "hop-store"
 
-    def stamps(self) -> dict[str, Stamp]:
-        """Return the current stamps of the files."""
-        return stamps_of(self.folder)
-
-    def exists(self) -> bool:
-        """Return whether there is a copy, so that only changed files have to be read."""
-        return (self.place / "index.json").is_file()
-
     def refresh(self) -> Index:
         """Update the copy to the current files, and return its index."""
-        stamps = self.stamps()
+        stamps = stamps_of(self.folder)
         index = self._read_index()
-        if {one.name: one.stamp for one in index.sources()} != stamps:
+        if {source.name: source.stamp for source in index.sources()} != stamps:
             index = self._build(index, stamps)
         for source in index.sources():
             for line, reason in source.line_errors:
-                self._warn_once(source.name, line, reason)
+                if (source.name, line, reason) not in self._warned:
+                    self._warned.add((source.name, line, reason))
+                    path = (self.folder / source.name).as_posix()
+                    where = f"{path}:{line}" if line else path
+                    self._warn(f"{where}: skipped: {reason} [unreadable_result_line]")
         return index
 
     def forget(self) -> None:
@@ -92,7 +97,7 @@ class Copy:
         finally:
             connection.close()
 
-    def write_beside(self, connection: DuckDBPyConnection, query: str, name: str) -> None:
+    def write_parquet(self, connection: DuckDBPyConnection, query: str, name: str) -> None:
         """Write the result of a query to a Parquet file of the copy, atomically."""
         temporary = self.place / f"{name}.{secrets.token_hex(4)}.tmp"
         try:
@@ -101,17 +106,48 @@ class Copy:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def put(self, name: str, value: Struct) -> None:
+    def write_json(self, name: str, value: Struct) -> None:
         """Write a JSON file of the copy, atomically."""
         temporary = self.place / f"{name}.{secrets.token_hex(4)}.tmp"
         temporary.write_bytes(msgspec.json.encode(value))
         os.replace(temporary, self.place / name)
 
-    def _warn_once(self, name: str, line: int, reason: str) -> None:
-        if (name, line, reason) not in self._warned:
-            self._warned.add((name, line, reason))
-            where = f"{(self.folder / name).as_posix()}:{line}" if line else (self.folder / name).as_posix()
-            self._warn(f"{where}: skipped: {reason} [unreadable_result_line]")
+    # -- cached statistics -----------------------------------------------------------------------
+
+    def cached_stats(self, index: Index, query: str) -> Record | None:
+        """Return the statistics that a query gave for the same parts."""
+        cached = self._read_stats(index).answers.get(query)
+        return None if cached is None else msgspec.json.decode(cached)
+
+    def cache_stats(self, index: Index, query: str, answer: Record) -> None:
+        """Cache the statistics of a query, until a file changes."""
+        encoded = msgspec.json.encode(answer)
+        if msgspec.json.decode(encoded) != answer:
+            return  # JSON has no infinite numbers.
+        stats = self._read_stats(index)
+        answers = dict(list(stats.answers.items())[-_CACHED + 1 :]) | {query: msgspec.Raw(encoded)}
+        with suppress(OSError):
+            # If the disk is full, the statistics are computed again next time.
+            self.write_json(_STATS, CachedStats(stats.parts, answers))
+
+    def _read_stats(self, index: Index) -> CachedStats:
+        # A part is named by a hash of its files' stamps, so the names tell whether a file has changed.
+        parts = sorted(part.name for part in index.parts)
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            cached = msgspec.json.decode((self.place / _STATS).read_bytes(), type=CachedStats)
+            if cached.parts == parts:
+                return cached
+        return CachedStats(parts)
+
+    # -- building --------------------------------------------------------------------------------
+
+    def _read_index(self) -> Index:
+        try:
+            index = msgspec.json.decode((self.place / _INDEX).read_bytes(), type=Index)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return Index()
+        is_whole = index.format == FORMAT and all((self.place / part.name).is_file() for part in index.parts)
+        return index if is_whole else Index()
 
     def make_writable(self) -> None:
         """Create the folder of the copy, or a temporary folder if it is not writable."""
@@ -124,16 +160,6 @@ class Copy:
 
     def _use_temporary_folder(self) -> None:
         self._temporary_folder = tempfile.TemporaryDirectory(prefix="evalloom-hop-store-")
-
-    def _read_index(self) -> Index:
-        try:
-            index = msgspec.json.decode((self.place / "index.json").read_bytes(), type=Index)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            return Index()
-        whole = index.format == FORMAT and all((self.place / part.name).is_file() for part in index.parts)
-        return index if whole else Index()
-
-    # -- building --------------------------------------------------------------------------------
 
     def _build(self, old: Index, stamps: dict[str, Stamp]) -> Index:
         import duckdb
@@ -153,74 +179,34 @@ class Copy:
 
     def _build_here(self, old: Index, stamps: dict[str, Stamp]) -> Index:
         """Keep the valid parts, and build new parts for all other files."""
-        unchanged = [part for part in old.parts if _can_stay(part, stamps)]
-        current_files = {source.name for part in unchanged for source in part.counted()}
-        strategies = {
-            source.name: part.strategy
+        unchanged = [part for part in old.parts if can_stay(part, stamps)]
+        current = {source.name for part in unchanged for source in part.sources}
+        by_python = {
+            source.name
             for part in old.parts
-            for source in part.counted()
-            if stamps.get(source.name) == source.stamp
+            for source in part.sources
+            if part.by_python and stamps.get(source.name) == source.stamp
         }
-        samples = {
-            name: sample_file(self.folder / name, strategies.get(name, FLAT))
-            for name in stamps
-            if name not in current_files
-        }
-        added = []
         with self.connection() as connection:
-            builder = Builder(self, connection, stamps, samples)
-            remaining: list[str] = []
-            for strategy in (FLAT, ANY):
-                for group in _grouped(sorted([*remaining, *_files_for(samples, strategy)]), stamps, _FAST_PART):
-                    part = builder.fast(group, strategy)
-                    copied = {source.name for source in part.counted()}
-                    remaining = [name for name in (*remaining, *group) if name not in copied]
-                    added += [part] if copied else []
-            waiting = sorted({*remaining, *_files_for(samples, EXACT)})
-            added += [builder.exact(group) for group in _grouped(waiting, stamps, _SLOW_PART)]
+            added = Builder(self, connection, stamps).build(stamps.keys() - current, by_python - current)
         index = Index(FORMAT, unchanged + added)
-        self.put("index.json", index)
+        self.write_json(_INDEX, index)
         self._clean(old, index)
         return index
 
     def _clean(self, old: Index, new: Index) -> None:
-        """Delete replaced parts and the leftovers of killed processes.
+        """Delete replaced parts, and what killed processes and earlier versions left.
 
         Another process may be about to add an unlisted part to the index, so unlisted parts are kept for a while.
         """
-        alive = {_stem(part.name) for part in new.parts}
+        alive = {_stem(part.name) for part in new.parts} | {_stem(_INDEX), _stem(_STATS)}
         replaced = {_stem(part.name) for part in old.parts} - alive
         for path in self.place.iterdir():
             with suppress(OSError):
-                is_ours = path.suffix in (".tmp", ".parquet") and _stem(path.name) not in alive
+                is_ours = path.suffix in (".tmp", ".parquet", ".json") and _stem(path.name) not in alive
                 if is_ours and (_stem(path.name) in replaced or time.time() - path.stat().st_mtime > _ABANDONED_S):
                     path.unlink()
 
 
 def _stem(name: str) -> str:
     return name.split(".")[0]
-
-
-def _can_stay(part: Part, stamps: dict[str, Stamp]) -> bool:
-    """Return whether a part is current, and too large to be merged with new files."""
-    if any(stamps.get(one.name) != one.stamp for one in part.sources):
-        return False
-    return part.size * 2 >= (_SLOW_PART if part.exact else _FAST_PART)
-
-
-def _grouped(names: Iterable[str], stamps: dict[str, Stamp], limit: int) -> Iterator[list[str]]:
-    """Yield groups of consecutive files, each up to the size limit of a part."""
-    group: list[str] = []
-    size = 0
-    for name in names:
-        if group and size + stamps[name].size > limit:
-            yield group
-            group, size = [], 0
-        group.append(name)
-        size += stamps[name].size
-    if group:
-        yield group
-
-
-def _files_for(samples: dict[str, FileSample], strategy: str) -> list[str]:
-    return [name for name, sample in samples.items() if sample.strategy == strategy]

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, quote
-from evalloom.hop.results.lines import Spot, read_back, row_details
 from evalloom.hop.results.rows import json_text
 from evalloom.hop.results.stats import GROUPS
-from evalloom.hop.results.table import Table
+from evalloom.hop.results.table import NO_DETAILS, Position, Table, read_details
 from evalloom.matchers.base import number_of
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 COLUMNS = ("file", "id", "tag", "difficulty", "profile", "status", "outcome", "retry_count", "correct", "error")
 FIELD = "result."
 """The prefix of a field with the same name as a column."""
-SHOWN = "file, part, row, line, id, tag, difficulty, profile, completed, outcome, correct, retry_count, error"
+SHOWN = "file, part, row, id, tag, difficulty, profile, completed, outcome, correct, retry_count, error"
 
 
 def query_results(
@@ -42,16 +41,16 @@ def query_results(
     rows = connection.execute(
         f"SELECT {SHOWN} {source} ORDER BY {order} LIMIT {limit} OFFSET {offset}", parameters
     ).fetchall()
-    records = read_back(folder, table.index, [Spot(*row[:4]) for row in rows])
-    return {"total": total, "rows": [row_shown(row, records.get(Spot(*row[:4]))) for row in rows]}
+    details = read_details(folder, table.index, [Position(*row[:3]) for row in rows])
+    return {"total": total, "rows": [row_shown(row, details) for row in rows]}
 
 
-def row_shown(row: tuple[Any, ...], record: Record | None) -> Record:
+def row_shown(row: tuple[Any, ...], details: Mapping[Position, Record]) -> Record:
     """Return one result as shown to users."""
-    file, _, _, _, identity, tag, difficulty, profile, completed, outcome, correct, retry_count, error = row
+    file, part, number, identity, tag, difficulty, profile, completed, outcome, correct, retry_count, error = row
     return {
         "file": file,
-        "id": decoded(identity),
+        "id": None if identity is None else json.loads(identity),
         "tag": tag,
         "difficulty": difficulty,
         "profile": profile,
@@ -60,12 +59,8 @@ def row_shown(row: tuple[Any, ...], record: Record | None) -> Record:
         "correct": correct,
         "retry_count": int(retry_count or 0),
         "error": error,
-        **row_details(record),
+        **details.get(Position(file, part, number), NO_DETAILS),
     }
-
-
-def decoded(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
 
 
 def checked_page(page: tuple[Any, Any]) -> tuple[int, int]:

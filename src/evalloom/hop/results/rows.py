@@ -1,7 +1,7 @@
-"""Converts rows of HOP result files for the derived copy: in Python, exactly, and in SQL, fast.
+"""The row of a HOP result: its definition in Python, and the same in SQL.
 
-`row_of` is the definition. `select_rows` is equivalent SQL for regular rows, and marks every other row, so that
-`row_of` reads its file instead.
+`row_of` is the definition. `select_rows` reads files of regular rows many times as fast; it marks every row that it may
+read differently, and `row_of` then reads the file of that row. Both fill the columns of `COLUMNS`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from hashlib import md5
 from pathlib import Path
 from typing import Any, get_args
 
 import orjson
 from msgspec import Struct
 
+from evalloom.core.digest import digest_value
 from evalloom.core.model import Case, Check, Outcome, Output, Record
 from evalloom.hop.dialect import inputs_of, is_meta, is_view_row, normalize_audit, normalize_input, where_of
 from evalloom.matchers import MatchContext, by_kind
@@ -26,7 +26,6 @@ EXPECTED = "expected_"
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 COLUMNS = {
     "src": "INTEGER",
-    "line": "BIGINT",
     "kind": "UTINYINT",
     "id": "BIGINT",
     "id_text": "VARCHAR",
@@ -38,15 +37,13 @@ COLUMNS = {
     "retry_count": "DOUBLE",
     "error": "VARCHAR",
     "correct": "BOOLEAN",
-    "case_key": "VARCHAR",
 }
-"""The columns of the copy. After them come `f0 …`, the fields of the results, and `e0 …`, what was expected of them.
+"""The columns of a row; `f0`, `f1` … (the fields of the result) and `e0`, `e1` … (their expected values) follow them.
 
-Numbers stand for words (the kind of a line, the outcome) because Parquet takes several times as long to write texts.
+The kind of a line, the outcome and most ids are numbers because Parquet takes several times as long to write texts.
 """
 RESULT, META, INPUT = range(3)
-FLAT, ANY, EXACT = "flat", "any", "exact"
-"""The strategies to read a file, fastest first: SQL with declared columns, SQL over whole lines, and Python."""
+"""The kinds of lines: a result, a meta line (HOP-6), and a case without a result."""
 
 _PLAIN_NAME = re.compile(r"[^\"'\\.\[\]*\x00-\x1f]+")
 _NO_CASE = Case("", {})
@@ -61,7 +58,7 @@ class Names(Struct, frozen=True):
 
 
 def row_of(record: Record) -> Record:
-    """Return one row of the copy, with `fields` and `expected` by name; values are JSON texts."""
+    """Return the row of a record, with `fields` and `expected` by name; their values are JSON texts."""
     audit = normalize_audit(record)
     if audit is None:
         return {"kind": META if is_meta(record) else INPUT}
@@ -82,7 +79,6 @@ def row_of(record: Record) -> Record:
         "retry_count": number_of(stats.get("retry_count")),
         "error": _text(audit["error"]),
         "correct": all(_holds(name, value, result) for name, value in expected.items()) if expected else None,
-        "case_key": case_key(record),
         "fields": {name: json_text(value) for name, value in result.items()} if isinstance(result, dict) else {},
         "expected": {name: json_text(value) for name, value in expected.items()},
     }
@@ -94,12 +90,7 @@ def _is_number_of_64_bits(value: Any) -> bool:
 
 def case_key(record: Record) -> str:
     """Return a key for the case of a row: a hash of its id and inputs, independent of their order."""
-    case = [normalize_input(record).get("id"), inputs_of(record)]
-    try:
-        text = orjson.dumps(case, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        text = json.dumps(case, sort_keys=True).encode()
-    return md5(text).hexdigest()
+    return digest_value([normalize_input(record).get("id"), inputs_of(record)])
 
 
 def expected_of(case: Record) -> Record:
@@ -165,13 +156,14 @@ def can_select(name: str) -> bool:
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
-def select_rows(files: Iterable[Path], names: Names, strategy: str) -> str:
-    """Return the query that reads files with one of the SQL strategies; `odd` marks the rows that need `row_of`.
+def select_rows(files: Iterable[Path], names: Names) -> str:
+    """Return the query that reads the rows of files; `needs_python` marks rows that only `row_of` reads exactly.
 
-    All columns are declared, because DuckDB infers types from the first rows only. A line that is not JSON fails the
-    query, and the caller finds the file.
+    Such rows are View rows, cases, unreadable lines, nulls in place of a result, and results that are not objects of
+    the fields in `names`. An expected field that is not in `names` is invisible here, and so is an expected null: the
+    caller counts both. A repeated key outside the result is invisible too; DuckDB uses its first value.
     """
-    paths = ", ".join(quoted(f'$."{name}"') for name in names.fields)
+    paths = _listed(f'$."{name}"' for name in names.fields)
     fields = "".join(f", (f[{number + 1}])::VARCHAR AS f{number}" for number in range(len(names.fields)))
     shown = "".join(f"{column}, " for column in (*_columns("f", names.fields), *_columns("e", names.expected)))
     outcomes = " ".join(f"WHEN {quoted(outcome)} THEN {number}" for number, outcome in enumerate(OUTCOMES))
@@ -182,24 +174,21 @@ def select_rows(files: Iterable[Path], names: Names, strategy: str) -> str:
             CASE WHEN {_is_fraction("identity")} THEN NULL ELSE TRY_CAST(identity AS BIGINT) END AS id,
             CASE WHEN id IS NULL THEN identity END AS id_text, nullif(tag, '') AS tag,
             nullif(difficulty, '') AS difficulty, nullif(profile, '') AS profile, completed,
-            (CASE told {outcomes} ELSE CASE WHEN completed THEN {fine} ELSE {failed} END END)::UTINYINT AS outcome,
+            (CASE hop_status {outcomes} ELSE if(completed, {fine}, {failed}) END)::UTINYINT AS outcome,
             CASE WHEN retries <= '9~' THEN TRY_CAST(retries AS DOUBLE) END AS retry_count,
-            nullif(error, '') AS error, {_correct(names)} AS correct, {shown}{_needs_python(names)} AS odd
+            nullif(error, '') AS error, {_correct(names)} AS correct, {shown}
+            CASE kind WHEN {META} THEN false WHEN {INPUT} THEN true ELSE {_needs_python(names)} END AS needs_python
         FROM (SELECT *{fields} FROM (
             SELECT *, {f"json_extract(packed, [{paths}])" if paths else "NULL::JSON[]"} AS f
-            FROM ({read_raw(files, names, strategy)})))"""
+            FROM ({_read_lines(files, names)})))"""
 
 
-def read_raw(files: Iterable[Path], names: Names, strategy: str) -> str:
-    """Return the query that reads raw lines; `packed` is the text of the result.
+def _read_lines(files: Iterable[Path], names: Names) -> str:
+    """Return the query that reads the lines of files; `packed` is the text of the result.
 
-    FLAT is fast but reads the flat wrapper only and cannot distinguish null from missing.
-    ANY reads both wrappers and takes about twice as long.
+    All columns are declared, because DuckDB infers types from the first rows only. `ignore_errors` makes the columns of
+    an unreadable line NULL, so that it looks like a line without a result.
     """
-    return _read_flat(files, names) if strategy == FLAT else _read_any(files, names)
-
-
-def _read_flat(files: Iterable[Path], names: Names) -> str:
     columns = {
         **dict.fromkeys(("_type", "tag", "difficulty", "profile", "hop_result"), "VARCHAR"),
         "id": "JSON",
@@ -208,62 +197,23 @@ def _read_flat(files: Iterable[Path], names: Names) -> str:
         **{EXPECTED + name: "JSON" for name in names.expected},
     }
     declared = ", ".join(f"{quoted(name)}: '{kind}'" for name, kind in columns.items())
-    texts = "".join(f'"{EXPECTED}{name}"::VARCHAR AS e{number}, ' for number, name in enumerate(names.expected))
+    expected = "".join(f'"{EXPECTED}{name}"::VARCHAR AS e{number}, ' for number, name in enumerate(names.expected))
     return f"""
-        SELECT file_index AS src, id::VARCHAR AS identity, tag, difficulty, profile, hop_result AS packed, {texts}
-            hop_stats.hop_status AS told, hop_stats.retry_count::VARCHAR AS retries, hop_stats.error AS error,
-            CASE WHEN _type = 'meta' THEN {META} WHEN hop_result IS NULL AND hop_stats IS NULL THEN {INPUT}
-                 ELSE {RESULT} END AS kind,
+        SELECT file_index AS src, id::VARCHAR AS identity, tag, difficulty, profile, hop_result AS packed, {expected}
+            hop_stats.hop_status AS hop_status, hop_stats.retry_count::VARCHAR AS retries, hop_stats.error AS error,
+            CASE WHEN _type = 'meta' THEN {META} WHEN starts_with(input::VARCHAR, '{{') THEN {INPUT}
+                 WHEN hop_result IS NOT NULL AND hop_stats IS NOT NULL THEN {RESULT} ELSE {INPUT} END AS kind,
             CASE WHEN hop_stats.status = 'OK' THEN true WHEN hop_stats.status = 'ERROR' THEN false
                  ELSE coalesce(hop_stats.hop_status, '') <> 'FAIL' AND coalesce(hop_stats.error, '') = '' END
-                 AS completed,
-            coalesce(starts_with(input::VARCHAR, '{{'), false) AS strange
-        FROM read_json([{_listed(map(path_pattern, files))}], format = 'newline_delimited',
+                 AS completed
+        FROM read_json([{_listed(map(path_pattern, files))}], format = 'newline_delimited', ignore_errors = true,
             columns = {{{declared}}})"""
 
 
-_TOP = ("_type", "profile", "hop_result", "hop_stats", "input", "result", "error")
-_STATS = ("retry_count", "status", "hop_status", "error")
-
-
-def _read_any(files: Iterable[Path], names: Names) -> str:
-    top = _listed(f"$.{name}" for name in _TOP)
-    tops = ", ".join(f"(top[{number}])::VARCHAR AS t_{name}" for number, name in enumerate(_TOP, 1))
-    stats = ", ".join(f"(stats[{number}])::VARCHAR AS s_{name}" for number, name in enumerate(_STATS, 1))
-    own = _listed(("$.id", "$.tag", "$.difficulty", *(f'$."{EXPECTED}{name}"' for name in names.expected)))
-    texts = "".join(f"(own[{number + 4}])::VARCHAR AS e{number}, " for number in range(len(names.expected)))
-    error = f"CASE WHEN view THEN {_as_text('t_error')} ELSE {_as_text('s_error')} END"
-    return f"""
-        SELECT src, nullif((own[1])::VARCHAR, 'null') AS identity, {_as_text("(own[2])::VARCHAR")} AS tag,
-            {_as_text("(own[3])::VARCHAR")} AS difficulty, {_as_text("t_profile")} AS profile,
-            CASE WHEN view THEN {_as_text("t_result")} ELSE {_as_text("t_hop_result")} END AS packed, {texts}
-            {_as_text("s_hop_status")} AS told, s_retry_count AS retries, {error} AS error,
-            CASE WHEN t__type = '"meta"' THEN {META}
-                 WHEN view OR t_hop_result IS NOT NULL OR t_hop_stats IS NOT NULL THEN {RESULT}
-                 ELSE {INPUT} END AS kind,
-            CASE WHEN view AND (t_result IS NULL OR coalesce({error}, '') <> '') THEN false
-                 WHEN s_status = '"OK"' THEN true WHEN s_status = '"ERROR"' THEN false
-                 ELSE coalesce(s_hop_status, '') <> '"FAIL"' AND coalesce({error}, '') = '' END AS completed,
-            NOT starts_with(json, '{{') OR {_has_repeated("json")} OR {_has_repeated("t_hop_stats")}
-                OR CASE WHEN view THEN {_has_repeated("t_input")} ELSE false END AS strange
-        FROM (SELECT *, json_extract(CASE WHEN view THEN t_input ELSE json END, [{own}]) AS own, {stats} FROM (
-            SELECT *, coalesce(starts_with(t_input, '{{') AND coalesce(t_result, t_error) IS NOT NULL, false) AS view,
-                json_extract(t_hop_stats, [{_listed(f"$.{name}" for name in _STATS)}]) AS stats FROM (
-            SELECT src, json, {tops} FROM (
-            SELECT file_index AS src, json::VARCHAR AS json, json_extract(json, [{top}]) AS top
-            FROM read_ndjson_objects([{_listed(map(path_pattern, files))}])))))"""
-
-
-def _as_text(json_column: str) -> str:
-    """Return the SQL for the text in a JSON column: a string without quotes, NULL for null."""
-    return f"""CASE WHEN starts_with({json_column}, '"') THEN json_extract_string({json_column}, '$')
-        WHEN {json_column} <> 'null' THEN {json_column} END"""
-
-
-def _has_repeated(json_column: str) -> str:
-    """Return the SQL for whether an object has duplicate keys; DuckDB uses the first, other parsers the last."""
-    keys = f"json_keys({json_column})"
-    return f"coalesce(len({keys}) <> len(list_distinct({keys})), false)"
+def result_names(files: Iterable[Path]) -> str:
+    """Return the query for the names of all fields in the results of files."""
+    return f"""SELECT DISTINCT unnest(json_keys(packed)) FROM ({_read_lines(files, Names())})
+        WHERE starts_with(packed, '{{') AND json_valid(packed)"""
 
 
 def _columns(letter: str, names: list[str]) -> list[str]:
@@ -271,7 +221,7 @@ def _columns(letter: str, names: list[str]) -> list[str]:
 
 
 def _needs_python(names: Names) -> str:
-    """Return the SQL for whether a row needs Python: irregular, result not an object, unknown field, or not JSON.
+    """Return the SQL for whether a result is not an object, has an unknown field or a repeated one, or is not JSON.
 
     A result as long as its known fields in compact JSON has no other fields, which is cheap to check; only other
     results are inspected.
@@ -284,10 +234,9 @@ def _needs_python(names: Names) -> str:
     ]
     field_count = " + ".join(f"({column} IS NOT NULL)::INT" for column in columns) or "0"
     conditions = [
-        "strange",
         "contains(packed, 'NaN')",
         "contains(packed, 'Infinity')",
-        *(f"{column} IN ('NaN', 'Infinity', '-Infinity')" for column in _columns("e", names.expected)),
+        *(f"coalesce({column} IN ('NaN', 'Infinity', '-Infinity'), false)" for column in _columns("e", names.expected)),
         f"""CASE WHEN strlen(packed) = {" + ".join(["1", *sizes])} OR packed = 'null' THEN false
             ELSE NOT starts_with(packed, '{{') OR coalesce(len(json_keys(packed)), 0) <> {field_count}
                 OR regexp_matches(packed, '{_LAX_JSON}') END""",

@@ -1,22 +1,19 @@
 """Statistics of HOP results: completion, correctness, fields by type, agreement of scores (HOP-16, HOP-17).
 
-DuckDB counts once per combination of tag, difficulty and profile; Python then sums these few rows in total and per
-group.
+DuckDB counts the results in total and per group; Python computes rates and intervals from the counts.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor, fsum
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.statistics import wilson
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean
-from evalloom.hop.results.rows import OUTCOMES
+from evalloom.hop.results.rows import OUTCOMES, quoted
 from evalloom.hop.results.table import NO_DIFFICULTY, NO_PROFILE, NO_TAG, Table
 
 if TYPE_CHECKING:
@@ -27,252 +24,169 @@ DEFAULT_BANDS: Bands = {"BAD": (1, 2), "MID": (3, 3), "GOOD": (4, 5)}
 GROUPS = {"tag": NO_TAG, "difficulty": NO_DIFFICULTY, "profile": NO_PROFILE}
 """The grouping columns, and the name of the group for missing values."""
 FEW_VALUES = 20
-_LOWEST, _HIGHEST = 1, 5
 _TYPES = ("number", "boolean", "string", "array", "object")
-_HEAD = ("total", "completed", "judged", "correct", "retries", "with_count", "retried", *OUTCOMES)
+
+_Group = tuple[str | None, str | None, str | None]
+"""The tag, difficulty and profile of the results in a group; None where they may differ."""
+_TOTAL: _Group = (None, None, None)
 
 
 def stats(connection: DuckDBPyConnection, table: Table, profile: str | None, by: Sequence[str]) -> Record:
     """Return the statistics of all results, or of one profile, in total and per group."""
-    gathering = Gathering(table.names.fields, by)
-    where, parameters = table.where_profile(profile)
-    source = f"(SELECT * FROM ({table.query}) WHERE {where})"
-    for *keys, completed, correct, outcome, retry_count, count in connection.execute(
-        _counting(source), parameters
-    ).fetchall():
-        gathering.add_head(keys, (completed, correct, outcome, retry_count), count)
-    many = []
+    for name in by:
+        if name not in GROUPS:
+            hint = did_you_mean(str(name), GROUPS) or f". Known are {', '.join(GROUPS)}"
+            raise usage_error("unknown_group", f"by: cannot group by {name!r}{hint}")
+    by = list(dict.fromkeys(by))
+    counter = _Counter(connection, table, profile, by)
+    figures = counter.results()
     for name in table.names.fields:
-        connection.execute(_values(table, source, name), parameters)
-        for row in connection.execute(_FIELD_FIGURES).fetchall():
-            gathering.add_figures(row[:3], name, row[3:])
-        [(different,)] = connection.execute(_DIFFERENT_TEXTS).fetchall()
-        if different > FEW_VALUES:
-            many.append(name)
-            continue
-        for *keys, text, count in connection.execute(_TEXTS).fetchall():
-            gathering.add_text(keys, name, text, count)
-    for name in [name for name in table.names.expected if gathering.is_ordinal(name)]:
-        pairs = connection.execute(_pairs(table, source, name), parameters).fetchall()
-        gathering.add_pairs(name, [(keys, expected, actual, count) for *keys, expected, actual, count in pairs])
-    return {"files": table.files(), **gathering.figures(gathering.few(many))}
+        for group, field in counter.field(name).items():
+            figures[group]["fields"][name] = {
+                "count": field["count"],
+                "non_null_rate": _rate(field["count"], figures[group]["completed"]),
+                **field,
+            }
+    answer = {"files": table.files(), **figures[_TOTAL]}
+    for name in by:
+        position = list(GROUPS).index(name)
+        keys = {str(group[position]): group for group in figures if group[position] is not None}
+        answer[f"by_{name}"] = {key: figures[keys[key]] for key in sorted(keys)}
+    return answer
 
 
-class Gathering:
-    """Sums the counts in total and per requested group."""
+class _Counter:
+    """Counts results and the values of their fields in DuckDB, in total and per group."""
 
-    def __init__(self, fields: Iterable[str], by: Sequence[str]) -> None:
-        for name in by:
-            if name not in GROUPS:
-                hint = did_you_mean(str(name), GROUPS) or f". Known are {', '.join(GROUPS)}"
-                raise usage_error("unknown_group", f"by: cannot group by {name!r}{hint}")
-        self._names = list(fields)
-        self._every = _Sums(self._names)
-        self._groups: dict[str, dict[str, _Sums]] = {name: {} for name in by}
+    def __init__(self, connection: DuckDBPyConnection, table: Table, profile: str | None, by: Sequence[str]) -> None:
+        self._connection = connection
+        self._table = table
+        self._by = by
+        where, self._parameters = table.where_profile(profile)
+        groups = ", ".join(f"coalesce({name}, {quoted(missing)}) AS {name}" for name, missing in GROUPS.items())
+        self._rows = f"(SELECT * REPLACE ({groups}) FROM ({table.query}) WHERE {where})"
 
-    def _of(self, keys: Sequence[str | None]) -> Iterator[_Sums]:
-        """Yield the sums that results with this tag, difficulty and profile belong to."""
-        yield self._every
-        for key, (name, nameless) in zip(keys, GROUPS.items(), strict=True):
-            if name in self._groups:
-                group, key = self._groups[name], nameless if key is None else key
-                if key not in group:
-                    group[key] = _Sums(self._names)
-                yield group[key]
-
-    def add_head(self, keys: Sequence[str | None], kind: Sequence[Any], count: int) -> None:
-        """Add results with the same completion, correctness, outcome and retries."""
-        for sums in self._of(keys):
-            sums.add(kind, count)
-
-    def add_figures(self, keys: Sequence[str | None], name: str, row: Sequence[Any]) -> None:
-        """Add the statistics of a field computed by SQL."""
-        for sums in self._of(keys):
-            sums.fields[name].add(row)
-
-    def add_value(self, keys: Sequence[str | None], name: str, text: str, count: int) -> None:
-        """Add one value of a field, as JSON text."""
-        row = _figures_of(text, count)
-        is_string = text.startswith('"')
-        for sums in self._of(keys):
-            sums.fields[name].add(row)
-            if is_string:
-                sums.fields[name].values[text] += count
-
-    def add_text(self, keys: Sequence[str | None], name: str, text: str, count: int) -> None:
-        for sums in self._of(keys):
-            sums.fields[name].values[text] += count
-
-    def add_pairs(self, name: str, pairs: Sequence[tuple[Sequence[str | None], float, float, int]]) -> None:
-        """Add expected and actual scores of a field, if all are scores."""
-        is_score = all(_is_ordinal(expected) and _is_ordinal(actual) for _, expected, actual, _ in pairs)
-        for keys, expected, actual, count in pairs if is_score and self.is_ordinal(name) else ():
-            for sums in self._of(keys):
-                sums.fields[name].pairs[expected, actual] += count
-
-    def is_ordinal(self, name: str) -> bool:
-        return name in self._every.fields and self._every.fields[name].is_ordinal
-
-    def few(self, many: Iterable[str]) -> set[str]:
-        """Return the fields with few enough texts to list all of them."""
-        fields = self._every.fields
-        return {name for name in fields if name not in many and len(fields[name].values) <= FEW_VALUES}
-
-    def figures(self, few: set[str]) -> Record:
-        return self._every.figures(few) | {
-            f"by_{name}": {key: groups[key].figures(few) for key in sorted(groups)}
-            for name, groups in self._groups.items()
-        }
-
-
-def _figures_of(text: str, count: int) -> tuple[Any, ...]:
-    """Return the row of `_FIELD_FIGURES` for one value; a list may be abbreviated to `[` and its length."""
-    number = float(text) if text[0] in "-0123456789" else None
-    kind = "number" if number is not None else _KINDS.get(text[0], "boolean")
-    items = 0
-    if kind == "array":
-        items = len(json.loads(text)) if text.endswith("]") else int(text[1:])
-    types = [count if kind == name else 0 for name in _TYPES]
-    total = None if number is None else number * count
-    is_whole = number is None or number == floor(number)
-    return (count, *types, total, number, number, is_whole, count if text == "true" else 0, items * count)
-
-
-_KINDS = {'"': "string", "[": "array", "{": "object"}
-
-
-def _counting(source: str) -> str:
-    """Return the query that counts results of each kind."""
-    return f"""SELECT tag, difficulty, profile, completed, correct, outcome, retry_count, count(*)
-        FROM {source} GROUP BY ALL"""
-
-
-def _values(table: Table, source: str, name: str) -> str:
-    """Return the query that fills the table `field` with the distinct values of a field.
-
-    Only completed results count; the first character of a JSON text determines its type.
-    """
-    text = table.field(name)
-    number = f"CASE WHEN {text} >= '-' AND {text} < ':' THEN TRY_CAST({text} AS DOUBLE) END"
-    return f"""CREATE OR REPLACE TEMP TABLE field AS
-        SELECT tag, difficulty, profile, {text} AS text, count(*) AS n, {number} AS number, CASE
-                WHEN number IS NOT NULL THEN 'number' WHEN text IN ('true', 'false') THEN 'boolean'
-                WHEN starts_with(text, '"') THEN 'string' WHEN starts_with(text, '[') THEN 'array'
-                ELSE 'object' END AS type
-        FROM {source} WHERE completed AND {text} IS NOT NULL AND {text} <> 'null'
-        GROUP BY tag, difficulty, profile, text"""
-
-
-_FIELD_FIGURES = f"""SELECT tag, difficulty, profile, sum(n),
-        {", ".join(f"coalesce(sum(n) FILTER (type = '{name}'), 0)" for name in _TYPES)},
-        fsum(number * n), min(number), max(number), bool_and(number = floor(number)),
-        coalesce(sum(n) FILTER (text = 'true'), 0),
-        coalesce(sum(CASE WHEN type = 'array' THEN n * json_array_length(text) END), 0)
-    FROM field GROUP BY ALL"""
-_DIFFERENT_TEXTS = "SELECT count(DISTINCT text) FROM field WHERE type = 'string'"
-_TEXTS = "SELECT tag, difficulty, profile, text, n FROM field WHERE type = 'string'"
-
-
-def _pairs(table: Table, source: str, name: str) -> str:
-    expected, actual = (
-        f"CASE WHEN {text} >= '-' AND {text} < ':' THEN TRY_CAST({text} AS DOUBLE) END" for text in ("e", "f")
-    )
-    return f"""SELECT tag, difficulty, profile, {expected} AS expected, {actual} AS actual, sum(n)::BIGINT
-        FROM (SELECT tag, difficulty, profile, {table.expected(name)} AS e, {table.field(name)} AS f, count(*) AS n
-            FROM {source} WHERE completed AND e IS NOT NULL AND f IS NOT NULL GROUP BY ALL)
-        WHERE expected IS NOT NULL AND actual IS NOT NULL GROUP BY ALL"""
-
-
-class _Field:
-    """The counts of one field."""
-
-    def __init__(self) -> None:
-        self.filled = 0
-        self.types: Counter[str] = Counter()
-        self.sums: list[float] = []
-        self.low: float | None = None
-        self.high: float | None = None
-        self.is_whole = True
-        self.true = 0
-        self.items = 0
-        self.values: Counter[str] = Counter()
-        self.pairs: Counter[tuple[float, float]] = Counter()
-
-    @property
-    def is_ordinal(self) -> bool:
-        """Whether it looks like a score: integers from 1 to 5."""
-        if self.low is None or self.high is None:
-            return False
-        return self.is_whole and self.low >= _LOWEST and self.high <= _HIGHEST
-
-    def add(self, row: Sequence[Any]) -> None:
-        self.filled += int(row[0])
-        self.types.update({name: int(count) for name, count in zip(_TYPES, row[1:6], strict=True) if count})
-        if row[1]:
-            self.sums.append(row[6])
-            self.low = row[7] if self.low is None else min(self.low, row[7])
-            self.high = row[8] if self.high is None else max(self.high, row[8])
-            self.is_whole &= row[9]
-        self.true += int(row[10])
-        self.items += int(row[11])
-
-    def figures(self, completed: int, is_few: bool) -> Record:
-        figures: Record = {"count": self.filled, "non_null_rate": _rate(self.filled, completed)}
-        figures["type"] = next(iter(self.types)) if len(self.types) == 1 else "mixed" if self.types else "null"
-        if figures["type"] == "mixed":
-            figures["types"] = {name: self.types[name] for name in _TYPES if self.types[name]}
-        if figures["type"] == "number":
-            figures |= {"mean": fsum(self.sums) / self.types["number"], "min": self.low, "max": self.high}
-        elif figures["type"] == "boolean":
-            figures["rate"] = _rate(self.true, self.types["boolean"])
-        elif figures["type"] == "array":
-            figures["mean_length"] = self.items / self.types["array"]
-        elif figures["type"] == "string" and is_few:
-            figures["distribution"] = {json.loads(text): self.values[text] for text in sorted(self.values)}
-        if self.pairs:
-            figures["agreement"] = agreement_of(self.pairs, DEFAULT_BANDS)
+    def results(self) -> dict[_Group, Record]:
+        """Return the figures of each group, without its fields."""
+        self._count("completed, correct, outcome, retry_count")
+        outcomes = ", ".join(f"{_total_where(f'outcome = {quoted(name)}')}" for name in OUTCOMES)
+        groups = self._add_up(f"""
+            {_total_where("true")}, {_total_where("completed")}, {_total_where("completed AND correct IS NOT NULL")},
+            {_total_where("completed AND correct")}, sum(retry_count * n) / sum(n) FILTER (retry_count IS NOT NULL),
+            {_total_where("retry_count > 0")}, {outcomes}""")
+        figures = {}
+        for group, [row] in groups.items():
+            total, completed, judged, correct, mean_retries, retried, *by_outcome = row
+            figures[group] = {
+                "total": total,
+                "completed": completed,
+                "completion_rate": _rate(completed, total),
+                "completion_interval": _interval(completed, total),
+                "judged": judged,
+                "correct": correct,
+                "correctness": _rate(correct, judged),
+                "correctness_interval": _interval(correct, judged),
+                "outcomes": dict(zip(OUTCOMES, by_outcome, strict=True)),
+                "retries": {"mean": mean_retries, "rows_with_retries": retried},
+                "fields": {},
+            }
         return figures
 
+    def field(self, name: str) -> dict[_Group, Record]:
+        """Return the figures of a field, for each group in which a completed result has a value of it."""
+        column = self._table.field(name)
+        # The first character of a JSON text determines its type.
+        self._count(
+            f"{column} AS text",
+            f"completed AND {column} <> 'null'",
+            f"""{_number("text")} AS number, CASE WHEN number IS NOT NULL THEN 'number'
+                WHEN text IN ('true', 'false') THEN 'boolean' WHEN starts_with(text, '"') THEN 'string'
+                WHEN starts_with(text, '[') THEN 'array' ELSE 'object' END AS type""",
+        )
+        types = ", ".join(_total_where(f"type = {quoted(kind)}") for kind in _TYPES)
+        groups = self._add_up(f"""
+            {_total_where("true")}, fsum(number * n), min(number), max(number), {_total_where("text = 'true'")},
+            sum(CASE WHEN type = 'array' THEN n * json_array_length(text) END),
+            bool_and({_is_score("number")}), {types}""")
+        texts = self._few_texts()
+        figures: dict[_Group, Record] = {}
+        for group, [(count, total, low, high, true, items, _, *by_type)] in groups.items():
+            if not count:
+                continue
+            counts = {kind: of_type for kind, of_type in zip(_TYPES, by_type, strict=True) if of_type}
+            kind = next(iter(counts)) if len(counts) == 1 else "mixed"
+            figures[group] = {"count": count, "type": kind}
+            if kind == "mixed":
+                figures[group]["types"] = counts
+            elif kind == "number":
+                figures[group] |= {"mean": total / count, "min": low, "max": high}
+            elif kind == "boolean":
+                figures[group]["rate"] = true / count
+            elif kind == "array":
+                figures[group]["mean_length"] = items / count
+            elif kind == "string" and texts:
+                figures[group]["distribution"] = {json.loads(text): n for text, n in sorted(texts[group])}
+        holds_scores = groups[_TOTAL][0][6]
+        if holds_scores and name in self._table.names.expected:
+            for group, pairs in self._score_pairs(name).items():
+                by_pair = {(expected, actual): n for expected, actual, n in pairs}
+                figures[group]["agreement"] = agreement_of(by_pair, DEFAULT_BANDS)
+        return figures
 
-class _Sums:
-    """The counts of a group of results."""
+    def _few_texts(self) -> dict[_Group, list[tuple[Any, ...]]]:
+        """Return the counts of the distinct texts of a field; nothing if there are many."""
+        strings = "type = 'string'"
+        [(distinct,)] = self._connection.execute(f"SELECT count(DISTINCT text) FROM counted WHERE {strings}").fetchall()
+        return self._add_up("sum(n)", ["text"], strings) if distinct <= FEW_VALUES else {}
 
-    def __init__(self, fields: Iterable[str]) -> None:
-        self.head: dict[str, float] = dict.fromkeys(_HEAD, 0)
-        self.fields = {name: _Field() for name in fields}
+    def _score_pairs(self, name: str) -> dict[_Group, list[tuple[Any, ...]]]:
+        """Return the counts of the pairs of expected and actual scores of a field; nothing if one is not a score."""
+        self._count(
+            f"{_number(self._table.expected(name))} AS expected, {_number(self._table.field(name))} AS actual",
+            "completed AND expected IS NOT NULL AND actual IS NOT NULL",
+        )
+        [(are_scores,)] = self._connection.execute(
+            f"SELECT bool_and({_is_score('expected')} AND {_is_score('actual')}) FROM counted"
+        ).fetchall()
+        return self._add_up("sum(n)", ["expected", "actual"]) if are_scores else {}
 
-    def add(self, kind: Sequence[Any], count: int) -> None:
-        completed, correct, outcome, retry_count = kind
-        is_judged = completed and correct is not None
-        added = {"total": 1, "completed": completed, "judged": is_judged, "correct": is_judged and correct}
-        added[outcome] = 1
-        if retry_count is not None:
-            added |= {"retries": retry_count, "with_count": 1, "retried": retry_count > 0}
-        for name, value in added.items():
-            self.head[name] += value * count
+    def _count(self, columns: str, where: str = "true", derived: str = "") -> None:
+        """Fill the table `counted` with the number `n` of results for each combination of group and columns.
 
-    def figures(self, few: set[str]) -> Record:
-        head = {name: int(self.head[name]) for name in _HEAD}
-        return {
-            "total": head["total"],
-            "completed": head["completed"],
-            "completion_rate": _rate(head["completed"], head["total"]),
-            "completion_interval": _interval(head["completed"], head["total"]),
-            "judged": head["judged"],
-            "correct": head["correct"],
-            "correctness": _rate(head["correct"], head["judged"]),
-            "correctness_interval": _interval(head["correct"], head["judged"]),
-            "outcomes": {name: head[name] for name in OUTCOMES},
-            "retries": {
-                "mean": self.head["retries"] / head["with_count"] if head["with_count"] else None,
-                "rows_with_retries": head["retried"],
-            },
-            "fields": {
-                name: field.figures(head["completed"], name in few)
-                for name, field in self.fields.items()
-                if field.filled
-            },
-        }
+        It is small, and every sum is over it. `derived` columns are computed once for each combination.
+        """
+        combinations = ", ".join((*self._by, columns))
+        self._connection.execute(
+            f"""CREATE OR REPLACE TEMP TABLE counted AS SELECT *, {derived or "NULL"} FROM (
+                SELECT {combinations}, count(*) AS n FROM {self._rows} WHERE {where} GROUP BY ALL)""",
+            self._parameters,
+        )
+
+    def _add_up(
+        self, sums: str, divided_by: Sequence[str] = (), where: str = "true"
+    ) -> dict[_Group, list[tuple[Any, ...]]]:
+        """Sum up `counted` in total and per group; `divided_by` divides every group into several rows."""
+        sets = ", ".join(f"({', '.join((*group, *divided_by))})" for group in ((), *((name,) for name in self._by)))
+        keys = (name if name in self._by else "NULL" for name in GROUPS)
+        columns = ", ".join((*keys, *divided_by, sums))
+        rows = self._connection.execute(f"SELECT {columns} FROM counted WHERE {where} GROUP BY GROUPING SETS ({sets})")
+        groups: dict[_Group, list[tuple[Any, ...]]] = {}
+        for tag, difficulty, profile, *values in rows.fetchall():
+            groups.setdefault((tag, difficulty, profile), []).append(tuple(values))
+        return groups
+
+
+def _total_where(condition: str) -> str:
+    return f"coalesce(sum(n) FILTER ({condition}), 0)"
+
+
+def _number(text: str) -> str:
+    """Return the SQL for the number in a JSON text, or NULL."""
+    return f"CASE WHEN {text} >= '-' AND {text} < ':' THEN TRY_CAST({text} AS DOUBLE) END"
+
+
+def _is_score(number: str) -> str:
+    return f"({number} BETWEEN 1 AND 5 AND {number} = floor({number}))"
 
 
 def agreement(connection: DuckDBPyConnection, table: Table, field: str, bands: Bands, profile: str | None) -> Record:
@@ -282,13 +196,11 @@ def agreement(connection: DuckDBPyConnection, table: Table, field: str, bands: B
         hint = did_you_mean(field, names) or (f". Known are {', '.join(names)}" if names else "")
         raise usage_error("unknown_result_column", f"field: no result has expected_{field}{hint}")
     where, parameters = table.where_profile(profile)
-    source = f"(SELECT * FROM ({table.query}) WHERE {where})"
-    query = f"""SELECT expected, actual, sum(count)
-        FROM ({_pairs(table, source, field)}) t(tag, difficulty, profile, expected, actual, count) GROUP BY ALL"""
-    pairs: Counter[tuple[float, float]] = Counter()
-    for expected, actual, count in connection.execute(query, parameters).fetchall():
-        pairs[expected, actual] = int(count)
-    return agreement_of(pairs, bands)
+    query = f"""SELECT {_number(table.expected(field))} AS expected, {_number(table.field(field))} AS actual, count(*)
+        FROM ({table.query}) WHERE ({where}) AND completed AND expected IS NOT NULL AND actual IS NOT NULL
+        GROUP BY ALL"""
+    pairs = connection.execute(query, parameters).fetchall()
+    return agreement_of({(expected, actual): count for expected, actual, count in pairs}, bands)
 
 
 def agreement_of(pairs: Mapping[tuple[float, float], int], bands: Bands) -> Record:
@@ -318,10 +230,6 @@ def agreement_of(pairs: Mapping[tuple[float, float], int], bands: Bands) -> Reco
 
 def _band(value: float, bands: Bands) -> str | None:
     return next((name for name, (low, high) in bands.items() if low <= value <= high), None)
-
-
-def _is_ordinal(value: float) -> bool:
-    return _LOWEST <= value <= _HIGHEST and value == int(value)
 
 
 def _rate(part: int, whole: int) -> float | None:

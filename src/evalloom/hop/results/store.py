@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
-from evalloom.hop.results import cube as hop_cube
 from evalloom.hop.results.compare import compare
 from evalloom.hop.results.copy import Copy
-from evalloom.hop.results.cube import Cube
-from evalloom.hop.results.parts import OBSERVER
+from evalloom.hop.results.index import OBSERVER, Index
 from evalloom.hop.results.perf import NO_RUNS, perf_summary
 from evalloom.hop.results.query import query_results
+from evalloom.hop.results.rows import json_text
 from evalloom.hop.results.stats import DEFAULT_BANDS, GROUPS, Bands, agreement, stats
 from evalloom.hop.results.table import NO_PROFILE, Table
 
@@ -79,19 +78,19 @@ class DataStore:
 
     def get_stats(self, profile: str | None = None, by: Sequence[str] = tuple(GROUPS)) -> Record:
         """Return completion, correctness, outcomes, retries and fields, in total and by group (HOP-16)."""
-        by = [by] if isinstance(by, str) else by
-        cube = self._cube()
-        if cube is not None and (profile is None or not cube.many):
-            return cube.stats(profile, by)
-        return self._ask(lambda connection, table: stats(connection, table, profile, by))
+        by = [by] if isinstance(by, str) else list(by)
+        key = json_text([self._only, profile, by])
 
-    def _cube(self) -> Cube | None:
-        """Return the cube of the folder; None for a single file, or if the copy is needed."""
-        if self._only:
-            return None
-        stamps = self._copy.stamps()
-        cached = hop_cube.load(self._copy, stamps)
-        return cached if cached is not None or self._copy.exists() else hop_cube.make(self._copy, stamps)
+        def cached_or_counted(index: Index) -> Record:
+            cached = self._copy.cached_stats(index, key)
+            if cached is not None:
+                return cached
+            with self._copy.connection() as connection:
+                answer = stats(connection, Table(index, self._copy.place, self._only), profile, by)
+            self._copy.cache_stats(index, key, answer)
+            return answer
+
+        return self._retried(cached_or_counted)
 
     def get_perf_summary(self, profile: str | None = None) -> Record:
         """Return the durations of observed runs and one row per operator (HOP-18), for all or one profile."""
@@ -109,7 +108,7 @@ class DataStore:
         self, offset: int = 0, limit: int = 100, sort_by: str = "", filters: Mapping[str, Any] | None = None
     ) -> Record:
         """Return `{total, rows}`: a page of matching results; `-COLUMN` sorts descending (HOP-19)."""
-        return self._ask(
+        return self._query(
             lambda connection, table: query_results(
                 connection, table, self.folder, (offset, limit), sort_by, filters or {}
             )
@@ -118,27 +117,29 @@ class DataStore:
     def compare(self, profile_a: str, profile_b: str, offset: int = 0, limit: int = 1000) -> Record:
         """Compare the cases that ran under both profiles, with a confidence interval (HOP-20)."""
         self._copy.make_writable()
-        return self._ask(
+        return self._query(
             lambda connection, table: compare(connection, self._copy, table, (profile_a, profile_b), (offset, limit))
         )
 
     def get_agreement(self, field: str, bands: Bands = DEFAULT_BANDS, profile: str | None = None) -> Record:
         """Compare expected with actual scores: confusion matrix by bands and agreement rates (HOP-17)."""
-        return self._ask(lambda connection, table: agreement(connection, table, field, bands, profile))
+        return self._query(lambda connection, table: agreement(connection, table, field, bands, profile))
 
-    def _ask(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
-        """Run a query; retry if another process replaced the copy meanwhile, and finally with a new copy."""
+    def _query(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
+        def answer(index: Index) -> _Answer:
+            with self._copy.connection() as connection:
+                return question(connection, Table(index, self._copy.place, self._only))
+
+        return self._retried(answer)
+
+    def _retried(self, answer: Callable[[Index], _Answer]) -> _Answer:
+        """Query the copy; retry if another process replaced it meanwhile, and finally with a new copy."""
         import duckdb
 
         for pause in _PAUSES:
             try:
-                return self._ask_once(question)
+                return answer(self._copy.refresh())
             except (duckdb.Error, FileNotFoundError):
                 time.sleep(pause)
         self._copy.forget()
-        return self._ask_once(question)
-
-    def _ask_once(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
-        index = self._copy.refresh()
-        with self._copy.connection() as connection:
-            return question(connection, Table(index, self._copy.place, self._only))
+        return answer(self._copy.refresh())

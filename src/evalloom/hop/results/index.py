@@ -1,24 +1,28 @@
-"""The index of the derived copy of a folder: parts, their source files, and file stamps."""
+"""The index of the derived copy of a folder: its parts, their source files, and file stamps."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from evalloom.core.digest import sha256_hex
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
-from evalloom.hop.results.rows import EXACT, Names
+from evalloom.hop.results.rows import Names
 
 OBSERVER = "observer.jsonl"
-FORMAT = 2
+FORMAT = 3
 """Incremented when the columns or their meaning change; a copy of another format is rebuilt."""
 _SETTLED_NS = 50_000_000
 """A file modified more recently than this may change again within the same timestamp."""
@@ -31,14 +35,13 @@ class Stamp(Struct, frozen=True):
     mtime_ns: int
 
 
-# `rename` keeps the keys of index.json, so that copies made by earlier versions stay valid.
-class Source(Struct, frozen=True, rename={"line_errors": "faults"}):
+class Source(Struct, frozen=True):
     """A JSONL file inside a part, with counts of its lines."""
 
     name: str
     stamp: Stamp
     first: int = 0
-    """The row number of its first line in the part."""
+    """The row number of its first record in the part."""
     results: int = 0
     metas: int = 0
     inputs: int = 0
@@ -46,28 +49,32 @@ class Source(Struct, frozen=True, rename={"line_errors": "faults"}):
     unreadable: int = 0
     line_errors: list[tuple[int, str]] = []
     """The first unreadable lines, each with the reason."""
-    left_out: bool = False
-    """Whether its rows in this part are ignored, because another part has them from the exact strategy."""
 
 
-class Part(Struct, frozen=True, rename={"strategy": "way"}):
-    """One Parquet file."""
+class Part(Struct, frozen=True):
+    """One Parquet file, with all records of its source files in order."""
 
     name: str
-    strategy: str
     names: Names
     sources: list[Source]
-
-    @property
-    def exact(self) -> bool:
-        return self.strategy == EXACT
+    by_python: bool = False
+    """Whether Python read the files; SQL did otherwise."""
 
     @property
     def size(self) -> int:
         return sum(source.stamp.size for source in self.sources)
 
-    def counted(self) -> list[Source]:
-        return [source for source in self.sources if not source.left_out]
+    def records(self, folder: Path, source: Source) -> Iterator[tuple[int, Record | None]]:
+        """Yield the line number and the object of each row of a source."""
+        if not self.by_python:
+            return _lines(folder / source.name)
+        return ((line, record) for line, record in read_records(folder / source.name) if isinstance(record, dict))
+
+
+def named_part(sources: list[Source], names: Names, by_python: bool = False) -> Part:
+    """Return a part named by a hash of its contents, so that concurrent processes build the same part."""
+    digest = sha256_hex(msgspec.json.encode([FORMAT, by_python, names, sources]))
+    return Part(f"{digest[:20]}.parquet", names, sources, by_python)
 
 
 class Index(Struct, frozen=True):
@@ -77,7 +84,7 @@ class Index(Struct, frozen=True):
     parts: list[Part] = []
 
     def sources(self) -> list[Source]:
-        return sorted((source for part in self.parts for source in part.counted()), key=lambda source: source.name)
+        return sorted((source for part in self.parts for source in part.sources), key=lambda source: source.name)
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Record | str]]:
@@ -88,6 +95,22 @@ def read_records(path: Path) -> Iterator[tuple[int, Record | str]]:
             yield item.line, item.value if is_object else f"expected an object, got {type(item.value).__name__}"
         elif item.severity == "error":
             yield item.place.line, item.message
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Record | None]]:
+    """Yield the lines that are not blank, as DuckDB counts rows; None for a line that is not an object."""
+    with suppress(FileNotFoundError), path.open("rb") as stream:
+        for line, text in enumerate(stream, 1):
+            if text.isspace():
+                continue
+            try:
+                value = msgspec.json.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                value = None
+                with suppress(ValueError, RecursionError):
+                    # Python writes NaN, and DuckDB reads it.
+                    value = json.loads(text)
+            yield line, value if isinstance(value, dict) else None
 
 
 def stamps_of(folder: Path) -> dict[str, Stamp]:
@@ -103,9 +126,10 @@ def stamps_of(folder: Path) -> dict[str, Stamp]:
         reason = (error.strerror or str(error)).lower()
         raise EvalloomError("results_unreadable", f"{folder.as_posix()}: cannot be read: {reason}", 2) from None
     now = time.time_ns()
-    return {name: Stamp(stat.st_size, _settled(stat.st_mtime_ns, now)) for name, stat in stats.items()}
-
-
-def _settled(mtime_ns: int, now: int) -> int:
-    """Return the modification time of a file; a unique value if it was modified just now."""
-    return -secrets.randbits(62) if abs(now - mtime_ns) < _SETTLED_NS else mtime_ns
+    # A unique stamp never matches, so a file that was modified just now is read again by the next query.
+    return {
+        name: Stamp(
+            stat.st_size, -secrets.randbits(62) if abs(now - stat.st_mtime_ns) < _SETTLED_NS else stat.st_mtime_ns
+        )
+        for name, stat in stats.items()
+    }
