@@ -1,4 +1,4 @@
-"""Who answers: llms, the wrappers that make answers reliable, cheap and repeatable, and the reading of answers."""
+"""Clients for llms, wrappers for retries, limits, budgets, caching and recording, and readers of answers."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 from evalloom.core.errors import CallError
 from evalloom.core.http import Client, status_error
 from evalloom.core.model import Record, Request, Response, Usage
+from evalloom.llms.answer_json import strip_fence
 from evalloom.llms.echo import message_text
 from evalloom.llms.openai import count, decode, encode, error_text, shown
 
@@ -63,15 +64,15 @@ class Anthropic:
 
 def _params(params: Record) -> Record:
     """Parameters by the names of this API; what it has no name for goes as it is, and the server judges."""
-    found = dict(params)
-    if "max_completion_tokens" in found:
-        found["max_tokens"] = found.pop("max_completion_tokens")
-    if "stop" in found:
-        stop = found.pop("stop")
-        found["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    if "tool_choice" in found:
-        found["tool_choice"] = _tool_choice(found["tool_choice"])
-    return found
+    translated = dict(params)
+    if "max_completion_tokens" in translated:
+        translated["max_tokens"] = translated.pop("max_completion_tokens")
+    if "stop" in translated:
+        stop = translated.pop("stop")
+        translated["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if "tool_choice" in translated:
+        translated["tool_choice"] = _tool_choice(translated["tool_choice"])
+    return translated
 
 
 def _tool_choice(choice: Any) -> Any:
@@ -179,7 +180,7 @@ def _response(answer: Any, body: bytes, request: Request) -> Response:
     given = [call for call in calls if call.get("name") == _ANSWER and isinstance(request.answer, dict)]
     stop = answer.get("stop_reason")
     return Response(
-        text=_given(given[0].get("input"), request.answer) if given else _text(blocks, request),
+        text=_forced_answer(given[0].get("input"), request.answer) if given else _text(blocks, request),
         tool_calls=[_tool_call(call) for call in calls if call not in given],
         usage=_usage(answer.get("usage")),
         model=answer["model"] if isinstance(answer.get("model"), str) else "",
@@ -187,8 +188,8 @@ def _response(answer: Any, body: bytes, request: Request) -> Response:
     )
 
 
-def _given(value: Any, schema: Any) -> str:
-    """The answer that came as the input of a tool, as JSON."""
+def _forced_answer(value: Any, schema: Any) -> str:
+    """Return the answer that came as the input of a tool, as JSON."""
     is_wrapped = not _is_plain_object(schema) and isinstance(value, dict) and "answer" in value
     return encode(value["answer"] if is_wrapped else value).decode()
 
@@ -196,15 +197,11 @@ def _given(value: Any, schema: Any) -> str:
 def _text(blocks: list[Record], request: Request) -> str:
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
     text = "".join(text for text in texts if isinstance(text, str))
-    return _without_fence(text) if request.answer == "json" else text
-
-
-def _without_fence(text: str) -> str:
-    """The text inside a code fence, where all of the text is one: models put it there even when asked not to."""
-    bare = text.strip()
-    if not (bare.startswith("```") and bare.endswith("```") and "\n" in bare):
+    if request.answer != "json":
         return text
-    return bare.partition("\n")[2].removesuffix("```").strip()
+    # Models put JSON in a fence even when asked not to.
+    inner = strip_fence(text)
+    return text if inner == text else inner.strip()
 
 
 def _tool_call(block: Record) -> Record:
@@ -213,10 +210,10 @@ def _tool_call(block: Record) -> Record:
     return {"id": str(block.get("id", "")), "type": "function", "function": function}
 
 
-def _usage(found: Any) -> Usage:
-    if not isinstance(found, dict):
+def _usage(reported: Any) -> Usage:
+    if not isinstance(reported, dict):
         return Usage(calls=1)
-    # Here what was written to the cache or read from it is no part of input_tokens.
-    cached = count(found.get("cache_read_input_tokens"))
-    read = count(found.get("input_tokens")) + count(found.get("cache_creation_input_tokens")) + cached
-    return Usage(read, count(found.get("output_tokens")), calls=1, cached_input_tokens=cached)
+    # Anthropic does not count tokens written to its cache, or read from it, as input_tokens.
+    cached = count(reported.get("cache_read_input_tokens"))
+    read = count(reported.get("input_tokens")) + count(reported.get("cache_creation_input_tokens")) + cached
+    return Usage(read, count(reported.get("output_tokens")), calls=1, cached_input_tokens=cached)

@@ -1,4 +1,4 @@
-"""What calls cost, and the end of them when the budget is spent."""
+"""Computes the cost of calls, and stops them when the budget is spent."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from evalloom.core.errors import BudgetSpent
 from evalloom.core.model import Llm, Request, Response, Usage
 
 _MILLION = 1_000_000
-# One such character is about one token in most tokenizers; of other scripts, four are.
+# In most tokenizers one such character is about one token; of other scripts, four are.
 _CJK = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
 
 class Price(Protocol):
-    """What a million tokens cost, in the user's currency; None is what `input` is."""
+    """The price of a million tokens in the user's currency; `cached_input` None means the price of `input`."""
 
     @property
     def input(self) -> float: ...
@@ -31,7 +31,7 @@ class Price(Protocol):
 
 
 class Budget:
-    """What may be spent in one batch and what has been, shared by all its llms. None is no limit."""
+    """The limits of a batch and what it has spent, shared by all its llms. None means no limit."""
 
     def __init__(self, max_cost: float | None = None, max_tokens: int | None = None) -> None:
         self.cost = 0.0
@@ -44,7 +44,7 @@ class Budget:
         return self.cost >= self._max_cost or self.tokens >= self._max_tokens
 
     def check(self) -> None:
-        """Raises BudgetSpent once a limit has been reached."""
+        """Raise BudgetSpent if a limit is reached."""
         if self.cost >= self._max_cost:
             raise BudgetSpent(f"--max-cost {self._max_cost:g} is reached: {self.cost:.4g} is spent")
         if self.tokens >= self._max_tokens:
@@ -56,7 +56,7 @@ class Budget:
 
 
 class Metered:
-    """An llm whose answers say what they cost, and that is not asked once the budget is spent."""
+    """An llm whose answers have a cost, and that gets no request once the budget is spent."""
 
     def __init__(
         self, llm: Llm, budget: Budget, price: Price | None = None, others: Mapping[str, Price] | None = None
@@ -68,7 +68,7 @@ class Metered:
         self._others = others
 
     async def __call__(self, request: Request) -> Response:
-        """The answer with its cost. Calls that are in flight when a limit is reached are still paid for."""
+        """Return the answer with its cost. Calls in flight when a limit is reached are still paid for."""
         self._budget.check()
         response = await self._llm(request)
         other = request.params.get("model")
@@ -79,7 +79,7 @@ class Metered:
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
-    """The usage with its cost; `unpriced` where the price or the tokens are not known."""
+    """Return the usage with its cost; `unpriced` if the price or the tokens are unknown."""
     if usage.cost:
         return usage
     if price is None or (not usage.tokens and (price.input or price.output)):
@@ -91,6 +91,6 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has: one per Chinese, Japanese or Korean character, one per four others."""
+    """Estimate the tokens of a text: one per Chinese, Japanese or Korean character, one per four others."""
     wide = 0 if text.isascii() else len(_CJK.findall(text))
     return wide + (len(text) - wide + 3) // 4

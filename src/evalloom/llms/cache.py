@@ -1,4 +1,4 @@
-"""Answers that were given before: by the content of the request, in one SQLite file that processes share."""
+"""Caches answers by the content of the request, in an SQLite file that processes share."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 PATH = Path(".evalloom") / "cache" / "llm.sqlite3"
 _FORMAT = b"1"
-"""Part of every key: answers that were stored in another format are not found rather than misread."""
+"""Part of every key, so that answers stored in another format are not found instead of misread."""
 _FLUSH_S = 0.1
 _FLUSH_ENTRIES = 256
 _BUSY_S = 2.0
-"""How long a write waits for another process. Ours write for a millisecond; who holds it longer has it for himself."""
+"""How long a write waits for another process. A write of ours takes a millisecond."""
 _HIT = Usage(calls=1, cached=1)
 _DIGEST_BYTES = 16
 
@@ -33,7 +33,7 @@ _decode = msgspec.msgpack.Decoder(Response).decode
 
 
 def digest(request: Request, identity: bytes = b"") -> bytes:
-    """What stands for the content of a request, asked of whoever `identity` is."""
+    """Return the digest of a request to the llm that `identity` stands for."""
     try:
         content = _encode_request(request)
     except (TypeError, ValueError):
@@ -43,11 +43,11 @@ def digest(request: Request, identity: bytes = b"") -> bytes:
 
 
 class Cache:
-    """An llm that is asked the same thing once.
+    """An llm whose answers are cached.
 
-    Only where the temperature is 0, unless `always`: what is drawn at random should be drawn each time. `identity` is
-    what else the answer depends on: protocol, base URL, model. An answer from the cache took nothing, so its usage
-    is one cached call without tokens. An answer that has `secret` in it is not kept.
+    Answers are cached at temperature 0 only, unless `always`: random answers should be drawn each time. `identity` is
+    what else an answer depends on: protocol, base URL, model. A cached answer costs nothing, so its usage is one cached
+    call without tokens. An answer that contains `secret` is not stored.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Cache:
         self._secret = secret.encode() if is_secret(secret) else b""
 
     async def __call__(self, request: Request) -> Response:
-        """The answer that was given before, or a new one, which is kept. A failed call is not kept."""
+        """Return the cached answer, or request one and store it. A failed call is not stored."""
         if not self._always and request.params.get("temperature") != 0:
             return await self._llm(request)
         key = digest(request, self._identity)
-        if (stored := self._store.get(key)) is not None and (found := _response(stored)) is not None:
-            return found
+        if (stored := self._store.get(key)) is not None and (response := _response(stored)) is not None:
+            return response
         response = await self._llm(request)
         answer = _encode(response)
         if not self._secret or self._secret not in answer:
@@ -81,10 +81,10 @@ def _response(stored: bytes) -> Response | None:
 
 
 class Store:
-    """Answers by digest in an SQLite file. It never fails: a file that cannot be used is told once and then left alone.
+    """Answers by digest in an SQLite file. It never fails: it warns once about an unusable file, and then ignores it.
 
-    Writes gather for a tenth of a second, because a transaction costs as much as many rows; lookups see them. Opened
-    at the first lookup. One store serves one event loop; several processes may share the file.
+    Writes are collected for a tenth of a second, because a transaction costs as much as many rows; lookups see them.
+    The file is opened at the first lookup. One store serves one event loop; several processes may share the file.
     """
 
     def __init__(self, path: Path = PATH, warn: Callable[[str], None] = lambda message: None) -> None:
@@ -95,20 +95,20 @@ class Store:
         self._unwritten: dict[bytes, bytes] = {}
 
     def get(self, key: bytes) -> bytes | None:
-        """What was put under a key, by this process or by another."""
-        if (found := self._unwritten.get(key)) is not None:
-            return found
+        """Return the answer that this or another process stored under a key."""
+        if (unwritten := self._unwritten.get(key)) is not None:
+            return unwritten
         if (connection := self._open()) is None:
             return None
         try:
             row = connection.execute("SELECT answer FROM answers WHERE digest = ?", (key,)).fetchone()
-        except _faults() as fault:
-            self._give_up(fault)
+        except _store_errors() as error:
+            self._give_up(error)
             return None
         return row[0] if row and isinstance(row[0], bytes) else None
 
     def put(self, key: bytes, answer: bytes) -> None:
-        """Keeps an answer; it is on disk a tenth of a second later."""
+        """Store an answer; it is on disk a tenth of a second later."""
         if not self._is_usable:
             return
         if not self._unwritten:
@@ -118,7 +118,7 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what has gathered."""
+        """Write the collected answers."""
         if not self._unwritten or (connection := self._open()) is None:
             return
         now = int(time())
@@ -126,12 +126,12 @@ class Store:
         try:
             with connection:
                 connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
-        except _faults() as fault:
-            self._give_up(fault)
+        except _store_errors() as error:
+            self._give_up(error)
         self._unwritten.clear()
 
     def close(self) -> None:
-        """Writes what has gathered and closes the file."""
+        """Write the collected answers and close the file."""
         self.flush()
         if self._connection is not None:
             self._connection.close()
@@ -148,16 +148,16 @@ class Store:
         if self._connection is None and self._is_usable:
             try:
                 self._connection = _connect(self._path)
-            except _faults() as fault:
-                self._give_up(fault)
+            except _store_errors() as error:
+                self._give_up(error)
         return self._connection
 
-    def _give_up(self, fault: Exception) -> None:
-        """Tells once that there is no cache, and does without."""
+    def _give_up(self, error: Exception) -> None:
+        """Warn once that there is no cache, and continue without it."""
         if self._is_usable:
             self._is_usable = False
             where = self._path.as_posix()
-            what = f"the cache cannot be used: {fault}. Nothing is kept in this run; delete the file if it is broken"
+            what = f"the cache cannot be used: {error}. Nothing is cached in this run; delete the file if it is damaged"
             self._warn(f"{where}: {what} [cache_unusable]")
         self._unwritten.clear()
         if self._connection is not None:
@@ -165,7 +165,7 @@ class Store:
             self._connection = None
 
 
-def _faults() -> tuple[type[Exception], ...]:
+def _store_errors() -> tuple[type[Exception], ...]:
     import sqlite3
 
     return (sqlite3.Error, OSError)

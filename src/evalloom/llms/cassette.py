@@ -1,7 +1,7 @@
-"""What llms were asked and answered, in a file: recorded once, played back offline as often as one likes.
+"""Records requests and answers in a file, and replays them offline.
 
 One JSON object per line: `{"version": 1, "llm": …, "request": …, "response": …}`, or `"error"` where the call failed
-for good. Headers and keys are no part of a request, so none is written.
+for good. Headers and keys are not part of a request, so they are not written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evalloom.llms.echo import prompt_text
 
 VERSION = 1
 _EXPLAINED = 20
-"""How many missing requests are compared with what was recorded: after that many, the reader knows."""
+"""How many missing requests are compared with the recorded ones; further ones would not help the reader."""
 _COMPARED = 500
 """How many recorded requests are compared with a missing one."""
 
@@ -58,11 +58,11 @@ class Recorder:
         self._file = self._open()
 
     async def __call__(self, request: Request) -> Response:
-        """The answer, once it is in the file."""
+        """Return the answer once it is written."""
         try:
             response = await self._llm(request)
-        except CallError as fault:
-            self._write(Entry(VERSION, self._name, request, error=Failure(fault.code, fault.message)))
+        except CallError as error:
+            self._write(Entry(VERSION, self._name, request, error=Failure(error.code, error.message)))
             raise
         self._write(Entry(VERSION, self._name, request, response))
         return response
@@ -77,8 +77,8 @@ class Recorder:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             _drop_torn_line(file)
-        except OSError as fault:
-            raise self._unwritable(fault) from None
+        except OSError as error:
+            raise self._unwritable(error) from None
         return file
 
     def _write(self, entry: Entry) -> None:
@@ -86,11 +86,11 @@ class Recorder:
         try:
             if os.write(self._file, line) != len(line):
                 raise OSError("the disk is full")
-        except OSError as fault:
-            raise self._unwritable(fault) from None
+        except OSError as error:
+            raise self._unwritable(error) from None
 
-    def _unwritable(self, fault: OSError) -> EvalloomError:
-        reason = (fault.strerror or str(fault)).lower()
+    def _unwritable(self, error: OSError) -> EvalloomError:
+        reason = (error.strerror or str(error)).lower()
         return EvalloomError("cannot_write", f"{self._path.as_posix()}: cannot be written: {reason}")
 
 
@@ -104,7 +104,7 @@ def _line(entry: Entry) -> str:
 
 
 def _drop_torn_line(file: int) -> None:
-    """Cuts off what a killed process left of its last line, so that the next line stands on its own."""
+    """Remove the incomplete last line of a killed process, so that the next line stands alone."""
     end = size = os.fstat(file).st_size
     while end and (block := os.pread(file, min(end, 65536), max(0, end - 65536))):
         if (at := block.rfind(b"\n")) >= 0:
@@ -116,16 +116,16 @@ def _drop_torn_line(file: int) -> None:
 
 
 class Player:
-    """Answers from a cassette: the n-th time the same is asked, what was answered the n-th time; then the last again.
+    """Answers from a cassette: the n-th time with the n-th answer to the same request, and then with the last one.
 
-    Only what the llm of this name said counts; without a name, everything.
+    Only answers of the llm of this name count; without a name, all do.
     """
 
     def __init__(self, path: Path, name: str = "") -> None:
         self._path = path
         self._name = name
         self._entries: dict[bytes, list[Entry]] = {}
-        self._asked: dict[bytes, int] = {}
+        self._turns: dict[bytes, int] = {}
         self._explained = 0
         entries = read(path)
         self._names = sorted({entry.llm for entry in entries})
@@ -134,12 +134,12 @@ class Player:
                 self._entries.setdefault(digest(entry.request), []).append(entry)
 
     async def __call__(self, request: Request) -> Response:
-        """The recorded answer, or the recorded failure."""
+        """Return the recorded answer, or raise the recorded failure."""
         key = digest(request)
         if (entries := self._entries.get(key)) is None:
             raise CallError("not_recorded", f"{self._path.as_posix()}: {self._missing(request)}. Record it again")
-        turn = self._asked.get(key, 0)
-        self._asked[key] = turn + 1
+        turn = self._turns.get(key, 0)
+        self._turns[key] = turn + 1
         entry = entries[min(turn, len(entries) - 1)]
         if entry.response is not None:
             return entry.response
@@ -160,59 +160,59 @@ class Player:
 
 
 def nearest(request: Request, recorded: list[Request]) -> Request:
-    """The recorded request that is most like another one."""
+    """Return the recorded request that is most similar to a request."""
     from rapidfuzz.fuzz import ratio
 
     text = prompt_text(request)[:2000]
 
-    def likeness(other: Request) -> float:
+    def similarity(other: Request) -> float:
         same = (other.params == request.params) + (other.answer == request.answer) + (other.tools == request.tools)
         return ratio(prompt_text(other)[:2000], text) + same
 
-    return max(recorded, key=likeness)
+    return max(recorded, key=similarity)
 
 
-def difference(recorded: Request, asked: Request) -> str:
-    """The first thing in which a request differs from a recorded one, in a line."""
-    before, now = prompt_text(recorded), prompt_text(asked)
+def difference(recorded: Request, request: Request) -> str:
+    """Describe the first difference of a request from a recorded one, in a line."""
+    before, now = prompt_text(recorded), prompt_text(request)
     if before != now:
         at = next((at for at, (was, comes) in enumerate(zip(before, now, strict=False)) if was != comes), None)
         at = min(len(before), len(now)) if at is None else at
         start = max(0, at - 10)
         was, comes = quote(before[start : at + 30]), quote(now[start : at + 30])
         return f"the prompt at character {at + 1}, recorded {was}, asked {comes}"
-    for name in sorted(recorded.params.keys() | asked.params.keys()):
-        was, comes = quote(recorded.params.get(name)), quote(asked.params.get(name))
+    for name in sorted(recorded.params.keys() | request.params.keys()):
+        was, comes = quote(recorded.params.get(name)), quote(request.params.get(name))
         if was != comes:
             return f"{name}, recorded {was}, asked {comes}"
     for name in ("repeat", "answer", "tools", "messages"):
-        was, comes = quote(getattr(recorded, name)), quote(getattr(asked, name))
-        if getattr(recorded, name) != getattr(asked, name):
+        was, comes = quote(getattr(recorded, name)), quote(getattr(request, name))
+        if getattr(recorded, name) != getattr(request, name):
             return f"{name}, recorded {was}, asked {comes}"
     return "in the form of its values only"
 
 
 def read(path: Path) -> list[Entry]:
-    """The entries of a cassette; a torn last line is left out. Raises the error bad_cassette with every fault of it."""
+    """Return the entries of a cassette without an incomplete last line. Raises bad_cassette with all errors in it."""
     shown = path.as_posix()
     try:
         lines = path.read_bytes().split(b"\n")
-    except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
         raise usage_error("bad_cassette", f"{shown}: expected a recording, but it cannot be read: {reason}") from None
-    entries, faults = [], []
+    entries, errors = [], []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             entry = _decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if number < len(lines):
-                faults.append(f"{shown}:{number}: expected a recorded request: {fault}")
+                errors.append(f"{shown}:{number}: expected a recorded request: {error}")
             continue
         if entry.version > VERSION:
-            faults.append(f"{shown}:{number}: expected version {VERSION}, got {entry.version}. Update evalloom")
+            errors.append(f"{shown}:{number}: expected version {VERSION}, got {entry.version}. Update evalloom")
         entries.append(entry)
-    if faults:
-        raise usage_error("bad_cassette", "\n".join(faults[:20]))
+    if errors:
+        raise usage_error("bad_cassette", "\n".join(errors[:20]))
     return entries

@@ -1,4 +1,4 @@
-"""The llms of a batch: each made by its protocol and wrapped, so that answers are reliable, cheap and repeatable."""
+"""Creates the llms of a batch by their protocols, wrapped for retries, limits, budgets, caching and recording."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ LLMS: dict[str, Maker] = {
     "scripted": lambda llm, client, key: Scripted(llm.folder / llm.file, llm.name),
     "echo": lambda llm, client, key: Echo(llm.name),
 }
-"""How an llm of each protocol is made."""
+"""Creates an llm of each protocol."""
 OFFLINE = ("scripted", "echo")
-"""Those that answer by themselves: free, and the same each time, so there is nothing to keep."""
+"""Protocols without a server: free and repeatable, so nothing is cached."""
 
 
 class LlmOptions(Struct, frozen=True):
-    """What holds for every llm of a batch."""
+    """Options for every llm of a batch."""
 
     concurrency: int = 16
     use_cache: bool = True
@@ -63,78 +63,78 @@ class LlmOptions(Struct, frozen=True):
 
 
 class Llms:
-    """The llms of one batch, each made when it is first asked for. One object serves one event loop."""
+    """The llms of one batch, each created on first use. One object serves one event loop."""
 
     def __init__(
         self,
-        known: Settings,
+        project: Settings,
         options: LlmOptions,
         warn: Callable[[str], None] = lambda message: None,
         redact: Callable[[str], str] = lambda text: text,
     ) -> None:
         self.budget = Budget(options.max_cost, options.max_tokens)
-        self._known = known
+        self._settings = project
         self._options = options
         self._redact = redact
         self._store = Store(options.home / cache.PATH, warn)
-        self._made: dict[tuple[str, bool], Llm] = {}
+        self._llms: dict[tuple[str, bool], Llm] = {}
         self._answering: dict[tuple[str, Maker], Llm] = {}
         self._limiters: dict[str, Limiter] = {}
         self._closing: list[Client | Recorder] = []
 
     def get(self, name: str, is_judge: bool = False) -> Llm:
-        """The llm of a name.
+        """Return the llm of a name.
 
-        What a judge says is kept whatever its temperature, so that scoring again is free; that is 0 unless it is said.
+        Answers of a judge are cached at any temperature (its default is 0), so that scoring again is free.
         """
-        if (name, is_judge) not in self._made:
-            self._made[name, is_judge] = self._make(settings.llm_of(self._known, name), is_judge)
-        return self._made[name, is_judge]
+        if (name, is_judge) not in self._llms:
+            self._llms[name, is_judge] = self._make(settings.llm_of(self._settings, name), is_judge)
+        return self._llms[name, is_judge]
 
     def embedder(self, name: str) -> Embedder:
-        """The embeddings of an llm: limited, tried again, counted and recorded as its answers are."""
-        return Embedding(self._metered(settings.llm_of(self._known, name), _embeddings))
+        """Return the embeddings of an llm: limited, retried, counted and recorded as its answers are."""
+        return Embedding(self._metered(settings.llm_of(self._settings, name), _embeddings))
 
     async def close(self) -> None:
-        """Writes what is kept for later and closes connections."""
+        """Write the cache and close connections."""
         self._store.close()
-        for open_one in self._closing:
-            await open_one.close()
+        for resource in self._closing:
+            await resource.close()
 
     def _make(self, llm: LlmSettings, is_judge: bool) -> Llm:
         is_offline = llm.protocol in OFFLINE
-        made: Llm = self._metered(llm, LLMS[llm.protocol])
-        # A recording must hold every answer, also those that were given before.
-        is_kept = self._options.use_cache and not self._options.record and not self._options.replay
-        if is_kept and not is_offline:
+        client: Llm = self._metered(llm, LLMS[llm.protocol])
+        # A recording must hold every answer, also those in the cache.
+        is_cached = self._options.use_cache and not self._options.record and not self._options.replay
+        if is_cached and not is_offline:
             identity = (llm.protocol, llm.base_url, llm.model)
-            made = Cache(made, self._store, identity, is_judge, settings.key_of(llm))
-        return WithParams(made, {"temperature": 0, **llm.params} if is_judge else llm.params)
+            client = Cache(client, self._store, identity, is_judge, settings.key_of(llm))
+        return WithParams(client, {"temperature": 0, **llm.params} if is_judge else llm.params)
 
     def _metered(self, llm: LlmSettings, maker: Maker) -> Llm:
-        # As a judge and as itself an llm is one and the same.
+        # The judge and the llm of the same name share a client.
         if (llm.name, maker) not in self._answering:
             self._answering[llm.name, maker] = self._answer(llm, maker)
         if llm.protocol in OFFLINE:
             return Metered(self._answering[llm.name, maker], self.budget, FREE)
-        price = llm.price or self._known.prices.get(llm.model)
-        known = {**self._known.prices, **({llm.model: price} if price else {})}
-        return Metered(self._answering[llm.name, maker], self.budget, price, known)
+        price = llm.price or self._settings.prices.get(llm.model)
+        prices = {**self._settings.prices, **({llm.model: price} if price else {})}
+        return Metered(self._answering[llm.name, maker], self.budget, price, prices)
 
     def _answer(self, llm: LlmSettings, maker: Maker) -> Llm:
-        """Who really answers, within limits and tried again where that helps."""
+        """Return the client or the player, with limits and retries."""
         if self._options.replay:
             return Player(Path(self._options.replay), llm.name)
         key = settings.key_of(llm)
-        made = Retry(Limited(maker(llm, self._client(llm, key), key), self._limiter(llm)), llm.retries)
+        client = Retry(Limited(maker(llm, self._client(llm, key), key), self._limiter(llm)), llm.retries)
         if not self._options.record:
-            return made
-        recorder = Recorder(made, Path(self._options.record), llm.name, self._redact)
+            return client
+        recorder = Recorder(client, Path(self._options.record), llm.name, self._redact)
         self._closing.append(recorder)
         return recorder
 
     def _limiter(self, llm: LlmSettings) -> Limiter:
-        """The limits of an llm, which its embeddings share."""
+        """Return the limiter of an llm, which its embeddings share."""
         if llm.name not in self._limiters:
             concurrency = llm.concurrency or self._options.concurrency
             self._limiters[llm.name] = Limiter(concurrency, llm.requests_per_minute, llm.tokens_per_minute)
@@ -147,14 +147,14 @@ class Llms:
 
 
 class WithParams:
-    """An llm with parameters of its own, which a request may overrule; what is None in the end is not sent."""
+    """An llm with default parameters, which a request may override; None is not sent."""
 
     def __init__(self, llm: Llm, params: dict[str, object]) -> None:
         self._llm = llm
         self._params = params
 
     async def __call__(self, request: Request) -> Response:
-        """The answer to the request with the llm's own parameters below it."""
+        """Return the answer to the request with the default parameters added."""
         merged = {**self._params, **request.params, **request.pinned}
         params = {name: value for name, value in merged.items() if value is not None}
         return await self._llm(msgspec.structs.replace(request, params=params, pinned={}))

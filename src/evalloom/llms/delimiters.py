@@ -1,4 +1,4 @@
-"""Material in a prompt stands between marks that it cannot contain, so that nothing in it passes for an instruction."""
+"""Delimits material in a prompt by marks that it cannot contain, so that nothing in it passes for an instruction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LATIN = re.compile(r"[A-Za-z]+")
 
 
 def mark_for(text: str) -> str:
-    """A mark that the text does not contain: made from the text itself, so that equal questions stay equal."""
+    """Return a mark that the text does not contain; it derives from the text, so that equal prompts stay equal."""
     mark = sha256_hex(text.encode("utf-8", "surrogatepass"))[:12]
     while mark in text:
         mark = sha256_hex(mark.encode())[:12]
@@ -21,12 +21,12 @@ def mark_for(text: str) -> str:
 
 
 def block(name: str, mark: str, text: str) -> str:
-    """A text between tags that carry the mark."""
+    """Return a text between tags that carry the mark."""
     return f"<{name} {mark}>\n{text}\n</{name} {mark}>"
 
 
 def mostly_chinese(text: str) -> bool:
-    """Whether a text has at least as many Chinese characters as words of Latin letters."""
+    """Return whether a text has at least as many Chinese characters as Latin words."""
     text = text[:2000]
     han = len(_HAN.findall(text))
     return han > 0 and han >= len(_LATIN.findall(text))

@@ -1,4 +1,4 @@
-"""An llm that says what it is told: offline, for first steps and for tests. Also what a request says, as text."""
+"""An offline llm that repeats the prompt, for first steps and tests, and the texts of requests."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class Echo:
         self._name = name
 
     async def __call__(self, request: Request) -> Response:
-        """The last user message, or the last message at all where no user speaks."""
+        """Return the last user message, or else the last message."""
         text = last_text(request, "user") or last_text(request)
         usage = Usage(estimate_tokens(prompt_text(request)), estimate_tokens(text), calls=1)
         return Response(text, usage=usage, model=self._name, stop="stop")
 
 
 def prompt_text(request: Request) -> str:
-    """What all messages of a request say, one below the other."""
+    """Return the texts of all messages, one per line."""
     return "\n".join(map(message_text, request.messages))
 
 
 def last_text(request: Request, role: str = "") -> str:
-    """What the last message says; with a role, the last message of that role. Empty where there is none."""
+    """Return the text of the last message, or of the last one of a role; empty if there is none."""
     for message in reversed(request.messages):
         if not role or message.get("role") == role:
             return message_text(message)
@@ -33,7 +33,7 @@ def last_text(request: Request, role: str = "") -> str:
 
 
 def message_text(message: Record) -> str:
-    """What a message says; of a message in parts, the parts that are text."""
+    """Return the text of a message; of a message in parts, the texts among them."""
     content = message.get("content")
     if isinstance(content, str):
         return content

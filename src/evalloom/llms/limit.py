@@ -1,4 +1,4 @@
-"""How much an llm is asked at once and per minute: as much as it bears."""
+"""Limits the requests to an llm, at once and per minute, and adapts to 429."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from time import monotonic
 from evalloom.core.errors import CallError
 from evalloom.core.model import Llm, Request, Response, with_usage
 
-_CREEP = 0.1
-"""What one success adds to the number of requests in flight, after a 429 has halved it."""
+_RECOVERY = 0.1
+"""How much one success adds to the limit of requests in flight, after a 429 has halved it."""
 _BETWEEN_HALVINGS_S = 1.0
-"""Requests that were in flight together are refused together; that is one sign of too much, not many."""
+"""Requests in flight together are refused together, which halves the limit only once."""
 
 
 class Limiter:
-    """So many requests in flight, halved on 429 and creeping up again; so many requests and tokens a minute."""
+    """Limits requests in flight, which 429 halves and successes raise again, and requests and tokens per minute."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Limiter:
         self._tokens = _Bucket(tokens_per_minute, clock)
 
     async def enter(self) -> float:
-        """Waits for a place, and says how long that took."""
+        """Wait for a free slot, and return how long that took."""
         start = 0.0
         if self.active < self.limit and not self._waiting:
             self.active += 1
@@ -54,75 +54,75 @@ class Limiter:
         return waited + pause
 
     def leave(self) -> None:
-        """Gives the place to who has waited longest."""
+        """Pass the slot to the request that has waited longest."""
         self.active -= 1
         self._wake()
 
     def succeeded(self, tokens: int) -> None:
         if self.limit < self._most:
-            self.limit = min(self._most, self.limit + _CREEP)
+            self.limit = min(self._most, self.limit + _RECOVERY)
         self._tokens.take(tokens)
 
     def refused(self) -> None:
-        """Half as many at once from now on."""
+        """Halve the limit of requests in flight."""
         now = self._clock()
         if now - self._halved_at >= _BETWEEN_HALVINGS_S:
             self._halved_at = now
             self.limit = max(1.0, self.limit / 2)
 
     async def _queue(self) -> None:
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        slot = asyncio.get_running_loop().create_future()
+        self._waiting.append(slot)
         try:
-            await place
+            await slot
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if slot.done() and not slot.cancelled():
                 self.leave()
             raise
 
     def _wake(self) -> None:
         while self._waiting and self.active < self.limit:
-            place = self._waiting.popleft()
-            if not place.done():
+            slot = self._waiting.popleft()
+            if not slot.done():
                 self.active += 1
-                place.set_result(None)
+                slot.set_result(None)
 
 
 class _Bucket:
-    """So much a minute; up to a second's worth may be taken at once, and more is paid back by waiting."""
+    """A token bucket: holds the amount of one second, and a larger amount is repaid by waiting."""
 
     def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
         self._rate = per_minute / 60
         self._clock = clock
-        self._room = max(1.0, self._rate)
-        self._level = self._room
+        self._capacity = max(1.0, self._rate)
+        self._level = self._capacity
         self._at = clock() if per_minute else 0.0
 
     def take(self, amount: float) -> float:
-        """Takes an amount, and says how long to wait until it is there."""
+        """Take an amount, and return how long to wait for it."""
         if not self._rate:
             return 0.0
         now = self._clock()
-        self._level = min(self._room, self._level + (now - self._at) * self._rate) - amount
+        self._level = min(self._capacity, self._level + (now - self._at) * self._rate) - amount
         self._at = now
         return max(0.0, -self._level / self._rate)
 
 
 class Limited:
-    """An llm that is asked no more than its limiter allows."""
+    """An llm within the limits of a limiter."""
 
     def __init__(self, llm: Llm, limiter: Limiter) -> None:
         self._llm = llm
         self._limiter = limiter
 
     async def __call__(self, request: Request) -> Response:
-        """The answer, once there is a place for the question."""
+        """Return the answer; the request waits for a slot first."""
         limiter = self._limiter
         waited = await limiter.enter()
         try:
             response = await self._llm(request)
-        except CallError as fault:
-            if fault.code == "http_429":
+        except CallError as error:
+            if error.code == "http_429":
                 limiter.refused()
             raise
         finally:

@@ -137,13 +137,13 @@ def _decoded(body: bytes) -> Any:
 def error_text(body: bytes) -> str:
     """What a server says about an error, in whichever of the usual places."""
     try:
-        found = orjson.loads(body)
+        error = orjson.loads(body)
     except orjson.JSONDecodeError:
         return shown(body) if body else ""
     for name in ("error", "message", "detail"):
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-    return found[:_SHOWN] if isinstance(found, str) else shown(body)
+        if isinstance(error, dict) and name in error:
+            error = error[name]
+    return error[:_SHOWN] if isinstance(error, str) else shown(body)
 
 
 def shown(body: bytes) -> str:
@@ -182,22 +182,22 @@ def _text(message: Record, body: bytes) -> str:
     raise CallError("bad_answer", f"expected a text in choices[0].message.content, got {shown(body)}")
 
 
-def _usage(found: Any) -> Usage:
-    if not isinstance(found, dict):
+def _usage(reported: Any) -> Usage:
+    if not isinstance(reported, dict):
         return Usage(calls=1)
-    details = found.get("prompt_tokens_details")
-    read = count(found.get("prompt_tokens"))
+    details = reported.get("prompt_tokens_details")
+    read = count(reported.get("prompt_tokens"))
     cached = min(read, count(details.get("cached_tokens"))) if isinstance(details, dict) else 0
-    return Usage(read, count(found.get("completion_tokens")), calls=1, cached_input_tokens=cached)
+    return Usage(read, count(reported.get("completion_tokens")), calls=1, cached_input_tokens=cached)
 
 
 def count(value: Any) -> int:
-    """A number of tokens as a server wrote it; 0 where it wrote something else."""
+    """Return a number of tokens as a server wrote it; 0 if it wrote something else."""
     return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else 0
 
 
 def _joined(body: bytes) -> Record:
-    """The pieces of a streamed answer as the one answer that they come to."""
+    """Join the pieces of a streamed answer."""
     text: list[str] = []
     calls: dict[int, Record] = {}
     answer: Record = {"choices": [{"message": {}}]}
@@ -231,12 +231,12 @@ def _events(body: bytes) -> Iterator[Record]:
 
 
 def _whole(text: str) -> str:
-    """A text whose pieces may have parted the two halves of a character, as those of an emoji."""
+    """Join surrogate pairs, such as those of an emoji, that two pieces have split."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _add_calls(calls: dict[int, Record], pieces: list[Record]) -> None:
-    """Adds the pieces of tool calls: the name comes first, the arguments bit by bit."""
+    """Add the pieces of tool calls: the name comes first, then the arguments in parts."""
     for piece in pieces:
         call = calls.setdefault(piece.get("index", 0), {"type": "function", "function": {"name": "", "arguments": ""}})
         if piece.get("id"):

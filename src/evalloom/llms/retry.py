@@ -1,4 +1,4 @@
-"""Asks an llm again when trying again may help."""
+"""Repeats a request to an llm where that may help."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from evalloom.core.model import Llm, Request, Response, with_usage
 
 
 class Retry:
-    """An llm that is asked again after 429, 5xx, a broken connection or a time-out; never after another 4xx."""
+    """An llm whose requests are repeated after 429, 5xx, a broken connection or a time-out; never after another 4xx."""
 
     def __init__(self, llm: Llm, retries: int = http.RETRIES) -> None:
         self._llm = llm
         self._retries = retries
 
     async def __call__(self, request: Request) -> Response:
-        """The answer; its usage says how often the question had to be repeated."""
-
+        """Return the answer; its usage counts the retries."""
         start = last = perf_counter()
 
         def ask() -> Awaitable[Response]:

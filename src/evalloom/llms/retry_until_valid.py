@@ -1,4 +1,4 @@
-"""A question whose answer must have a form: what does not is asked for again, with the fault named."""
+"""Asks an llm again, with the errors named, until its answer has the requested form."""
 
 from __future__ import annotations
 
@@ -16,45 +16,42 @@ Answer = TypeVar("Answer")
 
 
 class Best(Struct, Generic[Answer], frozen=True):
-    """What came of a question: the best answer, and what is still wrong with it where something is."""
+    """The best answer to a question, and the errors that are left in it."""
 
     answer: Answer
     faults: tuple[str, ...] = ()
     is_unreadable: bool = False
-    """Whether there is nothing in it at all: then any other answer is better."""
+    """Whether nothing in it can be used, so that any other answer is better."""
 
 
 async def ask(
     llm: Llm, messages: list[Record], read: Callable[[str], Best[Answer]], params: Record | None = None, repeat: int = 0
 ) -> Best[Answer]:
-    """Asks until the answer has no fault, three times at most; then the answer with the fewest faults counts.
+    """Ask until the answer has no errors, at most three times, and return the answer with the fewest errors.
 
-    `read` says what is in an answer and what is wrong with it. A CallError goes through, unless there is an answer
-    already: then that one counts.
+    `read` parses an answer and lists its errors. A CallError is raised unless there is an answer already, which then
+    counts.
     """
     best: Best[Answer] | None = None
     for _ in range(TRIES):
         try:
             response = await llm(Request(messages, params or {}, answer="json", repeat=repeat))
-        except CallError as fault:
+        except CallError as error:
             if best is None:
                 raise
-            return Best(best.answer, (*best.faults, f"asked again, and got no answer: {fault}"))
-        found = read(response.text)
-        if best is None or _worth(found) <= _worth(best):
-            best = found
-        if not found.faults:
+            return Best(best.answer, (*best.faults, f"asked again, and got no answer: {error}"))
+        parsed = read(response.text)
+        # Of equally good answers the last counts, because it knows the errors of the others.
+        if best is None or (parsed.is_unreadable, len(parsed.faults)) <= (best.is_unreadable, len(best.faults)):
+            best = parsed
+        if not parsed.faults:
             break
-        messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _again(found.faults)]
+        errors = "\n".join(f"- {error}" for error in parsed.faults)
+        correction = f"That answer cannot be used:\n{errors}\nAnswer again, with one JSON object in the requested form."
+        messages = [
+            *messages,
+            {"role": "assistant", "content": response.text or "…"},
+            {"role": "user", "content": correction},
+        ]
     assert best is not None
     return best
-
-
-def _worth(found: Best[Answer]) -> tuple[bool, int]:
-    return found.is_unreadable, len(found.faults)
-
-
-def _again(faults: tuple[str, ...]) -> Record:
-    listed = "\n".join(f"- {fault}" for fault in faults)
-    told = f"That answer cannot be used:\n{listed}\nAnswer again, with one JSON object in the form that was asked for."
-    return {"role": "user", "content": told}

@@ -62,7 +62,7 @@ class Rule(Struct, frozen=True):
 
     @property
     def counts(self) -> bool:
-        """Whether the answer depends on how often the same was asked before."""
+        """Whether the answer depends on how often the same request came before."""
         return len(self.answers) > 1 or self.times > 0
 
 
@@ -73,25 +73,25 @@ class Scripted:
         self._name = name
         self._where = Path(script).as_posix() if isinstance(script, str | Path) else "the script"
         self._rules = read(script)
-        self._asked: dict[tuple[int, bytes], int] = {}
+        self._turns: dict[tuple[int, bytes], int] = {}
 
     async def __call__(self, request: Request) -> Response:
-        """The answer of the first rule that matches."""
+        """Return the answer of the first rule that matches."""
         texts: dict[str, str] = {}
         for number, rule in enumerate(self._rules):
-            found = _found(rule.match, request, texts)
-            if found is not None:
-                return await self._answer(number, rule, request, found)
+            match = _match(rule.match, request, texts)
+            if match is not None:
+                return await self._answer(number, rule, request, match)
         said = quote(_text(request, "any", texts), 80)
         raise CallError("no_rule", f"{self._where}: no rule matches {said}. Add a rule for it, or a default answer")
 
-    async def _answer(self, number: int, rule: Rule, request: Request, found: Found) -> Response:
+    async def _answer(self, number: int, rule: Rule, request: Request, match: RuleMatch) -> Response:
         before = self._count(number, request) if rule.counts else 0
         if rule.delay_s:
             await asyncio.sleep(rule.delay_s)
         if rule.fault is not None and (not rule.times or before < rule.times):
             raise _again(rule.fault)
-        text = _filled(rule.template, found, request) if rule.template is not None else ""
+        text = _filled(rule.template, match, request) if rule.template is not None else ""
         if rule.answers:
             turn = request.repeat + before - rule.times
             text = rule.answers[min(turn, len(rule.answers) - 1)]
@@ -99,21 +99,21 @@ class Scripted:
         return Response(text, list(rule.tool_calls), _usage(rule, request, text), self._name, stop)
 
     def _count(self, number: int, request: Request) -> int:
-        """How often this rule was asked the same before."""
+        """Return how often this rule got the same request before."""
         key = (number, digest(request))
-        before = self._asked.get(key, 0)
-        self._asked[key] = before + 1
+        before = self._turns.get(key, 0)
+        self._turns[key] = before + 1
         return before
 
 
-class Found(NamedTuple):
-    """Where a rule matched: the text that it looked at, and the groups of its regular expression."""
+class RuleMatch(NamedTuple):
+    """The text that a rule matched, and the groups of its regular expression."""
 
     text: str
     groups: re.Match[str] | None = None
 
 
-def _found(match: Match, request: Request, texts: dict[str, str]) -> Found | None:
+def _match(match: Match, request: Request, texts: dict[str, str]) -> RuleMatch | None:
     text = _text(request, match.role, texts)
     if match.equals is not None and match.equals != text.strip():
         return None
@@ -121,34 +121,34 @@ def _found(match: Match, request: Request, texts: dict[str, str]) -> Found | Non
         if part not in text:
             return None
     if match.regex is None:
-        return Found(text)
+        return RuleMatch(text)
     groups = match.regex.search(text)
-    return Found(text, groups) if groups else None
+    return RuleMatch(text, groups) if groups else None
 
 
 def _text(request: Request, role: str, texts: dict[str, str]) -> str:
-    """The text that a rule for this role looks at; made once for all rules."""
+    """Return the text that a rule for this role reads; built once for all rules."""
     if role not in texts:
         by_role = last_text(request, "" if role == "last" else role)
         texts[role] = prompt_text(request) if role == "any" else by_role
     return texts[role]
 
 
-def _filled(template: Any, found: Found, request: Request) -> str:
+def _filled(template: Any, match: RuleMatch, request: Request) -> str:
     def fill(hole: re.Match[str]) -> str:
         name = hole[1]
         if name == "prompt":
-            return found.text
+            return match.text
         if name == "user":
             return last_text(request, "user")
-        group = found.groups[int(name) if name.isdigit() else name] if found.groups else ""
+        group = match.groups[int(name) if name.isdigit() else name] if match.groups else ""
         return group or ""
 
     return _as_text(_map_strings(template, lambda text: _HOLE.sub(fill, text)))
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """The same value with every string in it changed; names of fields stay."""
+    """Return a value with all its strings changed, except the names of fields."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -163,7 +163,7 @@ def _as_text(value: Any) -> str:
 
 
 def _again(fault: CallError) -> CallError:
-    """A fault to raise: one exception must not be raised in many tasks, or its traceback grows."""
+    """Return a copy of a fault to raise: an exception that many tasks raise collects their tracebacks."""
     return CallError(fault.code, fault.message, fault.is_transient, fault.retry_after)
 
 
@@ -174,14 +174,14 @@ def _usage(rule: Rule, request: Request, text: str) -> Usage:
 
 
 def read(script: str | Path | Record | list[Any]) -> tuple[Rule, ...]:
-    """The rules of a file, or of a value like the one in it. Raises the error bad_script with every fault of it."""
+    """Return the rules of a file, or of a value like the one in it. Raises bad_script with all errors in it."""
     if isinstance(script, str | Path):
         file, row, problems = _load(script)
     else:
         file, row, problems = "the script", Row(script, 0, places={}), []
     check = _Check()
     rules = check.script(row.value) if row else ()
-    for path, message in check.faults:
+    for path, message in check.errors:
         place = row.place_of(path) if row else (0, 0)
         where = show_path(path)
         problems.append(f"{Origin(file, *place)}: {where}{': ' if where else ''}{message}")
@@ -206,23 +206,23 @@ def _load(path: str | Path) -> tuple[str, Row | None, list[str]]:
 
 
 class _Check:
-    """Reads rules and gathers what is wrong with them, so that all of it is told at once."""
+    """Parses rules and collects their errors, so that all are reported at once."""
 
     def __init__(self) -> None:
-        self.faults: list[tuple[Where, str]] = []
+        self.errors: list[tuple[Where, str]] = []
 
-    def fault(self, path: Where, message: str) -> None:
-        self.faults.append((path, message))
+    def add_error(self, path: Where, message: str) -> None:
+        self.errors.append((path, message))
 
     def script(self, value: Any) -> tuple[Rule, ...]:
         script = {"rules": value} if isinstance(value, list) else value
         if not isinstance(script, dict) or not script.keys() & {"rules", "default"}:
-            self.fault((), f"expected an object with 'rules' or 'default', got {quote(value)}")
+            self.add_error((), f"expected an object with 'rules' or 'default', got {quote(value)}")
             return ()
-        self._known((), script, ("rules", "default"))
+        self._check_keys((), script, ("rules", "default"))
         written = script.get("rules", [])
         if not isinstance(written, list):
-            self.fault(("rules",), f"expected a list of rules, got {type_name(written)}")
+            self.add_error(("rules",), f"expected a list of rules, got {type_name(written)}")
             written = []
         rules = [self._rule(("rules", number), rule) for number, rule in enumerate(written)]
         if "default" in script:
@@ -231,11 +231,11 @@ class _Check:
 
     def _rule(self, path: Where, rule: Any) -> Rule:
         if not isinstance(rule, dict):
-            self.fault(path, f"expected a rule such as {{match: hello, answer: hi}}, got {quote(rule)}")
+            self.add_error(path, f"expected a rule such as {{match: hello, answer: hi}}, got {quote(rule)}")
             return Rule()
-        self._known(path, rule, _RULE_FIELDS)
+        self._check_keys(path, rule, _RULE_FIELDS)
         match = self._match((*path, "match"), rule["match"]) if "match" in rule else Match()
-        self._says_one_thing(path, rule)
+        self._check_answers(path, rule)
         return Rule(
             match=match,
             answers=self._answers(path, rule),
@@ -247,32 +247,34 @@ class _Check:
             usage=self._usage((*path, "usage"), rule["usage"]) if "usage" in rule else NO_USAGE,
         )
 
-    def _says_one_thing(self, path: Where, rule: Record) -> None:
+    def _check_answers(self, path: Where, rule: Record) -> None:
         """A rule gives one kind of answer, or a fault, or a fault for some times and then an answer."""
         kinds = [name for name in ("answer", "answers", "template") if name in rule]
         has_answer = bool(kinds) or "tool_calls" in rule
         if len(kinds) > 1:
-            self.fault((*path, kinds[1]), f"expected one of answer, answers and template, got {' and '.join(kinds)}")
+            self.add_error(
+                (*path, kinds[1]), f"expected one of answer, answers and template, got {' and '.join(kinds)}"
+            )
         if "times" in rule and "fault" not in rule:
-            self.fault((*path, "times"), "expected a fault beside times: it says how often the fault comes")
+            self.add_error((*path, "times"), "expected a fault beside times: it says how often the fault comes")
         if "fault" in rule and has_answer != ("times" in rule):
             missing = "times, or the answer is never given" if has_answer else "an answer for when the fault is over"
-            self.fault((*path, "fault"), f"expected {missing}")
+            self.add_error((*path, "fault"), f"expected {missing}")
         if not has_answer and "fault" not in rule:
-            self.fault(path, "expected answer, answers, template, tool_calls or fault")
+            self.add_error(path, "expected answer, answers, template, tool_calls or fault")
 
     def _match(self, path: Where, match: Any) -> Match:
         if isinstance(match, str):
             return Match(contains=(match,))
         if not isinstance(match, dict):
-            self.fault(path, f"expected a text or an object such as {{regex: '^hi'}}, got {quote(match)}")
+            self.add_error(path, f"expected a text or an object such as {{regex: '^hi'}}, got {quote(match)}")
             return Match()
-        self._known(path, match, Match._fields)
+        self._check_keys(path, match, Match._fields)
         contains = match.get("contains", [])
         parts = contains if isinstance(contains, list) else [contains]
         role = match.get("role", "any")
         if role not in _ROLES:
-            self.fault((*path, "role"), f"expected {', '.join(_ROLES)}, got {quote(role)}")
+            self.add_error((*path, "role"), f"expected {', '.join(_ROLES)}, got {quote(role)}")
         return Match(
             contains=tuple(self._string((*path, "contains"), part) for part in parts),
             equals=self._string((*path, "equals"), match["equals"]).strip() if "equals" in match else None,
@@ -283,8 +285,8 @@ class _Check:
     def _regex(self, path: Where, written: Any) -> re.Pattern[str]:
         try:
             return re.compile(self._string(path, written))
-        except (re.error, OverflowError, RecursionError) as fault:
-            self.fault(path, f"expected a regular expression, got {quote(written)}: {fault}")
+        except (re.error, OverflowError, RecursionError) as error:
+            self.add_error(path, f"expected a regular expression, got {quote(written)}: {error}")
             return re.compile("")
 
     def _answers(self, path: Where, rule: Record) -> tuple[str, ...]:
@@ -294,34 +296,34 @@ class _Check:
             return ()
         written = rule["answers"]
         if not isinstance(written, list) or not written:
-            self.fault((*path, "answers"), f"expected a list of answers, got {quote(written)}")
+            self.add_error((*path, "answers"), f"expected a list of answers, got {quote(written)}")
             return ()
         answers = [self._answer((*path, "answers", number), answer) for number, answer in enumerate(written)]
-        return tuple(answer for one in answers for answer in one)
+        return tuple(text for texts in answers for text in texts)
 
     def _answer(self, path: Where, answer: Any) -> tuple[str]:
         if answer is None:
-            self.fault(path, "expected an answer, got null. Write '' for an empty answer")
+            self.add_error(path, "expected an answer, got null. Write '' for an empty answer")
         return (self._json_text(path, answer),)
 
     def _json_text(self, path: Where, value: Any) -> str:
         try:
             return _as_text(value)
-        except (TypeError, ValueError) as fault:
-            self.fault(path, f"expected JSON, got {quote(value)}: {fault}")
+        except (TypeError, ValueError) as error:
+            self.add_error(path, f"expected JSON, got {quote(value)}: {error}")
             return ""
 
     def _template(self, path: Where, template: Any, match: Match) -> Any:
         if template is None:
-            self.fault(path, "expected a text or an object with {{holes}}, got null")
+            self.add_error(path, "expected a text or an object with {{holes}}, got null")
         groups = match.regex.groups if match.regex else -1
         names = {"prompt", "user", *map(str, range(groups + 1)), *(match.regex.groupindex if match.regex else ())}
 
         def check(text: str) -> str:
             for name in _HOLE.findall(text):
                 if name not in names:
-                    known = ", ".join(f"{{{{{known}}}}}" for known in sorted(names))
-                    self.fault(path, f"expected one of {known}, got {{{{{name}}}}}")
+                    allowed = ", ".join(f"{{{{{name}}}}}" for name in sorted(names))
+                    self.add_error(path, f"expected one of {allowed}, got {{{{{name}}}}}")
             return text
 
         self._json_text(path, template)
@@ -329,7 +331,7 @@ class _Check:
 
     def _tool_calls(self, path: Where, calls: Any) -> tuple[Record, ...]:
         if not isinstance(calls, list):
-            self.fault(path, f"expected a list of tool calls, got {type_name(calls)}")
+            self.add_error(path, f"expected a list of tool calls, got {type_name(calls)}")
             return ()
         return tuple(self._tool_call((*path, number), number, call) for number, call in enumerate(calls))
 
@@ -337,7 +339,7 @@ class _Check:
         """A call as OpenAI writes it, from that or from `{name, arguments}`."""
         inner = call.get("function", call) if isinstance(call, dict) else None
         if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
-            self.fault(path, f"expected a tool call such as {{name: search, arguments: {{}}}}, got {quote(call)}")
+            self.add_error(path, f"expected a tool call such as {{name: search, arguments: {{}}}}, got {quote(call)}")
             return {}
         arguments = self._json_text((*path, "arguments"), inner.get("arguments", {}))
         function = {"name": inner["name"], "arguments": arguments}
@@ -347,12 +349,12 @@ class _Check:
         if isinstance(fault, str) and fault in _FAULTS:
             return CallError(*_FAULTS[fault])
         if not isinstance(fault, dict) or "status" not in fault:
-            self.fault(path, f"expected {', '.join(_FAULTS)} or an object with a status, got {quote(fault)}")
+            self.add_error(path, f"expected {', '.join(_FAULTS)} or an object with a status, got {quote(fault)}")
             return None
-        self._known(path, fault, ("status", "retry_after", "message"))
+        self._check_keys(path, fault, ("status", "retry_after", "message"))
         status = self._count((*path, "status"), fault["status"])
         if not 400 <= status <= 599:
-            self.fault((*path, "status"), f"expected a status from 400 to 599, got {quote(fault['status'])}")
+            self.add_error((*path, "status"), f"expected a status from 400 to 599, got {quote(fault['status'])}")
         wait = self._number((*path, "retry_after"), fault.get("retry_after", 0))
         headers = {"retry-after": f"{wait:g}"} if "retry_after" in fault else {}
         said = self._string((*path, "message"), fault.get("message", "by the script"))
@@ -360,9 +362,9 @@ class _Check:
 
     def _usage(self, path: Where, usage: Any) -> Usage:
         if not isinstance(usage, dict):
-            self.fault(path, f"expected an object with input_tokens and output_tokens, got {quote(usage)}")
+            self.add_error(path, f"expected an object with input_tokens and output_tokens, got {quote(usage)}")
             return NO_USAGE
-        self._known(path, usage, ("input_tokens", "output_tokens"))
+        self._check_keys(path, usage, ("input_tokens", "output_tokens"))
         read, written = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
         return Usage(
             self._count((*path, "input_tokens"), read), self._count((*path, "output_tokens"), written), calls=1
@@ -370,24 +372,24 @@ class _Check:
 
     def _string(self, path: Where, value: Any) -> str:
         if not isinstance(value, str):
-            self.fault(path, f"expected a string, got {quote(value)}. Put it in quotes")
+            self.add_error(path, f"expected a string, got {quote(value)}. Put it in quotes")
             return ""
         return value
 
     def _number(self, path: Where, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
-            self.fault(path, f"expected a number from 0 on, got {quote(value)}")
+            self.add_error(path, f"expected a number from 0 on, got {quote(value)}")
             return 0.0
         return float(value)
 
     def _count(self, path: Where, value: Any, least: int = 0) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            self.fault(path, f"expected a whole number from {least} on, got {quote(value)}")
+            self.add_error(path, f"expected a whole number from {least} on, got {quote(value)}")
             return least
         return value
 
-    def _known(self, path: Where, fields: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    def _check_keys(self, path: Where, fields: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
         for name in fields:
-            if name not in known:
-                hint = did_you_mean(str(name), known) or f". There are {', '.join(known)}"
-                self.fault((*path, name), f"unknown field{hint}")
+            if name not in allowed:
+                hint = did_you_mean(str(name), allowed) or f". There are {', '.join(allowed)}"
+                self.add_error((*path, name), f"unknown field{hint}")
