@@ -31,7 +31,6 @@ from evalloom.replay.cli_text import (
 )
 from evalloom.replay.compare import (
     Pair,
-    ReplayComparison,
     RowComparison,
     build_comparison,
     compare_outcomes,
@@ -132,7 +131,10 @@ def _print_result(result: FileReplay, project: str, output: Path | None, as_json
         more = f"… and {len(result.warnings) - _WARNINGS_SHOWN:,} more warnings"
         click.echo(f"{more}; 'evalloom validate {printable(project)}' shows all", err=True)
     if output:
-        _write_records(output, result)
+        encoder = msgspec.json.Encoder()
+        with atomic_writer(output) as stream:
+            for record in result.records():
+                stream.write(encoder.encode(record) + b"\n")
     if as_json:
         _print_array(result.summaries())
     else:
@@ -145,7 +147,7 @@ def _check_output(output: Path, inputs: list[Path], store: Path) -> None:
     if output.is_dir():
         raise usage_error("is_directory", f"-o {output}: expected a file, got a folder")
     if output.resolve().is_relative_to(store.resolve()):
-        raise usage_error("would_overwrite", f"-o {output}: that folder holds the records themselves. Name another one")
+        raise usage_error("would_overwrite", f"-o {output}: that folder is the store of the records. Name another one")
 
 
 @contextmanager
@@ -187,13 +189,6 @@ def _progress() -> Iterator[Callable[[int], None]]:
     click.echo("\r\x1b[2K", nl=False, err=True)
 
 
-def _write_records(path: Path, result: FileReplay) -> None:
-    encoder = msgspec.json.Encoder()
-    with atomic_writer(path) as stream:
-        for record in result.records():
-            stream.write(encoder.encode(record) + b"\n")
-
-
 def _print_array(items: Iterable[Any]) -> None:
     """Stream a JSON array, which may have hundreds of thousands of rows."""
     encode, rest = msgspec.json.Encoder().encode, iter(items)
@@ -233,7 +228,10 @@ def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
         outcomes = compare_outcomes(*(side.outcomes() for side in sides))
         if as_json:
             head = build_comparison(sides[0].name, sides[1].name, pairs, outcomes, [])
-            _print_comparison(head, (_row(pair, *sides) for pair in pairs if pair.status != "stable"))
+            # `rows` is the last field, so the array can be streamed.
+            click.echo(msgspec.json.encode(head).removesuffix(b"[]}"), nl=False)
+            _print_array(_row(pair, *sides) for pair in pairs if pair.status != "stable")
+            click.echo("}")
         else:
             shown = [_row(pair, *sides) for pair in rows["drift"][:ROWS_SHOWN]]
             new, gone = ([pair.row_index for pair in rows[word]] for word in ("new", "gone"))
@@ -247,13 +245,6 @@ def _row(pair: Pair, a: Side, b: Side) -> RowComparison:
     if pair.status != "drift":
         return compare_row(pair)
     return compare_row(pair, a.record(pair.row_index), b.record(pair.row_index))
-
-
-def _print_comparison(head: ReplayComparison, rows: Iterable[RowComparison]) -> None:
-    # `rows` is the last field, so the array can be streamed.
-    click.echo(msgspec.json.encode(head).removesuffix(b"[]}"), nl=False)
-    _print_array(rows)
-    click.echo("}")
 
 
 @command.command("list")

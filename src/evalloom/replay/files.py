@@ -72,7 +72,9 @@ def replay_files(
     name = _id_of(str(file.body.get("id") or project.stem), "project")
     source = spooled(source_of(dataset))
     _check_rows(source)
-    replay = Replay(new_replay_id(), _dataset_id(source), name, utc_now_z(), profile)
+    # A path, so that files of the same name in two folders have different ids.
+    dataset_name = os.path.relpath(source.name) if source.path is not None else "stdin"
+    replay = Replay(new_replay_id(), _id_of(dataset_name, "rows"), name, utc_now_z(), profile)
     digest = sha256_hex(msgspec.json.encode(state))
     replay_run = ReplayRun(service, replay, digest, read_recipe(state))
     last = None if limit is None else min(offset + limit, sys.maxsize)
@@ -148,12 +150,6 @@ def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, Assembl
             yield service.redactor.value(item.value), None
         elif item.code == "row_invalid":
             yield None, recipes.failed_row(f"{source.name}:{item.place.line}: {item.message}")
-
-
-def _dataset_id(source: Source) -> str:
-    """Return the id of a file of rows; files of the same name in two folders get different ids."""
-    path = os.path.relpath(source.name) if source.path is not None else "stdin"
-    return _id_of(path, "rows")
 
 
 def _id_of(name: str, otherwise: str) -> str:
@@ -259,7 +255,11 @@ def _file_side(path: Path) -> Side:
             message = f"{path.as_posix()}:{item.line}: expected a record as 'evalloom replay -o FILE' writes it"
             raise usage_error("bad_record", f"{message}, got something else") from None
         runs.append(summary_of_record(record))
-        outcomes[record.row_index] = _outcome(record)
+        trace, model = record.trace, record.trace.model
+        answer = (model.status, model.answer_digest) if model else ("", "")
+        outcomes[record.row_index] = Outcome(
+            record.status, record.output_digest, record.missing_variables_count, trace.truncated, *answer
+        )
         lines[record.row_index] = msgspec.json.encode(item.value)
         what = what or f"{record.project_id} · {record.dataset_id}"
 
@@ -270,9 +270,3 @@ def _file_side(path: Path) -> Side:
         return msgspec.json.decode(lines[row], type=RunRecord) if row in lines else None
 
     return Side(path.as_posix(), what, lambda: iter(runs), lambda: outcomes, record_of)
-
-
-def _outcome(record: RunRecord) -> Outcome:
-    trace, model = record.trace, record.trace.model
-    answer = (model.status, model.answer_digest) if model else ("", "")
-    return Outcome(record.status, record.output_digest, record.missing_variables_count, trace.truncated, *answer)

@@ -25,6 +25,7 @@ from evalloom.settings import profile as find_profile
 
 _RULES = Rules()
 _NO_SERVICES = Services()
+_AFTER_UNDERSCORE = re.compile(r"_(\w)")
 
 
 class ModelRunner:
@@ -67,6 +68,7 @@ class ModelRunner:
     ) -> Answered:
         answer, is_cut = clamp(self._redact(run.output.value or ""))
         verdicts = scored.verdicts if scored else []
+        usage: Record = msgspec.to_builtins(run.usage)
         checks = [CheckResult(verdict.name, verdict.status, self._redact(verdict.reason)) for verdict in verdicts]
         return Answered(
             self._profile.name,
@@ -77,7 +79,8 @@ class ModelRunner:
             is_cut,
             self._redact(run.error),
             round(run.duration_s * 1000, 3),
-            _camel_case(msgspec.to_builtins(run.usage)),
+            # In camelCase, as in the HTTP API.
+            {_AFTER_UNDERSCORE.sub(lambda match: match[1].upper(), name): value for name, value in usage.items()},
             checks + unreadable,
         )
 
@@ -85,11 +88,6 @@ class ModelRunner:
 async def _send(inputs: Record, context: Context) -> Output:
     response = await context.llm(Request(inputs["messages"], context.profile.params))
     return Output(response.text)
-
-
-def _camel_case(fields: Record) -> Record:
-    """Rename fields to camelCase, as in the HTTP API."""
-    return {re.sub(r"_(\w)", lambda letter: letter[1].upper(), name): value for name, value in fields.items()}
 
 
 def _unreadable_checks(row: Record) -> Iterator[CheckResult]:

@@ -224,7 +224,7 @@ class ReplayService:
         else:
             windows = await self._replay_from_cache(dataset_id, request)
             if not windows:
-                windows = await self._run_in_thread(self._replay_windows, dataset_id, request)
+                windows = await self._run_in_thread(self._run_windows, dataset_id, request)
         return windows[0][0] if windows else "", b"[%s]" % b",".join(summaries[1:-1] for _, summaries in windows)
 
     async def _replay_from_cache(self, dataset_id: str, request: ReplayRequest) -> list[tuple[str, bytes]]:
@@ -249,7 +249,7 @@ class ReplayService:
             async for _, summaries in windows:
                 yield summaries
 
-    def _replay_windows(self, dataset_id: str, request: ReplayRequest) -> list[tuple[str, bytes]]:
+    def _run_windows(self, dataset_id: str, request: ReplayRequest) -> list[tuple[str, bytes]]:
         replay_run = self._start_run(dataset_id, request)
         return [(replay_run.replay.id, replay_run.run_window(first, count)) for first, count in replay_run.windows]
 

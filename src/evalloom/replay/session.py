@@ -89,7 +89,10 @@ class ReplayRun:
         """Assemble and store `count` rows starting at `first`; return their summaries as JSON."""
         # A pack depends only on recipe and rows (REPLAY-11), so an unchanged window is stored by reference.
         pack_key = self.pack_key(first, count)
-        if pack_key and (cached := self._cached_pack(pack_key, first)):
+        cached = self._service.packs.get(pack_key) if pack_key else None
+        if pack_key and cached is None and (stored := self._store.find_pack(pack_key)):
+            cached = self._service.packs.put(pack_key, _to_cached_pack(*stored, first))
+        if cached is not None:
             try:
                 self._write_window(Window(first, utc_now_z(), self._digest, cached.counts, cached.pack_id))
                 return self._summaries(cached)
@@ -105,7 +108,7 @@ class ReplayRun:
         return f"{_FORMAT}/{self._service.redaction_fingerprint}/{self._digest}/{self.replay.dataset}/{first}/{count}"
 
     async def reuse_pack(self, first: int, cached: CachedPack) -> bytes:
-        """Store a window that refers to a cached pack; raise PackGone if the pack was deleted."""
+        """Store a window that refers to a cached pack; raise PackDeleted if the pack was deleted."""
         window = Window(first, self.replay.created_at, self._digest, cached.counts, cached.pack_id)
         self._created_at = window.created_at
         try:
@@ -113,12 +116,6 @@ class ReplayRun:
         except DatasetDeleted:
             raise not_found("dataset", self.replay.dataset) from None
         return self._summaries(cached)
-
-    def _cached_pack(self, key: str, first: int) -> CachedPack | None:
-        cached = self._service.packs.get(key)
-        if cached is None and (stored := self._store.find_pack(key)):
-            cached = self._service.packs.put(key, _to_cached_pack(*stored, first))
-        return cached
 
     def _load(self, first: int, count: int) -> list[Any]:
         """Read rows of the stored dataset."""

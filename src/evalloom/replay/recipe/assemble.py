@@ -190,7 +190,8 @@ class Recipe:
             messages, left = messages + missing_messages, len(missing) - len(missing_messages)
         if len(messages) > _MAX_MESSAGES or left:
             messages = self._shortened(messages, left)
-        text, is_cut = _text_of(bodies)
+        text = "\n\n".join(bodies).strip()
+        text, is_cut = clamp(text) if len(text) > _SHORT_ENOUGH else (text, False)
         return AssembledRow(
             "failed" if errors else "succeeded",
             sha256_base64(text),
@@ -359,11 +360,6 @@ def _failed(code: str, message: str, nodes: Sequence[str] = ()) -> AssembledRow:
     node_id = nodes[0] if nodes else ""
     error_message = Message("error", code, message, {"nodeIds": nodes} if nodes else {})
     return AssembledRow("failed", sha256_base64(""), 0, "", [], [error_message], [RunError(message, code, "", node_id)])
-
-
-def _text_of(bodies: Iterable[str]) -> tuple[str, bool]:
-    text = "\n\n".join(bodies).strip()
-    return clamp(text) if len(text) > _SHORT_ENOUGH else (text, False)
 
 
 def cycle_message(cycle: list[str]) -> str:

@@ -142,18 +142,15 @@ class _Resource:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._methods.get(scope["method"])
         if endpoint is None:
-            response = self._method_not_allowed(scope["method"])
+            allowed = ", ".join(self._methods)
+            error = RequestError("method_not_allowed", f"expected {allowed} here, got {quote(scope['method'])}")
+            response = error_response(error, {"Allow": allowed})
         else:
             try:
                 response = await self._app.respond(endpoint, Request(scope, receive))
             except ClientDisconnect:
                 return
         await response(scope, receive, send)
-
-    def _method_not_allowed(self, method: str) -> Response:
-        allowed = ", ".join(self._methods)
-        error = RequestError("method_not_allowed", f"expected {allowed} here, got {quote(method)}")
-        return error_response(error, {"Allow": allowed})
 
 
 async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:

@@ -71,13 +71,11 @@ class Guard:
             return RequestError("unknown_host", f"Host: expected one of {known}, got {quote(host)}")
         if error := _cross_site_error(sent, host):
             return error
-        if self._token and scope["path"] not in OPEN_PATHS and not self._is_authorized(sent):
+        scheme, _, token = sent.get(b"authorization", b"").partition(b" ")
+        is_authorized = scheme.lower() == b"bearer" and compare_digest(token.strip(), self._token)
+        if self._token and scope["path"] not in OPEN_PATHS and not is_authorized:
             return RequestError("unauthorized", "expected the token of this service in 'Authorization: Bearer …'")
         return None
-
-    def _is_authorized(self, sent: dict[bytes, bytes]) -> bool:
-        scheme, _, token = sent.get(b"authorization", b"").partition(b" ")
-        return scheme.lower() == b"bearer" and compare_digest(token.strip(), self._token)
 
 
 def host_name(host: str) -> str:

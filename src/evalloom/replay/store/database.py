@@ -251,7 +251,11 @@ class ReplayStore:
             if matching_count is not None and offset >= matching_count:
                 offset -= matching_count
                 continue
-            matching = list(self._matching_runs(window, run_filter))
+            matching = [
+                _summary(window, row, outcome)
+                for row, outcome in enumerate(self._pack_outcomes(window.pack), window.first_row)
+                if run_filter.row_index in (None, row) and run_filter.matches(outcome)
+            ]
             runs += matching[::-1][offset : offset + limit - len(runs)]
             offset = max(0, offset - len(matching))
             if len(runs) == limit:
@@ -268,11 +272,6 @@ class ReplayStore:
             query = f"{query} AND w.first_row <= {index:d} AND w.first_row + w.row_count > {index:d}"
         for row in self._iterate(f"{query} ORDER BY r.number DESC, w.first_row DESC", *values):
             yield StoredWindow(*row), _matching_count(StoredWindow(*row), run_filter)
-
-    def _matching_runs(self, window: StoredWindow, run_filter: RunFilter) -> Iterator[RunSummary]:
-        for row, outcome in enumerate(self._pack_outcomes(window.pack), window.first_row):
-            if run_filter.row_index in (None, row) and run_filter.matches(outcome):
-                yield _summary(window, row, outcome)
 
     def _pack_outcomes(self, pack: int) -> list[Outcome]:
         row = self._fetch_row("SELECT summaries FROM packs WHERE id = ?", pack)
