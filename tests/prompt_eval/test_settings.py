@@ -36,7 +36,7 @@ def test_the_section_is_read(tmp_path: Path) -> None:
         ("{profile: fsat}", "evalloom.yaml:3:24: prompt_eval.profile: there is no profile or llm 'fsat'. Did you mean 'fast'?"),
     ],
 )  # fmt: skip
-def test_every_fault_is_told_at_its_place(written: str, told: str, tmp_path: Path) -> None:
+def test_every_error_has_its_place(written: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(EvalloomError) as fault:
         load(f"prompt_eval: {written}\n", tmp_path)
     assert fault.value.code == "bad_settings" and told in str(fault.value)

@@ -1,4 +1,4 @@
-"""The section `rag` of evalloom.yaml: what is searched when no flag says otherwise, and every fault in it."""
+"""The section `rag` of evalloom.yaml: what is searched when no flag says otherwise, and every error in it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_without_a_file_this_folder_is_searched(tmp_path: Path, monkeypatch: pyt
         ("{embeddings: vectors}", "rag.embeddings: there is no llm 'vectors'."),
     ],
 )
-def test_every_fault_is_told_at_its_place(written: str, told: str, tmp_path: Path) -> None:
+def test_every_error_has_its_place(written: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(EvalloomError) as error:
         load(f"rag: {written}\n", tmp_path)
     assert error.value.code == "bad_settings"

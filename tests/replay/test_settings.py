@@ -1,4 +1,4 @@
-"""The section `resolvers` of evalloom.yaml: what recipes may read, and every fault in it at its place."""
+"""The section `resolvers` of evalloom.yaml: what recipes may read, and every error in it at its place."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_nothing_is_allowed_unless_it_is_written(text: str, tmp_path: Path) -> N
         ("{sources: {crm: crm.db}}", "resolvers.sources.crm: expected an object, got 'crm.db'"),
     ],
 )  # fmt: skip
-def test_every_fault_is_told_at_its_place(written: str, told: str, tmp_path: Path) -> None:
+def test_every_error_has_its_place(written: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(EvalloomError) as error:
         load(f"resolvers: {written}\n", tmp_path)
     assert error.value.code == "bad_settings" and told in str(error.value)

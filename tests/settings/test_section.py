@@ -51,7 +51,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def fault(path: Path, sections: tuple[Section[Garden], ...] | None) -> str:
+def error_of(path: Path, sections: tuple[Section[Garden], ...] | None) -> str:
     with pytest.raises(EvalloomError) as error:
         settings.load(path, sections)
     assert error.value.code == "bad_settings"
@@ -87,11 +87,11 @@ def test_defaults_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("5", "1:9: garden: expected an object, got 5"),
     ],
 )
-def test_a_fault_is_told_with_the_file_or_when_the_section_is_asked_for(
+def test_an_error_is_reported_with_the_file_or_when_the_section_is_read(
     tmp_path: Path, written: str, told: str
 ) -> None:
     path = write(tmp_path, f"garden: {written}\n")
-    assert fault(path, (GARDEN,)) == told
+    assert error_of(path, (GARDEN,)) == told
     unchecked = settings.load(path)
     with pytest.raises(EvalloomError, match="garden") as error:
         unchecked.section(GARDEN)
@@ -106,18 +106,18 @@ def test_a_key_may_have_a_value_that_is_no_llm(tmp_path: Path) -> None:
 def test_without_sections_only_keys_close_to_the_engines_are_unknown(tmp_path: Path) -> None:
     path = write(tmp_path, "house: {a: 1}\ntype: {}\nrag: {nonsense: 1}\nresolvers: 5\nprompt_eval: []\n")
     assert settings.load(path).section(GARDEN) == Garden(folder=tmp_path.as_posix())
-    assert fault(write(tmp_path, "profils: {}\n"), None) == "1:10: profils: unknown key. Did you mean 'profiles'?"
+    assert error_of(write(tmp_path, "profils: {}\n"), None) == "1:10: profils: unknown key. Did you mean 'profiles'?"
 
 
 def test_a_slip_in_the_name_of_a_section_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, "gardn: {}\n")
-    assert fault(path, (GARDEN,)) == "1:8: gardn: unknown key. Did you mean 'garden'?"
+    assert error_of(path, (GARDEN,)) == "1:8: gardn: unknown key. Did you mean 'garden'?"
     with pytest.raises(EvalloomError, match="Did you mean 'garden'"):
         settings.load(path).section(GARDEN)
 
 
 def test_a_key_in_a_section_that_is_not_checked_is_an_error_all_the_same(tmp_path: Path) -> None:
-    assert "a key does not belong in this file" in fault(write(tmp_path, "garden: {api_key: abcd1234}\n"), None)
+    assert "a key does not belong in this file" in error_of(write(tmp_path, "garden: {api_key: abcd1234}\n"), None)
 
 
 def test_no_section_of_a_system_is_taken_for_a_key_of_the_engine(tmp_path: Path) -> None:

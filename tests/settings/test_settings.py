@@ -1,4 +1,4 @@
-"""Settings: what evalloom.yaml may say, every fault at its place, and keys that come from the environment only."""
+"""Settings: what evalloom.yaml may say, every error at its place, and keys that come from the environment only."""
 
 import json
 import re
@@ -43,24 +43,24 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def faults(path: Path) -> list[str]:
-    with pytest.raises(EvalloomError) as fault:
+def errors(path: Path) -> list[str]:
+    with pytest.raises(EvalloomError) as error:
         settings.load(path, SECTIONS)
-    assert (fault.value.code, fault.value.exit_code) == ("bad_settings", 2)
-    return str(fault.value).removesuffix(" [bad_settings]").splitlines()
+    assert (error.value.code, error.value.exit_code) == ("bad_settings", 2)
+    return str(error.value).removesuffix(" [bad_settings]").splitlines()
 
 
 def code(call: Callable[[], Any]) -> str:
-    with pytest.raises(EvalloomError) as fault:
+    with pytest.raises(EvalloomError) as error:
         call()
-    assert fault.value.exit_code == 2
-    return fault.value.code
+    assert error.value.exit_code == 2
+    return error.value.code
 
 
 def message(call: Callable[[], Any]) -> str:
-    with pytest.raises(EvalloomError) as fault:
+    with pytest.raises(EvalloomError) as error:
         call()
-    return str(fault.value)
+    return str(error.value)
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_paths_are_taken_from_the_folder_of_the_file(tmp_path: Path) -> None:
 
 def test_without_a_file_settings_are_empty() -> None:
     assert settings.load() == Settings()
-    assert faults(Path("other.yaml")) == ["other.yaml: there is no such file. Check the path and the working folder"]
+    assert errors(Path("other.yaml")) == ["other.yaml: there is no such file. Check the path and the working folder"]
 
 
 def test_a_key_with_nothing_behind_it_is_not_written(write: Write) -> None:
@@ -136,10 +136,10 @@ def test_datasets(write: Write, tmp_path: Path) -> None:
     assert code(settings.find_datasets) == "bad_settings"
 
 
-# -- faults -------------------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------------
 
 
-def test_all_faults_are_told_at_once_with_their_places(write: Write) -> None:
+def test_all_errors_are_listed_at_once_with_their_places(write: Write) -> None:
     text = (
         "llms:\n"
         "  kimi: {model: k, modle: x, api_base: y}\n"
@@ -156,7 +156,7 @@ def test_all_faults_are_told_at_once_with_their_places(write: Write) -> None:
         "run: {concurrency: 0, fail_under: 90, filter: 'a =', cache: no}\n"
         "profils: {}\n"
     )
-    assert faults(write(text)) == [
+    assert errors(write(text)) == [
         "evalloom.yaml:2:27: llms.kimi.modle: unknown key. Did you mean 'model'? A parameter of that name goes under params",
         "evalloom.yaml:2:40: llms.kimi.api_base: unknown key. Did you mean 'base_url'? A parameter of that name goes under params",
         "evalloom.yaml:4:12: llms.local.model: expected a string, got a list",
@@ -193,7 +193,7 @@ def test_all_faults_are_told_at_once_with_their_places(write: Write) -> None:
     ],
 )
 def test_the_structs_decide_what_is_right(write: Write, text: str, error: str) -> None:
-    assert f"evalloom.yaml:{error}" in faults(write(text))
+    assert f"evalloom.yaml:{error}" in errors(write(text))
 
 
 def test_a_file_without_errors_needs_no_json_schema(write: Write) -> None:
@@ -204,7 +204,7 @@ def test_a_file_without_errors_needs_no_json_schema(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "error"),
     [
         ("", "evalloom.yaml: expected keys such as llms, profiles, datasets, got an empty file"),
         ("# nothing\n", "evalloom.yaml: expected keys such as llms, profiles, datasets, got an empty file"),
@@ -225,13 +225,13 @@ def test_a_file_without_errors_needs_no_json_schema(write: Write) -> None:
         ('profiles: {"a\\nb": {run: echo}}', "evalloom.yaml:1:20: profiles.a\\nb: expected a name on one line"),
     ],
 )
-def test_a_fault_says_what_to_do(write: Write, text: str, fault: str) -> None:
-    (found,) = faults(write(text))
-    assert found.startswith(fault)
+def test_an_error_says_what_to_do(write: Write, text: str, error: str) -> None:
+    (found,) = errors(write(text))
+    assert found.startswith(error)
 
 
 def test_tabs_get_a_hint(write: Write) -> None:
-    (found,) = faults(write("llms:\n\tkimi: 1\n"))
+    (found,) = errors(write("llms:\n\tkimi: 1\n"))
     assert found.startswith("evalloom.yaml:2:1: is not YAML here: ") and "Indent YAML with spaces" in found
 
 
@@ -260,7 +260,7 @@ def test_own_keys_for_anchors(write: Write) -> None:
 )
 @pytest.mark.parametrize("value", ["plainword99", "99887766", SECRET])
 def test_a_key_in_the_file_is_an_error_that_does_not_show_it(write: Write, text: str, value: str) -> None:
-    found = "\n".join(faults(write(text.replace("VALUE", value))))
+    found = "\n".join(errors(write(text.replace("VALUE", value))))
     assert "a key does not belong in this file. Set HOP_KEY_" in found
     assert value not in found
 
@@ -279,14 +279,14 @@ def test_a_key_in_the_file_is_an_error_that_does_not_show_it(write: Write, text:
     ],
 )
 def test_what_looks_like_a_key_is_found_anywhere(write: Write, text: str) -> None:
-    assert SECRET not in "\n".join(faults(write(text.replace("VALUE", SECRET))))
+    assert SECRET not in "\n".join(errors(write(text.replace("VALUE", SECRET))))
 
 
 @pytest.mark.parametrize(
     "url", ["http://u:hunter22@host/v1", "https://hunter22@host", "u:hunter22@host", "http://[hunter22"]
 )
 def test_a_password_in_a_url_is_refused_and_not_shown(write: Write, url: str) -> None:
-    (found,) = faults(write(f"llms: {{a: {{model: m, base_url: '{url}'}}}}"))
+    (found,) = errors(write(f"llms: {{a: {{model: m, base_url: '{url}'}}}}"))
     assert "llms.a.base_url: " in found and "hunter22" not in found
 
 
@@ -490,8 +490,8 @@ def loaded(path: Path, text: str) -> Settings | None:
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
         return settings.load(path, SECTIONS)
-    except EvalloomError as fault:
-        assert fault.code == "bad_settings"
+    except EvalloomError as error:
+        assert error.code == "bad_settings"
         return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -38,9 +39,10 @@ def parse(
     parsed, type_errors = _convert(written, sections, is_open)
     errors: dict[Steps, str] = {}
     # Keys come first: where one is written down, no other message may show it.
-    for found in (_secret_errors(written), type_errors, _reference_errors(written, folder, sections, is_open)):
-        for path, message in found:
-            errors.setdefault(path, message)
+    for path, message in chain(
+        _secret_errors(written), type_errors, _reference_errors(written, folder, sections, is_open)
+    ):
+        errors.setdefault(path, message)
     return (None if errors else parsed), list(errors.items())
 
 
@@ -50,7 +52,7 @@ def parse(
 def _convert(
     written: Record, sections: tuple[Section[Any], ...], is_open: bool
 ) -> tuple[ParsedFile | None, list[Error]]:
-    """The structs of a file, or the places where it has other keys or types than they do.
+    """The structs of a file, or the errors in its keys and types.
 
     msgspec stops at its first error, so the JSON Schema is for files with errors only: jsonschema_rs is 15 MB to load.
     """
