@@ -102,7 +102,7 @@ def test_what_has_no_value_is_null(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)+$", "(?:a?){40}a{40}$"])
+@pytest.mark.parametrize("pattern", ["^(a|a)+$", "(a|aa)+$"])
 def test_a_search_without_end_has_no_value(pattern: str) -> None:
     expression = compile(f"matches(text, '{pattern}')")
     assert expression.value({"text": "a" * 42 + "!"}) is None
@@ -129,7 +129,7 @@ def test_unlike_things_compare_as_false(text: str) -> None:
         ("a and len()", 7, "len(…): expected 1 between the brackets, got 0"),
         ("min()", 1, "min(…): expected 1 or more between the brackets, got 0"),
         ("matches(a, b)", 12, "expected a regular expression in quotes as second value"),
-        ("matches(a, '(')", 12, "is no regular expression: missing ), unterminated subpattern at position 0"),
+        ("matches(a, '(')", 12, "is not a regular expression: missing ), unterminated subpattern at position 0"),
         ("a + 1e999", 5, "the number is too large"),
     ],
 )

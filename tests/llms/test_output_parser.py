@@ -186,7 +186,7 @@ def test_a_pattern_gives_its_groups() -> None:
     with pytest.raises(AnswerError, match="expected a text that fits the pattern"):
         parse(OutputParser("regex", pattern="x{3}"), text)
     with pytest.raises(AnswerError, match="stopped"):
-        parse(OutputParser("regex", pattern=r"^(\w+ ?)+$"), "a" * 60 + "!")
+        parse(OutputParser("regex", pattern=r"^(a|a)+$"), "a" * 60 + "!")
 
 
 @pytest.mark.req("PIPE-6")

@@ -302,10 +302,8 @@ class _Parser:
         if len(pattern) > MAX_PATTERN:
             message = f"a regular expression may have {MAX_PATTERN} characters, got {len(pattern)}"
             raise ExpressionError(message, token.column)
-        try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as fault:
-            raise ExpressionError(f"is no regular expression: {fault}", token.column) from None
+        if reason := patterns.pattern_error(pattern):
+            raise ExpressionError(f"is not a regular expression: {reason}", token.column)
         return lambda names: isinstance(text := node(names), str) and _matches(text[:MAX_TEXT], pattern)
 
 

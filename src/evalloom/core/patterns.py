@@ -1,193 +1,279 @@
-"""Regular expressions that users write: compiled once, and stopped when one would search for ever."""
+r"""Regular expressions that users write: in the dialect of `re`, searched by `regex`, which can stop a search.
+
+`re` parses a pattern, so that the dialect and the errors are those of Python. `regex` differs from it: `\w`, `\s`, `\b`
+and `[[:alpha:]]` match other characters, and `a{e}` is a fuzzy match. So `regex` gets the pattern in another spelling,
+which is written from the parse tree of `re` and means the same in both. docs/decisions/0011-regex.md has the numbers.
+"""
 
 from __future__ import annotations
 
-import atexit
-import json
 import re
-import signal
-import sys
-import threading
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
-from types import FrameType
-from typing import TYPE_CHECKING, cast
+from re import _constants as ops
+from re import _parser
+from time import thread_time
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from evalloom.core.text import quote
 
 if TYPE_CHECKING:
-    from subprocess import Popen
+    import regex
 
 SECONDS = 1.0
-"""How long a search may take where nothing else is said: of processor time wherever that can be measured."""
-_SHORT = 5_000
-_CHOICE = re.compile(r"[*+{?|]")
-_HAS_TIMERS = hasattr(signal, "setitimer")
-_PATIENCE = 10
-_Spans = Sequence[Sequence[int]]
-"""Where the whole and each group begin and end; -1 for a group that has no part in it."""
+"""How much processor time a search may take by default."""
+_LARGEST = 100_000
+"""How large a pattern may be. `regex` writes out repeats: a million characters take 270 MB and 0.5 s to compile."""
+_MOST_STEPS = 1_000_000
+"""`re` takes about 5 ns for a step, and cannot be stopped."""
+_TYPES = re.ASCII | re.LOCALE | re.UNICODE
+_FOUR_I = "iIİı"
+"""All four are one letter to `re` where case is ignored; `regex` keeps some of them apart."""
+_WORD, _ASCII_WORD = r"\p{L}\p{N}_", "a-zA-Z0-9_"
+_CLASSES = {
+    ops.CATEGORY_DIGIT: (r"\p{Nd}", "0-9"),
+    ops.CATEGORY_SPACE: (r"\s\x1c-\x1f", r" \t\n\r\f\v"),
+    ops.CATEGORY_WORD: (_WORD, _ASCII_WORD),
+}
+_NEGATED = {
+    ops.CATEGORY_NOT_DIGIT: ops.CATEGORY_DIGIT,
+    ops.CATEGORY_NOT_SPACE: ops.CATEGORY_SPACE,
+    ops.CATEGORY_NOT_WORD: ops.CATEGORY_WORD,
+}
+_REPEATS = {ops.MAX_REPEAT: "", ops.MIN_REPEAT: "?", ops.POSSESSIVE_REPEAT: "+"}
+_ANY = "(?s:.)"
 
 
 class BadPattern(Exception):
-    """The pattern does not compile, or its search was stopped; the message says which."""
+    """The pattern is not valid, or its search was stopped; the message says which."""
 
 
-@lru_cache(maxsize=4096)
-def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """The compiled pattern. Raises BadPattern."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return re.compile(pattern, flags)
-    except (re.error, RecursionError, OverflowError, ValueError) as fault:
-        raise BadPattern(
-            f"expected a regular expression, got {quote(pattern)}: {fault or type(fault).__name__}"
-        ) from None
-
-
-class Found(Struct, frozen=True):
-    """The first place that fits a pattern: all of it, and its groups, by place and by name."""
+class PatternMatch(Struct, frozen=True):
+    """The first match of a pattern: the whole of it, and its groups by position and by name."""
 
     whole: str
     groups: tuple[str | None, ...]
     named: dict[str, str | None]
 
-
-def search(pattern: str, text: str, flags: int = 0, seconds: float = SECONDS) -> bool:
-    """Whether the pattern stands somewhere in the text. Raises BadPattern."""
-    return _spans(pattern, text, flags, seconds) is not None
-
-
-def find(pattern: str, text: str, flags: int = 0, seconds: float = SECONDS) -> Found | None:
-    """The first place in the text that fits the pattern. Raises BadPattern."""
-    spans = _spans(pattern, text, flags, seconds)
-    if spans is None:
-        return None
-    (start, end), *inner = spans
-    groups = tuple(None if first < 0 else text[first:last] for first, last in inner)
-    named = {name: groups[number - 1] for name, number in compiled(pattern, flags).groupindex.items()}
-    return Found(text[start:end], groups, named)
-
-
-def _spans(pattern: str, text: str, flags: int, seconds: float) -> _Spans | None:
-    ready = compiled(pattern, flags)
-    if len(text) <= _SHORT and not _is_risky(pattern):
-        found = ready.search(text)
-    elif _has_signals():
-        found = _timed(ready, text, seconds)
-    else:
-        return apart.search(ready, text, seconds)
-    return None if found is None else found.regs
+    def by_number(self, number: int) -> str | None:
+        """Return a group by its number, or the whole match for 0."""
+        return self.groups[number - 1] if number else self.whole
 
 
 @lru_cache(maxsize=4096)
-def _is_risky(pattern: str) -> bool:
-    """Whether a search may take time beyond the square of the text's length; one bare repeat, as in a+b, cannot."""
-    choices = _CHOICE.findall(pattern)
-    return len(choices) > 1 or (bool(choices) and ("(" in pattern or "|" in pattern))
-
-
-def _has_signals() -> bool:
-    """Whether a search can be interrupted here: there are no signals outside the main thread, and few on Windows."""
-    return _HAS_TIMERS and threading.current_thread() is threading.main_thread()
-
-
-def _timed(ready: re.Pattern[str], text: str, seconds: float) -> re.Match[str] | None:
-    """Stops a search that backtracks without end.
-
-    Python looks for signals while it searches, and a timer of processor time disturbs nobody.
-    """
-    before = signal.signal(signal.SIGVTALRM, _stop)
+def pattern_error(pattern: str, flags: int = 0) -> str:
+    """Return why a pattern is not valid, in the words of `re`; empty if it is."""
     try:
+        if _size(_parse(pattern, flags)) > _LARGEST:
+            return f"repeats too much: more than {_LARGEST:,} characters when written out"
+        _compile(pattern, flags)
+    except (re.error, RecursionError, OverflowError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def search(pattern: str, text: str, flags: int = 0, seconds: float = SECONDS) -> bool:
+    """Whether the pattern matches anywhere in the text. Raises BadPattern."""
+    return _search(pattern, text, flags, seconds) is not None
+
+
+def find(pattern: str, text: str, flags: int = 0, seconds: float = SECONDS) -> PatternMatch | None:
+    """Return the first match of the pattern in the text. Raises BadPattern."""
+    match = _search(pattern, text, flags, seconds)
+    return None if match is None else PatternMatch(match[0], match.groups(), match.groupdict())
+
+
+def _search(pattern: str, text: str, flags: int, seconds: float) -> re.Match[str] | regex.Match[str] | None:
+    if reason := pattern_error(pattern, flags):
+        raise BadPattern(f"expected a regular expression, got {quote(pattern)}: {reason}")
+    if _is_quick(pattern, flags, 1 << len(text).bit_length()):
+        return _compile(pattern, flags).search(text)
+    searchable = _compile_with_limit(pattern, flags)
+    started, limit = thread_time(), seconds
+    while True:
         try:
-            signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-            return ready.search(text)
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    except TimeoutError:
-        raise _stopped(ready.pattern, seconds) from None
-    finally:
-        signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
+            return searchable.search(text, timeout=limit, concurrent=True)
+        except TimeoutError:
+            # The clock of `regex` counts what all threads of the process use, so a busy one stops a search too early.
+            if thread_time() - started >= seconds * 0.9:
+                raise BadPattern(f"the search for {quote(pattern)} was stopped after {seconds:g} s") from None
+            limit *= 2
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError
+def _parse(pattern: str, flags: int) -> Any:
+    with warnings.catch_warnings():
+        # Python warns of sets that may mean something else one day; the user cannot see where.
+        warnings.simplefilter("ignore")
+        return _parser.parse(pattern, flags)
 
 
-def _stopped(pattern: str, seconds: float) -> BadPattern:
-    return BadPattern(f"the search for {quote(pattern)} was stopped after {seconds:g} s")
+@lru_cache(maxsize=4096)
+def _compile(pattern: str, flags: int) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return re.compile(pattern, flags)
 
 
-class _Apart:
-    """Searches in a process of its own, which can be ended where a search cannot be interrupted."""
+@lru_cache(maxsize=4096)
+def _compile_with_limit(pattern: str, flags: int) -> regex.Pattern[str]:
+    """Compile a valid pattern with `regex`. Raises BadPattern."""
+    # Takes 9 ms to import, and most commands need it for nothing.
+    import regex
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: Popen[str] | None = None
-
-    def search(self, ready: re.Pattern[str], text: str, seconds: float) -> _Spans | None:
-        """Where the pattern stands in the text. Raises BadPattern."""
-        with self._lock:
-            try:
-                process = self._started()
-                answer = self._ask(process, json.dumps([ready.pattern, text, ready.flags, seconds]), seconds)
-            except OSError as fault:
-                raise BadPattern(f"the search for {quote(ready.pattern)} could not be started: {fault}") from None
-            if not answer:
-                self.end()
-                raise _stopped(ready.pattern, seconds)
-            return cast("_Spans | None", json.loads(answer))
-
-    def _started(self) -> Popen[str]:
-        if self._process is None or self._process.poll() is not None:
-            # Heavy to import, and seldom needed.
-            from subprocess import DEVNULL, PIPE, Popen
-
-            self.end()
-            command = [sys.executable, "-I", "-S", "-c", _SEARCHER]
-            self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True)
-            assert self._process.stdout is not None
-            # Its first line says that it is there: its start must not count as searching.
-            self._process.stdout.readline()
-        return self._process
-
-    def _ask(self, process: Popen[str], question: str, seconds: float) -> str:
-        assert process.stdin is not None and process.stdout is not None
-        # It has a timer of its own where there are signals; on a busy machine ours would hit searches that only waited.
-        watch = threading.Timer(seconds * (_PATIENCE if _HAS_TIMERS else 1), process.kill)
-        watch.start()
-        try:
-            process.stdin.write(question + "\n")
-            process.stdin.flush()
-            return process.stdout.readline()
-        finally:
-            watch.cancel()
-
-    def end(self) -> None:
-        """Ends the process, if there is one."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            with suppress(OSError):
-                process.communicate()
+    tree = _parse(pattern, flags)
+    ignores_case = regex.IGNORECASE if tree.state.flags & re.IGNORECASE else 0
+    is_ascii = regex.ASCII if tree.state.flags & re.ASCII else 0
+    try:
+        return regex.compile(_Writer(tree.state).sequence(tree, tree.state.flags), regex.V0 | ignores_case | is_ascii)
+    except (regex.error, RecursionError, OverflowError, ValueError, MemoryError) as error:
+        raise BadPattern(f"cannot search for {quote(pattern)}: {error or type(error).__name__}") from None
 
 
-_SEARCHER = """
-import json, re, signal, sys, warnings
-warnings.simplefilter("ignore")
-watch = getattr(signal, "setitimer", None)
-print(flush=True)
-for line in sys.stdin:
-    pattern, text, flags, seconds = json.loads(line)
-    # Nobody handles this signal here, so it ends the process.
-    watch and watch(signal.ITIMER_VIRTUAL, seconds)
-    found = re.search(pattern, text, flags)
-    watch and watch(signal.ITIMER_VIRTUAL, 0)
-    print(json.dumps(found and found.regs), flush=True)
-"""
-apart = _Apart()
-atexit.register(apart.end)
+@lru_cache(maxsize=4096)
+def _is_quick(pattern: str, flags: int, length: int) -> bool:
+    """Whether `re` ends a search in a text of this length within milliseconds, whatever the text is."""
+    return length * _ways(_parse(pattern, flags), length) <= _MOST_STEPS
+
+
+def _ways(tree: Any, length: int) -> int:
+    """Return an upper bound for the number of ways in which a pattern can match from one place."""
+    ways = 1
+    for op, value in tree:
+        if op in _REPEATS:
+            least, most, inner = value
+            most = min(most, length)
+            # 64 choices of two are beyond every limit already.
+            ways *= max(most - least + 1, 1) * _ways(inner, length) ** min(most, 64)
+        elif op is ops.BRANCH:
+            ways *= sum(_ways(branch, length) for branch in value[1])
+        elif op in (ops.SUBPATTERN, ops.ASSERT, ops.ASSERT_NOT):
+            ways *= _ways(value[-1], length)
+        elif op is ops.ATOMIC_GROUP:
+            ways *= _ways(value, length)
+        elif op is ops.GROUPREF_EXISTS:
+            ways *= _ways(value[1], length) + _ways(value[2] or (), length)
+        elif op is ops.GROUPREF:
+            ways *= length
+        if ways > _MOST_STEPS:
+            return ways
+    return ways
+
+
+def _size(tree: Any) -> int:
+    """Return the number of characters in a pattern after its required repeats are written out."""
+    size = 0
+    for op, value in tree:
+        if op in _REPEATS:
+            size += max(value[0], 1) * _size(value[2])
+        elif op is ops.BRANCH:
+            size += sum(map(_size, value[1]))
+        elif op in (ops.SUBPATTERN, ops.ASSERT, ops.ASSERT_NOT):
+            size += _size(value[-1])
+        elif op is ops.ATOMIC_GROUP:
+            size += _size(value)
+        elif op is ops.GROUPREF_EXISTS:
+            size += _size(value[1]) + _size(value[2] or ())
+        else:
+            size += 1
+    return size
+
+
+class _Writer:
+    """Writes the parse tree of `re` as a pattern for `regex`.
+
+    Only whether case counts is left to flags of `regex`: what else a flag changes is written out.
+    """
+
+    def __init__(self, state: Any) -> None:
+        self._names = {number: name for name, number in state.groupdict.items()}
+
+    def sequence(self, tree: Any, flags: int) -> str:
+        return "".join(self._node(op, value, flags) for op, value in tree)
+
+    def _node(self, op: Any, value: Any, flags: int) -> str:
+        if op is ops.LITERAL:
+            return self._set([(op, value)], flags, False) if chr(value) in _FOUR_I else _escape(value)
+        if op is ops.NOT_LITERAL:
+            return self._set([(ops.LITERAL, value)], flags, True)
+        if op is ops.IN:
+            categories = {category for kind, category in value if kind is ops.CATEGORY}
+            if any(negated in categories and category in categories for negated, category in _NEGATED.items()):
+                # [\s\S] is the usual way to say any character; as a choice it would be ten times slower.
+                return "(?!)" if value[0][0] is ops.NEGATE else _ANY
+            is_negated = value[0][0] is ops.NEGATE
+            return self._set(value[is_negated:], flags, is_negated)
+        if op is ops.ANY:
+            return _ANY if flags & re.DOTALL else r"[^\n]"
+        if op is ops.AT:
+            return self._position(value, flags)
+        if op in _REPEATS:
+            least, most, inner = value
+            limit = "" if most is ops.MAXREPEAT else most
+            return f"(?:{self.sequence(inner, flags)}){{{least},{limit}}}{_REPEATS[op]}"
+        if op is ops.BRANCH:
+            return f"(?:{'|'.join(self.sequence(branch, flags) for branch in value[1])})"
+        if op is ops.SUBPATTERN:
+            return self._group(flags, *value)
+        if op is ops.ATOMIC_GROUP:
+            return f"(?>{self.sequence(value, flags)})"
+        if op in (ops.ASSERT, ops.ASSERT_NOT):
+            direction, inner = value
+            return f"(?{'<' if direction < 0 else ''}{'=' if op is ops.ASSERT else '!'}{self.sequence(inner, flags)})"
+        if op is ops.GROUPREF:
+            return f"\\g<{value}>"
+        if op is ops.GROUPREF_EXISTS:
+            number, yes, no = value
+            return f"(?({number}){self.sequence(yes, flags)}|{self.sequence(no or (), flags)})"
+        raise ValueError(f"{op} is not supported")  # nothing of Python 3.11 to 3.14 gets here
+
+    def _group(self, flags: int, number: int | None, added: int, removed: int, inner: Any) -> str:
+        flags = ((flags & ~_TYPES if added & _TYPES else flags) | added) & ~removed
+        content = self.sequence(inner, flags)
+        if added or removed:
+            letters = "a" if flags & re.ASCII else "u"
+            content = f"(?{letters}{'i' if flags & re.IGNORECASE else '-i'}:{content})"
+        if number is None:
+            return f"(?:{content})"
+        return f"(?P<{self._names[number]}>{content})" if number in self._names else f"({content})"
+
+    def _position(self, position: Any, flags: int) -> str:
+        if position in (ops.AT_BOUNDARY, ops.AT_NON_BOUNDARY):
+            word = f"(?-i:[{_ASCII_WORD if flags & re.ASCII else _WORD}])"
+            if position is ops.AT_BOUNDARY:
+                return f"(?:(?<={word})(?!{word})|(?<!{word})(?={word}))"
+            # Python before 3.14 finds no \B in an empty text.
+            empty = "" if re.search(r"\B", "") else r"(?!\A\Z)"
+            return f"(?:(?<={word})(?={word})|{empty}(?<!{word})(?!{word}))"
+        if position is ops.AT_BEGINNING:
+            return "(?m:^)" if flags & re.MULTILINE else r"\A"
+        if position is ops.AT_END:
+            return "(?m:$)" if flags & re.MULTILINE else r"(?=\n?\Z)"
+        return r"\A" if position is ops.AT_BEGINNING_STRING else r"\Z"
+
+    def _set(self, items: Any, flags: int, is_negated: bool) -> str:
+        is_ascii, ignores_case = bool(flags & re.ASCII), bool(flags & re.IGNORECASE)
+        ranges, classes = "", []
+        for op, value in items:
+            if op is ops.CATEGORY:
+                name = _NEGATED.get(value, value)
+                if name is value and not ignores_case:
+                    ranges += _CLASSES[name][is_ascii]
+                else:
+                    # With case ignored, \p{L} would match U+0345, a mark whose upper case is a letter.
+                    classes.append(f"(?-i:[{'' if name is value else '^'}{_CLASSES[name][is_ascii]}])")
+            else:
+                first, last = (value, value) if op is ops.LITERAL else value
+                ranges += _escape(first) if first == last else f"{_escape(first)}-{_escape(last)}"
+                if ignores_case and not is_ascii and any(first <= ord(letter) <= last for letter in _FOUR_I):
+                    ranges += _FOUR_I
+        if not classes:
+            return f"[{'^' if is_negated else ''}{ranges}]"
+        # A class such as \W has no form inside of brackets, so the set becomes a choice.
+        choice = "|".join([*([f"[{ranges}]"] if ranges else []), *classes])
+        return f"(?!{choice}){_ANY}" if is_negated else f"(?:{choice})"
+
+
+def _escape(code: int) -> str:
+    return f"\\U{code:08x}"

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from evalloom.core.json_schema import cut, first_line, validator
 from evalloom.core.model import Record, show_path
-from evalloom.core.patterns import BadPattern, find
+from evalloom.core.patterns import BadPattern, find, pattern_error
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.llms.answer_json import AnswerError, ParsedAnswer, find_json, strip_reasoning
 
@@ -136,10 +136,8 @@ def _read_pattern(written: Record, kind: str, errors: list[OptionError]) -> str:
     pattern = _read_text(written, "pattern", errors)
     if kind == "regex" and written.get("pattern") in (None, ""):
         errors.append(("pattern", "the type regex needs a pattern"))
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError, ValueError) as error:
-        errors.append(("pattern", f"{quote(pattern)} is not a regular expression: {error}"))
+    if reason := pattern_error(pattern):
+        errors.append(("pattern", f"{quote(pattern)} is not a regular expression: {reason}"))
         return ""
     return pattern
 

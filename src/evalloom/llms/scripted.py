@@ -19,6 +19,7 @@ from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import Reply, status_error
 from evalloom.core.model import NO_USAGE, Origin, Record, Request, Response, Usage, show_path
 from evalloom.core.model import Path as Where
+from evalloom.core.patterns import BadPattern, PatternMatch, find, pattern_error
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -110,7 +111,7 @@ class RuleMatch(NamedTuple):
     """The text that a rule matched, and the groups of its regular expression."""
 
     text: str
-    groups: re.Match[str] | None = None
+    groups: PatternMatch | None = None
 
 
 def _match(match: Match, request: Request, texts: dict[str, str]) -> RuleMatch | None:
@@ -122,7 +123,10 @@ def _match(match: Match, request: Request, texts: dict[str, str]) -> RuleMatch |
             return None
     if match.regex is None:
         return RuleMatch(text)
-    groups = match.regex.search(text)
+    try:
+        groups = find(match.regex.pattern, text)
+    except BadPattern as error:
+        raise CallError("bad_regex", f"a rule cannot be checked: {error}") from None
     return RuleMatch(text, groups) if groups else None
 
 
@@ -141,7 +145,9 @@ def _filled(template: Any, match: RuleMatch, request: Request) -> str:
             return match.text
         if name == "user":
             return last_text(request, "user")
-        group = match.groups[int(name) if name.isdigit() else name] if match.groups else ""
+        if match.groups is None:
+            return ""
+        group = match.groups.by_number(int(name)) if name.isdigit() else match.groups.named[name]
         return group or ""
 
     return _as_text(_map_strings(template, lambda text: _HOLE.sub(fill, text)))
@@ -283,11 +289,11 @@ class _Check:
         )
 
     def _regex(self, path: Where, written: Any) -> re.Pattern[str]:
-        try:
-            return re.compile(self._string(path, written))
-        except (re.error, OverflowError, RecursionError) as error:
-            self.add_error(path, f"expected a regular expression, got {quote(written)}: {error}")
+        pattern = self._string(path, written)
+        if reason := pattern_error(pattern):
+            self.add_error(path, f"expected a regular expression, got {quote(written)}: {reason}")
             return re.compile("")
+        return re.compile(pattern)
 
     def _answers(self, path: Where, rule: Record) -> tuple[str, ...]:
         if "answer" in rule:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, info, show_path, warning
+from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, quote, type_name
 from evalloom.data.dialect import VAGUE, Dialect, Rules, UnreadAnswer, Written, json_schema
 from evalloom.data.formats import Formats
@@ -297,11 +298,9 @@ def _config_findings(case: Record) -> Iterator[Remark]:
 def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
     """Yield an error for each invalid regular expression after `regex:` (PIPE-11)."""
     if isinstance(value, str) and value.startswith("regex:"):
-        try:
-            re.compile(value[6:])
-        except (re.error, RecursionError, OverflowError, ValueError) as exc:
-            message = f"{show_path(path)}: expected a regular expression behind 'regex:', got {quote(value[6:])}: {exc}"
-            yield error("bad_regex", path, message)
+        if reason := pattern_error(value[6:]):
+            expected = "expected a regular expression behind 'regex:'"
+            yield error("bad_regex", path, f"{show_path(path)}: {expected}, got {quote(value[6:])}: {reason}")
         return
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, item in inner:

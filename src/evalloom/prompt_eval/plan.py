@@ -13,7 +13,7 @@ from msgspec import Struct
 from evalloom.core import expressions
 from evalloom.core.model import Finding, Origin, Record, Remark, error, warning
 from evalloom.core.model import Path as Where
-from evalloom.core.patterns import BadPattern, compiled
+from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
@@ -396,10 +396,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_pattern(value: Any) -> bool:
-    try:
-        return _is_text(value) and compiled(value) is not None
-    except BadPattern:
-        return False
+    return _is_text(value) and not pattern_error(value)
 
 
 def _is_text_or_texts(value: Any) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe
 from evalloom.data.cells import read_cell
 from evalloom.data.dialect import Dialect, Rules, UnreadAnswer, Written, json_schema
@@ -70,14 +70,9 @@ def _expected_findings(key: str, value: Any) -> Iterator[Remark]:
         if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
             yield error("bad_expected", path, f"_expected.{key}: expected a list of strings, got {describe(value)}")
     elif key == "regex":
-        try:
-            re.compile(value)
-        except (re.error, TypeError, RecursionError, OverflowError) as reason:
-            yield error(
-                "bad_regex",
-                path,
-                f"_expected.regex: expected a regular expression, got {describe(value)}: {reason}",
-            )
+        if reason := pattern_error(value) if isinstance(value, str) else "it is not a string":
+            message = f"_expected.regex: expected a regular expression, got {describe(value)}: {reason}"
+            yield error("bad_regex", path, message)
     elif key == "jsonSchema":
         if not isinstance(value, dict):
             yield error("bad_expected", path, f"_expected.jsonSchema: expected an object, got {describe(value)}")

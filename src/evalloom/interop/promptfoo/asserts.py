@@ -6,12 +6,11 @@ import csv
 import json
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any
 
 from evalloom.core.model import Check, Path, Record, Remark, error, show_path, warning
+from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.cells import is_blank
 from evalloom.files.rows import Row
@@ -283,24 +282,13 @@ def _value_findings(written: Record, type_: str, at: Path, variables: Record | N
 
 
 def _regex_findings(pattern: str, path: Path) -> Iterator[Remark]:
-    reason = "" if "{{" in pattern else _regex_error(python_regex(pattern))
+    reason = "" if "{{" in pattern else pattern_error(python_regex(pattern))
     field = show_path(path)
     if reason and _JAVASCRIPT_ONLY.search(pattern):
         message = f"{field}: expected a regular expression that Python knows too, got {quote(pattern)}: {reason}"
         yield warning("bad_regex", path, message)
     elif reason:
         yield error("bad_regex", path, f"{field}: expected a regular expression, got {quote(pattern)}: {reason}")
-
-
-@lru_cache(maxsize=4096)
-def _regex_error(pattern: str) -> str:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as exception:
-        return str(exception) or type(exception).__name__
-    return ""
 
 
 def python_regex(pattern: str) -> str:
