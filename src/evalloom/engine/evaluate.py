@@ -79,7 +79,7 @@ def warnings(plan: Plan) -> Iterator[str]:
             others = checked.counts[code, "warning"] - 1
             more = f" (and {others:,} more of these: 'evalloom validate' shows them)" if others else ""
             yield f"{finding.origin}: {finding.message}{more} [{code}]"
-    yield from plan.target.doubts
+    yield from plan.target.warnings
     if first is None or plan.target.kind != "prompt" or first.error:
         return
     inputs = first.case.inputs

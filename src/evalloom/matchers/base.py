@@ -1,4 +1,4 @@
-"""What a matcher is: it looks at one value for one check and says whether it holds, how well, and why."""
+"""The parts of a matcher, which applies one check to one value: its context, its services, its result."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Function = Callable[..., Any]
 
 
 class CheckResult(Struct, frozen=True):
-    """What a matcher says. `passed` None means that the check could not be applied: unscored, never zero.
+    """The result of a check. `passed` None means that the check could not be applied: unscored, never zero.
 
-    `share` is `score` between 0 and 1, for weighing, where the score has a scale of its own.
+    `share` is `score` between 0 and 1, for weighting, where the score has its own scale.
     """
 
     passed: bool | None
@@ -34,7 +34,7 @@ class CheckResult(Struct, frozen=True):
 
 
 class MatchContext(Struct):
-    """What a matcher looks at: the value that `where` points at, and what stands around it."""
+    """The value that the `where` of a check resolves to, with its output, case and usage."""
 
     value: Any
     output: Output
@@ -44,7 +44,7 @@ class MatchContext(Struct):
 
 
 class Services(Struct, frozen=True):
-    """Whom a matcher may ask.
+    """The services that a matcher may use.
 
     `functions` are the Python functions that the user named in a trusted place (settings, Python), by that name. Code
     that only a data file names runs in the sandbox when `allow_code` says so.
@@ -56,7 +56,7 @@ class Services(Struct, frozen=True):
     allow_code: bool = False
     functions: Mapping[str, Function] = {}
     matchers: Matchers | None = None
-    """What grades the checks of each kind; without it, the matchers of the engine alone."""
+    """The matchers of all kinds; None means those of the engine alone."""
 
 
 GradeNow = Callable[[Check, MatchContext], CheckResult | None]
@@ -64,7 +64,7 @@ Ask = Callable[[Check, MatchContext, Services], Awaitable[CheckResult]]
 
 
 class Matcher(Struct, frozen=True):
-    """One kind of check. `grade` answers at once, or gives None where it must `ask`; one of the two may be absent."""
+    """One kind of check. `grade` returns at once, or None where it must `ask`; one of the two may be absent."""
 
     kind: str
     summary: str
@@ -88,13 +88,13 @@ def unscored(reason: str) -> CheckResult:
 
 
 def graded(score: float, threshold: float, what: str) -> CheckResult:
-    """Passed when a score reaches its threshold; a hair of rounding does not decide."""
+    """Return a result that passes if a score reaches its threshold, with a margin for rounding."""
     passed = score >= threshold - 1e-9
     return CheckResult(passed, score, f"{what} {score:.3g}, {'at least' if passed else 'below'} {threshold:g}")
 
 
 def text_of(value: Any) -> str:
-    """A text as it is, nothing as an empty one, anything else as compact JSON."""
+    """Return a text as it is, None as an empty text, anything else as compact JSON."""
     if type(value) is str:
         return value
     if value is None:
@@ -106,12 +106,12 @@ def text_of(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     except (ValueError, TypeError, RecursionError):
-        # What a function of the user returned may be no JSON at all: circular, too deep, with keys that are no texts.
+        # A function of the user may return what JSON cannot express: circular, too deep, with keys that are not texts.
         return f"<{type(value).__name__}>"
 
 
 def show(value: Any, limit: int = 60) -> str:
-    """A value for a reason, cut when long."""
+    """Return a value for a reason, shortened."""
     if isinstance(value, str):
         return quote(value, limit)
     text = "null" if value is None else text_of(value)
@@ -119,16 +119,16 @@ def show(value: Any, limit: int = 60) -> str:
 
 
 def number_of(value: Any) -> float | int | None:
-    """The value when it is a number; booleans are none, nor is what no float can hold."""
+    """Return the value if it is a number that a float can hold; None otherwise, and for booleans."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) <= sys.float_info.max else None
 
 
 def threshold_of(check: Check, default: float) -> float | None:
-    """The check's threshold, or the default where it has none; None when it is no number."""
-    found = check.options.get("threshold")
-    return default if found is None else number_of(found)
+    """Return the threshold of a check, or the default; None if it is not a number."""
+    threshold = check.options.get("threshold")
+    return default if threshold is None else number_of(threshold)
 
 
 def bad_option(name: str, expected: str, value: Any) -> CheckResult:

@@ -12,7 +12,7 @@ from evalloom.core.text import type_name
 from evalloom.llms.answer_json import NO_JSON, find_json, loads
 from evalloom.matchers.base import PASSED, CheckResult, MatchContext, Matcher, bad_option, failed, show, unscored
 
-_MOST_FAULTS = 100
+_MAX_ERRORS = 100
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("str", "string", "text"), (str,)),
     **dict.fromkeys(("int", "integer"), (int,)),
@@ -70,23 +70,26 @@ def _takes_texts(schema: Any) -> bool:
 
 
 def _against(schema: Any, value: Any) -> CheckResult:
-    """Whether a value fits a JSON Schema; every fault is a mismatch at its place."""
+    """Check a value against a JSON Schema; each error is a mismatch at its path."""
     if not isinstance(schema, dict | bool):
         return bad_option("expected", "a JSON Schema", schema)
     try:
         fits = validator(schema)
-    except (ValueError, TypeError, RecursionError) as fault:
-        return unscored(f"expected a JSON Schema, got {show(schema)}: {first_line(fault)}")
+    except (ValueError, TypeError, RecursionError) as error:
+        return unscored(f"expected a JSON Schema, got {show(schema)}: {first_line(error)}")
     try:
         if fits.is_valid(value):
             return PASSED
-        faults = []
-        for error in islice(fits.iter_errors(value), _MOST_FAULTS):
-            faults.append(Mismatch(show_path(tuple(error.instance_path)) or "$", error.message, error.instance))
-    except (ValueError, RecursionError) as fault:
-        return unscored(f"expected JSON, got {show(value)}: {first_line(fault)}")
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return CheckResult(False, reason=f"{faults[0].path}: {cut(faults[0].expected)}{more}", mismatches=tuple(faults))
+        mismatches = [
+            Mismatch(show_path(tuple(error.instance_path)) or "$", error.message, error.instance)
+            for error in islice(fits.iter_errors(value), _MAX_ERRORS)
+        ]
+    except (ValueError, RecursionError) as error:
+        return unscored(f"expected JSON, got {show(value)}: {first_line(error)}")
+    more = f" (and {len(mismatches) - 1} more)" if len(mismatches) > 1 else ""
+    return CheckResult(
+        False, reason=f"{mismatches[0].path}: {cut(mismatches[0].expected)}{more}", mismatches=tuple(mismatches)
+    )
 
 
 def _is_instance(check: Check, context: MatchContext) -> CheckResult:

@@ -1,7 +1,7 @@
-"""A judge: an llm that says how well an output meets a criterion, and why.
+"""The check `judge`: an llm grades how well an output meets a criterion, and says why.
 
-What is graded is data. It stands between marks that it cannot contain, and the judge is told that instructions inside
-it are part of what it grades. An answer that cannot be read is asked for once more, and is then unscored, never zero.
+What is graded is data. It stands between marks that it cannot contain, and the prompt says that instructions inside it
+are part of what is graded. An answer that cannot be read is requested once more, and is then unscored, never zero.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PLAIN = ("", "llm-rubric", "agent-rubric", "search-rubric", "g-eval", "model-gr
 
 
 class Scale(Struct, frozen=True):
-    """From where to where a judge scores; whole numbers only, except between 0 and 1."""
+    """The range of scores; whole numbers only, except between 0 and 1."""
 
     low: float
     high: float
@@ -73,7 +73,7 @@ class Scale(Struct, frozen=True):
 
 
 class Task(Struct, frozen=True):
-    """What a judge is asked: a criterion, what is graded and what it is compared with, and on which scale."""
+    """What a judge grades: an output by a criterion, with its question, reference and sources, on a scale."""
 
     criterion: str
     output: str
@@ -85,15 +85,15 @@ class Task(Struct, frozen=True):
     is_chinese: bool = False
 
 
-async def _judge(check: Check, seen: MatchContext, services: Services) -> CheckResult:
+async def _judge(check: Check, context: MatchContext, services: Services) -> CheckResult:
     if services.judge is None:
         return unscored("no judge: name an llm with --judge LLM")
-    task = task_of(check, seen)
+    task = task_of(check, context)
     return task if isinstance(task, CheckResult) else await ask(task, services)
 
 
-def task_of(check: Check, seen: MatchContext) -> Task | CheckResult:
-    """What a check asks of the judge, or why it cannot be asked."""
+def task_of(check: Check, context: MatchContext) -> Task | CheckResult:
+    """Return the task of a check, or why there is none."""
     variant = str(check.options.get("variant") or "")
     expected = check.expected
     scale = _scale(check, variant)
@@ -104,23 +104,23 @@ def task_of(check: Check, seen: MatchContext) -> Task | CheckResult:
         return bad_option("threshold", "a number", threshold)
     if threshold is not None and scale is None:
         scale = Scale(0, 1)
-    output = text_of(seen.value)
-    is_chinese = mostly_chinese(_told(expected) or check.name) or mostly_chinese(output)
+    output = text_of(context.value)
+    is_chinese = mostly_chinese(_criterion_text(expected) or check.name) or mostly_chinese(output)
     criterion = _criterion(check, variant, is_chinese)
     if not criterion:
         return unscored(
-            f"a judge of the variant {variant!r} is not known here" if variant else "no criterion to judge by"
+            f"expected a known variant of judge, got {variant!r}" if variant else "no criterion to judge by"
         )
-    if variant in _WITH_SOURCES and not seen.output.sources and "context" not in seen.case.inputs:
-        return unscored(f"the run tells no sources, which {variant!r} asks about")
+    if variant in _WITH_SOURCES and not context.output.sources and "context" not in context.case.inputs:
+        return unscored(f"the run has no sources, which {variant!r} needs")
     reference = expected if variant in _WITH_REFERENCE else check.options.get("reference")
     middle = (scale.low + scale.high) / 2 if scale else 0.0
     return Task(
         criterion=criterion,
         output=output,
-        question=_question(seen.case.inputs),
+        question=_question(context.case.inputs),
         reference="" if reference is None else text_of(reference),
-        sources="\n\n".join(map(text_of, seen.output.sources)) if variant in _WITH_SOURCES else "",
+        sources="\n\n".join(map(text_of, context.output.sources)) if variant in _WITH_SOURCES else "",
         scale=scale,
         threshold=middle if threshold is None else threshold,
         is_chinese=is_chinese,
@@ -141,19 +141,19 @@ def _scale(check: Check, variant: str) -> Scale | CheckResult | None:
 
 
 def _criterion(check: Check, variant: str, is_chinese: bool) -> str:
-    told = _told(check.expected)
+    criterion = _criterion_text(check.expected)
     if variant in _PLAIN:
-        return told or check.name
+        return criterion or check.name
     if variant not in _VARIANTS:
         return ""
     sentence = _VARIANTS[variant][is_chinese]
     if "{}" in sentence:
-        return sentence.format(told) if told else ""
-    return sentence if variant in _WITH_REFERENCE or not told else f"{sentence}\n{told}"
+        return sentence.format(criterion) if criterion else ""
+    return sentence if variant in _WITH_REFERENCE or not criterion else f"{sentence}\n{criterion}"
 
 
-def _told(expected: Any) -> str:
-    """A criterion as text: one, a list of them, or levels by name."""
+def _criterion_text(expected: Any) -> str:
+    """Return a criterion, a list of them, or levels by name, as text."""
     if expected is None:
         return ""
     if isinstance(expected, dict):
@@ -170,12 +170,12 @@ def _question(inputs: Record) -> str:
 
 
 async def ask(task: Task, services: Services) -> CheckResult:
-    """The judge's grade for a task; unscored when there is none to be had. BudgetSpent goes through."""
+    """Return the result of the judge; unscored if it gives none. Raises BudgetSpent."""
     assert services.judge is not None
     who = f"judge {services.judge_name!r}" if services.judge_name else "judge"
     messages = prompt(task)
     usage = NO_USAGE
-    fault = ""
+    problem = ""
     for _ in range(_TRIES):
         try:
             response = await services.judge(Request(messages, answer="json"))
@@ -185,20 +185,23 @@ async def ask(task: Task, services: Services) -> CheckResult:
         try:
             return read_answer(response.text, task, usage)
         except AnswerError as error:
-            fault = str(error)
-        messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _again(fault, task)]
-    return CheckResult(None, reason=f"{who}: its answer could not be read: {fault}", usage=usage)
+            problem = str(error)
+        messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _again(problem, task)]
+    return CheckResult(None, reason=f"{who}: its answer could not be read: {problem}", usage=usage)
 
 
-def _again(fault: str, task: Task) -> Record:
+def _again(problem: str, task: Task) -> Record:
     form = _form(task)
     if task.is_chinese:
-        return {"role": "user", "content": f"上面的回答无法读取：{fault}。请只回复一个 JSON 对象：{form}"}
-    return {"role": "user", "content": f"That answer cannot be read: {fault}. Reply with one JSON object only: {form}"}
+        return {"role": "user", "content": f"上面的回答无法读取：{problem}。请只回复一个 JSON 对象：{form}"}
+    return {
+        "role": "user",
+        "content": f"That answer cannot be read: {problem}. Reply with one JSON object only: {form}",
+    }
 
 
 def prompt(task: Task) -> list[Record]:
-    """The messages for the judge, in the language of what is graded."""
+    """Return the messages for the judge, in the language of what is graded."""
     parts = [
         ("question", task.question),
         ("sources", task.sources),
@@ -242,7 +245,7 @@ def _form(task: Task) -> str:
 
 
 def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> CheckResult:
-    """The grade that a judge's answer gives. Raises AnswerError."""
+    """Return the result in the answer of a judge. Raises AnswerError."""
     objects = [found.value for found in find_json(text) if isinstance(found.value, dict)]
     if len(objects) != 1:
         raise AnswerError(f"expected one JSON object, got {'several' if objects else show(text)}")

@@ -69,13 +69,13 @@ def _numeric(check: Check, context: MatchContext) -> CheckResult:
     return failed(f"expected {wanted:g}{_allowance(bounds)}, got {found:.12g}")
 
 
-def _is_near(wanted: float, found: float, tolerance: float, relative: float) -> bool:
+def _is_near(wanted: float, actual: float, tolerance: float, relative: float) -> bool:
     try:
-        if math.isclose(wanted, found, rel_tol=1e-9):
+        if math.isclose(wanted, actual, rel_tol=1e-9):
             return True
-        return within(wanted, found, max(tolerance, relative * abs(wanted)))
+        return within(wanted, actual, max(tolerance, relative * abs(wanted)))
     except OverflowError:
-        return wanted == found
+        return wanted == actual
 
 
 def _allowance(bounds: dict[str, float]) -> str:
@@ -90,8 +90,8 @@ def _bounds(check: Check) -> tuple[float | None, float | None] | CheckResult:
     if expected is not None and not isinstance(expected, dict):
         exact = number_of(expected)
         return bad_option("expected", "a number or min and max", expected) if exact is None else (exact, exact)
-    given = {**check.options, **(expected or {})}
-    least, most = given.get("min"), given.get("max")
+    written = {**check.options, **(expected or {})}
+    least, most = written.get("min"), written.get("max")
     for name, bound in (("min", least), ("max", most)):
         if bound is not None and number_of(bound) is None:
             return bad_option(name, "a number", bound)
@@ -100,15 +100,15 @@ def _bounds(check: Check) -> tuple[float | None, float | None] | CheckResult:
     return least, most
 
 
-def _within_bounds(check: Check, found: float, what: str) -> CheckResult:
+def _within_bounds(check: Check, actual: float, what: str) -> CheckResult:
     bounds = _bounds(check)
     if isinstance(bounds, CheckResult):
         return bounds
     least, most = bounds
-    if least is not None and found < least:
-        return failed(f"expected {what} to be at least {least:g}, got {found:g}")
-    if most is not None and found > most:
-        return failed(f"expected {what} to be at most {most:g}, got {found:g}")
+    if least is not None and actual < least:
+        return failed(f"expected {what} to be at least {least:g}, got {actual:g}")
+    if most is not None and actual > most:
+        return failed(f"expected {what} to be at most {most:g}, got {actual:g}")
     return PASSED
 
 
@@ -137,13 +137,13 @@ def _limit(check: Check) -> float | None:
     return number_of(check.options.get("threshold", check.expected))
 
 
-def _bounded(check: Check, found: float, unit: str) -> CheckResult:
+def _bounded(check: Check, actual: float, unit: str) -> CheckResult:
     limit = _limit(check)
     if limit is None:
         return bad_option("threshold", f"a number of {unit}", check.options.get("threshold", check.expected))
-    if found <= limit:
-        return CheckResult(True, reason=f"{found:.6g} {unit}")
-    return failed(f"expected at most {limit:g} {unit}, got {found:.6g}")
+    if actual <= limit:
+        return CheckResult(True, reason=f"{actual:.6g} {unit}")
+    return failed(f"expected at most {limit:g} {unit}, got {actual:.6g}")
 
 
 def _latency(check: Check, context: MatchContext) -> CheckResult:

@@ -1,4 +1,4 @@
-"""Checks on parts of a JSON output: `json_path` finds them, another check looks at each."""
+"""The check `json_path`: finds parts of a JSON output, and applies another check to each."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _STEP = re.compile(r"\.?(?P<name>[^.\[\]*'\"]+)|\[(?P<number>-?\d{1,18})\]|\[\*\
 
 
 class BadPath(Exception):
-    """The path is none that we know; the message says what it should look like."""
+    """A path cannot be parsed; the message shows what it should look like."""
 
 
 def find_all(path: str, value: Any) -> list[tuple[str, Any]]:
-    """Every place that a path like `$.items[*].price` leads to, with what stands there. Raises BadPath."""
+    """Return every place that a path like `$.items[*].price` matches, with its value. Raises BadPath."""
     rest = path.strip().removeprefix("$")
-    found = [("$", value)]
+    places = [("$", value)]
     while rest:
         step = _STEP.match(rest)
         if step is None:
             raise BadPath(f"expected a path such as $.items[*].price or $.items[0], got {show(path)}")
-        found = [inner for place, outer in found for inner in _inside(place, outer, step)]
+        places = [inner for place, outer in places for inner in _inside(place, outer, step)]
         rest = rest[step.end() :]
-    return found
+    return places
 
 
 def _inside(place: str, value: Any, step: re.Match[str]) -> list[tuple[str, Any]]:
@@ -56,13 +56,13 @@ def _inside(place: str, value: Any, step: re.Match[str]) -> list[tuple[str, Any]
 
 
 def json_path(matchers: Mapping[str, Matcher], parse: Callable[[Any], Check]) -> Matcher:
-    """The matcher that holds each place of a path against a further check, of any of the given kinds."""
+    """Return the matcher that applies a further check, of any of these kinds, to each place of a path."""
 
-    def inner(check: Check, context: MatchContext) -> tuple[Matcher, Check, list[tuple[str, Any]]] | CheckResult:
+    def resolve(check: Check, context: MatchContext) -> tuple[Matcher, Check, list[tuple[str, Any]]] | CheckResult:
         try:
             places = _places(check, context.value)
-        except BadPath as fault:
-            return unscored(str(fault))
+        except BadPath as error:
+            return unscored(str(error))
         if not places:
             return failed(f"{check.expected}: is not there in {show(context.value)}")
         written = check.options.get("check")
@@ -70,53 +70,53 @@ def json_path(matchers: Mapping[str, Matcher], parse: Callable[[Any], Check]) ->
             return PASSED
         try:
             further = written if isinstance(written, Check) else parse(written)
-        except EvalloomError as fault:
-            return unscored(str(fault))
+        except EvalloomError as error:
+            return unscored(str(error))
         matcher = matchers.get(further.kind)
         if matcher is None:
             return unscored(f"check: expected a known kind, got {further.kind!r}")
         return matcher, further, places
 
     def grade(check: Check, context: MatchContext) -> CheckResult | None:
-        asked = inner(check, context)
-        if isinstance(asked, CheckResult):
-            return asked
-        matcher, further, places = asked
+        resolved = resolve(check, context)
+        if isinstance(resolved, CheckResult):
+            return resolved
+        matcher, further, places = resolved
         if matcher.grade is None:
             return None
-        grades = [matcher.grade(further, _looking_at(context, value)) for _, value in places]
-        ready = [one for one in grades if one is not None]
-        return _together(check, further, places, ready) if len(ready) == len(grades) else None
+        grades = [matcher.grade(further, _with_value(context, value)) for _, value in places]
+        ready = [result for result in grades if result is not None]
+        return _combine(check, further, places, ready) if len(ready) == len(grades) else None
 
     async def ask(check: Check, context: MatchContext, services: Services) -> CheckResult:
-        asked = inner(check, context)
-        if isinstance(asked, CheckResult):
-            return asked
-        matcher, further, places = asked
+        resolved = resolve(check, context)
+        if isinstance(resolved, CheckResult):
+            return resolved
+        matcher, further, places = resolved
         assert matcher.ask is not None
         grades = await asyncio.gather(
-            *(matcher.ask(further, _looking_at(context, value), services) for _, value in places)
+            *(matcher.ask(further, _with_value(context, value), services) for _, value in places)
         )
-        return _together(check, further, places, grades)
+        return _combine(check, further, places, grades)
 
-    return Matcher("json_path", "a place of the JSON output is there, or holds against a further check", grade, ask)
+    return Matcher("json_path", "a place of the JSON output exists, or passes a further check", grade, ask)
 
 
 def _places(check: Check, value: Any) -> list[tuple[str, Any]]:
     if not isinstance(check.expected, str):
         raise BadPath(f"expected a path such as $.items[*].price, got {show(check.expected)}")
     if isinstance(value, str):
-        found = loads(value)
-        value = object_in(value) if found is NO_JSON else found
+        parsed = loads(value)
+        value = object_in(value) if parsed is NO_JSON else parsed
     return find_all(check.expected, value)
 
 
-def _looking_at(context: MatchContext, value: Any) -> MatchContext:
+def _with_value(context: MatchContext, value: Any) -> MatchContext:
     return MatchContext(value, context.output, context.case, context.duration_s, context.usage)
 
 
-def _together(check: Check, further: Check, places: list[tuple[str, Any]], grades: list[CheckResult]) -> CheckResult:
-    """All places must hold, or with `match: any` one of them."""
+def _combine(check: Check, further: Check, places: list[tuple[str, Any]], grades: list[CheckResult]) -> CheckResult:
+    """Combine the results: all places must pass, or with `match: any` one of them."""
     match = check.options.get("match", "all")
     if match not in ("all", "any"):
         return bad_option("match", "all or any", match)

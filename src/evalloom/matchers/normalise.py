@@ -74,10 +74,10 @@ def numerals_in(text: str) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _is_number(found: re.Match[str]) -> bool:
-    if len(found[0]) > 1:
+def _is_number(match: re.Match[str]) -> bool:
+    if len(match[0]) > 1:
         return True
-    text, start, end = found.string, found.start(), found.end()
+    text, start, end = match.string, match.start(), match.end()
     is_word = _IN_WORDS.search(text[max(0, start - 1) : start]) or _VERY.match(text, start)
     return not is_word and (text[max(0, start - 2) : start] == "分之" or _COUNTED.match(text, end) is not None)
 
@@ -90,21 +90,21 @@ def _value(written: str) -> float | None:
     return float(f"{value}.{''.join(str(_DIGITS[char]) for char in decimals)}")
 
 
-def _digits(found: re.Match[str]) -> str:
-    if all(char in _DIGITS for char in found[0]):
-        return "".join(str(_DIGITS[char]) for char in found[0])
-    value = numeral(found[0])
-    return found[0] if value is None else str(value)
+def _digits(match: re.Match[str]) -> str:
+    if all(char in _DIGITS for char in match[0]):
+        return "".join(str(_DIGITS[char]) for char in match[0])
+    value = numeral(match[0])
+    return match[0] if value is None else str(value)
 
 
-def _multiplied(found: re.Match[str]) -> str:
+def _multiplied(match: re.Match[str]) -> str:
     total = unit = Decimal(0)
-    for number, signs in _WITH_UNIT.findall(found[1]):
+    for number, signs in _WITH_UNIT.findall(match[1]):
         unit = Decimal(math.prod(_UNITS[sign] for sign in signs))
         total += Decimal(number) * unit
-    rest = Decimal(found[2] or 0)
+    rest = Decimal(match[2] or 0)
     # 3万5 is 35,000, as it is said; 3万5000 is the same in full.
-    total += rest * unit / 10 if len(found[2]) == 1 else rest
+    total += rest * unit / 10 if len(match[2]) == 1 else rest
     return f"{total.normalize():f}"
 
 

@@ -1,4 +1,4 @@
-"""Checks as people write them: in evalloom.yaml, in a file of checks, and in Python."""
+"""Parses checks as users write them: in evalloom.yaml, in a file of checks, and in Python."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ OPTIONS = (
     *("check", "match", "scale", "reference", "function", "timeout_s"),
     *("set_id", "set_threshold", "set_weight", "set_metric"),
 )
-"""Every option that some check has. Those that come with data files are not parsed here and may be others."""
+"""The options of all checks. Checks in data files are not parsed here and may have others."""
 _BOUNDED = ("length", "word_count", "numeric")
 _COMPARED = ("equals", "iequals", "one_of", "structural")
 _NOTHING: Any = object()
 
 
-def kind_of(written: str, known: Iterable[str]) -> tuple[str, bool] | None:
-    """The kind that a word names, and whether a `not` stands before it; None when it names none."""
+def kind_of(written: str, kinds: Iterable[str]) -> tuple[str, bool] | None:
+    """Return the kind that a word names, and whether `not` precedes it; None if it names none."""
     word = written.strip().replace("-", "_")
-    names = set(known)
+    names = set(kinds)
     if word in names:
         return word, False
     bare = word.removeprefix("not_")
     return (bare, True) if bare != word and bare in names else None
 
 
-def parse(written: Any, known: tuple[str, ...]) -> Check:
-    """The check that an object writes: `{kind, expected, …}`, or in short `{contains: "x", …}`."""
+def parse(written: Any, kinds: tuple[str, ...]) -> Check:
+    """Return the check of an object: `{kind, expected, …}`, or in short `{contains: "x", …}`."""
     if not isinstance(written, dict) or not all(isinstance(name, str) for name in written):
         raise usage_error("bad_check", f"check: expected an object such as {{contains: text}}, got {show(written)}")
-    word, expected, rest = _parts(written, known)
-    kind = kind_of(word, known)
+    word, expected, rest = _parts(written, kinds)
+    kind = kind_of(word, kinds)
     if kind is None:
-        hint = did_you_mean(word.replace("-", "_"), known) or f"; known are {', '.join(known)}"
+        hint = did_you_mean(word.replace("-", "_"), kinds) or f"; known are {', '.join(kinds)}"
         raise usage_error("unknown_check", f"check: expected a known kind, got {word!r}{hint}")
     options = dict(rest)
     if kind[1]:
@@ -55,8 +55,8 @@ def parse(written: Any, known: tuple[str, ...]) -> Check:
     return Check(kind[0], expected, written.get("where", "output"), name, options)
 
 
-def _parts(written: Record, known: tuple[str, ...]) -> tuple[str, Any, Record]:
-    """The kind as written, what is expected, and the options, which may also stand under `options`."""
+def _parts(written: Record, kinds: tuple[str, ...]) -> tuple[str, Any, Record]:
+    """Return the kind as written, the expected value, and the options, which may also stand under `options`."""
     if isinstance(inner := written.get("options"), dict):
         written = {**{name: value for name, value in written.items() if name != "options"}, **inner}
     word = written.get("kind", written.get("type"))
@@ -65,7 +65,7 @@ def _parts(written: Record, known: tuple[str, ...]) -> tuple[str, Any, Record]:
             raise usage_error("bad_check", f"check: kind: expected a word, got {show(word)}")
         expected = written.get("expected", written.get("value", _NOTHING))
         return word, expected, {name: value for name, value in written.items() if name not in _OWN}
-    named = [name for name in written if kind_of(name, known)]
+    named = [name for name in written if kind_of(name, kinds)]
     if len(named) > 1:
         raise usage_error("bad_check", f"check: expected one kind, got {' and '.join(named)}; write one check for each")
     others = [name for name in written if name not in _OWN]
@@ -77,7 +77,7 @@ def _parts(written: Record, known: tuple[str, ...]) -> tuple[str, Any, Record]:
 
 
 def _refuse_unknown(kind: str, expected: Any, options: Record) -> None:
-    """A slip in the name of an option would leave a check weaker than it looks."""
+    """Refuse unknown options: a misspelled option would leave a check weaker than it looks."""
     for name in options:
         if name not in OPTIONS:
             hint = did_you_mean(name, (*OPTIONS, *_OWN)) or f"; known are {', '.join(OPTIONS)}"

@@ -40,7 +40,7 @@ from evalloom.matchers.base import (
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
 _TIMEOUT_S = 60
-_MOST_SANDBOXED_S = 60
+_MAX_SANDBOXED_S = 60
 _REASON = 1_000
 """How many characters of a reason are kept: it is written for each run."""
 # Not the pool of the standard library, which waits at exit for a function that hangs.
@@ -48,23 +48,23 @@ _THREADS = Threads()
 
 
 def functions_of(checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
-    """The functions that trusted checks name, by that name, looked up beside the file that names them."""
-    found: dict[str, Function] = {}
+    """Return the functions that trusted checks name, by name, searched beside the file that names them."""
+    functions: dict[str, Function] = {}
     for check in checks:
         if check.kind == "python" and isinstance(check.expected, str) and _NAME.fullmatch(check.expected):
             try:
-                found[check.expected] = find_function(check.expected, folder)[0]
-            except NoFunction as fault:
-                raise usage_error("no_such_function", f"check {check.expected!r}: {fault}") from None
-    return found
+                functions[check.expected] = find_function(check.expected, folder)[0]
+            except NoFunction as error:
+                raise usage_error("no_such_function", f"check {check.expected!r}: {error}") from None
+    return functions
 
 
 async def _python(check: Check, context: MatchContext, services: Services) -> CheckResult:
-    grade = await _judged(check, context, services)
+    grade = await _grade(check, context, services)
     return structs.replace(grade, reason=shorten(grade.reason, _REASON))
 
 
-async def _judged(check: Check, context: MatchContext, services: Services) -> CheckResult:
+async def _grade(check: Check, context: MatchContext, services: Services) -> CheckResult:
     function = _allowed(check, services)
     if isinstance(function, CheckResult):
         return function
@@ -72,39 +72,39 @@ async def _judged(check: Check, context: MatchContext, services: Services) -> Ch
     if limit is None or limit <= 0:
         return bad_option("timeout_s", "a number of seconds", check.options["timeout_s"])
     if function is None:
-        return await _grade_in_sandbox(check, context, min(limit, _MOST_SANDBOXED_S))
+        return await _grade_in_sandbox(check, context, min(limit, _MAX_SANDBOXED_S))
     try:
         async with asyncio.timeout(limit) as clock:
             answer = await _called(function, context)
-    except AssertionError as fault:
-        return failed(f"{_shown(check)}: {show(str(fault), 200)}" if str(fault) else f"{_shown(check)} refused it")
-    except CallError as fault:
-        return unscored(f"{_shown(check)}: {fault}")
+    except AssertionError as error:
+        return failed(f"{_shown(check)}: {show(str(error), 200)}" if str(error) else f"{_shown(check)} refused it")
+    except CallError as error:
+        return unscored(f"{_shown(check)}: {error}")
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         return unscored(f"{_shown(check)} was cancelled from inside")
-    except (Exception, SystemExit) as fault:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         if clock.expired():
             return unscored(f"{_shown(check)} gave no answer within {limit:g} s; timeout_s sets how long it may take")
-        return unscored(f"{_shown(check)} raised {type(fault).__name__}: {show(str(fault), 200)}")
+        return unscored(f"{_shown(check)} raised {type(error).__name__}: {show(str(error), 200)}")
     return _grade_of(answer, check)
 
 
 async def _grade_in_sandbox(check: Check, context: MatchContext, limit: float) -> CheckResult:
-    """What a function says that only a data file names, looked up beside that file or among the installed packages."""
+    """Call a function that only a data file names, searched beside that file or among the installed packages."""
     from evalloom.core.sandbox import Call, Code, Limits, run_code
 
     case = context.case
-    told = {"id": case.id, "inputs": case.inputs, "tags": case.tags, "meta": case.meta, "raw": case.raw}
+    described = {"id": case.id, "inputs": case.inputs, "tags": case.tags, "meta": case.meta, "raw": case.raw}
     code = Code(reference=check.expected, folder=Path(case.origin.file).parent)
     try:
-        (done,) = await run_code(code, [Call(ordered=(context.value, told))], Limits(cpu_s=limit, wall_s=limit))
-    except CallError as fault:
-        most = f"; timeout_s sets how long it may take, {_MOST_SANDBOXED_S} s at most"
-        hint = most if fault.code == "code_timeout" else ""
-        return unscored(f"{_shown(check)}: {fault}{hint}")
+        (done,) = await run_code(code, [Call(ordered=(context.value, described))], Limits(cpu_s=limit, wall_s=limit))
+    except CallError as error:
+        most = f"; timeout_s sets how long it may take, {_MAX_SANDBOXED_S} s at most"
+        hint = most if error.code == "code_timeout" else ""
+        return unscored(f"{_shown(check)}: {error}{hint}")
     if done.error.startswith("AssertionError"):
         return failed(f"{_shown(check)}: {show(done.error.removeprefix('AssertionError').lstrip(': '), 200)}")
     if done.error:

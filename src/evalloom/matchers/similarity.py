@@ -26,14 +26,14 @@ _THRESHOLD = 0.75
 _VARIANTS = ("cosine", "dot", "euclidean")
 
 
-def likeness(one: Sequence[float], other: Sequence[float], variant: str = "cosine") -> float:
-    """How near two vectors are; more is nearer, also for the distance, which becomes 1 / (1 + distance)."""
+def likeness(first: Sequence[float], other: Sequence[float], variant: str = "cosine") -> float:
+    """Return the similarity of two vectors; a distance becomes 1 / (1 + distance), so that more is nearer."""
     if variant == "euclidean":
-        return 1 / (1 + math.dist(one, other))
-    dot = sum(a * b for a, b in zip(one, other, strict=True))
+        return 1 / (1 + math.dist(first, other))
+    dot = sum(a * b for a, b in zip(first, other, strict=True))
     if variant == "dot":
         return dot
-    lengths = math.hypot(*one) * math.hypot(*other)
+    lengths = math.hypot(*first) * math.hypot(*other)
     return dot / lengths if lengths else 0.0
 
 

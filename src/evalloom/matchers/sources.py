@@ -41,21 +41,21 @@ def _source_hit(check: Check, context: MatchContext) -> CheckResult:
         return bad_option("top_k", "a number of sources", top)
     sources = sources[: int(top)]
     lacking = [item for item in wanted if not any(is_hit(str(item), source) for source in sources)]
-    found = f"found {len(wanted) - len(lacking)} of {len(wanted)}"
+    reason = f"found {len(wanted) - len(lacking)} of {len(wanted)}"
     if lacking:
-        found += f"; missing {show(lacking, 120)} among the sources {show(sources, 120)}"
-    return _hit(check, 1 - len(lacking) / len(wanted), found)
+        reason += f"; missing {show(lacking, 120)} among the sources {show(sources, 120)}"
+    return _hit(check, 1 - len(lacking) / len(wanted), reason)
 
 
-def _hit(check: Check, share: float, found: str) -> CheckResult:
+def _hit(check: Check, share: float, reason: str) -> CheckResult:
     """Any one source is a hit, unless `all: true` or a threshold on their share asks for more."""
     is_all = check.options.get("all") is True
     if not is_all and check.options.get("threshold") is None:
-        return CheckResult(share > 0, reason=found)
+        return CheckResult(share > 0, reason=reason)
     least = 1.0 if is_all else threshold_of(check, 1.0)
     if least is None:
         return bad_option("threshold", "a share between 0 and 1", check.options["threshold"])
-    return CheckResult(share >= least - 1e-9, share, found)
+    return CheckResult(share >= least - 1e-9, share, reason)
 
 
 def _items(value: Any) -> list[Any]:
@@ -77,17 +77,17 @@ def _ranking(check: Check, context: MatchContext) -> CheckResult:
     if not wanted or not all(isinstance(item, str) and item.strip() for item in wanted):
         return bad_option("expected", "a list of sources", check.expected)
     passages = [passage for item in _items(context.value) if (passage := _ranked_passage(item))]
-    found = rank(wanted, sources_in_order(passages))
+    ranked = rank(wanted, sources_in_order(passages))
     name = check.options.get("measure", "mrr")
     try:
-        score = measure(found, name if isinstance(name, str) else "")
+        score = measure(ranked, name if isinstance(name, str) else "")
     except ValueError:
         return bad_option("measure", "one such as hit@5, recall@5, precision@5, ndcg@5, mrr or map", name)
     if check.options.get("threshold") is not None:
         least = threshold_of(check, 1.0)
         return bad_option("threshold", "a share between 0 and 1", None) if least is None else graded(score, least, name)
     # Only where it decides: beside it stand other measures of the same ranking.
-    reason = "" if check.options.get("weight") == 0 else _told(found, passages)
+    reason = "" if check.options.get("weight") == 0 else _ranks_text(ranked, passages)
     return CheckResult(score > 0, score, reason)
 
 
@@ -97,10 +97,10 @@ def _ranked_passage(item: Any) -> Passage | None:
     return Passage(names[0], score=score) if names else None
 
 
-def _told(found: Ranked, passages: list[Passage]) -> str:
-    """Which expected sources were found at which place, and what came instead."""
-    there = [f"{show(name)} at {place}" for name, place in found.ranks if place]
-    lacking = [name for name, place in found.ranks if not place]
+def _ranks_text(ranked: Ranked, passages: list[Passage]) -> str:
+    """Say at which rank each expected source was found, and what came instead."""
+    there = [f"{show(name)} at {place}" for name, place in ranked.ranks if place]
+    lacking = [name for name, place in ranked.ranks if not place]
     parts = [f"found {', '.join(there)}"] if there else []
     if lacking:
         instead = show(sources_in_order(passages), 120) if passages else "nothing was found"
@@ -112,7 +112,7 @@ def _citations(check: Check, context: MatchContext) -> CheckResult:
     """Every citation such as [2] must name one of the numbered sources, and there must be one."""
     sources = _items(context.output.sources)
     if not sources:
-        return unscored("the run tells no sources that could be cited")
+        return unscored("the run has no sources that could be cited")
     cited = list(dict.fromkeys(_numbers(text_of(context.value))))
     if not cited:
         return CheckResult(False, 0.0, "cites no source; expected a number such as [1]")

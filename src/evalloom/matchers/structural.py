@@ -62,82 +62,82 @@ class Compared(Struct, frozen=True):
 
 def compare(expected: Any, actual: Any, rules: Rules) -> Compared:
     """Everything that differs. Walks with a list of its own, since values may be deeper than Python's stack."""
-    found = Compared([], [])
+    compared = Compared([], [])
     waiting: list[tuple[_Trail, Any, Any]] = [((), expected, actual)]
     while waiting:
-        trail, wanted, given = waiting.pop()
-        if isinstance(wanted, dict) and isinstance(given, dict):
-            waiting += reversed(_fields(trail, wanted, given, rules))
-        elif isinstance(wanted, list | tuple) and isinstance(given, list | tuple):
-            pairs = zip_longest(wanted, given, fillvalue=_NOTHING)
+        trail, wanted, actual = waiting.pop()
+        if isinstance(wanted, dict) and isinstance(actual, dict):
+            waiting += reversed(_fields(trail, wanted, actual, rules))
+        elif isinstance(wanted, list | tuple) and isinstance(actual, list | tuple):
+            pairs = zip_longest(wanted, actual, fillvalue=_NOTHING)
             waiting += reversed([((trail, at), *pair) for at, pair in enumerate(pairs)])
-        elif not _leaf_holds(wanted, given, rules, trail, found):
-            sides = (ABSENT if side is _NOTHING else side for side in (wanted, given))
-            found.mismatches.append(Mismatch(_written(trail), *sides))
-    return found
+        elif not _leaf_holds(wanted, actual, rules, trail, compared):
+            sides = (ABSENT if side is _NOTHING else side for side in (wanted, actual))
+            compared.mismatches.append(Mismatch(_written(trail), *sides))
+    return compared
 
 
-def _fields(trail: _Trail, wanted: Any, given: Any, rules: Rules) -> list[tuple[_Trail, Any, Any]]:
+def _fields(trail: _Trail, wanted: Any, actual: Any, rules: Rules) -> list[tuple[_Trail, Any, Any]]:
     ignore = rules.ignore
-    pairs = [((trail, name), value, given.get(name, _NOTHING)) for name, value in wanted.items() if name not in ignore]
+    pairs = [((trail, name), value, actual.get(name, _NOTHING)) for name, value in wanted.items() if name not in ignore]
     if rules.strict:
         pairs += [
             ((trail, name), _NOTHING, value)
-            for name, value in given.items()
+            for name, value in actual.items()
             if name not in wanted and name not in ignore
         ]
     return pairs
 
 
-def _leaf_holds(wanted: Any, given: Any, rules: Rules, trail: _Trail, found: Compared) -> bool:
-    if wanted is _NOTHING or given is _NOTHING:
+def _leaf_holds(wanted: Any, actual: Any, rules: Rules, trail: _Trail, compared: Compared) -> bool:
+    if wanted is _NOTHING or actual is _NOTHING:
         return False
     if isinstance(wanted, str):
         if rules.has_patterns:
             prefix, colon, rest = wanted.partition(":")
             if colon and prefix in ("contains", "regex", "semantic"):
-                if rules.strict and not isinstance(given, str):
+                if rules.strict and not isinstance(actual, str):
                     return False
-                return _pattern_holds(prefix, rest, given, trail, found)
-        return isinstance(given, str) and wanted == given
-    if isinstance(wanted, bool) or isinstance(given, bool):
-        return wanted is given
-    if isinstance(wanted, int | float) and isinstance(given, int | float):
-        return _numbers_agree(wanted, given, rules)
-    if isinstance(wanted, dict | list | tuple) or isinstance(given, dict | list | tuple):
+                return _pattern_holds(prefix, rest, actual, trail, compared)
+        return isinstance(actual, str) and wanted == actual
+    if isinstance(wanted, bool) or isinstance(actual, bool):
+        return wanted is actual
+    if isinstance(wanted, int | float) and isinstance(actual, int | float):
+        return _numbers_agree(wanted, actual, rules)
+    if isinstance(wanted, dict | list | tuple) or isinstance(actual, dict | list | tuple):
         return False
-    return type(wanted) is type(given) and bool(wanted == given)
+    return type(wanted) is type(actual) and bool(wanted == actual)
 
 
-def _pattern_holds(prefix: str, rest: str, given: Any, trail: _Trail, found: Compared) -> bool:
+def _pattern_holds(prefix: str, rest: str, actual: Any, trail: _Trail, compared: Compared) -> bool:
     if prefix == "contains":
-        return rest.strip() in text_of(given)
+        return rest.strip() in text_of(actual)
     if prefix == "regex":
-        return search(rest, text_of(given))
-    found.meanings.append(Meaning(_written(trail), rest.strip(), given))
+        return search(rest, text_of(actual))
+    compared.meanings.append(Meaning(_written(trail), rest.strip(), actual))
     return True
 
 
-def _numbers_agree(wanted: float, given: float, rules: Rules) -> bool:
-    if wanted == given or (wanted != wanted and given != given):
+def _numbers_agree(wanted: float, actual: float, rules: Rules) -> bool:
+    if wanted == actual or (wanted != wanted and actual != actual):
         return True
-    is_rounded = isinstance(wanted, float) or isinstance(given, float)
+    is_rounded = isinstance(wanted, float) or isinstance(actual, float)
     try:
         # A tolerance adds to what rounding allows, or a small one would refuse what none at all lets pass.
-        if is_rounded and rules.relative and math.isclose(wanted, given, rel_tol=rules.relative):
+        if is_rounded and rules.relative and math.isclose(wanted, actual, rel_tol=rules.relative):
             return True
-        return bool(rules.tolerance) and within(wanted, given, rules.tolerance)
+        return bool(rules.tolerance) and within(wanted, actual, rules.tolerance)
     except OverflowError:
         return False
 
 
-def within(wanted: float, given: float, tolerance: float) -> bool:
+def within(wanted: float, actual: float, tolerance: float) -> bool:
     """Whether two numbers are at most the tolerance apart, as written: 1.1 is within 0.1 of 1.0."""
-    apart = abs(wanted - given)
+    apart = abs(wanted - actual)
     if isinstance(apart, int) or not math.isclose(apart, tolerance, rel_tol=1e-6):
         return apart <= tolerance
     # At the very edge binary fractions would decide by chance.
-    return abs(Decimal(repr(wanted)) - Decimal(repr(given))) <= Decimal(repr(tolerance))
+    return abs(Decimal(repr(wanted)) - Decimal(repr(actual))) <= Decimal(repr(tolerance))
 
 
 def _written(trail: _Trail) -> str:
@@ -186,24 +186,24 @@ def _side(value: Any) -> str:
 
 
 def _structural(check: Check, context: MatchContext) -> CheckResult | None:
-    compared = _compare_as_asked(check, context)
+    compared = _compare_by_rules(check, context)
     if isinstance(compared, CheckResult):
         return compared
     return None if compared.meanings else verdict_of(compared.mismatches)
 
 
-def _compare_as_asked(check: Check, context: MatchContext) -> Compared | CheckResult:
+def _compare_by_rules(check: Check, context: MatchContext) -> Compared | CheckResult:
     rules = read_rules(check, check.options.get("strict") is True, _RELATIVE, has_patterns=True)
     if isinstance(rules, CheckResult):
         return rules
     try:
         return compare(check.expected, as_compared(context.value, check.expected), rules)
-    except BadPattern as fault:
-        return unscored(str(fault))
+    except BadPattern as error:
+        return unscored(str(error))
 
 
 async def _ask_structural(check: Check, context: MatchContext, services: Services) -> CheckResult:
-    compared = _compare_as_asked(check, context)
+    compared = _compare_by_rules(check, context)
     if isinstance(compared, CheckResult):
         return compared
     grades = await asyncio.gather(
@@ -217,20 +217,20 @@ async def _ask_structural(check: Check, context: MatchContext, services: Service
         if grade.passed is False
     ]
     unsure = [f"{meaning.path}: {grade.reason}" for meaning, grade in pairs if grade.passed is None]
-    found = verdict_of([*compared.mismatches, *mismatches])
-    if unsure and found.passed:
+    result = verdict_of([*compared.mismatches, *mismatches])
+    if unsure and result.passed:
         return CheckResult(None, reason="; ".join(unsure), usage=usage)
-    return CheckResult(found.passed, reason=found.reason, mismatches=found.mismatches, usage=usage)
+    return CheckResult(result.passed, reason=result.reason, mismatches=result.mismatches, usage=usage)
 
 
 def _equals(check: Check, context: MatchContext) -> CheckResult:
     expected, value = check.expected, context.value
     if type(expected) is str and type(value) is str and not check.options:
         return PASSED if value == expected else _texts_differ(expected, value)
-    return _equals_as_asked(check, expected, value)
+    return _equals_by_rules(check, expected, value)
 
 
-def _equals_as_asked(check: Check, expected: Any, value: Any) -> CheckResult:
+def _equals_by_rules(check: Check, expected: Any, value: Any) -> CheckResult:
     if isinstance(expected, str) and isinstance(value, str):
         same = prepared(check, expected) == prepared(check, value)
         return PASSED if same else _texts_differ(expected, value)
@@ -258,7 +258,7 @@ def _one_of(check: Check, context: MatchContext) -> CheckResult:
     choices = check.expected
     if not isinstance(choices, list | tuple) or not choices:
         return bad_option("expected", "a list of values", choices)
-    if any(_equals_as_asked(check, choice, context.value).passed for choice in choices):
+    if any(_equals_by_rules(check, choice, context.value).passed for choice in choices):
         return PASSED
     return CheckResult(
         False,

@@ -99,17 +99,17 @@ def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]]
 
 def _text(check: Check, value: Any, folds: bool) -> Callable[[Any], bool]:
     """Whether a part stands in the value as a text."""
-    text = _as_seen(check, text_of(value), folds)
-    return lambda part: _as_seen(check, text_of(part), folds) in text
+    text = _prepared_text(check, text_of(value), folds)
+    return lambda part: _prepared_text(check, text_of(part), folds) in text
 
 
 def _members(check: Check, items: list[Any], folds: bool) -> Callable[[Any], bool]:
     """Whether a part is a member of a list: by value, so that "1" is not in [10]."""
-    members = [_as_seen(check, item, folds) for item in items]
-    return lambda part: any(_is_same(_as_seen(check, part, folds), member) for member in members)
+    members = [_prepared_text(check, item, folds) for item in items]
+    return lambda part: any(_is_same(_prepared_text(check, part, folds), member) for member in members)
 
 
-def _as_seen(check: Check, value: Any, folds: bool) -> Any:
+def _prepared_text(check: Check, value: Any, folds: bool) -> Any:
     if not isinstance(value, str):
         return value
     text = prepared(check, value)
@@ -148,8 +148,8 @@ def _regex(check: Check, context: MatchContext) -> CheckResult:
     flags = re.IGNORECASE if check.options.get("case_sensitive") is False else 0
     try:
         found = search(check.expected, text_of(context.value), flags)
-    except BadPattern as fault:
-        return unscored(str(fault))
+    except BadPattern as error:
+        return unscored(str(error))
     return PASSED if found else failed(f"expected a match of {show(check.expected)} in {show(context.value)}")
 
 

@@ -84,13 +84,13 @@ def _graded(check: Check, wanted: list[Call], lacking: list[Call], extra: list[C
     return CheckResult(True, score, f"made {len(wanted) - len(lacking)} of {len(wanted)} expected calls")
 
 
-def _unmatched(wanted: list[Call], made: list[Call], ordered: bool) -> tuple[list[Call], list[Call]]:
-    """The expected calls that were not made, and the made ones that nobody expected."""
-    lacking, extra = [], list(made)
+def _unmatched(wanted: list[Call], actual: list[Call], ordered: bool) -> tuple[list[Call], list[Call]]:
+    """Return the expected calls that are missing, and the calls that were not expected."""
+    lacking, extra = [], list(actual)
     start = 0
-    # Those that ask for more choose first, so that a bare name does not take a call from one with arguments.
+    # Calls with arguments choose first, so that a bare name does not take their match.
     for call in wanted if ordered else sorted(wanted, key=lambda call: call.arguments is None):
-        at = next((at for at in range(start, len(extra)) if _is_made(call, extra[at])), None)
+        at = next((at for at in range(start, len(extra)) if _matches(call, extra[at])), None)
         if at is None:
             lacking.append(call)
         else:
@@ -99,10 +99,10 @@ def _unmatched(wanted: list[Call], made: list[Call], ordered: bool) -> tuple[lis
     return lacking, extra
 
 
-def _is_made(wanted: Call, made: Call) -> bool:
-    if wanted.name != made.name:
+def _matches(wanted: Call, actual: Call) -> bool:
+    if wanted.name != actual.name:
         return False
-    return wanted.arguments is None or not compare(wanted.arguments, made.arguments, _LENIENT).mismatches
+    return wanted.arguments is None or not compare(wanted.arguments, actual.arguments, _LENIENT).mismatches
 
 
 def _shown(calls: list[Call]) -> str:

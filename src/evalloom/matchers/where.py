@@ -1,4 +1,4 @@
-"""Where a check looks: `output`, `output.<field>`, `steps.<id>`, `aggregation`, `sources` or `outcome`."""
+"""Resolves the `where` of a check: `output`, `output.<field>`, `steps.<id>`, `aggregation`, `sources` or `outcome`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import Output
+from evalloom.core.model import ABSENT, Output
 from evalloom.core.text import type_name
 from evalloom.llms.answer_json import NO_JSON, loads, object_in
 from evalloom.matchers.base import show
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(-?\d{1,18})\]|\[(['\"])(.*?)\3\]")
 _ROOTS = ("output", "steps", "aggregation", "sources", "outcome")
-_MOST_FIELDS = 12
+_MAX_FIELDS = 12
 
 
 class Missing(Struct, frozen=True):
-    """Nothing stands there; the reason says what there is. `is_misplaced` when there is no such place at all."""
+    """No value at a place; the reason says what is there instead. `is_misplaced` if the place cannot exist."""
 
     reason: str
     is_misplaced: bool = False
 
 
 def find(where: str, output: Output) -> Any:
-    """What stands at a place of the output, or `Missing`."""
+    """Return the value at a place of the output, or `Missing`."""
     if where == "output":
         value = output.value
-        # A target that gives plain text has the one field `output`; one that gives fields may have one of that name.
+        # Plain text has the one field `output`; an object may have a field of that name.
         return value["output"] if type(value) is dict and "output" in value else value
     for root in _ROOTS:
         if where.startswith(root):
@@ -44,7 +44,7 @@ def _root(root: str, output: Output) -> Any:
     if root == "output":
         return value
     if root == "sources" and not output.sources and isinstance(value, dict):
-        # A target that knows only one value may tell its sources inside it.
+        # A target that returns only one value may have its sources inside it.
         return value.get("sources", [])
     return getattr(output, root)
 
@@ -56,7 +56,7 @@ def _walk(value: Any, rest: str, at: str) -> Any:
     if at == "output" and rest == "output" and not isinstance(value, dict):
         return value
     while rest:
-        value = _read(value)
+        value = _parsed(value)
         # A name may hold dots of its own.
         if type(value) is dict and rest in value:
             return value[rest]
@@ -65,35 +65,35 @@ def _walk(value: Any, rest: str, at: str) -> Any:
             return Missing(f"where: expected a path like output.a[0].b, got {rest!r} after {at!r}", is_misplaced=True)
         name: str | int = int(step[2]) if step[2] else step[1] or step[4] or ""
         place = f"{at}[{name}]" if step[2] else f"{at}.{name}"
-        found = _step(value, name)
-        if found is NO_JSON:
+        inner = _step(value, name)
+        if inner is ABSENT:
             return Missing(_absence(value, place, at))
-        value, rest, at = found, rest[step.end() :].removeprefix("."), place
+        value, rest, at = inner, rest[step.end() :].removeprefix("."), place
     return value
 
 
-def _read(value: Any) -> Any:
-    """A text that is or holds a JSON object, as that object; a text that is a list, as that list."""
+def _parsed(value: Any) -> Any:
+    """Return the JSON object that a text is or holds, or the list that it is; else the value."""
     if type(value) is not str:
         return value
-    found = object_in(value)
-    if found is NO_JSON and value.lstrip().startswith("["):
-        found = loads(value)
-    return value if found is NO_JSON else found
+    parsed = object_in(value)
+    if parsed is NO_JSON and value.lstrip().startswith("["):
+        parsed = loads(value)
+    return value if parsed is NO_JSON else parsed
 
 
 def _step(value: Any, name: str | int) -> Any:
     if isinstance(value, dict):
-        return value.get(name, value.get(str(name), NO_JSON))
+        return value.get(name, value.get(str(name), ABSENT))
     if isinstance(value, list | tuple) and isinstance(name, int) and -len(value) <= name < len(value):
         return value[name]
-    return NO_JSON
+    return ABSENT
 
 
 def _absence(value: Any, place: str, at: str) -> str:
     if isinstance(value, dict):
-        names = [str(name) for name in list(value)[:_MOST_FIELDS]]
-        more = ", …" if len(value) > _MOST_FIELDS else ""
+        names = [str(name) for name in list(value)[:_MAX_FIELDS]]
+        more = ", …" if len(value) > _MAX_FIELDS else ""
         there = f"has the fields {', '.join(names)}{more}" if names else "has no fields"
         return f"{place}: is not there; {at} {there}"
     if isinstance(value, list | tuple):

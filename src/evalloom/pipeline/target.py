@@ -53,7 +53,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         variants={name: digest for name, digest in digests.items() if name},
         shape=shape_of(target),
         dataset=_default_dataset(pipeline),
-        doubts=tuple(
+        warnings=tuple(
             f"{finding.origin}: {finding.message} [{finding.code}]"
             for finding in examined.findings
             if finding.severity == "warning"

@@ -67,19 +67,19 @@ class BuiltTarget(Struct, frozen=True):
     closing: Callable[[], Awaitable[None]] = _nothing
     optional: frozenset[str] = frozenset()
     defaulted: frozenset[str] = frozenset()
-    """Inputs that it has a value of its own for."""
+    """Inputs that have a default value."""
     needs_llm: bool = False
-    """Whether nothing comes of it without an llm."""
+    """Whether it always needs an llm."""
     may_ask: bool = True
-    """Whether it may ask an llm at all; where it may not, no profile and no key is asked for."""
+    """Whether it may call an llm; if not, no profile and no key is needed."""
     contract: Contract | None = None
-    """The inputs that it receives and the outputs that it gives, where it says so."""
+    """The inputs and outputs that it declares, if any."""
     remarks: Callable[[], Iterable[str]] = tuple
     """What there is to tell when the batch is over."""
-    doubts: tuple[str, ...] = ()
-    """What is worth a look before the batch begins."""
+    warnings: tuple[str, ...] = ()
+    """Warnings for the user before the batch begins."""
     variants: Mapping[str, str] = {}
-    """The variants that it has, and a digest of each."""
+    """Its variants, and a digest of each."""
     shape: Shape | None = None
     """What its cases must fit, where it has steps that they may name."""
     holds_cases: bool = False

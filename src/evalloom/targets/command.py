@@ -92,7 +92,7 @@ class Command:
             entry["stderr"] = talk.errors.decode("utf-8", "replace")
         code = entry["exit_code"] = transport.get_returncode() or 0
         if code:
-            raise CallError("command_failed", f"{quote(argv[0])} {_ended(code)}{_told(entry['stderr'])}")
+            raise CallError("command_failed", f"{quote(argv[0])} {_ended(code)}{_last_lines(entry['stderr'])}")
         return bytes(talk.printed)
 
     async def _start(self, argv: list[str]) -> tuple[asyncio.SubprocessTransport, _Talk]:
@@ -109,9 +109,9 @@ class Command:
             )
         except UnicodeEncodeError:
             raise CallError("unusable_input", "an input that goes into an argument is no Unicode text") from None
-        except OSError as fault:
+        except OSError as error:
             hint = ". Give long inputs through stdin" if sum(map(len, argv)) > 100_000 else ""
-            raise CallError("command_failed", f"{quote(argv[0])} cannot be started: {fault.strerror}{hint}") from None
+            raise CallError("command_failed", f"{quote(argv[0])} cannot be started: {error.strerror}{hint}") from None
 
     def _value(self, printed: bytes) -> Any:
         printed = printed.removesuffix(b"\n").removesuffix(b"\r")
@@ -121,9 +121,9 @@ class Command:
             return read_text(printed)
         try:
             return read_json(printed)
-        except ValueError as fault:
+        except ValueError as error:
             start = quote(printed[:200].decode("utf-8", "replace"), 100)
-            raise CallError("bad_answer", f"expected JSON on stdout, got {start}: {fault}") from None
+            raise CallError("bad_answer", f"expected JSON on stdout, got {start}: {error}") from None
 
 
 class _Talk(asyncio.SubprocessProtocol):
@@ -148,8 +148,8 @@ class _Talk(asyncio.SubprocessProtocol):
             self.printed += data
         elif not self.ended.done():
             limit = MAX_BYTES // 1024 // 1024
-            fault = CallError("answer_too_large", f"expected an answer of at most {limit} MiB, got more")
-            self.ended.set_exception(fault)
+            error = CallError("answer_too_large", f"expected an answer of at most {limit} MiB, got more")
+            self.ended.set_exception(error)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._have(fd)
@@ -188,23 +188,23 @@ def _ended(code: int) -> str:
     return f"was ended by signal {-code}"
 
 
-def _told(errors: str) -> str:
+def _last_lines(errors: str) -> str:
     lines = [line for line in errors.splitlines() if line.strip()][-_LAST_LINES:]
     return f": {' / '.join(line.strip()[:300] for line in lines)}" if lines else ""
 
 
-def _words(given: Any) -> list[str]:
-    if isinstance(given, str):
+def _words(command: Any) -> list[str]:
+    if isinstance(command, str):
         try:
-            words = shlex.split(given)
-        except ValueError as fault:
-            raise bad_spec("command", f"words as a shell would split them ({fault})", given) from None
-    elif isinstance(given, list) and all(isinstance(word, str | int | float) for word in given):
-        words = [str(word) for word in given]
+            words = shlex.split(command)
+        except ValueError as error:
+            raise bad_spec("command", f"words as a shell would split them ({error})", command) from None
+    elif isinstance(command, list) and all(isinstance(word, str | int | float) for word in command):
+        words = [str(word) for word in command]
     else:
-        raise bad_spec("command", "a string or a list of strings", given)
+        raise bad_spec("command", "a string or a list of strings", command)
     if not words or not words[0]:
-        raise bad_spec("command", "a program", given)
+        raise bad_spec("command", "a program", command)
     return words
 
 

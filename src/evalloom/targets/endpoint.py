@@ -92,8 +92,8 @@ class Endpoint:
         started = perf_counter()
         try:
             reply = await self._client.send(self._method, url, body, self._headers)
-        except CallError as fault:
-            entry["error"] = str(fault)
+        except CallError as error:
+            entry["error"] = str(error)
             raise
         finally:
             entry["duration_s"] = round(perf_counter() - started, 6)

@@ -53,7 +53,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         name=text_in(spec, "name") or shown,
         kind="prompt",
         digest=prompt.digest,
-        # Each request has a limit of its own, and waiting for a turn is no fault: no limit here unless asked for.
+        # Each request has its own limit, and waiting for a turn is not an error: no limit here unless it is set.
         call=within(prompt, limit) if limit else prompt,
         variables=prompt.variables,
         optional=prompt.optional,
@@ -72,8 +72,8 @@ KIND = Kind(
 )
 
 
-_AGAIN = "Your answer could not be read: {fault}. Answer again, with nothing but what was asked for."
-_AGAIN_ZH = "你的回答无法读取：{fault}。请重新回答，只给出所要求的内容。"
+_AGAIN = "Your answer could not be read: {error}. Answer again, with nothing but what was asked for."
+_AGAIN_ZH = "你的回答无法读取：{error}。请重新回答，只给出所要求的内容。"
 
 
 class Prompt:
@@ -105,7 +105,7 @@ class Prompt:
         return Output(value, {"tool_calls": tool_calls}) if tool_calls else Output(value)
 
     async def ask(self, inputs: Record, context: Context, pinned: Record | None = None) -> tuple[Any, list[Record]]:
-        """What the answer says, and the tools that it calls. One that cannot be read is asked for again."""
+        """Return the parsed answer and its tool calls. An answer that cannot be parsed is requested again."""
         request = self._request(inputs, context, pinned or {})
         if self._parser is None:
             response = await context.llm(request)
@@ -121,11 +121,11 @@ class Prompt:
             response = await context.llm(request)
             try:
                 parsed = parse(parser, response.text)
-            except AnswerError as fault:
+            except AnswerError as error:
                 if not left:
-                    raise CallError("unreadable_answer", str(fault)) from None
-                context.trace.append({"type": "repair", "text": f"asked again: {fault}"})
-                request = _again(request, response.text, parser.fix_prompt, str(fault))
+                    raise CallError("unreadable_answer", str(error)) from None
+                context.trace.append({"type": "repair", "text": f"asked again: {error}"})
+                request = _again(request, response.text, parser.fix_prompt, str(error))
             else:
                 if parsed.repair:
                     context.trace.append({"type": "repair", "text": parsed.repair})
@@ -139,22 +139,24 @@ class Prompt:
         return Request(self._fill(inputs), params, self._answer, self._tools, context.repeat, pinned)
 
 
-def _again(request: Request, answer: str, written: str, fault: str) -> Request:
-    """The same question with the answer that could not be read, and what is wrong with it."""
-    told = f"{written}\n{fault}" if written else (_AGAIN_ZH if mostly_chinese(answer) else _AGAIN).format(fault=fault)
-    more = [{"role": "assistant", "content": answer}, {"role": "user", "content": told}]
+def _again(request: Request, answer: str, written: str, error: str) -> Request:
+    """Return the request with the answer that could not be read, and its error."""
+    correction = (
+        f"{written}\n{error}" if written else (_AGAIN_ZH if mostly_chinese(answer) else _AGAIN).format(error=error)
+    )
+    more = [{"role": "assistant", "content": answer}, {"role": "user", "content": correction}]
     return msgspec.structs.replace(request, messages=request.messages + more)
 
 
 def _parser(content: Record, where: str) -> OutputParser | None:
-    given = next((content[key] for key in PARSER_KEYS if content.get(key) is not None), None)
-    if given is None:
+    written = next((content[key] for key in PARSER_KEYS if content.get(key) is not None), None)
+    if written is None:
         return None
     from evalloom.llms.output_parser import read_parser
 
-    parser, faults = read_parser(given)
-    for key, fault in faults:
-        raise _bad(where, f"output_parser.{key}: {fault}")
+    parser, errors = read_parser(written)
+    for key, message in errors:
+        raise _bad(where, f"output_parser.{key}: {message}")
     return parser if parser.kind != "text" else None
 
 
@@ -199,8 +201,8 @@ def read_prompt(path: Path) -> Record:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise _bad(path.as_posix(), "expected UTF-8 text. Save the file as UTF-8") from None
-    except OSError as fault:
-        raise _bad(path.as_posix(), f"cannot be read: {fault.strerror}") from None
+    except OSError as error:
+        raise _bad(path.as_posix(), f"cannot be read: {error.strerror}") from None
     return {"messages": _cut(text)}
 
 

@@ -35,8 +35,8 @@ def build(
     reference = text_in(spec, "python").strip()
     try:
         function, sources = find_function(reference, folder, adapted)
-    except NoFunction as fault:
-        raise usage_error("target_missing", f"python:{reference}: {fault}") from None
+    except NoFunction as error:
+        raise usage_error("target_missing", f"python:{reference}: {error}") from None
     name = text_in(spec, "name") or f"python:{reference}"
     return _built(PythonTarget(function, read), name, reference, sources, time_limit(spec, options))
 

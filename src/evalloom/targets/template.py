@@ -171,7 +171,7 @@ def _body(text: str, name: str) -> _Body:
     if "{%" not in text:
         return [text]
 
-    def fault(tag: _Tag, message: str) -> EvalloomError:
+    def tag_error(tag: _Tag, message: str) -> EvalloomError:
         line = text.count("\n", 0, tag.start) + 1
         return usage_error("bad_prompt", f"{name}: in the text, line {line}: {tag} {message}")
 
@@ -183,21 +183,21 @@ def _body(text: str, name: str) -> _Body:
         start = tag.right
         wrong = _misplaced(tag, opened)
         if wrong:
-            raise fault(tag, wrong)
+            raise tag_error(tag, wrong)
         if tag.word == "endif":
             body = opened.pop().outer
             continue
         try:
             when = None if tag.word == "else" else expressions.compile(tag.rest)
         except ExpressionError as refusal:
-            raise fault(tag, f"has a condition that cannot be read: {refusal}") from None
+            raise tag_error(tag, f"has a condition that cannot be read: {refusal}") from None
         if tag.word == "if":
             opened.append(_Open(tag, body, []))
             body.append(opened[-1].branches)
         body = []
         opened[-1].branches.append((when, body))
     if opened:
-        raise fault(opened[-1].tag, "has no {% endif %}")
+        raise tag_error(opened[-1].tag, "has no {% endif %}")
     return [*body, text[start:]]
 
 
@@ -266,8 +266,8 @@ def json_text(value: Any) -> str:
     """Inputs as compact JSON."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as fault:
-        raise CallError("unusable_input", f"expected inputs that are JSON, got one that is not: {fault}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CallError("unusable_input", f"expected inputs that are JSON, got one that is not: {error}") from None
 
 
 def compile_json(value: Any, name: str) -> tuple[Filled, frozenset[str]]:
