@@ -8,6 +8,7 @@ from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from evalloom.ui import html
+from evalloom.ui.diff import DiffLine
 from evalloom.ui.report_marks import is_ours
 from evalloom.ui.text import visible
 
 EVERY_COMPONENT = """\
 {% extends "page.html" %}
-{% from "components.html" import badge, figures, figures_row, flag, head, mark, output, section, soft, table, texts_row, tile %}
+{% from "components.html" import badge, collapsed, diff, figures, figures_row, flag, head, mark, output, section, soft, table, texts_row, tile %}
 {% block title %}{{ text }}{% endblock %}
 {% block header %}{{ head(text, text, [(text, text)], [("anchor", text)], text) }}{% endblock %}
 {% block main %}
@@ -30,6 +32,7 @@ EVERY_COMPONENT = """\
 {% call table((text,), ("",), text) %}{{ figures_row(text, [text], "wrap", true) }}{{ texts_row(text, [text]) }}{% endcall %}
 {{ mark(text, "m1", text) }}{{ flag(text, "bad") }}{{ badge(text, "good", text) }}
 {% call output(text) %}{{ text | user }}{{ text | breakable }}{{ text | shorten(3) }}{% endcall %}
+{% call collapsed(text) %}{{ diff(lines) }}{% endcall %}
 {% endcall %}
 {% endblock %}
 """
@@ -66,11 +69,17 @@ def every_component(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder_with(tmp_path_factory.mktemp("templates"), EVERY_COMPONENT)
 
 
+def render(folder: Path, text: str, script: Path | None = None) -> str:
+    kinds: tuple[Literal["same", "removed", "added"], ...] = ("same", "removed", "added")
+    lines = [DiffLine(kind, text) for kind in kinds]
+    return html.render(folder, "report.html", script=script, text=text, lines=lines)
+
+
 @given(text=st.text(min_size=1, max_size=30) | st.sampled_from(HOSTILE))
 def test_any_text_stays_text_in_any_component(text: str, every_component: Path) -> None:
-    page = html.render(every_component, "report.html", text=text)
+    page = render(every_component, text)
     page.encode()
-    plain = Page(html.render(every_component, "report.html", text="x"))
+    plain = Page(render(every_component, "x"))
     parsed = Page(page)
     assert [tag for tag in parsed.tags if tag != "wbr"] == plain.tags
     assert parsed.attributes - {"lang"} == plain.attributes - {"lang"}
@@ -78,7 +87,7 @@ def test_any_text_stays_text_in_any_component(text: str, every_component: Path) 
 
 
 def test_a_page_is_known_again_as_ours_and_loads_nothing(every_component: Path) -> None:
-    page = html.render(every_component, "report.html", text="x")
+    page = render(every_component, "x")
     assert is_ours(page.encode())
     assert "http" not in page.replace("http-equiv", "") and "url(" not in page
     assert "script-src" not in page and "<script" not in page
@@ -87,7 +96,7 @@ def test_a_page_is_known_again_as_ours_and_loads_nothing(every_component: Path) 
 def test_the_policy_allows_the_given_script_only(tmp_path: Path, every_component: Path) -> None:
     script = tmp_path / "page.js"
     script.write_text('const text = "</b>" && 1;', "utf-8")
-    page = html.render(every_component, "report.html", text="x", script=script)
+    page = render(every_component, "x", script)
     assert '<script>const text = "</b>" && 1;</script>' in page
     digest = b64encode(sha256(script.read_bytes()).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in "".join(Page(page).texts)
