@@ -1,4 +1,4 @@
-"""JSON Schemas: compiled once, and never a reason to fetch anything."""
+"""JSON Schemas: compiled once, and never fetched from anywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 200
 
 
 def validator(schema: Any) -> Validator:
-    """What holds values against a schema. Raises TypeError, ValueError or RecursionError where it is none."""
+    """Return the validator of a schema. Raises TypeError, ValueError or RecursionError if it is not a schema."""
     return _compiled(json.dumps(schema))
 
 
@@ -26,11 +26,11 @@ def _compiled(schema: str) -> Validator:
     return validator_for(json.loads(schema), offline=True)
 
 
-def first_line(fault: Exception) -> str:
-    """What is wrong with a schema, or with a value, on one line."""
-    return cut((str(fault) or type(fault).__name__).partition("\n")[0])
+def first_line(error: Exception) -> str:
+    """Return the first line of an error about a schema or a value, shortened."""
+    return cut((str(error) or type(error).__name__).partition("\n")[0])
 
 
 def cut(message: str) -> str:
-    """A message of a validator, which may show the whole value."""
+    """Shorten a message of a validator, which may contain the whole value."""
     return shorten(message, _LONGEST)

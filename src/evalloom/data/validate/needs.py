@@ -51,7 +51,7 @@ def _cycles(file: str, dependents: list[Dependent], known: set[str]) -> Iterator
         if lines not in told:
             told.add(lines)
             first = min(range(len(members)), key=lambda index: members[index].line)
-            yield _finding("dependency_cycle", _told(members[first:] + members[:first]), file, members[first])
+            yield _finding("dependency_cycle", _cycle_message(members[first:] + members[:first]), file, members[first])
 
 
 def _loops(edges: Mapping[str, list[str]]) -> Iterator[list[str]]:
@@ -71,19 +71,19 @@ def _loops(edges: Mapping[str, list[str]]) -> Iterator[list[str]]:
                 path[following] = iter(edges[following])
 
 
-def _told(members: list[Dependent]) -> str:
+def _cycle_message(members: list[Dependent]) -> str:
     if len(members) == 1:
         return f"depends_on: {quote(members[0].id)} on line {members[0].line} depends on itself, so it can never run"
-    named = [f"{quote(one.id)} (line {one.line})" for one in members]
+    named = [f"{quote(member.id)} (line {member.line})" for member in members]
     if len(named) > _SHOWN:
         named[_SHOWN - 1 : -1] = [f"{len(named) - _SHOWN} more"]
     return f"depends_on: these cases wait for each other in a cycle: {' → '.join([*named, quote(members[0].id)])}"
 
 
-def _finding(code: str, message: str, file: str, one: Dependent) -> Finding:
-    return Finding(code, "error", message, Origin(file, one.line, one.column), "depends_on", one.id)
+def _finding(code: str, message: str, file: str, case: Dependent) -> Finding:
+    return Finding(code, "error", message, Origin(file, case.line, case.column), "depends_on", case.id)
 
 
 def moved(dependents: Iterable[Dependent], lines: int) -> Iterator[Dependent]:
-    """The same, so many lines further on."""
+    """Return the same dependents, `lines` lines further down."""
     return (one._replace(line=one.line + lines) for one in dependents)
