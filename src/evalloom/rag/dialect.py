@@ -251,7 +251,7 @@ def _anchors_not_in_sources(record: Record, root: FilePath) -> Iterator[Remark]:
     readable = [text for text in texts if text is not None]
     for number, anchor in enumerate(anchors):
         if readable and isinstance(anchor, str) and anchor.strip() and not any(anchor in text for text in readable):
-            message = f"must_include[{number}]: {quote(anchor)} stands in none of the expected files"
+            message = f"must_include[{number}]: {quote(anchor)} is in none of the expected files"
             yield warning("must_include_not_in_expected_sources", ("must_include", number), message)
 
 
@@ -271,21 +271,18 @@ def _source_text(path: FilePath) -> str | None:
 def to_case(record: Record, origin: Origin) -> Case:
     """A case whose answer must cite the sources and contain the anchors."""
     tags = [record.get("bucket") or "official", *_list(record.get("tags"))]
+    sources = [source for source in _list(record.get("expected_sources")) if isinstance(source, str)]
     anchors = [text for text in _list(record.get("must_include")) if isinstance(text, str) and text.strip()]
+    checks = (Check("source_hit", sources, "sources"), Check("contains_all", anchors))
     return Case(
         id=str(record.get("id", "")),
         inputs={"query": record.get("query")},
-        checks=tuple(check for check in (_sources_check(record), Check("contains_all", anchors)) if check.expected),
+        checks=tuple(check for check in checks if check.expected),
         tags=tuple(dict.fromkeys(tag for tag in tags if isinstance(tag, str))),
         meta={key: value for key, value in record.items() if key not in (*REQUIRED, "tags", "bucket")},
         raw=record,
         origin=origin,
     )
-
-
-def _sources_check(record: Record) -> Check:
-    sources = [source for source in _list(record.get("expected_sources")) if isinstance(source, str)]
-    return Check("source_hit", sources, "sources")
 
 
 def _list(value: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from evalloom.engine.results import stored_runs
 from evalloom.engine.resume import case_of
 from evalloom.rag.batches import KIND
 from evalloom.rag.dialect import DIALECT
-from evalloom.rag.retrieval import Explained, Index
+from evalloom.rag.retrieval import Explained
 from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
 from evalloom.settings import Settings
 
@@ -144,11 +144,7 @@ def _expectation(name: str, query: str, sources: list[str], retriever: Retriever
     index = retriever.index
     documents = [path for path in retriever.documents if is_hit(name, path)]
     unread = next((document.reason for document in index.unread() if is_hit(name, document.path)), "")
-    return Expectation(name, documents, unread, place, _best(query, documents, index))
-
-
-def _best(query: str, documents: list[str], index: Index) -> Explained | None:
-    """The explanation of the best-ranked document."""
     explained = [index.explain(query, path) for path in documents[:_MOST_BELOW]]
     # Rank 0 means no match, so it sorts last.
-    return min(explained, key=lambda item: (not item.rank, item.rank), default=None)
+    best = min(explained, key=lambda item: (not item.rank, item.rank), default=None)
+    return Expectation(name, documents, unread, place, best)

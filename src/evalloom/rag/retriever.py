@@ -227,7 +227,7 @@ class _EmbeddingClient:
             await self.close()
 
     def _error_message(self, reason: str) -> str:
-        return f"--embeddings {self._name}: {reason}. Vectors made before are kept"
+        return f"--embeddings {self._name}: {reason}. Vectors that are done are stored"
 
     async def close(self) -> None:
         if self._llms is not None:

@@ -238,7 +238,7 @@ class Index:
         except OSError as error:
             if kind == fcntl.LOCK_EX or error.errno not in _UNWRITABLE:
                 raise unusable(self._folder, error) from None
-            # In a read-only folder nobody writes, so a reader needs no lock.
+            # No process can write in a read-only folder, so a reader needs no lock.
             self._is_readonly = True
             yield
             return
