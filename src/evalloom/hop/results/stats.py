@@ -63,8 +63,7 @@ class _Counter:
         self._table = table
         self._by = by
         where, self._parameters = table.where_profile(profile)
-        groups = ", ".join(f"coalesce({name}, {quoted(missing)}) AS {name}" for name, missing in GROUPS.items())
-        self._rows = f"(SELECT * REPLACE ({groups}) FROM ({table.query}) WHERE {where})"
+        self._rows = f"(SELECT * FROM ({table.query}) WHERE {where})"
 
     def results(self) -> dict[_Group, Record]:
         """Return the figures of each group, without its fields."""
@@ -155,10 +154,12 @@ class _Counter:
 
         It is small, and every sum is over it. `derived` columns are computed once for each combination.
         """
+        named = ", ".join(f"coalesce({name}, {quoted(GROUPS[name])}) AS {name}" for name in self._by)
         combinations = ", ".join((*self._by, columns))
         self._connection.execute(
-            f"""CREATE OR REPLACE TEMP TABLE counted AS SELECT *, {derived or "NULL"} FROM (
-                SELECT {combinations}, count(*) AS n FROM {self._rows} WHERE {where} GROUP BY ALL)""",
+            f"""CREATE OR REPLACE TEMP TABLE counted AS
+                SELECT * {f"REPLACE ({named})" if named else ""}, {derived or "NULL"} FROM (
+                    SELECT {combinations}, count(*) AS n FROM {self._rows} WHERE {where} GROUP BY ALL)""",
             self._parameters,
         )
 
