@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evalloom.core.text import pluralize
-from evalloom.prompt_eval.reports import content as shown
+from evalloom.prompt_eval.reports import content
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import ScoredCase
 from evalloom.ui.markdown import escape_markdown, markdown_table
@@ -38,13 +38,13 @@ def render(report: PromptEvalReport) -> str:
 
 def _head(report: PromptEvalReport) -> Iterator[str]:
     yield f"# {escape_markdown(report.title)}"
-    yield f"**{escape_markdown(shown.headline(report.scorecard))}**"
-    facts = [f"{escape_markdown(what)}: {escape_markdown(value)}" for what, value in shown.facts(report)]
+    yield f"**{escape_markdown(content.headline(report.scorecard))}**"
+    facts = [f"{escape_markdown(what)}: {escape_markdown(value)}" for what, value in content.facts(report)]
     if facts:
         yield " · ".join(facts)
     yield "## Overview"
-    yield markdown_table(("", ""), "-r", shown.overview(report))
-    if remarks := list(shown.remarks(report)):
+    yield markdown_table(("", ""), "-r", content.overview(report))
+    if remarks := list(content.remarks(report)):
         yield "\n".join(f"- {escape_markdown(remark)}" for remark in remarks)
 
 
@@ -54,7 +54,7 @@ def _safety(report: PromptEvalReport) -> Iterator[str]:
     if not failures:
         yield "None."
         return
-    rows = ((one.case.id, _kind(one.case), one.why, shown.reason(one.case, one.point)) for one in failures)
+    rows = ((one.case.id, _kind(one.case), one.why, content.reason(one.case, one.point)) for one in failures)
     yield markdown_table(("case", "category", "what", "reason"), "----", rows)
 
 
@@ -63,20 +63,20 @@ def _points(report: PromptEvalReport) -> Iterator[str]:
     heads = ("", "test point", "name", "criticality", "cases", "average", "1", "2", "3", "incomplete")
     rows = (
         (
-            shown.STATUS_SIGNS[one.status],
+            content.STATUS_SIGNS[one.status],
             one.id,
             one.point.name,
             one.point.criticality or "–",
             f"{one.tally.cases:,}",
-            shown.average(one.tally),
-            *(f"{count:,} ({shown.rate(count, one.tally.cases)})" for count in one.tally.counts),
+            content.average(one.tally),
+            *(f"{count:,} ({content.rate(count, one.tally.cases)})" for count in one.tally.counts),
             f"{one.missing:,}",
         )
         for one in report.scorecard.points
     )
     yield markdown_table(heads, "----rrrrrr", rows)
     failed = report.scorecard.failed
-    rules = " · ".join(f"{shown.STATUS_SIGNS[status]} {rule}" for status, rule in shown.STATUS_RULES.items())
+    rules = " · ".join(f"{content.STATUS_SIGNS[status]} {rule}" for status, rule in content.STATUS_RULES.items())
     yield rules + (f". {pluralize(failed, 'failed run')} left out of the averages." if failed else ".")
 
 
@@ -84,18 +84,18 @@ def _bad_cases(report: PromptEvalReport) -> Iterator[str]:
     yield f"## Bad cases ({report.scorecard.bad:,})"
     if not report.scorecard.groups:
         yield "None."
-    for point, called, groups in shown.groups_by_point(report):
+    for point, called, groups in content.groups_by_point(report):
         number = sum(len(group.cases) for group in groups)
         yield f"### {escape_markdown(' · '.join(filter(None, (point, called))))} ({number:,})"
         for group in groups:
-            yield f"**{escape_markdown(shown.group_title(group))}** ({pluralize(len(group.cases), 'case')})"
+            yield f"**{escape_markdown(content.group_title(group))}** ({pluralize(len(group.cases), 'case')})"
             yield _group(group, point)
 
 
 def _group(group: BadGroup, point: str) -> str:
     heads = ("case", "category", "what it tests", "score", "reason")
     rows = (
-        (case.id, _kind(case), case.record.get("test_description"), shown.score(case), shown.reason(case, point))
+        (case.id, _kind(case), case.record.get("test_description"), content.score(case), content.reason(case, point))
         for case in group.cases
     )
     # The title of the group is the reason why the runs failed.
@@ -114,7 +114,7 @@ def _categories(report: PromptEvalReport) -> Iterator[str]:
             f"{row.cases:,}",
             f"{row.passed:,}",
             f"{row.bad:,}",
-            *(f"{shown.average(tally)} (n {tally.cases:,})" if tally.cases else "–" for tally in row.tallies),
+            *(f"{content.average(tally)} (n {tally.cases:,})" if tally.cases else "–" for tally in row.tallies),
         )
         for row in card.categories
     )
@@ -123,7 +123,9 @@ def _categories(report: PromptEvalReport) -> Iterator[str]:
 
 def _distribution(report: PromptEvalReport) -> Iterator[str]:
     yield "## Scores of the cases"
-    rows = ((shown.bucket(one), f"{one.cases:,}", "pass" if one.is_passing else "") for one in report.scorecard.buckets)
+    rows = (
+        (content.bucket(one), f"{one.cases:,}", "pass" if one.is_passing else "") for one in report.scorecard.buckets
+    )
     yield markdown_table(("share of the most", "cases", ""), "rr-", rows)
 
 
@@ -136,10 +138,10 @@ def _agreement(report: PromptEvalReport) -> Iterator[str]:
         (
             one.point,
             f"{one.cases:,}",
-            shown.rate(one.agreed, one.cases),
-            shown.interval(one.exact_interval),
-            shown.kappa(one),
-            shown.bias(one),
+            content.rate(one.agreed, one.cases),
+            content.interval(one.exact_interval),
+            content.kappa(one),
+            content.bias(one),
         )
         for one in report.agreement
     )
@@ -161,8 +163,8 @@ def _noise(report: PromptEvalReport) -> Iterator[str]:
         (
             one.point,
             f"{one.cases:,}",
-            shown.rate(one.stable, one.cases),
-            shown.interval(one.interval),
+            content.rate(one.stable, one.cases),
+            content.interval(one.interval),
             "–" if one.mean_range is None else f"{one.mean_range:.2f}",
         )
         for one in report.noise
@@ -172,7 +174,7 @@ def _noise(report: PromptEvalReport) -> Iterator[str]:
 
 def _next(report: PromptEvalReport) -> Iterator[str]:
     yield "## How to go on"
-    steps = [f"- {escape_markdown(step.why)}: {_code(step.command)}" for step in shown.next_steps(report)]
+    steps = [f"- {escape_markdown(step.why)}: {_code(step.command)}" for step in content.next_steps(report)]
     yield "\n".join(
         [*steps, f"- Every case with input, output and reasons: {_code(f'{report.folder}/{report.source}')}"]
     )

@@ -75,10 +75,10 @@ def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
             message = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
             warn(f"{message}. Add what 1, 2 and 3 mean there, or delete the file [prompt_b_lacks_points]")
         return text
-    made = render_prompt_b(plan)
-    if made != text:
-        write_text(path, made)
-    return made
+    rendered = render_prompt_b(plan)
+    if rendered != text:
+        write_text(path, rendered)
+    return rendered
 
 
 def _point_text(point: TestPoint, words: dict[str, str]) -> str:

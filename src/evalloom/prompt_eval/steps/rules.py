@@ -154,20 +154,16 @@ def _min_chars(wanted: int, value: Any) -> tuple[bool, str]:
 
 
 def _regex(wanted: str, value: Any) -> tuple[bool, str]:
-    is_found = _found(wanted, value)
+    try:
+        is_found = patterns.search(wanted, text_of(value))
+    except patterns.BadPattern as error:
+        raise RuleUndecided(str(error)) from None
     return is_found, f"{wanted!r} is {'found' if is_found else 'not found'} in {show(value)}"
 
 
 def _not_regex(wanted: str, value: Any) -> tuple[bool, str]:
     is_found, detail = _regex(wanted, value)
     return not is_found, detail
-
-
-def _found(pattern: str, value: Any) -> bool:
-    try:
-        return patterns.search(pattern, text_of(value))
-    except patterns.BadPattern as error:
-        raise RuleUndecided(str(error)) from None
 
 
 def _contains(wanted: str | list[str], value: Any) -> tuple[bool, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from evalloom.core.model import Origin, Record
-from evalloom.rag.reports import content as shown
+from evalloom.rag.reports import content
 from evalloom.reports.lint import LEVELS
 from evalloom.reports.run_report import encode
 
@@ -125,14 +125,14 @@ def _pairs(pairs: Pairs) -> Record:
 
 
 def _item(row: CaseRow, results: RagResults, tool: str, base: Path) -> Record:
-    label = shown.STATUS_LABELS[row.status]
+    label = content.STATUS_LABELS[row.status]
     return {
         "tool": tool,
         "key": row.id,
         "title": row.query or row.id,
         "status_label": label,
         "severity_level": LEVELS[label],
-        "message": shown.explanation(row),
+        "message": content.explanation(row),
         **_place(row.origin, base),
         "detail": {
             "profile": results.profile,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalloom.rag.reports import content as shown
+from evalloom.rag.reports import content
 from evalloom.ui.markdown import escape_markdown, markdown_table
 from evalloom.ui.report_marks import MARKDOWN
 
@@ -21,8 +21,8 @@ _BAR = 20
 
 
 def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
-    """Render all profiles in order; `root` is the searched folder, and `exit_code` is not shown."""
-    parts = [f"# {shown.title(results[0])}"]
+    """Render all profiles in order; `root` is the searched folder, and `exit_code` is not content."""
+    parts = [f"# {content.title(results[0])}"]
     for result in results:
         if len(results) > 1:
             parts.append(f"# Profile {escape_markdown(result.profile)}")
@@ -31,9 +31,11 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
 
 
 def _profile(results: RagResults, root: Path) -> Iterator[str]:
-    yield f"**{escape_markdown(shown.headline(results))}**"
-    yield " · ".join(f"{escape_markdown(name)}: {escape_markdown(value)}" for name, value in shown.facts(results, root))
-    if not_measured := shown.apart(results):
+    yield f"**{escape_markdown(content.headline(results))}**"
+    yield " · ".join(
+        f"{escape_markdown(name)}: {escape_markdown(value)}" for name, value in content.facts(results, root)
+    )
+    if not_measured := content.apart(results):
         yield escape_markdown(not_measured)
     for section in (_buckets, _tags, _wordings, _misses, _errors, _others, _settings):
         yield from section(results)
@@ -44,7 +46,7 @@ def _buckets(results: RagResults) -> Iterator[str]:
     names = [measure.name for measure in results.overall.measures]
     rows = (
         (group.name, f"{group.cases:,}", _bar(group, names[0]), *_measured(group, names))
-        for group in shown.groups(results)
+        for group in content.groups(results)
     )
     heads = ("bucket", "cases", "", *names)
     yield markdown_table(heads, "-r-" + "r" * len(names), rows)
@@ -52,7 +54,7 @@ def _buckets(results: RagResults) -> Iterator[str]:
 
 
 def _measured(group: GroupMeasures, names: Sequence[str]) -> list[str]:
-    return [shown.with_bounds(group.measure(name)) for name in names]
+    return [content.with_bounds(group.measure(name)) for name in names]
 
 
 def _bar(group: GroupMeasures, measure: str) -> str:
@@ -68,10 +70,10 @@ def _tags(results: RagResults) -> Iterator[str]:
         return
     yield "## By tag"
     names = [measure.name for measure in results.overall.measures]
-    listed = results.tags[: shown.MOST_ROWS]
+    listed = results.tags[: content.MOST_ROWS]
     rows = ((group.name, f"{group.cases:,}", *_measured(group, names)) for group in listed)
     yield markdown_table(("tag", "cases", *names), "-r" + "r" * len(names), rows)
-    if rest := shown.more(results.tags, "tag"):
+    if rest := content.more(results.tags, "tag"):
         yield rest
 
 
@@ -80,50 +82,50 @@ def _wordings(results: RagResults) -> Iterator[str]:
     if not (pairs.pairs or pairs.unpaired or pairs.not_comparable):
         return
     yield "## Oral against official"
-    yield shown.wording_gap(results) or "No pair can be compared."
-    if only := shown.official_only(results):
+    yield content.wording_gap(results) or "No pair can be compared."
+    if only := content.official_only(results):
         yield f"**Only the official wording works:** {escape_markdown(', '.join(only))}"
     if pairs.pairs:
         yield from _concepts(results)
         yield from _pairs(results)
-        yield markdown_table(shown.GAP_HEADS, "-rrrrr", map(shown.gap_cells, pairs.gaps))
+        yield markdown_table(content.GAP_HEADS, "-rrrrr", map(content.gap_cells, pairs.gaps))
     yield from _excluded(results)
 
 
 def _concepts(results: RagResults) -> Iterator[str]:
-    listed = results.pairs.concepts[: shown.MOST_ROWS]
+    listed = results.pairs.concepts[: content.MOST_ROWS]
     rows = (
         (
             concept.id or "(none)",
             f"{concept.pairs:,}",
-            shown.percent(concept.official),
-            shown.percent(concept.oral),
-            shown.points(concept.gap),
+            content.percent(concept.official),
+            content.percent(concept.oral),
+            content.points(concept.gap),
             "only the official wording works" if concept.is_official_only else "",
         )
         for concept in listed
     )
     yield markdown_table(("concept", "pairs", "official", "oral", "gap (points)", ""), "-rrrr-", rows)
-    if rest := shown.more(results.pairs.concepts, "concept"):
+    if rest := content.more(results.pairs.concepts, "concept"):
         yield rest
 
 
 def _pairs(results: RagResults) -> Iterator[str]:
     pairs = results.pairs.pairs
-    yield f"Pairs: {shown.who_counts(results)}."
+    yield f"Pairs: {content.who_counts(results)}."
     rows = (
         (
             pair.id,
             pair.concept_id,
             pair.who,
-            shown.points(pair.gap),
+            content.points(pair.gap),
             ", ".join(pair.official_cases),
             ", ".join(pair.oral_cases),
         )
-        for pair in pairs[: shown.MOST_ROWS]
+        for pair in pairs[: content.MOST_ROWS]
     )
     yield markdown_table(("pair", "concept", "works", "gap (points)", "official", "oral"), "---r--", rows)
-    if rest := shown.more(pairs, "pair"):
+    if rest := content.more(pairs, "pair"):
         yield rest
 
 
@@ -132,42 +134,42 @@ def _excluded(results: RagResults) -> Iterator[str]:
     if pairs.not_comparable:
         yield f"Pairs that cannot be compared ({len(pairs.not_comparable):,}):"
         rows = (
-            (excluded.pair_id, excluded.id, excluded.reason) for excluded in pairs.not_comparable[: shown.MOST_ROWS]
+            (excluded.pair_id, excluded.id, excluded.reason) for excluded in pairs.not_comparable[: content.MOST_ROWS]
         )
         yield markdown_table(("pair", "case", "why"), "---", rows)
-    if rest := shown.more(pairs.not_comparable, "pair"):
+    if rest := content.more(pairs.not_comparable, "pair"):
         yield rest
     if pairs.unpaired:
         yield f"Cases in no pair ({len(pairs.unpaired):,}):"
         reasons: dict[str, list[str]] = {}
-        for excluded in pairs.unpaired[: shown.MOST_ROWS]:
+        for excluded in pairs.unpaired[: content.MOST_ROWS]:
             reasons.setdefault(excluded.reason, []).append(escape_markdown(excluded.id))
         yield "\n".join(f"- {escape_markdown(reason)}: {', '.join(ids)}" for reason, ids in reasons.items())
-    if rest := shown.more(pairs.unpaired, "case"):
+    if rest := content.more(pairs.unpaired, "case"):
         yield rest
 
 
 def _misses(results: RagResults) -> Iterator[str]:
-    rows = shown.of_status(results, "failed")
+    rows = content.of_status(results, "failed")
     yield f"## {'Failed' if results.purpose == 'answer' else 'Missed'} ({len(rows):,})"
     if not rows:
         yield "None."
         return
-    listed = rows[: shown.MOST_ROWS]
+    listed = rows[: content.MOST_ROWS]
     if results.purpose == "answer":
         heads = ("case", "bucket", "query", "missing", "answer", "expected")
         cells = [
-            (row.id, row.bucket, row.query, ", ".join(row.missing) or row.reason, row.answer, shown.expected(row))
+            (row.id, row.bucket, row.query, ", ".join(row.missing) or row.reason, row.answer, content.expected(row))
             for row in listed
         ]
     else:
         heads = ("case", "bucket", "query", "expected", "what came instead", "at")
         cells = [
-            (row.id, row.bucket, row.query, shown.expected(row), ", ".join(row.sources) or "nothing", str(row.origin))
+            (row.id, row.bucket, row.query, content.expected(row), ", ".join(row.sources) or "nothing", str(row.origin))
             for row in listed
         ]
     yield markdown_table(heads, "------", cells)
-    if rest := shown.more(rows, "case"):
+    if rest := content.more(rows, "case"):
         yield rest
 
 
@@ -176,25 +178,25 @@ def _errors(results: RagResults) -> Iterator[str]:
     if not rows:
         return
     yield f"## Errors ({len(rows):,})"
-    listed = rows[: shown.MOST_ROWS]
+    listed = rows[: content.MOST_ROWS]
     yield markdown_table(
         ("case", "query", "error", "at"), "----", ((r.id, r.query, r.error, str(r.origin)) for r in listed)
     )
-    if rest := shown.more(rows, "case"):
+    if rest := content.more(rows, "case"):
         yield rest
 
 
 def _others(results: RagResults) -> Iterator[str]:
-    rows = shown.of_status(results, "unscored", "skipped", "blocked")
+    rows = content.of_status(results, "unscored", "skipped", "blocked")
     if not rows:
         return
     yield f"## Not measured ({len(rows):,})"
-    listed = ((row.id, row.query, row.status, row.reason, str(row.origin)) for row in rows[: shown.MOST_ROWS])
+    listed = ((row.id, row.query, row.status, row.reason, str(row.origin)) for row in rows[: content.MOST_ROWS])
     yield markdown_table(("case", "query", "status", "why", "at"), "-----", listed)
-    if rest := shown.more(rows, "case"):
+    if rest := content.more(rows, "case"):
         yield rest
 
 
 def _settings(results: RagResults) -> Iterator[str]:
     yield "## Configuration"
-    yield markdown_table(("", ""), "--", shown.settings(results))
+    yield markdown_table(("", ""), "--", content.settings(results))
