@@ -1,4 +1,4 @@
-"""The messages API of Anthropic, spoken from and to the shapes that the rest of evalloom knows (OpenAI's)."""
+"""Translates between Anthropic's messages API and OpenAI's format, which evalloom uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evalloom.llms.openai import count, decode, encode, error_text, shown
 
 VERSION = "2023-06-01"
 MAX_TOKENS = 4096
-"""The API wants a limit with every request."""
+"""The API requires a limit in every request."""
 _ANSWER = "give_answer"
 """The tool whose input is the answer, where an answer must follow a schema."""
 _ONLY_JSON = "Answer with one JSON value and nothing else: no words before or after it, no code fence."
@@ -118,7 +118,7 @@ def _is_system(message: Record) -> bool:
 
 
 def _messages(messages: list[Record]) -> list[Record]:
-    """The turns of user and assistant; what one side says in a row, tool results too, is one turn."""
+    """Return the turns of user and assistant; consecutive messages of one side, also tool results, are one turn."""
     turns: list[Record] = []
     for message in messages:
         if _is_system(message):
@@ -133,7 +133,7 @@ def _messages(messages: list[Record]) -> list[Record]:
 
 
 def _blocks(message: Record) -> Iterator[Record]:
-    """What a message says, block by block."""
+    """Return the content of a message as blocks."""
     if message.get("role") == "tool":
         result = {"tool_use_id": message.get("tool_call_id", ""), "content": message_text(message)}
         yield {"type": "tool_result", **result}

@@ -17,7 +17,7 @@ _MILLION = 1_000_000
 _CJK = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
 
-class Price(Protocol):
+class TokenPrice(Protocol):
     """The price of a million tokens in the user's currency; `cached_input` None means the price of `input`."""
 
     @property
@@ -59,7 +59,7 @@ class Metered:
     """An llm whose answers have a cost, and that gets no request once the budget is spent."""
 
     def __init__(
-        self, llm: Llm, budget: Budget, price: Price | None = None, others: Mapping[str, Price] | None = None
+        self, llm: Llm, budget: Budget, price: TokenPrice | None = None, others: Mapping[str, TokenPrice] | None = None
     ) -> None:
         """`others` are the prices of the models that a request may name instead; None where they cost the same."""
         self._llm = llm
@@ -78,7 +78,7 @@ class Metered:
         return msgspec.structs.replace(response, usage=usage)
 
 
-def priced(usage: Usage, price: Price | None) -> Usage:
+def priced(usage: Usage, price: TokenPrice | None) -> Usage:
     """Return the usage with its cost; `unpriced` if the price or the tokens are unknown."""
     if usage.cost:
         return usage

@@ -27,7 +27,7 @@ _COMPARED = 500
 """How many recorded requests are compared with a missing one."""
 
 
-class Failure(Struct, frozen=True):
+class RecordedFailure(Struct, frozen=True):
     """A call that failed for good."""
 
     code: str
@@ -41,7 +41,7 @@ class Entry(Struct, frozen=True):
     llm: str
     request: Request
     response: Response | None = None
-    error: Failure | None = None
+    error: RecordedFailure | None = None
 
 
 _decode = msgspec.json.Decoder(Entry).decode
@@ -62,7 +62,7 @@ class Recorder:
         try:
             response = await self._llm(request)
         except CallError as error:
-            self._write(Entry(VERSION, self._name, request, error=Failure(error.code, error.message)))
+            self._write(Entry(VERSION, self._name, request, error=RecordedFailure(error.code, error.message)))
             raise
         self._write(Entry(VERSION, self._name, request, response))
         return response
@@ -143,7 +143,7 @@ class Player:
         entry = entries[min(turn, len(entries) - 1)]
         if entry.response is not None:
             return entry.response
-        failure = entry.error or Failure("not_recorded", f"{self._path.as_posix()}: the entry has no response")
+        failure = entry.error or RecordedFailure("not_recorded", f"{self._path.as_posix()}: the entry has no response")
         raise CallError(failure.code, failure.message)
 
     def _missing(self, request: Request) -> str:

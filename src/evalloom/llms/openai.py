@@ -14,7 +14,7 @@ from evalloom.core.model import Llm, Record, Request, Response, Usage
 from evalloom.core.text import quote
 
 _SHOWN = 200
-"""How much of a body a message shows."""
+"""How much of a body a message quotes."""
 
 
 class OpenAi:
@@ -92,7 +92,7 @@ class OpenAiEmbeddings:
 
 
 class Embedding:
-    """The vectors of texts, from an llm-like that answers with them. Recordings tell such requests by their role."""
+    """Embeds texts through an object that is called like an llm. Recordings recognize such requests by their role."""
 
     def __init__(self, llm: Llm) -> None:
         self._llm = llm
@@ -105,13 +105,13 @@ class Embedding:
 
 
 def json_headers(key: str, more: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a JSON request, with the key when there is one."""
+    """Return the headers of a JSON request, with the key if there is one."""
     authorization = {"Authorization": f"Bearer {key}"} if key else {}
     return {"Content-Type": "application/json", **authorization, **more}
 
 
 def encode(body: Any) -> bytes:
-    """A body as JSON; what orjson refuses (a lone surrogate, a very large integer) goes the slow way."""
+    """Encode a body as JSON; json encodes what orjson refuses (a lone surrogate, a very large integer)."""
     try:
         return orjson.dumps(body)
     except (TypeError, ValueError):
@@ -119,7 +119,7 @@ def encode(body: Any) -> bytes:
 
 
 def decode(reply: Reply) -> Any:
-    """The JSON of a body. Raises CallError when it is none."""
+    """Decode the JSON of a body. Raises CallError if it is not JSON."""
     return _decoded(reply.body)
 
 
@@ -135,7 +135,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def error_text(body: bytes) -> str:
-    """What a server says about an error, in whichever of the usual places."""
+    """Return the error message of a server from one of its usual places."""
     try:
         error = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -147,7 +147,7 @@ def error_text(body: bytes) -> str:
 
 
 def shown(body: bytes) -> str:
-    """The start of a body, for a message."""
+    """Return the start of a body for a message."""
     return quote(body[: 4 * _SHOWN].decode("utf-8", "replace"), _SHOWN) if body else "an empty body"
 
 

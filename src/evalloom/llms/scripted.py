@@ -40,7 +40,7 @@ _RULE_FIELDS = ("match", "answer", "answers", "template", "tool_calls", "fault",
 
 
 class Match(NamedTuple):
-    """What a rule asks of a prompt: all of it must hold."""
+    """The conditions of a rule on a prompt; all must hold."""
 
     contains: tuple[str, ...] = ()
     equals: str | None = None
@@ -197,7 +197,7 @@ def read(script: str | Path | Record | list[Any]) -> tuple[Rule, ...]:
 
 
 def _load(path: str | Path) -> tuple[str, Row | None, list[str]]:
-    """The one value of a file, and what is wrong with the file itself."""
+    """Return the single value of a file, and the errors of the file."""
     source = source_of(path)
     items = list(RowReader(source))
     problems = [
@@ -254,7 +254,7 @@ class _Check:
         )
 
     def _check_answers(self, path: Where, rule: Record) -> None:
-        """A rule gives one kind of answer, or a fault, or a fault for some times and then an answer."""
+        """Check that a rule has one kind of answer, a fault, or a number of faults and then an answer."""
         kinds = [name for name in ("answer", "answers", "template") if name in rule]
         has_answer = bool(kinds) or "tool_calls" in rule
         if len(kinds) > 1:
@@ -342,7 +342,7 @@ class _Check:
         return tuple(self._tool_call((*path, number), number, call) for number, call in enumerate(calls))
 
     def _tool_call(self, path: Where, number: int, call: Any) -> Record:
-        """A call as OpenAI writes it, from that or from `{name, arguments}`."""
+        """Return a call in OpenAI's format, from that or from `{name, arguments}`."""
         inner = call.get("function", call) if isinstance(call, dict) else None
         if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
             self.add_error(path, f"expected a tool call such as {{name: search, arguments: {{}}}}, got {quote(call)}")

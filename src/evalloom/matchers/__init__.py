@@ -54,7 +54,7 @@ _PLAIN = (
     *python_code.MATCHERS,
 )
 _SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "llm_rubric": "judge"}
-"""What peers call a kind of ours."""
+"""Names that other tools give to our kinds."""
 _NOT_HERE = {
     "javascript": "JavaScript is not run here; write the check as a Python function",
     "ruby": "Ruby is not run here; write the check as a Python function",
@@ -69,7 +69,7 @@ _NOT_HERE = {
 
 
 class Matchers:
-    """A set of matchers by the kind of check that each grades: those of the engine, and `more` of systems."""
+    """The matchers by kind of check: those of the engine, and `more` of systems."""
 
     def __init__(self, more: Iterable[Matcher] = ()) -> None:
         plain = (*_PLAIN, *more)
@@ -79,10 +79,10 @@ class Matchers:
         self._by_kind.update({name: self._by_kind[kind] for name, kind in _SAME.items()})
         self.kinds = tuple(self._by_kind)
         self.by_kind = self._by_kind.get
-        """The matcher of a kind, also by the name that peers give it; None when there is none."""
+        """Return the matcher of a kind, also by the name that other tools use; None if there is none."""
 
     def parse(self, written: Any) -> Check:
-        """The check that a user wrote; an unknown kind or a wrong option is a usage error."""
+        """Parse a check of a user; an unknown kind or a wrong option is a usage error."""
         check = parse(written, self.kinds)
         options = dict(check.options)
         if check.kind == "json_path" and "check" in options:
@@ -90,7 +90,7 @@ class Matchers:
         return Check(_SAME.get(check.kind, check.kind), check.expected, check.where, check.name, options)
 
     def functions_of(self, checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
-        """The functions that trusted checks and those inside them name, looked up beside the file that names them."""
+        """Return the functions that trusted checks and their inner checks name, searched beside the file."""
         return python_code.functions_of(self._with_inner(checks), folder)
 
     def _with_inner(self, checks: Iterable[Check]) -> Iterator[Check]:

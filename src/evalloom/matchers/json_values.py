@@ -58,7 +58,7 @@ def _json_schema(check: Check, context: MatchContext) -> CheckResult:
 
 
 def _takes_texts(schema: Any) -> bool:
-    """Whether a schema says that a text may fit it, and not only because it says nothing."""
+    """Return whether a schema explicitly allows a text."""
     if not isinstance(schema, dict):
         return True
     types = schema.get("type")

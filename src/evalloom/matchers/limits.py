@@ -24,14 +24,14 @@ from evalloom.matchers.overlap import words_of
 from evalloom.matchers.structural import within
 
 _NAME = re.compile(r"(?<!\w)[^\W\d_]\w*(?:-\w+(?:\.\w+)*)+")
-"""A word with something glued to it: the 4 of GPT-4 is no number."""
+"""A word joined to a number: the 4 of GPT-4 is not a number."""
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?![\d])", re.IGNORECASE)
 _FULL_WIDTH = str.maketrans("０１２３４５６７８９．，－＋", "0123456789.,-+")
 _UNITS = ("characters", "words", "items")
 
 
 def numbers_in(text: str) -> list[float]:
-    """The numbers of a text, with or without thousands separators; in Chinese numerals where it has no others."""
+    """Return the numbers of a text, with or without thousands separators; Chinese numerals if it has no others."""
     plain = in_plain_digits(text.translate(_FULL_WIDTH).replace("−", "-"))
     # A letter before a number makes it part of a name (GPT4); a Chinese character does not.
     plain = _NAME.sub(" ", re.sub(r"([^\x00-\u024f])", r" \1 ", plain))
@@ -85,7 +85,7 @@ def _allowance(bounds: dict[str, float]) -> str:
 
 
 def _bounds(check: Check) -> tuple[float | None, float | None] | CheckResult:
-    """The least and the most, from `min` and `max`, as options or inside `expected`; one number is both."""
+    """Return the bounds `min` and `max`, from the options or from `expected`; a single number is both."""
     expected = check.expected
     if expected is not None and not isinstance(expected, dict):
         exact = number_of(expected)

@@ -24,7 +24,7 @@ _COUNTED = re.compile(
     r"\s*(?:[个只条件人名位元块角年月日天号周岁次倍点分秒度米克斤吨升里页章本台辆张份项步组间家座棵头匹双对套层楼班届期%]"
     r"|小时|公里|公斤|千克|千米|平方|立方|毫|厘|美元|[^\w\s]|$)"
 )
-"""What may follow a numeral of one sign that is a number: a measure word, a unit, or the end of a clause."""
+"""What follows a single Chinese numeral that is a number: a measure word, a unit, or the end of a clause."""
 _IN_WORDS = re.compile(r"[第唯其统专单]$")
 _VERY = re.compile(r"十分(?![钟之]|[^\w]|$)")
 _SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -33,7 +33,7 @@ _BESIDE_CJK = re.compile(r"(?<=[\u3040-\u30ff\u3400-\u9fff]) | (?=[\u3040-\u30ff
 
 
 def prepared(check: Check, text: str, always: bool = False) -> str:
-    """The text as a check's options ask to see it: `case_sensitive: false`, `normalise: true`, `punctuation: false`."""
+    """Prepare a text by the options of a check: `case_sensitive: false`, `normalise: true`, `punctuation: false`."""
     options = check.options
     if always or options.get("normalise") is True:
         text = normalise(text, keeps_punctuation=options.get("punctuation") is not False)
@@ -43,7 +43,7 @@ def prepared(check: Check, text: str, always: bool = False) -> str:
 
 
 def normalise(text: str, keeps_punctuation: bool = True) -> str:
-    """The text in one width and case, with single blanks, and with numbers in Arabic digits."""
+    """Return a text in half width and lower case, with single spaces, and with numbers in Arabic digits."""
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     text = arabic(text)
     if not keeps_punctuation:
@@ -52,7 +52,7 @@ def normalise(text: str, keeps_punctuation: bool = True) -> str:
 
 
 def arabic(text: str) -> str:
-    """The text with its Chinese numerals, 万 and 亿, and thousands separators written in plain digits."""
+    """Write Chinese numerals, 万 and 亿, and numbers with thousands separators in plain digits."""
     if not text.isascii():
         text = text.translate(_FORMAL)
         text = _POINT.sub(".", _NUMERAL.sub(_digits, text))
@@ -61,13 +61,13 @@ def arabic(text: str) -> str:
 
 
 def in_plain_digits(text: str) -> str:
-    """The text with its numbers in Arabic digits written out: no thousands separators, no 3千, 2百万 or 3万5."""
+    """Write out numbers in Arabic digits: no thousands separators, no 3千, 2百万 or 3万5."""
     text = _SEPARATOR.sub("", text)
     return text if text.isascii() else _LARGE.sub(_multiplied, text)
 
 
 def numerals_in(text: str) -> list[float]:
-    """The numbers that a text writes in Chinese numerals; one sign alone may be part of a word."""
+    """Return the numbers in Chinese numerals; a single numeral may be part of a word."""
     text = text.translate(_FORMAL)
     found = [one for one in _WRITTEN.finditer(text) if _is_number(one)]
     values = [_value(one[0]) for one in found]
@@ -109,7 +109,7 @@ def _multiplied(match: re.Match[str]) -> str:
 
 
 def numeral(text: str) -> int | None:
-    """The number that a run of Chinese numerals writes: 一百二十三 is 123; None when it writes none (千万, 万一)."""
+    """Return the number in Chinese numerals: 一百二十三 is 123; None if it is not one (千万, 万一)."""
     if not text or all(char in _DIGITS for char in text):
         return int("".join(str(_DIGITS[char]) for char in text)) if text else None
     total = section = digit = 0

@@ -1,4 +1,4 @@
-"""How much two texts have in common: edit distance, BLEU, GLEU, ROUGE and F1, in Chinese as in English."""
+"""Overlap metrics between texts: edit distance, BLEU, GLEU, ROUGE and F1, in Chinese as in English."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Measure = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in lower case; each Chinese or Japanese character is one, punctuation none."""
+    """Return the words of a text in lower case; each Chinese or Japanese character is one, punctuation none."""
     # Compiled when it is first needed: patterns over so many characters take milliseconds.
     return re.findall(_WORD, text.casefold())
 
@@ -47,7 +47,7 @@ def bleu(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> float
 
 
 def gleu(candidate: Sequence[str], reference: Sequence[str]) -> float:
-    """The smaller of precision and recall over all runs of one to four words."""
+    """Return the smaller of precision and recall over all n-grams of one to four words."""
     ours: Counter[tuple[str, ...]] = Counter()
     theirs: Counter[tuple[str, ...]] = Counter()
     for size in range(1, _ORDERS + 1):
@@ -79,7 +79,7 @@ def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
 
 
 def _references(check: Check) -> list[list[str]] | None:
-    """The words of each expected text; None when there is no text."""
+    """Return the words of each expected text; None if there is no text."""
     given = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not given or any(not isinstance(text, str | int | float) or isinstance(text, bool) for text in given):
         return None
@@ -87,12 +87,12 @@ def _references(check: Check) -> list[list[str]] | None:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text; of one that has none, such as an emoji, its signs."""
+    """Return the words of a text, or its characters if it has none, such as an emoji."""
     return words_of(text) or list("".join(text.split()))
 
 
 def _by(check: Check, context: MatchContext, name: str, default: float, measure: _Measure) -> CheckResult:
-    """The score against the expected texts, held against the threshold."""
+    """Compare the score against the expected texts with the threshold."""
     references = _references(check)
     threshold = threshold_of(check, default)
     if references is None:
@@ -104,7 +104,7 @@ def _by(check: Check, context: MatchContext, name: str, default: float, measure:
 
 
 def _best(measure: Callable[[Sequence[str], Sequence[str]], float]) -> _Measure:
-    """A measure against one text, as one against the nearest of several."""
+    """Turn a metric against one text into one against the nearest of several."""
     return lambda words, references: max(measure(words, reference) for reference in references)
 
 

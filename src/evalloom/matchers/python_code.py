@@ -42,7 +42,7 @@ _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
 _TIMEOUT_S = 60
 _MAX_SANDBOXED_S = 60
 _REASON = 1_000
-"""How many characters of a reason are kept: it is written for each run."""
+"""The maximum length of a reason, which is written for each run."""
 # Not the pool of the standard library, which waits at exit for a function that hangs.
 _THREADS = Threads()
 
@@ -113,7 +113,7 @@ async def _grade_in_sandbox(check: Check, context: MatchContext, limit: float) -
 
 
 async def _called(function: Function, context: MatchContext) -> Any:
-    """What a function answers; one that is not async runs in a thread, so as not to hold up the other runs."""
+    """Call a function; one that is not async runs in a thread, so that it does not block other runs."""
     value = copied(context.value)
     given = (value, context.case) if takes_case(function) else (value,)
     if inspect.iscoroutinefunction(function):
@@ -123,7 +123,7 @@ async def _called(function: Function, context: MatchContext) -> Any:
 
 
 def _allowed(check: Check, services: Services) -> Function | CheckResult | None:
-    """The function to call here; None for one that is called in the sandbox; or why there is none."""
+    """Return the function to call; None if it runs in the sandbox; or why there is none."""
     given = check.options.get("function")
     if callable(given):
         function: Function = given
@@ -143,7 +143,7 @@ def _allowed(check: Check, services: Services) -> Function | CheckResult | None:
 
 
 def takes_case(function: Function) -> bool:
-    """Whether a function takes the case beside the value."""
+    """Return whether a function takes the case in addition to the value."""
     try:
         parameters = _signature(function).parameters.values()
     except Exception:  # the user's code: what a function says of itself may be computed
@@ -162,7 +162,7 @@ def _signature(function: Function) -> inspect.Signature:
 
 
 def _grade_of(answer: Any, check: Check) -> CheckResult:
-    """A function's answer: true or false, a number from 0 to 1, or an object with pass, score and reason."""
+    """Convert a return value: true or false, a number from 0 to 1, or an object with pass, score and reason."""
     if isinstance(answer, CheckResult):
         return answer
     if isinstance(answer, bool):

@@ -53,7 +53,7 @@ async def _similarity(check: Check, context: MatchContext, services: Services) -
 
 
 async def _compare(embed: Embedder, text: str, wanted: list[str], variant: str, threshold: float) -> CheckResult:
-    """The likeness to the nearest of the wanted texts."""
+    """Return the similarity to the nearest expected text."""
     try:
         ours, *theirs = await embed([text, *wanted])
         best = max(likeness(ours, vector, variant) for vector in theirs)
@@ -69,7 +69,7 @@ async def _compare(embed: Embedder, text: str, wanted: list[str], variant: str, 
 async def grade_meaning(
     check: Check, expected: str, actual: Any, context: MatchContext, services: Services
 ) -> CheckResult:
-    """Whether a value means what is expected: by embeddings where there are any, else by the judge."""
+    """Compare the meaning of a value with the expected one: by embeddings if there are any, else by the judge."""
     text = text_of(actual)
     if services.embed is not None:
         threshold = number_of(check.options.get("semantic_threshold", _THRESHOLD))

@@ -1,4 +1,4 @@
-"""What a retriever found: expected files and folders, at which place, expected passages, and what an answer cites."""
+"""Checks on retrieval: expected files and folders, their ranks, expected passages, and citations."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _names(item: Any) -> list[str]:
-    """What a source may be called: a text itself, or the fields of an object that name it, also inside metadata."""
+    """Return the names of a source: the text itself, or the fields of an object that name it, also inside metadata."""
     if isinstance(item, str | int) and not isinstance(item, bool):
         return [str(item)]
     if not isinstance(item, dict):
@@ -126,7 +126,7 @@ def _citations(check: Check, context: MatchContext) -> CheckResult:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """The numbers that a text cites; code is not looked at, and full-width signs count as plain ones."""
+    """Return the numbers that a text cites, outside code; full-width brackets count too."""
     for bracket in _CITED.finditer(unicodedata.normalize("NFKC", _CODE.sub(" ", text))):
         for first, last in _NUMBERS.findall(bracket[1]):
             low, high = sorted((int(first), int(last or first)))

@@ -32,10 +32,10 @@ from evalloom.matchers.similarity import grade_meaning
 _NOTHING: Any = object()
 _RELATIVE = 1e-9
 _Trail = tuple[Any, ...]
-"""A path as links `(trail before, step)`, written out only where something is wrong: deep values stay linear."""
+"""A path as links `(trail before, step)`, written out only for mismatches, so that deep values take linear time."""
 
 
-class Rules(Struct, frozen=True):
+class CompareRules(Struct, frozen=True):
     """How two structures are compared (PIPE-10)."""
 
     strict: bool = False
@@ -54,13 +54,13 @@ class Meaning(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """What a comparison found, and what it left to be asked."""
+    """The mismatches of a comparison, and the meanings that a model must compare."""
 
     mismatches: list[Mismatch]
     meanings: list[Meaning]
 
 
-def compare(expected: Any, actual: Any, rules: Rules) -> Compared:
+def compare(expected: Any, actual: Any, rules: CompareRules) -> Compared:
     """Everything that differs. Walks with a list of its own, since values may be deeper than Python's stack."""
     compared = Compared([], [])
     waiting: list[tuple[_Trail, Any, Any]] = [((), expected, actual)]
@@ -77,7 +77,7 @@ def compare(expected: Any, actual: Any, rules: Rules) -> Compared:
     return compared
 
 
-def _fields(trail: _Trail, wanted: Any, actual: Any, rules: Rules) -> list[tuple[_Trail, Any, Any]]:
+def _fields(trail: _Trail, wanted: Any, actual: Any, rules: CompareRules) -> list[tuple[_Trail, Any, Any]]:
     ignore = rules.ignore
     pairs = [((trail, name), value, actual.get(name, _NOTHING)) for name, value in wanted.items() if name not in ignore]
     if rules.strict:
@@ -89,7 +89,7 @@ def _fields(trail: _Trail, wanted: Any, actual: Any, rules: Rules) -> list[tuple
     return pairs
 
 
-def _leaf_holds(wanted: Any, actual: Any, rules: Rules, trail: _Trail, compared: Compared) -> bool:
+def _leaf_holds(wanted: Any, actual: Any, rules: CompareRules, trail: _Trail, compared: Compared) -> bool:
     if wanted is _NOTHING or actual is _NOTHING:
         return False
     if isinstance(wanted, str):
@@ -118,7 +118,7 @@ def _pattern_holds(prefix: str, rest: str, actual: Any, trail: _Trail, compared:
     return True
 
 
-def _numbers_agree(wanted: float, actual: float, rules: Rules) -> bool:
+def _numbers_agree(wanted: float, actual: float, rules: CompareRules) -> bool:
     if wanted == actual or (wanted != wanted and actual != actual):
         return True
     is_rounded = isinstance(wanted, float) or isinstance(actual, float)
@@ -132,7 +132,7 @@ def _numbers_agree(wanted: float, actual: float, rules: Rules) -> bool:
 
 
 def within(wanted: float, actual: float, tolerance: float) -> bool:
-    """Whether two numbers are at most the tolerance apart, as written: 1.1 is within 0.1 of 1.0."""
+    """Return whether two numbers differ by at most the tolerance, as written: 1.1 is within 0.1 of 1.0."""
     apart = abs(wanted - actual)
     if isinstance(apart, int) or not math.isclose(apart, tolerance, rel_tol=1e-6):
         return apart <= tolerance
@@ -149,8 +149,8 @@ def _written(trail: _Trail) -> str:
     return show_path(path) if path else "$"
 
 
-def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: bool) -> Rules | CheckResult:
-    """The rules that a check's options ask for, or why they cannot be followed."""
+def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: bool) -> CompareRules | CheckResult:
+    """Return the rules in the options of a check, or why they are invalid."""
     options = check.options
     tolerance = options.get("tolerance") or 0
     ignored = options.get("ignore_fields") or []
@@ -158,11 +158,11 @@ def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: boo
         return bad_option("tolerance", "a number that is not negative", tolerance)
     if not isinstance(ignored, list | tuple) or not all(isinstance(name, str) for name in ignored):
         return bad_option("ignore_fields", "a list of names", ignored)
-    return Rules(is_strict, tolerance, frozenset(ignored), has_patterns, relative)
+    return CompareRules(is_strict, tolerance, frozenset(ignored), has_patterns, relative)
 
 
 def as_compared(value: Any, expected: Any) -> Any:
-    """A text that is JSON, as its value, where something other than a text is expected."""
+    """Parse a text that is JSON if something other than a text is expected."""
     if isinstance(value, str) and not isinstance(expected, str):
         found = loads(value)
         return value if found is NO_JSON else found
@@ -170,7 +170,7 @@ def as_compared(value: Any, expected: Any) -> Any:
 
 
 def verdict_of(mismatches: Iterable[Mismatch]) -> CheckResult:
-    """A grade that names the first mismatch in words and holds them all."""
+    """Return a result with all mismatches, whose reason names the first."""
     all_of_them = tuple(mismatches)
     if not all_of_them:
         return PASSED

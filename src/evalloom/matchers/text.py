@@ -20,9 +20,9 @@ from evalloom.matchers.base import (
     unscored,
 )
 from evalloom.matchers.normalise import prepared
-from evalloom.matchers.structural import Rules, as_compared, compare, verdict_of
+from evalloom.matchers.structural import CompareRules, as_compared, compare, verdict_of
 
-_LENIENT = Rules(has_patterns=False, relative=0.0)
+_LENIENT = CompareRules(has_patterns=False, relative=0.0)
 _EMPTY = "expected: is empty, which holds for any answer"
 
 
@@ -43,7 +43,7 @@ def _contains(check: Check, context: MatchContext) -> CheckResult:
 
 
 def _holds(expected: Any, value: Any) -> CheckResult:
-    """An object in an object is a subset; anything in a list is one of its elements."""
+    """Treat an object in an object as a subset, and anything in a list as one of its elements."""
     if isinstance(expected, dict) and isinstance(value, dict):
         return verdict_of(compare(expected, value, _LENIENT).mismatches)
     wanted = expected if isinstance(expected, list) else [expected]
@@ -83,7 +83,7 @@ def _ends_with(check: Check, context: MatchContext) -> CheckResult:
 
 
 def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]] | CheckResult:
-    """What is wanted and stands in the value, and what does not; or why nothing can be looked for."""
+    """Return the expected parts that the value contains and those it lacks, or why they cannot be searched."""
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     if not wanted or any(part is None or isinstance(part, dict | list) for part in wanted):
         return bad_option("expected", "a list of texts", check.expected)
@@ -98,13 +98,13 @@ def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]]
 
 
 def _text(check: Check, value: Any, folds: bool) -> Callable[[Any], bool]:
-    """Whether a part stands in the value as a text."""
+    """Return a function that tells whether a text contains a part."""
     text = _prepared_text(check, text_of(value), folds)
     return lambda part: _prepared_text(check, text_of(part), folds) in text
 
 
 def _members(check: Check, items: list[Any], folds: bool) -> Callable[[Any], bool]:
-    """Whether a part is a member of a list: by value, so that "1" is not in [10]."""
+    """Return a function that tells whether a list has a member: by value, so that "1" is not in [10]."""
     members = [_prepared_text(check, item, folds) for item in items]
     return lambda part: any(_is_same(_prepared_text(check, part, folds), member) for member in members)
 

@@ -1,4 +1,4 @@
-"""Which tools were called, and with what."""
+"""The check `tool_calls`: expected tools and their arguments."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 from evalloom.core.model import Check
 from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.matchers.base import CheckResult, MatchContext, Matcher, bad_option, show, threshold_of, unscored
-from evalloom.matchers.structural import Rules, compare
+from evalloom.matchers.structural import CompareRules, compare
 
 _LISTS = ("tool_calls", "tools_called", "calls")
 _ARGUMENTS = ("arguments", "args", "input_parameters", "inputParameters", "parameters", "input")
-_LENIENT = Rules(has_patterns=False)
+_LENIENT = CompareRules(has_patterns=False)
 
 
-class Call(NamedTuple):
+class ToolCall(NamedTuple):
     """One call: the tool's name, and its arguments where they are told."""
 
     name: str
     arguments: Any
 
 
-def read_call(written: Any) -> Call | None:
-    """A call as people write it: a name, `{name, arguments}`, or the form of the chat API."""
+def read_call(written: Any) -> ToolCall | None:
+    """Parse a call as users write it: a name, `{name, arguments}`, or the form of the chat API."""
     if isinstance(written, str):
-        return Call(written, None) if written else None
+        return ToolCall(written, None) if written else None
     if not isinstance(written, dict):
         return None
     if isinstance(written.get("function"), dict):
@@ -37,11 +37,11 @@ def read_call(written: Any) -> Call | None:
     if isinstance(arguments, str):
         found = loads(arguments)
         arguments = arguments if found is NO_JSON else found
-    return Call(name, arguments)
+    return ToolCall(name, arguments)
 
 
-def _calls_in(value: Any) -> Iterator[Call]:
-    """The calls in a list of them, or in the lists of calls that an object or its steps hold."""
+def _calls_in(value: Any) -> Iterator[ToolCall]:
+    """Yield the calls in a list, or in the lists of calls in an object or its steps."""
     if isinstance(value, list | tuple):
         yield from (call for item in value if (call := read_call(item)) is not None)
     elif isinstance(value, dict):
@@ -75,7 +75,9 @@ def _tells_calls(context: MatchContext) -> bool:
     )
 
 
-def _graded(check: Check, wanted: list[Call], lacking: list[Call], extra: list[Call], threshold: float) -> CheckResult:
+def _graded(
+    check: Check, wanted: list[ToolCall], lacking: list[ToolCall], extra: list[ToolCall], threshold: float
+) -> CheckResult:
     score = 1 - len(lacking) / len(wanted)
     if lacking and score < threshold - 1e-9:
         return CheckResult(False, score, f"missing the calls {_shown(lacking)}; others made: {_shown(extra)}")
@@ -84,7 +86,7 @@ def _graded(check: Check, wanted: list[Call], lacking: list[Call], extra: list[C
     return CheckResult(True, score, f"made {len(wanted) - len(lacking)} of {len(wanted)} expected calls")
 
 
-def _unmatched(wanted: list[Call], actual: list[Call], ordered: bool) -> tuple[list[Call], list[Call]]:
+def _unmatched(wanted: list[ToolCall], actual: list[ToolCall], ordered: bool) -> tuple[list[ToolCall], list[ToolCall]]:
     """Return the expected calls that are missing, and the calls that were not expected."""
     lacking, extra = [], list(actual)
     start = 0
@@ -99,13 +101,13 @@ def _unmatched(wanted: list[Call], actual: list[Call], ordered: bool) -> tuple[l
     return lacking, extra
 
 
-def _matches(wanted: Call, actual: Call) -> bool:
+def _matches(wanted: ToolCall, actual: ToolCall) -> bool:
     if wanted.name != actual.name:
         return False
     return wanted.arguments is None or not compare(wanted.arguments, actual.arguments, _LENIENT).mismatches
 
 
-def _shown(calls: list[Call]) -> str:
+def _shown(calls: list[ToolCall]) -> str:
     return (
         ", ".join(call.name if call.arguments is None else f"{call.name}({show(call.arguments)})" for call in calls[:8])
         or "none"

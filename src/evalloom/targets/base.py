@@ -1,4 +1,4 @@
-"""What every kind of target is made of: its name and digest, the call, its time limit, and how a spec is read."""
+"""The parts of every target: its name and digest, the call, its time limit, and helpers to read a spec."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _COMMON_KEYS = ("name", "timeout_s")
 
 
 class TargetOptions(Struct, frozen=True):
-    """What holds for whichever target is built. Without `timeout_s` each kind has its own limit."""
+    """Options for any target. Without `timeout_s`, each kind has its own limit."""
 
     timeout_s: float | None = None
     environ: Mapping[str, str] | None = None
     secrets: tuple[str, ...] = ()
-    """What a target that writes files of its own must hide in them."""
+    """Secrets that a target must redact in files that it writes."""
     allow_code: bool = False
     """Whether code inside a data file may run, in the sandbox."""
     settings: Settings | None = None
-    """The settings, where there are any, for a kind that has a section of its own in them."""
+    """The settings, if any, for kinds with their own section."""
     kinds: tuple[Kind, ...] = ()
-    """The kinds of targets that there are beside those of the engine."""
+    """The kinds of targets of systems."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -75,17 +75,17 @@ class BuiltTarget(Struct, frozen=True):
     contract: Contract | None = None
     """The inputs and outputs that it declares, if any."""
     remarks: Callable[[], Iterable[str]] = tuple
-    """What there is to tell when the batch is over."""
+    """Returns notes for the user when the batch is over."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user before the batch begins."""
     variants: Mapping[str, str] = {}
     """Its variants, and a digest of each."""
     shape: Shape | None = None
-    """What its cases must fit, where it has steps that they may name."""
+    """The steps that its cases may name, if it has steps."""
     holds_cases: bool = False
-    """Whether cases are checked against its contract; where it has none, no other one is looked for."""
+    """Whether cases are checked against its contract; without one, no other contract is searched."""
     dataset: Path | None = None
-    """The dataset that it is run with where none is named."""
+    """The default dataset."""
 
     @property
     def takes(self) -> frozenset[str]:
@@ -111,7 +111,7 @@ def _nothing_more(context: Context) -> str:
 
 
 def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _nothing_more) -> Target:
-    """The same target, given up after so many seconds; what `why` knows of the reason is added to the message."""
+    """Return the target with a time limit; `why` adds the reason to the message."""
     # Deferred: every start needs to know what a target is, and few call one.
     import asyncio
 
@@ -133,7 +133,7 @@ def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _noth
 
 
 def time_limit(spec: Record, options: TargetOptions) -> float | None:
-    """The seconds that a spec allows for a call, or what the options say where it says nothing."""
+    """Return the time limit of a spec in seconds, or else that of the options."""
     given = spec.get("timeout_s", options.timeout_s)
     if given is None:
         return None
@@ -155,13 +155,13 @@ def check_keys(spec: Record, kind: Kind) -> None:
 
 
 def bad_spec(where: str, expected: str, got: Any) -> EvalloomError:
-    """The error for a value in a spec that is not what it should be."""
+    """Return the error for an invalid value in a spec."""
     shown = quote(got) if isinstance(got, str | int | float) else type_name(got)
     return usage_error("bad_target_settings", f"target: {where}: expected {expected}, got {shown}")
 
 
 def text_in(spec: Record, key: str, default: str = "") -> str:
-    """The text under a key of a spec."""
+    """Return the text under a key of a spec."""
     value = spec.get(key, default)
     if not isinstance(value, str):
         raise bad_spec(key, "a string", value)

@@ -1,4 +1,4 @@
-"""A program as a target: the inputs go to its stdin or its arguments, what it prints is the output."""
+"""A program as a target: it gets the inputs on stdin or as arguments, and prints the output."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Command:
         return Output(self._value(printed))
 
     async def _run(self, argv: list[str], fed: bytes, entry: Record) -> bytes:
-        """What the program printed. Raises CallError when it failed, and leaves no process behind."""
+        """Return what the program printed. Raises CallError if it failed, and leaves no process behind."""
         transport, talk = await self._start(argv)
         try:
             _feed(transport, fed)
@@ -95,12 +95,12 @@ class Command:
             raise CallError("command_failed", f"{quote(argv[0])} {_ended(code)}{_last_lines(entry['stderr'])}")
         return bytes(talk.printed)
 
-    async def _start(self, argv: list[str]) -> tuple[asyncio.SubprocessTransport, _Talk]:
+    async def _start(self, argv: list[str]) -> tuple[asyncio.SubprocessTransport, _ProcessProtocol]:
         if any("\0" in word for word in argv):
             raise CallError("unusable_input", "an input that goes into an argument has a NUL character in it")
         try:
             return await asyncio.get_running_loop().subprocess_exec(
-                _Talk,
+                _ProcessProtocol,
                 *argv,
                 cwd=self._folder,
                 env=self._environment,
@@ -126,7 +126,7 @@ class Command:
             raise CallError("bad_answer", f"expected JSON on stdout, got {start}: {error}") from None
 
 
-class _Talk(asyncio.SubprocessProtocol):
+class _ProcessProtocol(asyncio.SubprocessProtocol):
     """Hears what a program prints until it has ended and its pipes are closed; of stderr, the last part."""
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ def _words(command: Any) -> list[str]:
 
 
 def _environment(spec: Record, environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The environment of the program: ours without keys, and with those keys that `env` names."""
+    """Return the environment of the program: ours without keys, except those that `env` names."""
     names = spec.get("env") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise bad_spec("env", "a list of names of environment variables", names)
@@ -235,6 +235,6 @@ def _check_program(program: str, folder: Path, environment: Mapping[str, str]) -
 
 
 def _files(words: list[str], folder: Path) -> tuple[Path, ...]:
-    """The files that a command names by relative paths: its script, its configuration."""
+    """Return the files that a command names by relative paths, such as its script and configuration."""
     named = [folder / word for word in words if word and not Path(word).is_absolute() and len(word) < 1000]
     return tuple(path for path in named if path.is_file())

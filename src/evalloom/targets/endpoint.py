@@ -1,4 +1,4 @@
-"""An HTTP endpoint as a target: a request made from the inputs, and the part of the answer that counts."""
+"""An HTTP endpoint as a target: builds a request from the inputs, and extracts the output from the response."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Endpoint:
         await client.close()
 
     def shown(self, url: str) -> str:
-        """A URL as others may see it."""
+        """Return a URL without its secrets."""
         return url.replace(f":{self.passwords[0]}@", ":…@") if self.passwords else url
 
     def _full_url(self, inputs: Record) -> str:
@@ -104,7 +104,7 @@ class Endpoint:
         return reply
 
     def _value(self, body: bytes) -> Any:
-        """The answer, or the part of it that the spec asks for."""
+        """Return the response, or the part of it that the spec names."""
         if not self._path:
             return read_text(body)
         try:
@@ -130,7 +130,7 @@ def _last_attempt(context: Context) -> str:
 
 
 def _said(reply: Reply, text: str) -> str:
-    """What the other side wrote about a status that is no success."""
+    """Return the message of the server for a status other than success."""
     if 300 <= reply.status < 400:
         return f"redirects are not followed; it points to {quote(reply.headers.get('location', ''), 200)}"
     return " ".join(text[:_SAID].split())
@@ -173,7 +173,7 @@ def _query(spec: Record) -> Record:
 
 
 def _headers(spec: Record, environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The headers with `${NAME}` taken from the environment, and what was taken."""
+    """Replace `${NAME}` in headers by the environment, and return the values used."""
     headers = spec.get("headers") or {}
     if not isinstance(headers, dict):
         raise bad_spec("headers", "an object", headers)
@@ -208,7 +208,7 @@ _Body = Callable[[Record], bytes | None]
 
 
 def _body(spec: Record, method: str) -> tuple[_Body, dict[str, str], frozenset[str]]:
-    """What makes the body of the inputs, its Content-Type, and the inputs that it needs."""
+    """Return a function that builds the body, its Content-Type, and the inputs that it needs."""
     given = spec.get("body")
     as_json = {"Content-Type": "application/json"}
     if given is None:

@@ -1,4 +1,4 @@
-"""The kinds of targets that belong to no system, and the one that a spec names."""
+"""The kinds of targets of the engine, and the choice of the kind that a spec names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evalloom.targets.base import DEFAULTS, BuiltTarget, Kind, TargetOptions, ba
 
 Kinds = tuple[Kind, ...]
 TARGETS: Kinds = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND)
-"""The kinds that belong to no system."""
+"""The kinds of the engine."""
 
 
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
@@ -71,7 +71,7 @@ def forms(kinds: Kinds) -> str:
 
 
 def _proposal(spec: str, kinds: Kinds) -> str:
-    """What somebody may have meant who wrote only a file name."""
+    """Suggest a kind for a spec that is only a file name."""
     suffix = Path(spec).suffix
     kind = {".py": "python", ".sh": "command"}.get(suffix, "prompt" if suffix else "")
     if kind == "prompt":

@@ -161,7 +161,7 @@ def _parser(content: Record, where: str) -> OutputParser | None:
 
 
 def _path(spec: Record, folder: Path) -> Path | None:
-    """The file that a spec names; none where the prompt stands in the spec itself."""
+    """Return the file that a spec names; None if the prompt is in the spec itself."""
     given = spec.get("prompt")
     # No file name has a line break or a hole in it.
     is_text = isinstance(given, str) and any(mark in given for mark in ("{{", "{%", "\n"))
@@ -187,14 +187,14 @@ def _inline(spec: Record) -> Record:
 
 
 def _merged(content: Record, spec: Record) -> Record:
-    """A prompt with what stands beside it in the spec, which counts more."""
+    """Merge a prompt with the keys beside it in the spec, which take precedence."""
     beside = {key: value for key, value in spec.items() if key in KIND.keys}
     hidden = _SYSTEM_KEYS if "system" in beside else ()
     return {**{key: value for key, value in content.items() if key not in hidden}, **beside}
 
 
 def read_prompt(path: Path) -> Record:
-    """What a prompt file says, as an object with `messages`, or `system` and `user`."""
+    """Read a prompt file as an object with `messages`, or `system` and `user`."""
     if path.suffix.lower() in _DATA_SUFFIXES:
         return read_fields(path)
     try:
@@ -223,12 +223,12 @@ def read_fields(path: Path) -> Record:
 
 
 def _is_message(value: Any) -> bool:
-    """Whether a value in a list is meant as a message, or as the place of those that a case brings."""
+    """Return whether a value in a list is a message, or a placeholder for messages of the case."""
     return bool(Template(value).only_name) if isinstance(value, str) else isinstance(value, dict) and "role" in value
 
 
 def _cut(text: str) -> list[Record]:
-    """The messages of a text file: all of it is the user's, unless it begins with a line such as [system]."""
+    """Return the messages of a text file: one user message, unless it begins with a line such as [system]."""
     start = _HEADING.search(text)
     if start is None or text[: start.start()].strip():
         return [{"role": "user", "content": text.strip("\n")}]
@@ -239,7 +239,7 @@ def _cut(text: str) -> list[Record]:
 
 
 def _messages(content: Record, where: str) -> list[Record | str]:
-    """The messages of a prompt, whichever way they were written; a string stands for messages of the case."""
+    """Return the messages of a prompt in any of its forms; a string is a placeholder for messages of the case."""
     given = content.get("messages")
     listed = [given] if isinstance(given, str) else _list(content, "messages", where)
     messages = [_checked(message, f"messages[{at}]", where) for at, message in enumerate(listed)]
@@ -268,7 +268,7 @@ def _checked(message: Any, at: str, where: str) -> Record | str:
 
 
 def _compile_all(messages: list[Record | str], where: str) -> tuple[Filled, frozenset[str]]:
-    """What makes the messages of the inputs, and the inputs that it needs."""
+    """Return a function that fills the messages, and the inputs that it needs."""
     compiled = [_splice(one, where) if isinstance(one, str) else _compile(one, where) for one in messages]
     fillers = [filler for filler, _ in compiled]
     needed = frozenset[str]().union(*(names for _, names in compiled))
@@ -283,7 +283,7 @@ def _compile_all(messages: list[Record | str], where: str) -> tuple[Filled, froz
 
 
 def _optional(value: Any) -> frozenset[str]:
-    """The names in single braces, wherever in the messages."""
+    """Return the names in single braces in the messages."""
     if isinstance(value, str):
         return Template(value).optional
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -291,7 +291,7 @@ def _optional(value: Any) -> frozenset[str]:
 
 
 def _splice(text: str, where: str) -> tuple[Filled, frozenset[str]]:
-    """The messages that a case itself brings, such as a conversation so far."""
+    """Return the messages of a case, such as a conversation."""
     template = Template(text, where)
 
     def messages_of_case(inputs: Record) -> list[Record]:
@@ -317,7 +317,7 @@ def _compile(message: Record, where: str) -> tuple[Filled, frozenset[str]]:
 
 
 def _answer(content: Record, where: str) -> Any:
-    """What kind of answer is asked for: see Request.answer."""
+    """Return the requested kind of answer; see Request.answer."""
     schema, wants_json = content.get("schema"), content.get("json", False)
     if schema is not None and not isinstance(schema, dict):
         raise _bad(where, f"schema: expected a JSON Schema, got {type_name(schema)}")

@@ -1,4 +1,4 @@
-"""A Python function as a target: looked up by name, called with the inputs, its answer checked."""
+"""A Python function as a target: found by name, called with the inputs, its return value checked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KIND = Kind("python", "MODULE:FUNCTION", "a function of yours", build)
 
 
 def build_callable(function: Callable[..., Any], name: str = "", options: TargetOptions = DEFAULTS) -> BuiltTarget:
-    """The target that a function, or any object that can be called, is by itself."""
+    """Return the target of a function or another callable object."""
     if not callable(function):
         raise usage_error("target_missing", f"expected a function, got {quote(function)}")
     own = getattr(function, "__qualname__", type(function).__qualname__)
@@ -96,7 +96,7 @@ class PythonTarget:
 
 
 def _marks(function: Any) -> list[Any]:
-    """What tells a function from another of the same file: its name, its code, and the values bound to it."""
+    """Return what distinguishes functions of one file: the name, the code and the bound values."""
     bound: list[Any] = []
     while isinstance(function, partial):
         bound += (function.args, function.keywords)
@@ -118,7 +118,7 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _typed_in(function: Callable[..., Any]) -> str:
-    """The text of a function that is in no file, where the notebook kept it."""
+    """Return the source of a function that is in no file but in a notebook."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

@@ -26,14 +26,14 @@ _TAG_WORDS = re.compile(r"(\w*)\s*(.*)", re.DOTALL)
 _KNOWN_TAGS = ("if", "elif", "else", "endif")
 _MOST_LEVELS = 20
 MISSING: Any = object()
-"""What is not there, where None would be a value."""
+"""Stands for a missing value, because None is a value."""
 
 Filled = Callable[[Record], Any]
 """A JSON value with holes, waiting for inputs."""
 
 
 class _Hole(NamedTuple):
-    """A place to fill: the text as written, the name in it, and whether it must be filled."""
+    """A hole: its text as written, the name in it, and whether it is required."""
 
     at: int
     written: str
@@ -42,7 +42,7 @@ class _Hole(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """A place where the first branch stands whose condition holds; the condition None always holds."""
+    """A conditional: the first branch whose condition holds is rendered; the condition None always holds."""
 
     at: int
     branches: list[tuple[Expression | None, Template]]
@@ -50,7 +50,7 @@ class _Choice(NamedTuple):
 
 _Branches = list[tuple[Expression | None, "_Body"]]
 _Body = list["str | _Branches"]
-"""A template taken apart: texts, and the branches of each block between them."""
+"""A parsed template: texts, and the branches of each block between them."""
 
 
 class Template:
@@ -90,7 +90,7 @@ class Template:
         self.optional = optional.union(*map(_names, self._choices)) - self.variables
 
     def render(self, inputs: Record) -> str:
-        """The text with the inputs in it; a value is never looked into again."""
+        """Render the text with the inputs; holes inside an input are not filled."""
         parts = self._parts.copy()
         for hole in self._holes:
             value = inputs.get(hole.name, MISSING)
@@ -101,7 +101,7 @@ class Template:
 
     @property
     def only_name(self) -> str:
-        """The name where the template is nothing but one `{{name}}`, else empty."""
+        """The name if the template is one `{{name}}` and nothing else, else empty."""
         is_only = len(self._holes) == 1 and self._holes[0].is_needed and self._holes[0].written == self.text.strip()
         return self._holes[0].name if is_only else ""
 
@@ -159,7 +159,7 @@ def _tags(text: str) -> Iterator[_Tag]:
 
 
 class _Open(NamedTuple):
-    """A block that has begun: its tag, the body it stands in, and its branches so far."""
+    """An open block: its tag, the body around it, and its branches so far."""
 
     tag: _Tag
     outer: _Body
@@ -167,7 +167,7 @@ class _Open(NamedTuple):
 
 
 def _body(text: str, name: str) -> _Body:
-    """The texts and blocks of a template. Raises EvalloomError, which says the line in the text."""
+    """Parse a template into texts and blocks. Raises EvalloomError with the line."""
     if "{%" not in text:
         return [text]
 
@@ -216,7 +216,7 @@ def _misplaced(tag: _Tag, opened: list[_Open]) -> str:
 
 
 def find(name: str, inputs: Record, where: str) -> Any:
-    """The input that a name or a path like `order.lines[0].sku` leads to. Raises CallError where there is none."""
+    """Return the input at a name or a path like `order.lines[0].sku`. Raises CallError if there is none."""
     if name in inputs:
         return inputs[name]
     root = _root(name)
@@ -234,7 +234,7 @@ def find(name: str, inputs: Record, where: str) -> Any:
 
 
 def follow(value: Any, path: str) -> Any:
-    """What stands in a JSON value at a path such as `.lines[0].sku`, or MISSING."""
+    """Return the part of a JSON value at a path such as `.lines[0].sku`, or MISSING."""
     end = 0
     while end < len(path) and value is not MISSING:
         step = _STEP.match(path, end)
@@ -258,7 +258,7 @@ def _inside(value: Any, step: re.Match[str]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A value as a template writes it: a text as it is, everything else as compact JSON."""
+    """Return a text as it is, and any other value as compact JSON."""
     return value if isinstance(value, str) else json_text(value)
 
 
