@@ -23,7 +23,7 @@ EMITTERS = {
 
 # Codes that are made while the program runs, by the place that makes them.
 MADE = {
-    ("pipeline/dialect.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",
+    ("pipeline/findings.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",
     ("prompt_eval/dialect.py", "f'bad_{field}'"): "bad_test_category bad_test_subcategory bad_eval_type",
     ("interop/promptfoo/config.py", "f'bad_{name}'"): "bad_options bad_metadata",
     ("interop/promptfoo/asserts.py", "f'bad_{name}'"): "bad_threshold bad_weight",

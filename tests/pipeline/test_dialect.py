@@ -18,6 +18,8 @@ from evalloom.data.validate import validate
 from evalloom.files.source import source_of
 from evalloom.pipeline import TestCase, TestsetLoader
 from evalloom.pipeline import dialect as pipeline
+from evalloom.pipeline.findings import are_clean, findings
+from evalloom.pipeline.record import canonical, is_v2
 
 SEED = """\
 // 示例 1: 简单格式
@@ -106,7 +108,7 @@ V2 = st.fixed_dictionaries(
 
 
 @pytest.mark.req("PIPE-2")
-@given(V2.filter(pipeline.is_v2))
+@given(V2.filter(is_v2))
 def test_a_v2_record_comes_back_with_every_field(record: Record) -> None:
     assert TestCase.from_dict(record).to_dict() == record
 
@@ -114,8 +116,8 @@ def test_a_v2_record_comes_back_with_every_field(record: Record) -> None:
 @pytest.mark.req("PIPE-2", "PIPE-3")
 @given(V2 | st.dictionaries(st.sampled_from(["id", "text", "expected", "expected_x", "tags", "_note", "inputs"]), JSON))
 def test_the_canonical_form_is_reached_once(record: Record) -> None:
-    once = pipeline.canonical(record)
-    assert pipeline.canonical(once) == once
+    once = canonical(record)
+    assert canonical(once) == once
 
 
 @pytest.mark.req("PIPE-3")
@@ -198,10 +200,10 @@ def test_every_fault_of_a_record_has_its_finding(tmp_path: Path, record: str, co
 )
 def test_fields_that_do_not_go_in_are_named_where_nothing_else_does(more: Record, named: str) -> None:
     record = {"id": "b", "expected_outputs": {"name": "x"}, **more}
-    found = list(pipeline.findings(record, Rules()))
+    found = list(findings(record, Rules()))
     assert [remark.code for remark in found] == (["fields_outside_inputs"] if named else [])
     assert all(named in remark.message for remark in found)
-    assert pipeline.are_clean([record], Rules()) is not (bool(named) or "depends_on" in record)
+    assert are_clean([record], Rules()) is not (bool(named) or "depends_on" in record)
 
 
 def test_an_expectation_of_v1_beside_inputs_is_told() -> None:
@@ -310,8 +312,8 @@ def test_a_pattern_that_does_not_compile_is_found_wherever_it_stands() -> None:
         "expected_aggregation": "regex:*",
         "evaluation_config": {"evaluate_intermediate": True},
     }
-    found = [remark for remark in pipeline.findings(record, Rules()) if remark.code == "bad_regex"]
+    found = [remark for remark in findings(record, Rules()) if remark.code == "bad_regex"]
     assert [remark.path for remark in found] == [
         ("expected_outputs", "bad"), ("intermediate_expectations", "step", "deep", 1), ("expected_aggregation",)
     ]  # fmt: skip
-    assert not pipeline.are_clean([record], Rules())
+    assert not are_clean([record], Rules())

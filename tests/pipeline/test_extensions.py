@@ -11,17 +11,19 @@ from evalloom.core.model import Case, Check, Origin, Record
 from evalloom.data.dialect import Rules
 from evalloom.pipeline import TestCase, TestsetLoader
 from evalloom.pipeline import dialect as pipeline
+from evalloom.pipeline.findings import are_clean, findings
+from evalloom.pipeline.record import is_v2
 
 
 def remarks(rules: Rules = Rules(), **fields: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
     record = {"id": "a", "inputs": {"text": "x"}, **fields}
-    found = list(pipeline.findings(record, rules))
-    assert not (found and pipeline.are_clean([record], rules))
+    found = list(findings(record, rules))
+    assert not (found and are_clean([record], rules))
     return [(remark.code, remark.severity, remark.path) for remark in found]
 
 
 def message(rules: Rules = Rules(), **fields: Any) -> str:
-    (remark,) = pipeline.findings({"id": "a", "inputs": {"text": "x"}, **fields}, rules)
+    (remark,) = findings({"id": "a", "inputs": {"text": "x"}, **fields}, rules)
     return remark.message
 
 
@@ -93,7 +95,7 @@ def test_a_condition_is_told_with_its_column_and_the_name_that_was_meant() -> No
 def test_none_of_these_fields_is_an_input_or_makes_a_record_v2(field: str) -> None:
     record: Record = {"id": "a", "q": "x", field: None}
     assert pipeline.to_case(record, Origin("f")).inputs == {"q": "x"}
-    assert not pipeline.is_v2(record) and not list(pipeline.findings(record, Rules()))
+    assert not is_v2(record) and not list(findings(record, Rules()))
 
 
 TAKES = Rules(shape=Shape({"summarize": frozenset({"max_length", "model"}), "free": None, "else": None}))
@@ -118,7 +120,7 @@ def test_a_case_without_an_input_that_the_pipeline_needs_is_told() -> None:
     assert not remarks(rules, step_inputs={"first": {"texts": []}})
     assert not remarks(rules, batch_items=[{"texts": 1}], expected_aggregation=1)
     v1 = {"id": "a", "text": "x", "texts": []}
-    assert not list(pipeline.findings(v1, rules))
+    assert not list(findings(v1, rules))
 
 
 def test_the_schema_lists_every_field() -> None:

@@ -17,13 +17,15 @@ from evalloom.data.validate import validate
 from evalloom.files.source import source_of
 from evalloom.pipeline import TestCase
 from evalloom.pipeline import dialect as pipeline
+from evalloom.pipeline.findings import findings
+from evalloom.pipeline.record import multiply
 
 pytestmark = pytest.mark.req("PIPE-16")
 
 
 def test_a_product_makes_one_case_of_each_choice_in_order() -> None:
     record = {"id": "t", "inputs": {"text": "{n} {lang}"}, "parameters": {"lang": ["en", "zh"], "n": [1, 2]}}
-    found = list(pipeline.multiply(record))
+    found = list(multiply(record))
     assert [one["id"] for one in found] == ["t[lang=en,n=1]", "t[lang=en,n=2]", "t[lang=zh,n=1]", "t[lang=zh,n=2]"]
     assert [one["inputs"]["text"] for one in found] == ["1 en", "2 en", "1 zh", "2 zh"]
     assert all("parameters" not in one for one in found) and "parameters" in record
@@ -31,7 +33,7 @@ def test_a_product_makes_one_case_of_each_choice_in_order() -> None:
 
 def test_a_list_names_each_choice_itself() -> None:
     record = {"id": "t", "q": "{a}/{b}", "parameters": [{"a": 1, "b": 2}, {"a": 3}]}
-    assert [(one["id"], one["q"]) for one in pipeline.multiply(record)] == [("t[a=1,b=2]", "1/2"), ("t[a=3]", "3/{b}")]
+    assert [(one["id"], one["q"]) for one in multiply(record)] == [("t[a=1,b=2]", "1/2"), ("t[a=3]", "3/{b}")]
 
 
 def test_values_are_filled_in_wherever_a_case_says_something() -> None:
@@ -48,7 +50,7 @@ def test_values_are_filled_in_wherever_a_case_says_something() -> None:
         "depends_on": "base[lang={lang}]",
         "parameters": [{"lang": "en", "n": 3, "flag": None}],
     }
-    (one,) = pipeline.multiply(record)
+    (one,) = multiply(record)
     assert one["tags"] == ["en"] and one["depends_on"] == "base[lang=en]"
     assert one["inputs"] == {"n": 3, "list": ["3!", {"deep": "en"}], "other": "{ } {x} {en"}
     assert one["step_inputs"] == {"s": {"lang": "en"}} and one["batch_items"] == [{"text": "en"}]
@@ -69,13 +71,13 @@ def test_values_are_filled_in_wherever_a_case_says_something() -> None:
     ],
 )
 def test_values_stand_in_the_id(value: object, shown: str) -> None:
-    (one,) = pipeline.multiply({"id": "t", "q": "{v}", "parameters": {"v": [value]}})
+    (one,) = multiply({"id": "t", "q": "{v}", "parameters": {"v": [value]}})
     assert one["id"] == f"t[v={shown}]" and one["q"] == value
 
 
 def test_ids_that_would_be_the_same_are_numbered() -> None:
     record = {"id": "t", "q": "{v}", "parameters": {"v": ["1", 1, "x" * 60, "x" * 70]}}
-    ids = [one["id"] for one in pipeline.multiply(record)]
+    ids = [one["id"] for one in multiply(record)]
     assert ids[:2] == ["t[v=1]", "t[v=1]#2"] and ids[3] == f"{ids[2]}#2"
 
 
@@ -84,9 +86,9 @@ VALUES = st.lists(st.none() | st.integers() | st.text(max_size=50), min_size=1, 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=3), VALUES, min_size=1, max_size=3))
 def test_there_are_as_many_cases_as_choices_and_no_id_twice(parameters: Record) -> None:
-    found = list(pipeline.multiply({"id": "t", "inputs": {"x": "{a}"}, "parameters": parameters}))
+    found = list(multiply({"id": "t", "inputs": {"x": "{a}"}, "parameters": parameters}))
     assert len({one["id"] for one in found}) == len(list(itertools.product(*parameters.values())))
-    assert not any(remark.severity == "error" for one in found for remark in pipeline.findings(one, Rules()))
+    assert not any(remark.severity == "error" for one in found for remark in findings(one, Rules()))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +106,9 @@ def test_there_are_as_many_cases_as_choices_and_no_id_twice(parameters: Record) 
 )
 def test_what_cannot_be_filled_in_is_told_and_left(parameters: object, path: tuple[str | int], said: str) -> None:
     record: Record = {"id": "t", "inputs": {"x": "{x}"}, "parameters": parameters}
-    (remark,) = pipeline.findings(record, Rules())
+    (remark,) = findings(record, Rules())
     assert (remark.code, remark.severity, remark.path) == ("bad_parameters", "error", path)
-    assert said in remark.message and list(pipeline.multiply(record)) == [record]
+    assert said in remark.message and list(multiply(record)) == [record]
 
 
 def test_a_record_that_is_nested_too_deeply_is_told() -> None:
@@ -114,14 +116,14 @@ def test_a_record_that_is_nested_too_deeply_is_told() -> None:
     for _ in range(3000):
         deep = [deep]
     record: Record = {"id": "t", "inputs": {"x": deep}, "parameters": {"x": [1]}}
-    assert [remark.code for remark in pipeline.findings(record, Rules())] == ["bad_parameters"]
+    assert [remark.code for remark in findings(record, Rules())] == ["bad_parameters"]
 
 
 def test_faults_that_only_show_when_filled_in_are_told_once() -> None:
     record: Record = {"id": "t", "inputs": "{t}", "parameters": {"t": [{}, "same", "same"]}}
-    assert [remark.code for remark in pipeline.findings(record, Rules())] == ["bad_inputs"]
+    assert [remark.code for remark in findings(record, Rules())] == ["bad_inputs"]
     good = {"id": "t", "inputs": {}, "evaluation_config": {"tolerance": "{x}"}, "parameters": {"x": [0.1]}}
-    assert not list(pipeline.findings(good, Rules()))
+    assert not list(findings(good, Rules()))
 
 
 def test_the_linter_counts_cases_and_finds_ids_twice(tmp_path: Path) -> None:
@@ -159,8 +161,8 @@ def test_the_record_itself_keeps_its_parameters(more: Record) -> None:
 
 def test_a_tag_takes_the_text_of_a_value() -> None:
     record: Record = {"id": "t", "tags": ["{n}", "x{n}", "y"], "inputs": {}, "parameters": {"n": [1, None]}}
-    assert [one["tags"] for one in pipeline.multiply(record)] == [["1", "x1", "y"], ["null", "xnull", "y"]]
-    assert not list(pipeline.findings(record, Rules()))
+    assert [one["tags"] for one in multiply(record)] == [["1", "x1", "y"], ["null", "xnull", "y"]]
+    assert not list(findings(record, Rules()))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +177,6 @@ def test_a_tag_takes_the_text_of_a_value() -> None:
 )
 def test_a_small_record_that_would_become_huge_is_refused(text: str, parameters: object, said: str) -> None:
     record: Record = {"id": "t", "inputs": {"x": [text]}, "parameters": parameters}
-    (remark,) = pipeline.findings(record, Rules())
+    (remark,) = findings(record, Rules())
     assert (remark.code, remark.path) == ("bad_parameters", ("parameters",)) and said in remark.message
-    assert list(pipeline.multiply(record)) == [record]
+    assert list(multiply(record)) == [record]

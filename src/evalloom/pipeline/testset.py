@@ -14,9 +14,9 @@ from evalloom.data.dialect import Rules
 from evalloom.data.validate import validate
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
-from evalloom.pipeline import dialect
-from evalloom.pipeline.dialect import FORMATS
+from evalloom.pipeline.dialect import DIALECT, FORMATS
 from evalloom.pipeline.extensions import FIELDS as EXTENSION_FIELDS
+from evalloom.pipeline.record import DEFAULTS, FIELDS, canonical
 
 
 @dataclass
@@ -39,16 +39,16 @@ class TestCase:
     @classmethod
     def from_dict(cls, record: Record) -> Self:
         """Create a case from a record in v2.0 or v1.0."""
-        record_v2 = dialect.canonical(record)
-        fields = {name: record_v2[name] for name in dialect.FIELDS if record_v2.get(name) is not None}
+        record_v2 = canonical(record)
+        fields = {name: record_v2[name] for name in FIELDS if record_v2.get(name) is not None}
         return cls(**{"id": "", **fields, "raw_data": dict(record)})
 
     def to_dict(self) -> Record:
         """Return the v2.0 record of the case: fields that differ from their defaults, and custom fields."""
-        custom = dialect.canonical(self.raw_data) if self.raw_data else {}
-        custom_fields = {name: value for name, value in custom.items() if name not in dialect.FIELDS}
-        own = {name: getattr(self, name) for name in dialect.FIELDS}
-        own_fields = {n: v for n, v in own.items() if v != dialect.DEFAULTS[n] or n == "id" or n in custom}
+        custom = canonical(self.raw_data) if self.raw_data else {}
+        custom_fields = {name: value for name, value in custom.items() if name not in FIELDS}
+        own = {name: getattr(self, name) for name in FIELDS}
+        own_fields = {n: v for n, v in own.items() if v != DEFAULTS[n] or n == "id" or n in custom}
         return {**own_fields, **custom_fields}
 
     def get_input(self, key: str, default: Any = None) -> Any:
@@ -110,7 +110,7 @@ class TestsetLoader:
         first: dict[str, int] = {}
         for number, case in enumerate(cases, 1):
             origin = Origin("testset", number)
-            for remark in dialect.findings(_record(case), rules):
+            for remark in DIALECT.findings(_record(case), rules):
                 field_name = str(remark.path[0]) if remark.path else ""
                 findings.append(Finding(remark.code, remark.severity, remark.message, origin, field_name, str(case.id)))
             if first.setdefault(str(case.id), number) != number:
@@ -178,7 +178,5 @@ def _record(case: TestCase) -> Record:
     """Return the fields of a case unchanged, so that wrong types can be reported."""
     extra = {name: value for name, value in case.raw_data.items() if name in EXTENSION_FIELDS}
     return extra | {
-        name: getattr(case, name)
-        for name in dialect.FIELDS
-        if getattr(case, name) != dialect.DEFAULTS[name] or name == "id"
+        name: getattr(case, name) for name in FIELDS if getattr(case, name) != DEFAULTS[name] or name == "id"
     }
