@@ -1,22 +1,28 @@
 """The batch log: runs and verdicts of a batch in a folder of append-only files."""
 
+from __future__ import annotations
+
 from evalloom import moved
-from evalloom.batchlog.baselines import (
-    BASELINES,
-    Baseline,
-    BaselineRun,
-    baseline_runs,
-    baselines,
-    checked_name,
-    find_baseline,
-    has_baseline,
-    read_baseline,
-    remove_baseline,
-    save_baseline,
-)
-from evalloom.batchlog.folders import FOLDER, batches, find, new_id, remove
-from evalloom.batchlog.log import Log, Rescoring, is_in_use
-from evalloom.batchlog.read import Damage, RunIndex, finished, in_order, manifest, pairs
+from evalloom.core.lazy import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from evalloom.batchlog.baselines import (
+        BASELINES,
+        Baseline,
+        BaselineRun,
+        baseline_runs,
+        baselines,
+        checked_name,
+        find_baseline,
+        has_baseline,
+        read_baseline,
+        remove_baseline,
+        save_baseline,
+    )
+    from evalloom.batchlog.folders import FOLDER, batches, find, new_id, remove
+    from evalloom.batchlog.log import Log, Rescoring, is_in_use
+    from evalloom.batchlog.read import Damage, RunIndex, finished, in_order, manifest, pairs
 
 __all__ = [
     "BASELINES",
@@ -45,7 +51,21 @@ __all__ = [
     "remove_baseline",
     "save_baseline",
 ]
+_BASELINES = (
+    *("BASELINES", "Baseline", "BaselineRun", "baseline_runs", "baselines", "checked_name", "find_baseline"),
+    *("has_baseline", "read_baseline", "remove_baseline", "save_baseline"),
+)
+# Listing batches needs no writer, and few commands need baselines.
+_load = lazy_names(
+    __name__,
+    {
+        "evalloom.batchlog.baselines": _BASELINES,
+        "evalloom.batchlog.folders": ("FOLDER", "batches", "find", "new_id", "remove"),
+        "evalloom.batchlog.log": ("Log", "Rescoring", "is_in_use"),
+        "evalloom.batchlog.read": ("Damage", "RunIndex", "finished", "in_order", "manifest", "pairs"),
+    },
+)
 
 
 def __getattr__(name: str) -> object:
-    return moved.find_name(__name__, name)
+    return _load(name) if name in __all__ else moved.find_name(__name__, name)

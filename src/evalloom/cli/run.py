@@ -1,4 +1,4 @@
-"""`evalloom run`: cases against a target, scored, recorded, and told."""
+"""`evalloom run`: run cases against a target, score them, log them and print the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from evalloom.console.run_text import dry_run_lines, print_lines, result_lines
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import pluralize
 from evalloom.data.mapping import parse_mapping
-from evalloom.engine.dry_run import dry_run
 from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Plan, Reading
@@ -26,7 +25,7 @@ from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
 from evalloom.engine.system import Catalog
-from evalloom.engine.watch import changes, watched
+from evalloom.engine.watch import changes, watched_files
 from evalloom.settings import keys
 from evalloom.settings import secrets as secrets_of
 
@@ -54,7 +53,7 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     run = RunCommand(request, current_catalog(), flags["as_json"])
     if flags["dry_run"]:
         return run.dry_run(resume)
-    return run.again_and_again(resume) if flags["watch"] else run.once(resume)
+    return run.watch(resume) if flags["watch"] else run.once(resume)
 
 
 def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest:
@@ -93,6 +92,8 @@ class RunCommand:
         self._last: Results | None = None
 
     def dry_run(self, resume: Resume) -> int:
+        from evalloom.engine.dry_run import dry_run
+
         plan = prepare(self._request, self._catalog)
         with printing_findings():
             result = dry_run(plan, resume)
@@ -106,42 +107,42 @@ class RunCommand:
         plan = prepare(self._request, self._catalog)
         outputs = reporters_for(plan.options.output, self._catalog.reporters)
         written = [path for path, _ in (*outputs, *self._more(""))] + [Path(name) for name in [plan.record] if name]
-        refuse_overwriting(written, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
+        refuse_overwriting(written, [*watched_files(plan), *(Path(name) for name in [plan.replay] if name)])
         live = Live()
         with showing(live, is_quiet=self._as_json), printing_findings():
             results = evaluate(plan, live, resume, warn)
         self._last = results
         try:
-            # Before anything is told: whoever reads what we print may stop reading.
+            # Before anything is printed: the reader of our output may go away.
             write_outputs(results, [*outputs, *self._more(results.path.name)])
         finally:
-            self._tell(plan, results)
+            self._print(plan, results)
         return exit_code(results, plan.options.fail_under)
 
-    def again_and_again(self, resume: Resume) -> int:
-        """Runs, and runs again whatever a change affects; ends with Ctrl-C, and with the exit code of the last run."""
+    def watch(self, resume: Resume) -> int:
+        """Run, and run again what a change affects, until Ctrl-C; return the exit code of the last run."""
         code = 0
         try:
             for files in changes(lambda: prepare(self._request, self._catalog)):
-                code = self._once_or_told(resume)
+                code = self._once_or_error(resume)
                 if self._last is not None:
                     if self._last.stopped == "interrupted":
                         return code
-                    # What a change does not affect is taken over; an error is no answer to keep.
+                    # Runs that a change does not affect are reused; errors are tried again.
                     resume = Resume(source=str(self._last.path), retry_errors=True)
                 click.echo(f"Watching {pluralize(files, 'file')} for changes. Ctrl-C ends", err=True)
         except KeyboardInterrupt:
             pass
         return code
 
-    def _once_or_told(self, resume: Resume) -> int:
+    def _once_or_error(self, resume: Resume) -> int:
         try:
             return self.once(resume)
-        except EvalloomError as fault:
-            click.echo(f"evalloom: {fault}", err=True)
-            return fault.exit_code
+        except EvalloomError as error:
+            click.echo(f"evalloom: {error}", err=True)
+            return error.exit_code
 
-    def _tell(self, plan: Plan, results: Results) -> None:
+    def _print(self, plan: Plan, results: Results) -> None:
         secrets = [*secrets_of(plan.settings), *plan.target.secrets]
         if self._as_json:
             click.echo(msgspec.json.encode(results.summary))

@@ -1,30 +1,35 @@
-"""The results of a batch as files: the format is taken from the extension."""
+"""Write the results of a batch to files; the extension selects the format."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from evalloom.batchlog import manifest
 from evalloom.engine.results import Results
 from evalloom.files.write import atomic_writer
-from evalloom.reports import RunReporter, by_suffix
-from evalloom.reports.run_report import RunReport
+from evalloom.reports import by_suffix
 
-Outputs = list[tuple[Path, RunReporter]]
+if TYPE_CHECKING:
+    from evalloom.reports import RunReporter
+
+Outputs: TypeAlias = "list[tuple[Path, RunReporter]]"
 
 
 def reporters_for(files: Iterable[str], reporters: tuple[RunReporter, ...]) -> Outputs:
-    """The files to write, each with the reporter that its extension asks for."""
+    """Return the files to write, each with the reporter of its extension."""
     return [(Path(file), by_suffix(Path(file), reporters)) for file in files]
 
 
 def write_outputs(results: Results, outputs: Outputs) -> None:
-    """Writes every file, each whole or not at all."""
+    """Write every file atomically."""
     if not outputs:
         return
+    from evalloom.reports.run_report import RunReport
+
     report = RunReport(
         batch=msgspec.to_builtins(manifest(results.path)),
         summary=msgspec.to_builtins(results.summary),

@@ -29,7 +29,7 @@ from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Reading
 from evalloom.engine.prepare import RunRequest
 from evalloom.engine.resume import Resume
-from evalloom.engine.watch import watched
+from evalloom.engine.watch import watched_files
 from evalloom.rag import cli_text as text
 from evalloom.rag.batches import REQUIRABLE
 from evalloom.rag.dialect import BUCKETS
@@ -214,7 +214,7 @@ def _evaluate(job: RagRun, resume: Resume, as_json: bool) -> int:
     plan = job.plan
     files = [Path(name) for name in plan.options.output]
     reports, outputs = _formats(files)
-    refuse_overwriting(files, [*watched(plan), *(Path(name) for name in [plan.replay] if name)])
+    refuse_overwriting(files, [*watched_files(plan), *(Path(name) for name in [plan.replay] if name)])
     _refuse_documents(files, Path(plan.metadata.options["searching"]["root"]))
     vectors, plan = job.fill()
     if not as_json and (line := text.index_line(job.retriever, vectors)):

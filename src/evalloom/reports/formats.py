@@ -1,29 +1,21 @@
-"""The reporters that belong to no system, and the one that the extension of a file asks for."""
+"""The reporters that belong to no system; the extension of a file selects one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 
 from evalloom.core.errors import usage_error
-from evalloom.reports import (
-    lint_github,
-    lint_json,
-    lint_markdown,
-    lint_sarif,
-    lint_text,
-    run_csv,
-    run_json,
-    run_jsonl,
-    run_junit,
-)
-from evalloom.reports.lint import LintReport
-from evalloom.reports.run_report import RunReport
+from evalloom.reports.lazy import LazyLintReporter, LazyReporter
+
+if TYPE_CHECKING:
+    from evalloom.reports.lint import LintReport
+    from evalloom.reports.run_report import RunReport
 
 
 class Named(Protocol):
-    """A reporter of whatever: it goes by its name, and by the extension of its files."""
+    """A reporter of any kind."""
 
     @property
     def name(self) -> str: ...
@@ -34,8 +26,10 @@ class Named(Protocol):
 class LintReporter(Protocol):
     """A module that writes the linter's findings in one format."""
 
-    name: str
-    suffix: str
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
 
     def render(self, report: LintReport) -> str: ...
 
@@ -51,15 +45,80 @@ class RunReporter(Protocol):
     def render(self, report: RunReport, stream: IO[bytes]) -> None: ...
 
 
-LINT_REPORTERS: tuple[LintReporter, ...] = (lint_text, lint_json, lint_markdown, lint_sarif, lint_github)
-RUN_REPORTERS: tuple[RunReporter, ...] = (run_json, run_jsonl, run_csv, run_junit)
-"""Those that belong to no system."""
+def _lint_text() -> LintReporter:
+    from evalloom.reports import lint_text
+
+    return lint_text
+
+
+def _lint_json() -> LintReporter:
+    from evalloom.reports import lint_json
+
+    return lint_json
+
+
+def _lint_markdown() -> LintReporter:
+    from evalloom.reports import lint_markdown
+
+    return lint_markdown
+
+
+def _lint_sarif() -> LintReporter:
+    from evalloom.reports import lint_sarif
+
+    return lint_sarif
+
+
+def _lint_github() -> LintReporter:
+    from evalloom.reports import lint_github
+
+    return lint_github
+
+
+def _run_json() -> RunReporter:
+    from evalloom.reports import run_json
+
+    return run_json
+
+
+def _run_jsonl() -> RunReporter:
+    from evalloom.reports import run_jsonl
+
+    return run_jsonl
+
+
+def _run_csv() -> RunReporter:
+    from evalloom.reports import run_csv
+
+    return run_csv
+
+
+def _run_junit() -> RunReporter:
+    from evalloom.reports import run_junit
+
+    return run_junit
+
+
+LINT_REPORTERS: tuple[LintReporter, ...] = (
+    LazyLintReporter("text", ".txt", _lint_text),
+    LazyLintReporter("json", ".json", _lint_json),
+    LazyLintReporter("markdown", ".md", _lint_markdown),
+    LazyLintReporter("sarif", ".sarif", _lint_sarif),
+    LazyLintReporter("github", ".github", _lint_github),
+)
+RUN_REPORTERS: tuple[RunReporter, ...] = (
+    LazyReporter("json", ".json", _run_json),
+    LazyReporter("jsonl", ".jsonl", _run_jsonl),
+    LazyReporter("csv", ".csv", _run_csv),
+    LazyReporter("junit", ".xml", _run_junit),
+)
+"""Reporters that belong to no system."""
 
 Reporter = TypeVar("Reporter", bound=Named)
 
 
 def by_suffix(path: Path, reporters: Iterable[Reporter]) -> Reporter:
-    """The reporter whose files have this extension: the longest one that fits, so that `.hop.jsonl` is no `.jsonl`."""
+    """Return the reporter of a file's extension: the longest that matches, as `.hop.jsonl` also ends in `.jsonl`."""
     fitting = [reporter for reporter in reporters if path.name.lower().endswith(reporter.suffix)]
     if fitting:
         return max(fitting, key=lambda reporter: len(reporter.suffix))

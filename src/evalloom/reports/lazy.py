@@ -1,4 +1,4 @@
-"""Reporters that are imported when the first file is written with them."""
+"""Reporters that are imported when they write their first file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import IO, TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from evalloom.reports.formats import RunReporter
+    from evalloom.reports.formats import LintReporter, RunReporter
+    from evalloom.reports.lint import LintReport
     from evalloom.reports.run_report import RunReport
 
 
 class LazyReporter(Struct, frozen=True):
-    """A reporter of results that is imported when the first file is written with it."""
+    """A reporter of results that `load` imports on first use."""
 
     name: str
     suffix: str
@@ -21,3 +22,14 @@ class LazyReporter(Struct, frozen=True):
 
     def render(self, report: RunReport, stream: IO[bytes]) -> None:
         self.load().render(report, stream)
+
+
+class LazyLintReporter(Struct, frozen=True):
+    """A reporter of findings that `load` imports on first use."""
+
+    name: str
+    suffix: str
+    load: Callable[[], LintReporter]
+
+    def render(self, report: LintReport) -> str:
+        return self.load().render(report)
