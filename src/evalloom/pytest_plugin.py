@@ -26,10 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     if file_path.name != FILE_NAME or not parent.config.getoption("--evalloom"):
         return None
-    return Suite.from_parent(parent, path=file_path)
+    return SuiteFile.from_parent(parent, path=file_path)
 
 
-class Suite(pytest.File):
+class SuiteFile(pytest.File):
     """One evalloom.yaml: collects its cases, and runs all of them when pytest comes to the first."""
 
     def collect(self) -> Iterable[CaseItem]:
@@ -95,7 +95,7 @@ class CaseItem(pytest.Item):
         self.key = key
 
     def runtest(self) -> None:
-        assert isinstance(self.parent, Suite)
+        assert isinstance(self.parent, SuiteFile)
         result = self.parent.result(self.key)
         if result is None:
             raise CaseFailed(["the batch ended before this case was run"])

@@ -110,17 +110,17 @@ def analyse(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> RagResults:
 
 def analyse_all(batch: Batch, runs: Iterable[tuple[Run, Scored]]) -> list[RagResults]:
     """Analyse each profile in the order of the batch; an empty batch gives one result without cases."""
-    by_profile: dict[str, _CaseCollector] = {}
+    by_profile: dict[str, _CaseRows] = {}
     for run, scored in runs:
         if run.profile not in by_profile:
-            by_profile[run.profile] = _CaseCollector(batch.config)
+            by_profile[run.profile] = _CaseRows(batch.config)
         by_profile[run.profile].add(run, scored)
     requested = [profile.name for profile in batch.profiles]
     names = [name for name in dict.fromkeys([*requested, *by_profile]) if name in by_profile] or [*requested, ""][:1]
-    return [_results(batch, name, by_profile.get(name) or _CaseCollector(batch.config)) for name in names]
+    return [_results(batch, name, by_profile.get(name) or _CaseRows(batch.config)) for name in names]
 
 
-def _results(batch: Batch, profile: str, collected: _CaseCollector) -> RagResults:
+def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
     rows = collected.rows()
     deciding = collected.names[0]
     names = [
@@ -193,7 +193,7 @@ def _is_rate(name: str) -> bool:
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-class _CaseCollector:
+class _CaseRows:
     """Collects runs in any order, and returns one row per case."""
 
     def __init__(self, config: Record) -> None:

@@ -93,7 +93,7 @@ def _restructured(content: bytes) -> ParsedDocument:
     return ParsedDocument(text, headings, has_lines=True)
 
 
-class _Writer:
+class _TextWriter:
     """Collects text and headings, and enforces the limits of time and size."""
 
     def __init__(self, content: bytes) -> None:
@@ -174,7 +174,7 @@ def _html(content: bytes) -> ParsedDocument:
     if _work_to_nest(text) > _MOST_WORK:
         raise UnreadableDocument("has too many tags inside of tags. Close them, or save it as text")
     root: Any = LexborHTMLParser(text).root
-    writer = _Writer(content)
+    writer = _TextWriter(content)
     # A stack instead of recursion, because pages nest arbitrarily deep.
     stack: list[tuple[Any, Callable[[], None] | None]] = [(root, None)] if root is not None else []
     while stack:
@@ -229,13 +229,13 @@ def _work_to_nest(text: str) -> int:
     return work
 
 
-def _write_inline(writer: _Writer, text: str) -> None:
+def _write_inline(writer: _TextWriter, text: str) -> None:
     plain = re.sub(r"\s+", " ", text)
     if plain.strip() or (plain and writer.size and not writer.last.endswith(("\n", " "))):
         writer.write(plain.lstrip() if not writer.size or writer.last.endswith("\n") else plain)
 
 
-def _enter_tag(writer: _Writer, node: Any) -> list[tuple[Any, Callable[[], None] | None]]:
+def _enter_tag(writer: _TextWriter, node: Any) -> list[tuple[Any, Callable[[], None] | None]]:
     """The stack entries for the inside of a tag and for its end, last first."""
     tag = node.tag
     if tag not in _INLINE:
@@ -266,7 +266,7 @@ def _pdf(content: bytes) -> ParsedDocument:
 
     # pypdf logs every oddity of a file to stderr.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    writer = _Writer(content)
+    writer = _TextWriter(content)
     reader = PdfReader(io.BytesIO(content))
     if reader.is_encrypted and not reader.decrypt(""):
         raise UnreadableDocument("is locked with a password. Save it without one")
@@ -298,7 +298,7 @@ def _docx(content: bytes) -> ParsedDocument:
 
     document = docx.Document(io.BytesIO(content))
     levels = {style.style_id: _docx_level(style.name) for style in document.styles}
-    writer = _Writer(content)
+    writer = _TextWriter(content)
     _write_blocks(writer, document.element.body, levels)
     for kind in ("footnotes", "endnotes"):
         for relation in document.part.rels.values():
@@ -308,7 +308,7 @@ def _docx(content: bytes) -> ParsedDocument:
     return writer.document()
 
 
-def _write_blocks(writer: _Writer, parent: Any, levels: dict[str, int]) -> None:
+def _write_blocks(writer: _TextWriter, parent: Any, levels: dict[str, int]) -> None:
     """Write paragraphs and tables, including those in content controls, insertions and notes."""
     for block in parent:
         start, part = writer.size, writer.count()
