@@ -360,13 +360,16 @@ def _exact_figures(values: list[Any]) -> tuple[Any, ...]:
     from fractions import Fraction
 
     exact = [Fraction(value) for value in values]
-    stdev = _held(statistics.stdev, exact) if len(exact) > 1 else 0.0
-    total = sum(values) if all(isinstance(value, int) for value in values) else _held(float, sum(exact))
-    mean, median = _held(float, sum(exact) / len(exact)), _held(float, statistics.median(exact))
+    stdev = _within_float_range(statistics.stdev, exact) if len(exact) > 1 else 0.0
+    total = sum(values) if all(isinstance(value, int) for value in values) else _within_float_range(float, sum(exact))
+    mean, median = (
+        _within_float_range(float, sum(exact) / len(exact)),
+        _within_float_range(float, statistics.median(exact)),
+    )
     return total, mean, min(values), max(values), median, stdev
 
 
-def _held(function: Callable[[Any], float], value: Any) -> float | None:
+def _within_float_range(function: Callable[[Any], float], value: Any) -> float | None:
     try:
         return float(function(value))
     except OverflowError:

@@ -40,7 +40,7 @@ def prompt_of(step: Step, folder: Path, report_finding: ReportFinding) -> StepPr
     key, where, content, files = source
     content = {**content, **{name: step.spec[name] for name in _BESIDE if name in step.spec}}
     try:
-        return StepPrompt(Prompt(_known_keys(content, where, key, report_finding), where), files)
+        return StepPrompt(Prompt(_without_unknown_keys(content, where, key, report_finding), where), files)
     except EvalloomError as error:
         report_finding("bad_prompt", key, str(error.args[0]), "error")
         return None
@@ -172,7 +172,7 @@ def _flow_file(own: Path, name: str, written: Record) -> Path:
     return own / "prompts" / Path(file).name
 
 
-def _known_keys(content: Record, where: str, key: str, report_finding: ReportFinding) -> Record:
+def _without_unknown_keys(content: Record, where: str, key: str, report_finding: ReportFinding) -> Record:
     """Keep the known keys of a prompt; warn about others, because existing files may contain them."""
     prompt_keys = (*PROMPT_KEYS, *ABOUT_KEYS)
     for name in content.keys() - {*prompt_keys}:

@@ -315,7 +315,7 @@ class Walk:
         async def chunk(some: list[tuple[int, Record]]) -> list[Any]:
             assert isinstance(part, CodePart)
             calls: list[Record] = []
-            done = await _in_one_process(part, [item for _, item in some], self._apart(calls))
+            done = await _run_together(part, [item for _, item in some], self._apart(calls))
             entry.end_item(some[0][0], calls, has_failed=False)
             for (number, _), done_item in zip(some, done, strict=True):
                 entry.end_item(number, [], bool(done_item.error))
@@ -409,15 +409,15 @@ class Walk:
             raise CallError(error.code, message) from None
 
 
-async def _in_one_process(part: CodePart, items: list[Record], context: Context) -> list[Done]:
+async def _run_together(part: CodePart, items: list[Record], context: Context) -> list[Done]:
     try:
         return await part.many(items, context)
     except CallError:
         # One item exceeded a limit or ended the process; run each item alone to isolate it.
-        return [await _alone(part, item, context) for item in items]
+        return [await _run_alone(part, item, context) for item in items]
 
 
-async def _alone(part: CodePart, item: Record, context: Context) -> Done:
+async def _run_alone(part: CodePart, item: Record, context: Context) -> Done:
     try:
         return Done(await part(item, context))
     except CallError as error:
