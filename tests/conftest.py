@@ -88,6 +88,12 @@ def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
     report.longrepr = f"EVALLOOM_REQUIRE_ALL=1 allows no skipped test. {text}"
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands wrap what they print; tests look for whole sentences."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Any]]:
     """`serve(p429=0.1)` starts a server that speaks like OpenAI and Anthropic and behaves as badly as it is told."""

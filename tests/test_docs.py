@@ -37,6 +37,8 @@ SHOWN = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").g
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INSIDE = re.compile(r"<!-- in (\S+) -->\n\Z")
 LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
+WIDTH = "120"
+"""The columns of the terminal that the samples show."""
 EXIT = re.compile(r"\s+# exit (\d+)$")
 FLAG = re.compile(r"(?<![\w-])(--?[a-z][a-z-]*)")
 
@@ -93,7 +95,7 @@ def run(command: str, folder: Path) -> tuple[int, str]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("FORCE_", "GITHUB_", "CI"))},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "80",
+        "COLUMNS": WIDTH,
         "LC_ALL": "C.UTF-8",
     }
     done = subprocess.run(

@@ -34,7 +34,7 @@ def a_batch(call: Call, *more: str) -> str:
 
 def test_no_batch_yet(call: Call) -> None:
     done = call("batches", "list")
-    assert done.code == 0 and "There is no batch yet: 'evalloom run' makes one." in done.out
+    assert done.code == 0 and "No batches yet. 'evalloom run' creates one." in done.out
     assert call("batches", "show", "latest").code == 2
 
 

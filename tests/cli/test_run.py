@@ -107,7 +107,7 @@ def test_without_arguments_the_settings_and_the_first_profile(run: Call) -> None
     done = run()
     assert done.code == 1 and [one["profile"] for one in runs()] == ["weak"] * 3
     assert "FAILED it · weak   cases.jsonl:2:1" in done.out and "expected 'Rome', got 'Milan'" in done.out
-    assert re.search(r"weak +3 +2 +1 +66\.7% +20\.8% – 93\.9%", done.out)
+    assert re.search(r"weak +3 +2 +1 +66\.7% +20\.8–93\.9%", done.out)
     assert f"The record: .evalloom/batches/{batches()[0].name}" in done.out
     assert f"Next: evalloom batches show {batches()[0].name} --status failed" in done.out
 
@@ -371,7 +371,7 @@ WRONG = {
     ("--resume",): "--resume: there is no batch yet",
     ("--resume-from", "latest"): "there is no batch yet",
     ("--resume-from", "../cases.jsonl"): "there is no batch '../cases.jsonl'",
-    ("--retry-errors",): "--retry-errors: goes with --resume or --resume-from",
+    ("--retry-errors",): "--retry-errors: requires --resume or --resume-from",
     ("--resume", "--resume-from", "x"): "--resume and --resume-from: expected one of them, got both",
     ("--record", "a", "--replay", "b"): "--record and --replay: expected one of them, got both",
     ("--watch", "--dry-run"): "--watch and --dry-run: expected one of them, got both",

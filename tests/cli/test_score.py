@@ -84,7 +84,7 @@ WRONG = {
     ("score", "latest", "--checks", "none.yaml"): "--checks none.yaml: there is no such file",
     ("score", "latest", "--judge", "nobody"): "there is no llm 'nobody'",
     ("score", "latest", "-o", "out.pdf"): "-o out.pdf: expected a file name ending in",
-    ("score", "latest", "-o", "cases.jsonl"): "cases.jsonl: is the file that is read",
+    ("score", "latest", "-o", "cases.jsonl"): "cases.jsonl: is an input file",
     ("score", "latest", "-j", "0"): "0 is not in the range",
     ("score",): "Missing argument 'BATCH'",
 }

@@ -101,7 +101,7 @@ def test_a_difference_is_sure_only_when_both_say_so(tmp_path: Path, in_process: 
     rows = [result(n, "a", "x", "x" if n > 4 or p == "a" else "y", p) for p in "ab" for n in range(1, 7)]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     shown = in_process("stats", ".", "--compare", "a,b").out
-    assert "(-99.0 to -1.0, p = 0.125): these cases show no sure difference" in shown
+    assert "(95 % CI -99.0 to -1.0, p = 0.125): no significant difference" in shown
 
 
 @pytest.mark.req("HOP-18")

@@ -51,7 +51,7 @@ def test_the_examples_of_the_format_run_offline(call: Call, pipeline: str, passe
 @pytest.mark.req("PIPE-11")
 def test_a_case_that_fails_in_the_middle_names_the_first_step(call: Call) -> None:
     shown = run(call, "multi_step_sentiment").out
-    assert "first went wrong at step 'analyze_sentiment'" in shown
+    assert "first failing step: 'analyze_sentiment'" in shown
     assert "structural steps.analyze_sentiment: sentiment: expected 'negative', got 'positive'" in shown
     assert "contains summary (follows from step 'analyze_sentiment'): expected 'disappointed'" in shown
     trace = call("batches", "show", "latest", "--case", "irony_taken_at_its_word").out
@@ -199,7 +199,7 @@ def test_the_step_that_ended_a_case_is_named_and_no_other(call: Call, monkeypatc
     Path("one_case_v1.jsonl").write_text('{"id": "a", "inputs": {}, "expected_outputs": {"after": 1}}')
     arguments = ["run", "one_case_v1.jsonl", "--target", "pipeline:p.yaml"]
     shown = call(*arguments).out
-    assert "first went wrong at step 'side': ValueError: the optional one" in shown
+    assert "first failing step: 'side': ValueError: the optional one" in shown
     monkeypatch.setenv("BREAK", "1")
     call(*arguments, "-o", "out.jsonl")
     row = json.loads(Path("out.jsonl").read_text())

@@ -134,7 +134,10 @@ def test_a_function_as_retriever(call: Call) -> None:
     assert one["apart"]["error"] == 2 and one["overall"]["cases"] == 2
     assert measures(done)["hit@5"] == 1 and measures(done, "oral")["mrr"] == 0.5
     shown = call("rag", "report")
-    assert "apart: 2 cases ended in an error" in shown.out and "1 × RuntimeError: the store is down" in shown.out
+    assert (
+        "counted separately: 2 cases ended in an error" in shown.out
+        and "1 × RuntimeError: the store is down" in shown.out
+    )
     assert "evalloom: exit code 1: 2 cases ended in an error" in done.err
 
 
@@ -214,7 +217,7 @@ def test_embeddings_that_fail_are_told_as_what_they_are(
         (("--overlap", "500"), "--overlap: expected 0 to half of --chunk"),
         (("--retriever", "python:a:b", "--mode", "dense"), "go with the built-in retriever"),
         (("-o", "report.docx"), "ending in .html, .md, .json"),
-        (("--embeddings", "local"), "--embeddings: goes with --mode dense or hybrid"),
+        (("--embeddings", "local"), "--embeddings: requires --mode dense or hybrid"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_is_run(call: Call, flags: tuple[str, ...], said: str) -> None:

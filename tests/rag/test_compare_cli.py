@@ -58,7 +58,7 @@ def test_a_document_that_breaks_is_a_regression_with_its_reason(call: Call) -> N
     ran(call)
     done = call("compare", "latest", "--baseline", "good")
     assert done.code == 1 and "the allowed drop is 0 points, 1 bucket fell: oral" in done.out
-    assert "2 buckets are 2 comparisons" in done.out and "Measures inform and decide nothing." in done.out
+    assert "2 buckets are 2 comparisons" in done.out and "Measures do not affect the conclusion." in done.out
     worse = done.out[done.out.index("Worse:") :].splitlines()
     assert worse[1] == "  major     q1: passed → failed" and "docs/leave.md" in worse[2]
     assert worse[3].strip() == "docs/leave.md changed since the baseline"
@@ -95,7 +95,7 @@ def test_another_configuration_is_wrong_usage_unless_it_is_meant(call: Call) -> 
     assert (done.code, done.out) == (2, "") and "k: 5 → 10; rerank.by only now: size. " in done.err
     assert "--any-config [config_differs]" in done.err
     done = call("compare", "latest", "--baseline", "good", "--any-config")
-    assert done.code == 0 and "What else is not the same:\n  k: 5 → 10\n  rerank.by only now: size\n" in done.out
+    assert done.code == 0 and "Other differences:\n  k: 5 → 10\n  rerank.by only now: size\n" in done.out
 
 
 def test_a_bucket_on_one_side_is_told(call: Call) -> None:

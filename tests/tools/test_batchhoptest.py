@@ -234,7 +234,7 @@ def test_every_run_is_observed(task: Path) -> None:
         ("rm TestCases/cases.jsonl", [], "expected one file of cases, found none"),
         ("printf 'llms: {a: {api_key: sk-1234567890abcdef}}' > settings.yaml", [], "api_key"),
         ("printf 'def b_hop(): 1' >> Hoplet/Hop.py", [], "got check_hop, b_hop"),
-        ("", ["--out", "TestCases/cases.jsonl"], "is the file that is read"),
+        ("", ["--out", "TestCases/cases.jsonl"], "is an input file"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_runs(change: str, flags: list[str], message: str, task: Path) -> None:

@@ -33,20 +33,20 @@ def _demo() -> click.Command:
 
 
 RUNNING = (
-    _own("run", "Run cases against a target, score them, and keep a record."),
-    _own("score", "Score a batch again, without running anything."),
-    _own("compare", "Say whether a batch is better or worse than a baseline."),
-    _own("baseline", "Keep what a batch came to, to compare later ones with it."),
-    _own("batches", "List, show and remove the batches that were run."),
+    _own("run", "Run cases against a target, score them and store the batch."),
+    _own("score", "Score a batch again without running it."),
+    _own("compare", "Compare a batch with a baseline and report regressions."),
+    _own("baseline", "Save, list, show and remove baselines."),
+    _own("batches", "List, show and remove batches."),
 )
 FILES = (
-    _own("validate", "Say what is wrong with test files, before a run is paid for."),
-    _own("convert", "Write the cases of a file in another format."),
-    _own("inspect", "Show what is in a file: dialect, cases, tags, fields, a sample."),
-    _own("schema", "Print the JSON Schema of a format, for editors."),
+    _own("validate", "Check test files for errors before a run."),
+    _own("convert", "Convert test cases to another format."),
+    _own("inspect", "Show the dialect, cases, tags and fields of a file."),
+    _own("schema", "Print the JSON Schema of a format or of evalloom.yaml."),
     Command("demo", "Run, validate and convert the bundled examples.", _demo),
-    _own("init", "Write a small suite to start from."),
-    _own("doctor", "Look at settings, keys, endpoints and versions."),
+    _own("init", "Create a small suite to start from."),
+    _own("doctor", "Check settings, API keys, endpoints and versions."),
 )
 
 
@@ -81,17 +81,17 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="evalloom %(version)s")
-@click.option("--debug", is_flag=True, help="Show the traceback when evalloom itself fails.")
+@click.option("--debug", is_flag=True, help="Show a traceback for internal errors.")
 def main(debug: bool) -> None:
-    """Test prompts, LLM pipelines, LLM functions, context recipes and RAG systems with the files you have.
+    """Test prompts, LLM pipelines, LLM functions, context recipes and RAG systems.
 
     \b
-    evalloom demo                        all of it, on bundled examples
-    evalloom validate cases.jsonl        what is wrong with this file?
+    evalloom demo                        run the bundled examples
+    evalloom validate cases.jsonl        check a test file for errors
     evalloom run cases.jsonl --target prompt:prompt.md --profile echo
-    evalloom batches show latest         what came of it, run by run
+    evalloom batches show latest         show the runs of the last batch
 
-    Exit codes: 0 good, 1 cases failed, 2 wrong usage or invalid data, 3 could not finish.
+    Exit codes: 0 success; 1 cases failed; 2 wrong usage or invalid data; 3 could not finish.
     """
 
 

@@ -1,4 +1,4 @@
-"""`evalloom baseline`: keep what a batch came to, to hold later ones against it."""
+"""`evalloom baseline`: saves, lists, shows and removes baselines."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import msgspec
 
 from evalloom.batchlog import Baseline, baselines, find_baseline, read_baseline, remove_baseline
 from evalloom.console.compare_text import baseline_lines
+from evalloom.console.layout import print_lines, table_lines
 from evalloom.console.outcome import warn
-from evalloom.console.run_text import print_lines, table_lines
 from evalloom.engine.baseline import save
 
 
 @click.group("baseline")
 def command() -> None:
-    """Keep what batches came to in .evalloom/baselines, and look at what is kept."""
+    """Save, list, show and remove the baselines in .evalloom/baselines."""
 
 
 @command.command("save")
 @click.argument("name")
 @click.argument("batch", metavar="[BATCH]", default="latest")
-@click.option("--force", is_flag=True, help="Replace a baseline of that name; take a batch that is unfinished.")
+@click.option("--force", is_flag=True, help="Replace an existing baseline; accept an unfinished batch.")
 def save_command(name: str, batch: str, force: bool) -> int:
-    """Save what a batch came to as the baseline NAME. Without BATCH, of the newest one.
+    """Save a batch as the baseline NAME. BATCH defaults to the newest batch.
 
-    The file is small and plain: one line per run, with how it ended and no answer in it. It can be committed.
+    The baseline is a small text file with the status of each run and without answers, so it can be committed.
     """
     file = save(name, batch, force, warn)
     click.echo(f"saved {file.as_posix()}")
@@ -35,17 +35,17 @@ def save_command(name: str, batch: str, force: bool) -> int:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per baseline.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per baseline.")
 def list_command(as_json: bool) -> int:
     """List the baselines by name."""
-    found = [head for _, head in baselines(warn=warn)]
+    heads = [head for _, head in baselines(warn=warn)]
     if as_json:
-        for head in found:
+        for head in heads:
             click.echo(msgspec.json.encode(head))
         return 0
     header = ["baseline", "saved", "batch", "target", "profiles", "runs", "pass rate"]
-    nothing = [("There is no baseline yet: 'evalloom baseline save NAME' makes one.", "")]
-    print_lines(table_lines(header, [*map(_row, found)]) if found else nothing)
+    nothing = [("No baselines yet. 'evalloom baseline save NAME' saves one.", "")]
+    print_lines(table_lines(header, [*map(_row, heads)]) if heads else nothing)
     return 0
 
 
@@ -53,10 +53,10 @@ def _row(head: Baseline) -> list[str]:
     rate: Any = head.batch.summary.get("pass_rate")
     return [
         head.name,
-        head.saved_at,
+        head.saved_at[:16].replace("T", " "),
         head.batch.id,
         head.batch.target,
-        ", ".join(one.name for one in head.batch.profiles),
+        ", ".join(profile.name for profile in head.batch.profiles),
         str(head.runs),
         f"{rate:.1%}" if isinstance(rate, float) else "-",
     ]
@@ -64,9 +64,9 @@ def _row(head: Baseline) -> list[str]:
 
 @command.command("show")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show_command(name: str, as_json: bool) -> int:
-    """Show what a baseline was made of, and what it came to."""
+    """Show the batch that a baseline was saved from, and its pass rate."""
     file = find_baseline(name)
     head = read_baseline(file)
     if as_json:
@@ -79,7 +79,7 @@ def show_command(name: str, as_json: bool) -> int:
 @command.command("rm")
 @click.argument("name")
 def rm_command(name: str) -> int:
-    """Remove a baseline. The batch that it was made of stays."""
+    """Remove a baseline. Its batch stays."""
     file = find_baseline(name)
     remove_baseline(file)
     click.echo(f"removed {file.as_posix()}")

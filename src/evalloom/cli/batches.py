@@ -1,4 +1,4 @@
-"""`evalloom batches`: which batches there are, what is in one, and away with it."""
+"""`evalloom batches`: lists, shows and removes batches."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ import msgspec
 
 from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
+from evalloom.console.layout import Line, print_lines, table_lines
 from evalloom.console.outcome import warn
-from evalloom.console.run_text import Line, print_lines, run_lines, table_lines
+from evalloom.console.run_text import batch_lines, run_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch
-from evalloom.core.text import did_you_mean, pluralize, printable
+from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.results import stored_runs
 
 _MOST_IDS = 1000
-"""Among how many case ids one is looked for that may have been meant."""
+"""Case ids among which a similar one is searched for."""
 
 
 @click.group("batches")
 def command() -> None:
-    """Look at the batches in .evalloom/batches, and remove them."""
+    """List, show and remove the batches in .evalloom/batches."""
 
 
 @command.command("list")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many, newest first.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per batch.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="List at most N batches."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per batch.")
 def list_command(limit: int, as_json: bool) -> int:
     """List the batches, newest first."""
     rows: list[list[str]] = []
@@ -40,7 +43,7 @@ def list_command(limit: int, as_json: bool) -> int:
         rows.append(_row(batch))
     if not as_json:
         header = ["batch", "target", "dataset", "profiles", "runs", "pass rate", "state"]
-        print_lines(table_lines(header, rows) if rows else [("There is no batch yet: 'evalloom run' makes one.", "")])
+        print_lines(table_lines(header, rows) if rows else [("No batches yet. 'evalloom run' creates one.", "")])
     return 0
 
 
@@ -49,7 +52,7 @@ def _row(batch: Batch) -> list[str]:
     return [
         batch.id,
         batch.target,
-        ", ".join(Path(one.path).name for one in batch.datasets),
+        ", ".join(Path(dataset.path).name for dataset in batch.datasets),
         ", ".join(profile.name for profile in batch.profiles),
         str(batch.summary.get("total", "?")),
         f"{rate:.1%}" if isinstance(rate, float) else "-",
@@ -59,24 +62,34 @@ def _row(batch: Batch) -> list[str]:
 
 @command.command("show")
 @click.argument("batch")
-@click.option("--status", type=click.Choice(STATUSES), help="Only runs that ended so.")
-@click.option("--case", "case_id", default="", metavar="ID", help="Only this case, with its whole trace.")
-@click.option("--profile", default="", metavar="P", help="Only runs under this profile.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many runs.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per run, with everything.")
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES),
+    metavar="STATUS",
+    help=f"Show only runs that are {', '.join(STATUSES[:-1])} or {STATUSES[-1]}.",
+)
+@click.option("--case", "case_id", default="", metavar="ID", help="Show only this case, with its trace.")
+@click.option("--profile", default="", metavar="P", help="Show only runs of this profile.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Show at most N runs."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run, with its trace.")
 def show_command(batch: str, status: str | None, case_id: str, profile: str, limit: int, as_json: bool) -> int:
-    """Show the runs of a batch. BATCH is an id, the beginning of one, or 'latest'."""
+    """Show the runs of a batch.
+
+    BATCH is an id, a prefix of one, or 'latest'.
+    """
     path = find(batch)
-    found = shown = 0
+    matching = shown = 0
     ids: dict[str, None] = {}
-    lines: list[Line] = [] if as_json else list(_facts(path, manifest(path)))
+    lines: list[Line] = [] if as_json else list(_head_lines(path, manifest(path)))
     for run, scored in stored_runs(path):
         if case_id and len(ids) < _MOST_IDS and run.case_id != case_id:
             ids[run.case_id] = None
         wanted = ((status, scored.status), (case_id, run.case_id), (profile, run.profile))
-        if any(asked and asked != found for asked, found in wanted):
+        if any(expected and expected != actual for expected, actual in wanted):
             continue
-        found += 1
+        matching += 1
         if shown == limit:
             continue
         shown += 1
@@ -84,38 +97,34 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
             click.echo(msgspec.json.encode({"run": run, "scored": scored}))
         else:
             lines += run_lines(run, scored, with_trace=bool(case_id))
-    if case_id and not found:
+    if case_id and not matching:
         under = f" under {profile!r}" if profile else ""
         ended = f" that ended {status}" if status else ""
         meant = did_you_mean(case_id, ids) or next((f". Did you mean {id!r}?" for id in ids if case_id in id), "")
         raise usage_error("no_run", f"there is no run of the case {case_id!r}{under}{ended} in {path.name}{meant}")
-    if found > shown and not as_json:
-        lines.append((f"… and {found - shown} more; --limit shows more", "dim"))
+    if matching > shown and not as_json:
+        lines.append((f"… and {matching - shown} more; --limit shows more", "dim"))
     print_lines(lines)
     return 0
 
 
-def _facts(path: Path, batch: Batch) -> Iterator[Line]:
+def _head_lines(path: Path, batch: Batch) -> Iterator[Line]:
     yield f"batch     {batch.id}   {path.as_posix()}", "bold"
-    yield f"target    {printable(batch.target)}", ""
-    datasets = ", ".join(f"{one.path} ({one.dialect})" for one in batch.datasets)
-    yield f"datasets  {printable(datasets)}", ""
-    named = [f"{one.name} ({batch.models.get(one.run) or one.run or 'no llm'})" for one in batch.profiles]
-    yield f"profiles  {printable(', '.join(named))}", ""
-    ended = f"finished {batch.finished_at}" if batch.finished_at else "unfinished: 'evalloom run … --resume' goes on"
-    yield f"times     began {batch.created_at}, {ended}", ""
+    yield from batch_lines(batch)
+    end = f"finished {batch.finished_at}" if batch.finished_at else "unfinished: 'evalloom run … --resume' continues it"
+    yield f"times     started {batch.created_at}, {end}", ""
     yield "", ""
 
 
 @command.command("rm")
 @click.argument("names", metavar="BATCH…", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rm_command(names: tuple[str, ...], yes: bool) -> int:
-    """Remove batches with everything in them."""
+    """Remove batches and all their files."""
     paths = list(dict.fromkeys(find(name) for name in names))
     for path in paths:
         if path.resolve().parent != FOLDER.resolve():
-            # Another folder may hold a batch.json of its own, and much that is no batch.
+            # Another folder may contain a batch.json, and other files that must not be removed.
             raise usage_error("no_batch", f"{path.as_posix()}: expected a batch in {FOLDER.as_posix()}")
         if is_in_use(path):
             raise EvalloomError("batch_in_use", f"{path.as_posix()}: another process is writing this batch")

@@ -1,4 +1,4 @@
-"""`evalloom compare`: is this batch better or worse than what was before?"""
+"""`evalloom compare`: compares a batch with a baseline."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from evalloom.analysis.compare import By
 from evalloom.console.catalog import current_catalog
 from evalloom.console.compare_text import compared_lines
+from evalloom.console.layout import print_lines
 from evalloom.console.outcome import warn
-from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
 from evalloom.core.text import quote
 from evalloom.engine.compare import ComparisonRequest, compare
@@ -19,23 +19,23 @@ from evalloom.engine.compare import ComparisonRequest, compare
 
 @click.command("compare")
 @click.argument("batch")
-@click.option("--baseline", default="", metavar="NAME", help="A baseline, or another batch.")
+@click.option("--baseline", default="", metavar="NAME", help="Baseline or batch to compare with.")
 @click.option(
     "--allowed-drop",
     "drops",
     multiple=True,
     metavar="[NAME=]X",
-    help="By how much a pass rate may fall: 0.02 is two points, 0 unless told. oral=0.1 is for one bucket or tag.",
+    help="Allowed drop of the pass rate: 0.02 is two points, oral=0.1 is for one bucket or tag. Default: 0.",
 )
 @click.option(
     "--by",
     type=click.Choice(["bucket", "tag"]),
     multiple=True,
-    help="Also hold the pass rate of each bucket or tag against its own. RAG batches are compared by bucket anyway.",
+    help="Also compare each bucket or tag. RAG batches are always compared by bucket.",
 )
-@click.option("--profile", default="", metavar="P", help="Only this profile of the batch.")
+@click.option("--profile", default="", metavar="P", help="Compare only this profile of the batch.")
 @click.option("--baseline-profile", default="", metavar="P", help="Compare with this profile of the baseline.")
-@click.option("--any-config", is_flag=True, help="Compare batches of different configurations too.")
+@click.option("--any-config", is_flag=True, help="Compare even if the configurations differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every case that changed.")
 def command(
     batch: str,
@@ -47,19 +47,19 @@ def command(
     any_config: bool,
     as_json: bool,
 ) -> int:
-    """ComparisonRequest a batch with a baseline, case by case. BATCH is an id, the beginning of one, or 'latest'.
+    """Compare a batch with a baseline, case by case, and report regressions.
 
-    Without --baseline, the profiles or variants of the batch are compared with the one called 'baseline', or else
-    with the first.
+    BATCH is an id, a prefix of one, or 'latest'. Without --baseline, the profiles or variants of the batch are
+    compared with the one named 'baseline', or else with the first.
 
     \b
     evalloom baseline save good
     evalloom compare latest --baseline good --allowed-drop 0.02 --by tag
-    evalloom compare latest --baseline good --allowed-drop 0.02 --allowed-drop oral=0.1
-    evalloom compare latest                     is v2 better, after: evalloom run … --variants baseline,v2
+    evalloom compare latest --baseline good --allowed-drop oral=0.1
+    evalloom compare latest                     after: run --variants baseline,v2
 
-    Exit codes: 0 no regression, 1 a regression, or too little left to tell, 2 wrong usage or nothing to compare,
-    3 unreadable.
+    Exit codes: 0 no regression; 1 a regression, or too few comparable cases; 2 wrong usage or nothing to compare;
+    3 unreadable files.
     """
     allowed = _allowed(drops)
     overall = allowed.pop("", 0.0)
@@ -74,7 +74,7 @@ def command(
 
 
 def _allowed(drops: tuple[str, ...]) -> dict[str, float]:
-    """What is allowed to each name; the one without a name holds for all others."""
+    """Parse allowed drops by bucket or tag; the empty name is for all others."""
     found: dict[str, float] = {}
     for drop in drops:
         # A tag may have a `=` in it, and a number has none.

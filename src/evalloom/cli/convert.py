@@ -1,4 +1,4 @@
-"""`evalloom convert`: the cases of a file in another format."""
+"""`evalloom convert`: converts test cases to another format."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from evalloom.engine.convert import Conversion, convert
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
 
+_FORMATS = [dialect.name for dialect in catalog.load().formats.writers]
+
 
 @click.command("convert")
 @click.argument("source", metavar="IN")
 @click.option(
     "--to",
     required=True,
-    type=click.Choice([dialect.name for dialect in catalog.load().formats.writers]),
-    help="The format to write.",
+    type=click.Choice(_FORMATS),
+    metavar="FORMAT",
+    help=f"One of {', '.join(_FORMATS)}.",
 )
-@click.option("-o", "--output", default="-", metavar="OUT", help="A .jsonl or .json file; stdout by default.")
+@click.option("-o", "--output", default="-", metavar="OUT", help="Output file, .jsonl or .json. Default: stdout.")
 @reading_options
 def command(source: str, to: str, output: str, dialect: str, mapping: str, encoding: str) -> int:
-    """Write the cases of a file in another format; what that format cannot hold is listed on stderr.
+    """Convert test cases to another format. Fields that are lost are listed on stderr.
 
-    Exit codes: 0 every case was written, 2 some records could not be read, 3 could not finish.
+    Exit codes: 0 all cases were written; 2 some records could not be read; 3 could not finish.
     """
     formats = current_catalog().formats
     writer = formats.by_name(to)
@@ -57,7 +60,7 @@ def command(source: str, to: str, output: str, dialect: str, mapping: str, encod
 
 
 class _NothingWritten(Exception):
-    """Keeps the file that was there before: no cases are no reason to empty it."""
+    """Ends the write, so that an existing file is not replaced by an empty one."""
 
 
 def _tell(conversion: Conversion, dataset: Dataset, to: str, output: str) -> None:

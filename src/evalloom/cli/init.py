@@ -1,4 +1,4 @@
-"""`evalloom init`: a small suite to start from."""
+"""`evalloom init`: creates a small suite."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _STARTERS = catalog.load().starters
     type=click.Choice(list(_STARTERS)),
     default=catalog.DEFAULT_DIALECT,
     show_default=True,
-    help="The format.",
+    metavar="FORMAT",
+    help=f"One of {', '.join(_STARTERS)}.",
 )
 def command(folder: str, dialect: str) -> int:
-    """Write a small suite to start from: a few cases, what they test, and an evalloom.yaml that names both.
+    """Create a small suite: a few cases, a target and an evalloom.yaml.
 
-    `evalloom run` runs it at once: answers come from a file, so it needs no key and no network. The comments in
-    evalloom.yaml say how to put a real model in its place.
+    Run it with `evalloom run`. Answers come from a file, so it needs no API key and no network. The comments in
+    evalloom.yaml explain how to use a real model. Existing files are not overwritten.
 
-    No file is overwritten. Exit codes: 0 written, 2 a file is already there, 3 could not be written.
+    Exit codes: 0 files were written; 2 a file exists already; 3 could not write.
     """
     for path in write_suite(Path(folder), _STARTERS[dialect]()):
         click.echo(f"wrote {path.as_posix()}")

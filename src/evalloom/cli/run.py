@@ -10,11 +10,12 @@ import click
 import msgspec
 
 from evalloom.console.catalog import current_catalog
+from evalloom.console.layout import print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.console.outcome import exit_code, printing_findings, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import refuse_conflicts, run_options, settings_of
-from evalloom.console.run_text import dry_run_lines, print_lines, result_lines
+from evalloom.console.run_text import dry_run_lines, result_lines
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import pluralize
 from evalloom.data.mapping import parse_mapping
@@ -35,17 +36,17 @@ from evalloom.settings import secrets as secrets_of
 @run_options
 @reading_options
 def command(datasets: tuple[str, ...], **flags: Any) -> int:
-    """Run cases against a target, score them, and keep a record.
+    """Run cases against a target, score them and store the batch.
 
-    Without DATASET and --target, what evalloom.yaml says. Needs no key to start: --profile echo answers with the
-    prompt, --profile scripted:FILE from a file of rules.
+    DATASET and --target default to those in evalloom.yaml. Two profiles need no API key: echo answers with the prompt,
+    scripted:FILE with the rules of a file.
 
     \b
-    evalloom run cases.jsonl --target prompt:prompt.md --profile scripted:answers.yaml
+    evalloom run cases.jsonl --target prompt:prompt.md --profile echo
     evalloom run cases.jsonl --target python:my_module:answer -o results.csv
-    evalloom run --resume                       go on with the newest batch of the same run
+    evalloom run --resume                       continue the newest batch
 
-    Exit codes: 0 good, 1 a case or a gate failed, 2 wrong usage or invalid data, 3 could not finish.
+    Exit codes: 0 success; 1 a case or a gate failed; 2 wrong usage or invalid data; 3 could not finish.
     """
     refuse_conflicts(datasets, flags)
     request = request_from(datasets, flags)
@@ -150,4 +151,4 @@ class RunCommand:
                 warn(keys.hidden(f"nothing could be scored: {reason}", secrets))
         else:
             next_step = self._next_step(results.path.name)
-            print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results, next_step))
+            print_lines(result_lines(results, next_step), hide=lambda text: keys.hidden(text, secrets))

@@ -1,4 +1,4 @@
-"""`evalloom schema`: JSON Schema for editors."""
+"""`evalloom schema`: prints JSON Schemas for editors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CHOICES = [*(dialect.name for dialect in catalog.load().formats.writers), _SETT
 @click.command("schema")
 @click.argument("dialect", required=False, type=click.Choice(_CHOICES))
 def command(dialect: str | None) -> int:
-    """Print the JSON Schema of one record of a format, or of evalloom.yaml ('settings').
+    """Print the JSON Schema of a record of a format, or of evalloom.yaml ('settings').
 
-    Without a format, the schema of any of the formats.
+    Without a format, the schema accepts a record of any format.
     """
     known = current_catalog()
     schemas = {one.name: one.schema() for one in known.formats.writers if one.schema is not None}

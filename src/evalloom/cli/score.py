@@ -9,9 +9,10 @@ import msgspec
 
 from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
+from evalloom.console.layout import print_lines
 from evalloom.console.options import refuse_overwriting
 from evalloom.console.outcome import exit_code, warn
-from evalloom.console.run_text import print_lines, result_lines
+from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import reporters_for, write_outputs
 from evalloom.engine.rescore import CASE, RescoreRequest, rescore
@@ -22,15 +23,33 @@ from evalloom.settings import secrets as secrets_of
 
 @click.command("score")
 @click.argument("batch")
-@click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
-@click.option("--checks", default="", metavar="FILE", help="More checks for every case, in YAML or JSON.")
-@click.option("--judge", default="", metavar="LLM", help="Who answers for judge checks.")
-@click.option("--threshold", "thresholds", multiple=True, metavar="NAME=X", help="For a check, a kind, or 'case'.")
-@click.option("-j", "--concurrency", type=click.IntRange(1), default=16, show_default=True, help="Judgements at once.")
-@click.option("--no-cache", is_flag=True, help="Ask the judge again what it was asked before.")
-@click.option("--allow-code", is_flag=True, help="Run code of data files, in a sandbox.")
-@click.option("-o", "--output", multiple=True, metavar="FILE", help="Also write the results: .json .jsonl .csv .xml")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml.")
+@click.option(
+    "--checks", default="", metavar="FILE", help="Apply the checks in this YAML or JSON file to every case too."
+)
+@click.option("--judge", default="", metavar="LLM", help="The llm for judge checks.")
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="NAME=X",
+    help="Threshold of a check, of a kind of check, or of 'case'.",
+)
+@click.option(
+    "-j",
+    "--concurrency",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Concurrent judge calls.",
+)
+@click.option("--no-cache", is_flag=True, help="Do not use cached judge answers.")
+@click.option("--allow-code", is_flag=True, help="Run code from data files, in a sandbox.")
+@click.option(
+    "-o", "--output", multiple=True, metavar="FILE", help="Write results to a file: .json .jsonl .csv .xml. Repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object.")
 def command(
     batch: str,
     config: str,
@@ -43,10 +62,10 @@ def command(
     output: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Score the runs of a batch again, without running anything.
+    """Score the runs of a batch again without calling the target.
 
-    BATCH is an id, the beginning of one, or 'latest'. The verdicts that it had stay beside the new ones. What a judge
-    has said about the same answer is not asked again.
+    BATCH is an id, a prefix of one, or 'latest'. Earlier verdicts are kept. Judge answers are cached, so a judge is
+    only called for new questions.
     """
     catalog = current_catalog()
     outputs = reporters_for(output, catalog.reporters)
@@ -64,7 +83,7 @@ def command(
             click.echo(msgspec.json.encode(results.summary))
         else:
             secrets = secrets_of(settings)
-            print_lines((keys.hidden(text, secrets), style) for text, style in result_lines(results))
+            print_lines(result_lines(results), hide=lambda text: keys.hidden(text, secrets))
     return exit_code(results, settings.run.fail_under)
 
 

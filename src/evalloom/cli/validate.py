@@ -1,4 +1,4 @@
-"""`evalloom validate`: what is wrong with test files."""
+"""`evalloom validate`: checks test files for errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _parameter(flag: RuleFlag) -> str:
-    """The name that click gives the value of a flag."""
+    """Return the parameter name that click derives from a flag."""
     return flag.name.removeprefix("--").replace("-", "_")
 
 
 def _rule_flags(command: Command) -> Command:
-    """The flags that systems add, in the order of the catalog."""
+    """Add the flags of the systems, in the order of the catalog."""
     for flag in reversed(load().rule_flags):
         takes: dict[str, Any] = {"default": "", "metavar": flag.metavar} if flag.metavar else {"is_flag": True}
         command = click.option(flag.name, help=flag.help, **takes)(command)
@@ -38,26 +38,25 @@ def _rule_flags(command: Command) -> Command:
 @click.command("validate")
 @click.argument("paths", metavar="[FILE|FOLDER]…", nargs=-1)
 @reading_options
-@click.option("--root", default=".", help="Folder that expected_sources are relative to.")
+@click.option("--root", default=".", metavar="DIR", help="Folder of expected_sources. Default: the current folder.")
 @_rule_flags
-@click.option("--strict", is_flag=True, help="Warnings fail too.")
-@click.option(
-    "--deep", is_flag=True, help="Also look for duplicates, contradictions, leaks and checks that cannot fail."
-)
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option("--deep", is_flag=True, help="Also find duplicates, contradictions, leaks and checks that cannot fail.")
 @click.option(
     "--format",
     "format_name",
     type=click.Choice([reporter.name for reporter in LINT_REPORTERS]),
     default="text",
-    help="What to print on stdout.",
+    metavar="FORMAT",
+    help=f"Output format: {', '.join(reporter.name for reporter in LINT_REPORTERS)}. Default: text.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option(
     "-o",
     "--output",
     multiple=True,
     metavar="FILE",
-    help=f"Also write a report: {' '.join(reporter.suffix for reporter in LINT_REPORTERS)}",
+    help=f"Write a report: {' '.join(reporter.suffix for reporter in LINT_REPORTERS)}. Repeatable.",
 )
 def command(
     paths: tuple[str, ...],
@@ -72,10 +71,12 @@ def command(
     output: tuple[str, ...],
     **flags: str | bool,
 ) -> int:
-    """Say what is wrong with test files, before a run is paid for.
+    """Check test files for errors before a run.
 
-    Files in JSONL, JSON, CSV or YAML, also packed (.gz, .zst); `-` is stdin. Without a path, the datasets that
-    evalloom.yaml names. Exit codes: 0 nothing wrong, 2 errors found, 3 could not finish.
+    Reads JSONL, JSON, CSV and YAML files, also compressed (.gz, .zst); `-` is stdin. Without a path, checks the
+    datasets of evalloom.yaml.
+
+    Exit codes: 0 no errors; 2 errors; 3 could not finish.
     """
     reporters = [(Path(file), by_suffix(Path(file), LINT_REPORTERS)) for file in output]
     refuse_overwriting((path for path, _ in reporters), map(Path, paths))
@@ -91,7 +92,7 @@ def command(
     else:
         wanted = "json" if as_json else format_name
         click.echo(next(r for r in LINT_REPORTERS if r.name == wanted).render(report), nl=False)
-    # After the findings were shown: a report that cannot be written must not cost the user the findings too.
+    # Print the findings first, so that a report that cannot be written does not hide them.
     for path, reporter in reporters:
         write_text(path, reporter.render(report))
     return report.exit_code

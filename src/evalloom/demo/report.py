@@ -9,13 +9,16 @@ import msgspec
 
 import evalloom
 from evalloom.analysis.tally import Figures
+from evalloom.console.layout import percent_interval
 from evalloom.core.model import Record
 from evalloom.core.text import pluralize, printable
 from evalloom.demo.run import ConversionResult, Demo, FileResult, SuiteResult
-from evalloom.engine.example import COUNTED, Part, PartResult
+from evalloom.engine.example import DemoPart, DemoPartResult
 from evalloom.reports.lint import in_line_order
 
 SCHEMA_VERSION = 1
+COUNTED = ("passed", "failed", "error", "unscored")
+"""The statuses that runs of the examples have."""
 
 
 def document(demo: Demo) -> dict[str, Any]:
@@ -43,14 +46,13 @@ def _part_entries(demo: Demo) -> dict[str, list[Record]]:
 
 def _suite_entry(result: SuiteResult) -> dict[str, Any]:
     results = result.results
-    outcome = {"fault": result.fault} if results is None else {"summary": msgspec.to_builtins(results.summary)}
+    outcome = {"fault": result.error} if results is None else {"summary": msgspec.to_builtins(results.summary)}
     return {
-        "example": result.suite.folder,
+        "example": result.folder,
         "record": "" if results is None else results.path.as_posix(),
         **outcome,
         "gates": [] if results is None else [msgspec.to_builtins(gate) for gate in results.gates],
         "failures": result.failures(),
-        "expected": result.suite.expected,
         "as_expected": result.as_expected,
     }
 
@@ -65,7 +67,7 @@ def _file_entry(result: FileResult) -> dict[str, Any]:
         "cases": checked.cases,
         "errors": checked.count("error"),
         "warnings": checked.count("warning"),
-        "expected": "FAIL" if result.example.faults else "PASS",
+        "expected": "FAIL" if result.example.is_faulty else "PASS",
         "as_expected": result.as_expected,
         "findings": [msgspec.to_builtins(finding) for finding in in_line_order(checked.findings)],
     }
@@ -88,14 +90,14 @@ def _conversion_entry(result: ConversionResult) -> dict[str, Any]:
     }
 
 
-_SUITE_HEADER = ("example", "profile", "runs", *COUNTED, "pass rate", "95 % interval", "record", "as expected")
+_SUITE_HEADER = ("example", "profile", "runs", *COUNTED, "pass rate", "95 % CI", "record", "as expected")
 _FILE_HEADER = ("file", "dialect", "because", "cases", "errors", "warnings", "as expected")
 _CONVERSION_HEADER = ("file", "from", "to", "cases", "there", "back", "incomplete there", "as expected")
 
 
 def markdown(demo: Demo) -> str:
     """Everything that the demo did, as a page to read."""
-    verdict = "Everything behaved as expected." if demo.as_expected else "Something did not behave as expected."
+    verdict = "All examples ran." if demo.as_expected else "Some examples did not work."
     where = demo.examples.as_posix()
     paragraphs = [
         "# evalloom demo",
@@ -123,7 +125,7 @@ def _table(header: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
 
 
 def _suite_rows(result: SuiteResult) -> Iterator[tuple[object, ...]]:
-    folder = f"`{result.suite.folder}`"
+    folder = f"`{result.folder}`"
     if result.results is None:
         yield (folder, *("–",) * (len(_SUITE_HEADER) - 2), _yes(False))
         return
@@ -134,15 +136,15 @@ def _suite_rows(result: SuiteResult) -> Iterator[tuple[object, ...]]:
 
 
 def rates(figures: Figures) -> tuple[str, str]:
-    """The pass rate and its 95 % interval, as people read them."""
+    """Format the pass rate and its confidence interval."""
     if figures.pass_rate is None:
         return "–", "–"
-    return f"{figures.pass_rate:.1%}", f"{figures.pass_rate_low:.1%} – {figures.pass_rate_high:.1%}"
+    return f"{figures.pass_rate:.1%}", percent_interval(figures.pass_rate_low, figures.pass_rate_high)
 
 
 def _failures(result: SuiteResult) -> Iterator[str]:
     if failures := result.failures():
-        yield f"### Failures in `{result.suite.folder}`"
+        yield f"### Failures in `{result.folder}`"
         yield "\n".join(["```text", *failures, "```"])
 
 
@@ -163,7 +165,7 @@ def _conversion_row(result: ConversionResult) -> tuple[object, ...]:
     return (f"`{result.file}`", result.start, result.via, *counts, _yes(result.as_expected))
 
 
-def _part(part: Part, result: PartResult) -> Iterator[str]:
+def _part(part: DemoPart, result: DemoPartResult) -> Iterator[str]:
     yield f"## {part.title}"
     yield f"{result.sentence}."
     if result.details:

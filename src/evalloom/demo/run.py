@@ -1,4 +1,4 @@
-"""Runs, checks and converts the bundled examples of all systems, and compares each with what is expected of it."""
+"""Runs, checks and converts the bundled examples of all systems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect
 from evalloom.engine.convert import Conversion, convert
 from evalloom.engine.evaluate import evaluate
-from evalloom.engine.example import COUNTED, Example, ExampleFile, Part, PartResult, Suite
+from evalloom.engine.example import DemoPart, DemoPartResult, Example, ExampleFile
 from evalloom.engine.lint import LintOptions, lint_sources
 from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
@@ -33,32 +33,30 @@ from evalloom.files.write import atomic_writer
 from evalloom.settings import FILE_NAME
 
 FIRST = Example(
-    suites=(Suite("first", passed=4, failed=1),),
+    suites=("first",),
     files=(ExampleFile("first/cases.jsonl", DEFAULT_DIALECT),),
     commands=("run --config {examples}/first/evalloom.yaml",),
 )
-"""The engine's own example, for a first look: a prompt and a handful of cases."""
+"""The example of the engine: a prompt and a handful of cases."""
 
 
 class SuiteResult(Struct, frozen=True):
-    """The outcome of one suite; `fault` says why it could not be run at all."""
+    """The outcome of one suite; `error` says why it could not be run at all."""
 
-    suite: Suite
+    folder: str
     results: Results | None = None
-    fault: str = ""
+    error: str = ""
 
     @property
     def as_expected(self) -> bool:
-        if self.results is None or self.results.stopped:
-            return False
-        summary = self.results.summary
-        is_right = {status: getattr(summary, status) for status in COUNTED} == self.suite.expected
-        return is_right and all(gate.holds for gate in self.results.gates)
+        """Whether the suite ran to its end and its gates hold; single cases fail on purpose."""
+        results = self.results
+        return results is not None and not results.stopped and all(gate.holds for gate in results.gates)
 
     def failures(self) -> list[str]:
-        """Up to ten failures, the worst first, each in one line."""
+        """Return up to ten failures, the worst first, each on one line."""
         if self.results is None:
-            return [self.fault]
+            return [self.error]
         return [_failure(run, scored) for run, scored in self.results.worst()]
 
 
@@ -76,10 +74,9 @@ class FileResult(Struct, frozen=True):
 
     @property
     def as_expected(self) -> bool:
-        codes = {code for code, _ in self.checked.counts}
-        faults = self.example.faults
-        is_right = codes.issuperset(faults) if faults else not self.checked.count("error")
-        return is_right and self.checked.dialect == self.example.dialect
+        """Whether the dialect is recognised, and only a faulty file has errors."""
+        has_errors = self.checked.count("error") > 0
+        return has_errors == self.example.is_faulty and self.checked.dialect == self.example.dialect
 
 
 class ConversionResult(Struct, frozen=True):
@@ -117,11 +114,11 @@ class Demo(Struct, frozen=True):
     files: list[FileResult]
     round_trips: list[ConversionResult]
     imports: list[ConversionResult]
-    parts: list[tuple[Part, PartResult]]
+    parts: list[tuple[DemoPart, DemoPartResult]]
 
     @property
     def as_expected(self) -> bool:
-        results: list[SuiteResult | FileResult | ConversionResult | PartResult] = [
+        results: list[SuiteResult | FileResult | ConversionResult | DemoPartResult] = [
             *self.suites,
             *self.files,
             *self.round_trips,
@@ -136,8 +133,8 @@ def examples_of(catalog: Catalog) -> tuple[Example, ...]:
     return (FIRST, *catalog.examples)
 
 
-def suites_of(catalog: Catalog) -> list[Suite]:
-    """The suites to run, in the order in which they are shown."""
+def suites_of(catalog: Catalog) -> list[str]:
+    """Return the folders of suites to run, in the order in which they are shown."""
     return [suite for example in examples_of(catalog) for suite in example.suites]
 
 
@@ -147,14 +144,14 @@ def files_of(catalog: Catalog) -> list[ExampleFile]:
     # The first file of a dialect is also converted, and should be one of its own system.
     files = [file for example in (*others, first) for file in example.files]
     writable = {dialect.name for dialect in catalog.formats.writers}
-    return sorted(files, key=lambda file: (bool(file.faults), file.dialect not in writable))
+    return sorted(files, key=lambda file: (file.is_faulty, file.dialect not in writable))
 
 
 def find_examples(catalog: Catalog) -> Path:
     """The folder of bundled examples, in an installed package or in a checkout; as seen from the working folder."""
     package = Path(evalloom.__file__).parent
     needed = [file.file for file in files_of(catalog)]
-    needed += [f"{suite.folder}/{FILE_NAME}" for suite in suites_of(catalog)]
+    needed += [f"{suite}/{FILE_NAME}" for suite in suites_of(catalog)]
     for folder in (package / "examples", package.parent.parent / "examples"):
         if all((folder / file).is_file() for file in needed):
             return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
@@ -169,14 +166,14 @@ def keep_examples(catalog: Catalog, folder: Path) -> Path:
         message = f"--keep {folder}: {target.as_posix()} is already there and is not overwritten. Name another folder"
         raise usage_error("file_exists", message)
     try:
-        # pip compiles what it installs, so the package's copy has a __pycache__; who ran an example has records there.
+        # pip compiles what it installs, and running an example writes into its folder: leave both out.
         copytree(
             find_examples(catalog),
             target,
             ignore=ignore_patterns("__pycache__", ".evalloom", "*_results_*.jsonl", "observer.jsonl"),
         )
-    except OSError as fault:
-        reason = (fault.strerror or str(fault)).lower()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
         raise EvalloomError("cannot_write", f"{target.as_posix()}: cannot be written: {reason}") from None
     return target
 
@@ -204,12 +201,12 @@ def _no_bytecode() -> Iterator[None]:
         sys.dont_write_bytecode = before
 
 
-def _run_suite(catalog: Catalog, examples: Path, suite: Suite, home: Path) -> SuiteResult:
+def _run_suite(catalog: Catalog, examples: Path, folder: str, home: Path) -> SuiteResult:
     try:
-        plan = prepare(RunRequest(config=(examples / suite.folder / FILE_NAME).as_posix()), catalog)
-        return SuiteResult(suite, evaluate(msgspec.structs.replace(plan, home=home), warn=lambda message: None))
-    except EvalloomError as fault:
-        return SuiteResult(suite, fault=str(fault))
+        plan = prepare(RunRequest(config=(examples / folder / FILE_NAME).as_posix()), catalog)
+        return SuiteResult(folder, evaluate(msgspec.structs.replace(plan, home=home), warn=lambda message: None))
+    except EvalloomError as error:
+        return SuiteResult(folder, error=str(error))
 
 
 def _check(catalog: Catalog, examples: Path, file: ExampleFile) -> Checked:
@@ -235,7 +232,7 @@ def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], fold
         if parts.example and parts.example.may_be_incomplete
         for dialect in parts.dialects
     }
-    first = {result.example.dialect: result for result in reversed(files) if not result.example.faults}
+    first = {result.example.dialect: result for result in reversed(files) if not result.example.is_faulty}
     for start in (dialect for dialect in writers if dialect.name in first):
         result = first[start.name]
         for via in writers:

@@ -1,4 +1,4 @@
-"""What the demo shows of a system: suites to run, files to check, and a part of its own; with what is expected."""
+"""What the demo shows of a system: suites to run, files to check, and a part of its own."""
 
 from __future__ import annotations
 
@@ -14,23 +14,6 @@ from evalloom.data.dialect import Rules
 if TYPE_CHECKING:
     from evalloom.engine.system import Catalog
 
-COUNTED = ("passed", "failed", "error", "unscored")
-"""How a run of an example may end."""
-
-
-class Suite(Struct, frozen=True):
-    """A folder of examples that is run as its evalloom.yaml says, and how its runs should end."""
-
-    folder: str
-    passed: int
-    failed: int
-    error: int = 0
-    unscored: int = 0
-
-    @property
-    def expected(self) -> dict[str, int]:
-        return {status: getattr(self, status) for status in COUNTED}
-
 
 def _no_more_rules(examples: Path) -> Rules:
     return Rules(root=examples)
@@ -43,25 +26,26 @@ class ExampleFile(Struct, frozen=True):
     dialect: str
     rules: Callable[[Path], Rules] = _no_more_rules
     """The rules of the check, given the folder of examples."""
-    faults: tuple[str, ...] = ()
-    """The codes that a file with faults on purpose shows; any other file has no error."""
+    is_faulty: bool = False
+    """Whether the file has errors on purpose, to show findings; any other file has none."""
 
 
-class PartResult(Struct, frozen=True):
-    """The outcome of a part: what the terminal and the reports say about it."""
+class DemoPartResult(Struct, frozen=True):
+    """The outcome of a part, for the terminal and the reports."""
 
     as_expected: bool
+    """Whether the part ran without a problem; cases may fail on purpose."""
     sentence: str
     entry: Record
     """Its entry in the JSON report."""
     details: tuple[str, ...] = ()
     """Lines below the sentence: what failed, on purpose."""
     commands: tuple[str, ...] = ()
-    """What to type after `evalloom` to see more of it."""
+    """Commands that show more of it, without `evalloom`."""
 
 
-class Part(Struct, frozen=True):
-    """A part of the demo that one system adds: what it does beyond running, checking and converting cases."""
+class DemoPart(Struct, frozen=True):
+    """What one system adds to the demo, beyond running, checking and converting cases."""
 
     title: str
     """Its heading in the Markdown report."""
@@ -69,18 +53,19 @@ class Part(Struct, frozen=True):
     """Its heading in the terminal, where there is more room to explain."""
     key: str
     """Its list in the JSON report."""
-    run: Callable[[Catalog, Path, Path], PartResult]
+    run: Callable[[Catalog, Path, Path], DemoPartResult]
     """Runs it, given the folder of examples and the one that batches and stores go under."""
 
 
 class Example(Struct, frozen=True):
     """What the demo shows of one system; all paths are relative to the folder of examples."""
 
-    suites: tuple[Suite, ...] = ()
+    suites: tuple[str, ...] = ()
+    """Folders with an evalloom.yaml that is run."""
     files: tuple[ExampleFile, ...] = ()
     """The first file of a dialect is also converted to the other formats."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DemoPart, ...] = ()
     commands: tuple[str, ...] = ()
-    """What to type next after `evalloom`; `{examples}` stands for the folder of examples."""
+    """Commands to try next, without `evalloom`; `{examples}` stands for the folder of examples."""
     may_be_incomplete: bool = False
     """Whether its cases need fields that those of other formats lack, so that converted ones have errors."""

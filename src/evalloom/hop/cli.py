@@ -8,9 +8,9 @@ from typing import Any
 import click
 import msgspec
 
+from evalloom.console.layout import print_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_options import parted
-from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
 from evalloom.hop.cli_text import agreement_lines, comparison_lines, file_lines, row_lines, stats_lines
 from evalloom.hop.results.store import DataStore

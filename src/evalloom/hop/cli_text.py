@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from evalloom.console.run_text import Line, seconds, table_lines
+from evalloom.console.layout import Line, percent_interval, seconds, table_lines
 from evalloom.core.model import Record
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.hop.results.perf import NO_RUNS
@@ -14,6 +14,8 @@ from evalloom.hop.results.perf import NO_RUNS
 _FLIPPED = 10
 """The maximum number of flipped cases to print."""
 _ERROR_WIDTH = 60
+_PREVIEW = 400
+"""Characters of a result, on terminals that have room for them."""
 
 
 def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
@@ -29,14 +31,14 @@ def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
             continue
         rows = sorted(stats[f"by_{group}"].items(), key=_weakness)
         yield "", ""
-        yield from table_lines([group, *_HEAD], [[name, *_figures(one)] for name, one in rows])
+        yield from table_lines([group, *_HEAD], [[name, *_figures(figures)] for name, figures in rows])
     if stats["fields"]:
         yield "", ""
         yield from table_lines(["field", "filled", "what it holds"], [*map(_field_row, stats["fields"].items())])
     yield from performance_lines(stats.get("performance", NO_RUNS))
 
 
-_HEAD = ["results", "completed", "correct", "95 % interval", "retries"]
+_HEAD = ["results", "completed", "correct", "95 % CI", "retries"]
 
 
 def _figures(group: Record) -> list[str]:
@@ -45,7 +47,7 @@ def _figures(group: Record) -> list[str]:
         f"{group['total']:,}",
         _rate(group["completion_rate"]),
         _rate(group["correctness"]),
-        f"{low_high[0]:.1%} – {low_high[1]:.1%}" if low_high else "-",
+        percent_interval(*low_high) if low_high else "-",
         f"{group['retries']['mean']:.2f}" if group["retries"]["mean"] is not None else "-",
     ]
 
@@ -104,7 +106,7 @@ def comparison_lines(comparison: Record) -> Iterator[Line]:
     sides = ((first, comparison["a"]), (second, comparison["b"]))
     yield f"{pluralize(comparison['cases'], 'case')} under both", "bold"
     # Errors count as incorrect here, so the two rates differ by exactly the difference printed below.
-    rows = [[name, _rate(one["completion_rate"]), _rate(one["correct_rate"])] for name, one in sides]
+    rows = [[name, _rate(side["completion_rate"]), _rate(side["correct_rate"])] for name, side in sides]
     yield from table_lines(["profile", "completed", "correct of all"], rows)
     if comparison["difference"] is None:
         yield "No case with an expectation ran under both, so there is nothing to compare.", "yellow"
@@ -112,18 +114,19 @@ def comparison_lines(comparison: Record) -> Iterator[Line]:
     low, high = (100 * end for end in comparison["interval"])
     # With few cases the interval and the exact test may disagree; then the result is inconclusive.
     is_sure = (low > 0 or high < 0) and comparison["p_value"] < 0.05
-    verdict = f"{second if low > 0 else first} is better" if is_sure else "these cases show no sure difference"
+    conclusion = f"{second if low > 0 else first} is better" if is_sure else "no significant difference"
     points = (
-        f"{100 * comparison['difference']:+.1f} points ({low:+.1f} to {high:+.1f}, p = {comparison['p_value']:.3g})"
+        f"{100 * comparison['difference']:+.1f} points "
+        f"(95 % CI {low:+.1f} to {high:+.1f}, p = {comparison['p_value']:.3g})"
     )
-    yield printable(f"{second} against {first}: {points}: {verdict}"), "bold"
+    yield printable(f"{second} against {first}: {points}: {conclusion}"), "bold"
     yield f"{comparison['improved']} better, {comparison['worsened']} worse", ""
-    for one in comparison["flipped"][:_FLIPPED]:
-        label = f"{one['change']:<6} {_name({**one['a'], **one})} {one['tag'] or ''}".rstrip()
-        yield f"  {printable(label)}: {_change(one)}", ""
+    for pair in comparison["flipped"][:_FLIPPED]:
+        label = f"{pair['change']:<6} {_name({**pair['a'], **pair})} {pair['tag'] or ''}".rstrip()
+        yield f"  {printable(label)}: {_change(pair)}", ""
     more = comparison["improved"] + comparison["worsened"] - _FLIPPED
     if more > 0:
-        yield f"  … and {more} more; --json has them", "dim"
+        yield f"  … and {more} more; --json lists all", "dim"
 
 
 def _change(pair: Record) -> str:
@@ -145,15 +148,15 @@ def _outcome_text(side: Record) -> str:
 
 
 def agreement_lines(field: str, agreement: Record) -> Iterator[Line]:
-    """The band confusion matrix of a score, and how far both sides agree."""
+    """Yield the confusion matrix of a score by bands, and the rates of agreement."""
     if not agreement["n"]:
-        yield printable(f"{field}: no result has a number both expected and given"), "yellow"
+        yield printable(f"{field}: no result has both an expected and an actual number"), "yellow"
         return
     matrix: dict[str, dict[str, int]] = agreement["matrix"]
     names = list(matrix)
-    yield printable(f"{field}: {pluralize(agreement['n'], 'result')} with an expected and a given score"), "bold"
+    yield printable(f"{field}: {pluralize(agreement['n'], 'result')} with an expected and an actual score"), "bold"
     yield from table_lines(
-        ["expected \\ given", *names], [[name, *(str(matrix[name][one]) for one in names)] for name in names]
+        ["expected \\ actual", *names], [[name, *(str(matrix[name][band]) for band in names)] for name in names]
     )
     yield (
         f"exact {_rate(agreement['exact'])}, ±1 {_rate(agreement['within_one'])}, "
@@ -179,11 +182,13 @@ def row_lines(page: Record) -> Iterator[Line]:
             row["outcome"],
             _correct(row["correct"]),
             str(row["retry_count"]),
-            one_line(row["error"] or _value(row["result"]), 70),
+            one_line(row["error"] or _value(row["result"], _PREVIEW), _PREVIEW),
         ]
         for row in page["rows"]
     ]
-    yield from table_lines(["id", "tag", "profile", "outcome", "correct", "retry_count", "result"], rows)
+    yield from table_lines(
+        ["id", "tag", "profile", "outcome", "correct", "retry_count", "result"], rows, preview="result"
+    )
     yield f"{len(rows)} of {pluralize(page['total'], 'result')}", "dim"
 
 
@@ -200,5 +205,5 @@ def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _value(value: Any) -> str:
-    return one_line(json.dumps(value, ensure_ascii=False, default=str))
+def _value(value: Any, width: int = 100) -> str:
+    return one_line(json.dumps(value, ensure_ascii=False, default=str), width)

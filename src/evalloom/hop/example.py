@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from evalloom.engine.example import Example, ExampleFile, Suite
+from evalloom.engine.example import Example, ExampleFile
 
 EXAMPLE = Example(
-    suites=(Suite("hop", passed=39, failed=7, error=2),),
+    suites=("hop",),
     files=(
         ExampleFile("hop/TestCases/hallucination_cases.jsonl", "hop"),
         ExampleFile("hop/wrappers/flat_result.jsonl", "hop"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from evalloom.engine.example import Example, ExampleFile, Suite
+from evalloom.engine.example import Example, ExampleFile
 
 EXAMPLE = Example(
-    suites=(Suite("elsewhere", passed=15, failed=3, unscored=1),),
+    suites=("elsewhere",),
     files=(
         ExampleFile("elsewhere/promptfooconfig.yaml", "promptfoo"),
         ExampleFile("elsewhere/tests.csv", "promptfoo"),

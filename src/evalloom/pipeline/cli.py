@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from evalloom.console.run_text import Line, print_lines
+from evalloom.console.layout import Line, print_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.text import pluralize, printable
 from evalloom.pipeline.graph import as_mermaid, as_text

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from evalloom.console.catalog import current_catalog
+from evalloom.console.layout import Line, print_lines
 from evalloom.console.outcome import warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import rate
-from evalloom.console.run_text import Line, print_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Record
 from evalloom.prompt_eval import cli_text as text
@@ -34,8 +34,10 @@ _STEP_OPTIONS = (
     click.option("--llm", default="", metavar="LLM", help="The llm that drafts plans, test cases and better prompts."),
     click.option("--profile", default="", metavar="P", help="The profile or llm that runs prompt_a."),
     click.option("--judge", default="", metavar="LLM", help="The llm that scores, with prompt_b."),
-    click.option("--config", default="", metavar="FILE", help="Settings; by default evalloom.yaml beside the prompt."),
-    click.option("-j", "--concurrency", type=click.IntRange(1), metavar="N", help="Concurrent calls; 16 by default."),
+    click.option(
+        "--config", default="", metavar="FILE", help="Settings file. Default: evalloom.yaml beside the prompt."
+    ),
+    click.option("-j", "--concurrency", type=click.IntRange(1), metavar="N", help="Concurrent calls. Default: 16."),
     click.option("--no-cache", is_flag=True, help="Do not reuse cached answers at temperature 0."),
     click.option("--max-cost", type=float, metavar="X", help="Stop when the cost reaches X."),
     click.option("--max-tokens", type=int, metavar="N", help="Stop after N tokens."),
@@ -99,13 +101,13 @@ def command() -> None:
     """Score a prompt on test points, write one CSV, and improve the prompt.
 
     \b
-    evalloom prompt-eval all prompt_a.md         all steps, into prompt-eval-results/
-    evalloom prompt-eval plan prompt_a.md        step 1: the test plan
-    evalloom prompt-eval generate                step 2: the test cases
-    evalloom prompt-eval run                     step 3: the outputs
-    evalloom prompt-eval score                   steps 4 and 5: the scores and the CSV
-    evalloom prompt-eval report                  the report
-    evalloom prompt-eval improve                 optional: a better prompt
+    evalloom prompt-eval all prompt_a.md      all steps
+    evalloom prompt-eval plan prompt_a.md     step 1: the test plan
+    evalloom prompt-eval generate             step 2: the test cases
+    evalloom prompt-eval run                  step 3: the outputs
+    evalloom prompt-eval score                steps 4 and 5: scores and CSV
+    evalloom prompt-eval report               the report
+    evalloom prompt-eval improve              optional: a better prompt
 
     Each step reads the file of the previous step, which you may edit by hand, and resumes after an interruption.
     Every step accepts --llm, --profile and --judge, and uses those that it needs.
@@ -121,7 +123,10 @@ def command() -> None:
 @_REDO
 @_step
 def plan_command(prompt: str, output: str, cases: int | None, redo: bool, **flags: Any) -> int:
-    """Step 1: copy the test_plan.yaml beside the prompt, or let a model draft one."""
+    """Step 1: write the test plan.
+
+    Copies the test_plan.yaml beside the prompt, or lets a model draft one.
+    """
     folder = Folder(Path(output))
     result = steps.plan(Path(prompt), folder, _step_options(flags), cases, redo)
     _print_result(
@@ -135,7 +140,9 @@ def plan_command(prompt: str, output: str, cases: int | None, redo: bool, **flag
 @_REDO
 @_step
 def generate_command(folder: str, redo: bool, **flags: Any) -> int:
-    """Step 2: copy the test_cases.json beside the prompt, and let a model write the missing cases.
+    """Step 2: write the test cases.
+
+    Copies the test_cases.json beside the prompt, and lets a model write the missing cases.
 
     Exit codes: 0 as planned, 1 fewer cases than planned.
     """
@@ -158,7 +165,7 @@ def generate_command(folder: str, redo: bool, **flags: Any) -> int:
 def run_command(folder: str, rerun_failed: bool, redo: bool, **flags: Any) -> int:
     """Step 3: run prompt_a on every case that has no result yet.
 
-    Exit codes: 0 every case has a result, 1 some runs failed.
+    Exit codes: 0 every case has a result; 1 some runs failed.
     """
     context = open_context(Folder(Path(folder)), _step_options(flags))
     result = run(context, rerun_failed, redo)
@@ -187,7 +194,9 @@ def run_command(folder: str, rerun_failed: bool, redo: bool, **flags: Any) -> in
 def score_command(
     folder: str, repeat: int, excel: bool, xlsx: bool, fail_under: str | None, redo: bool, **flags: Any
 ) -> int:
-    """Steps 4 and 5: write prompt_b.md from the plan, ask the judge, compute the totals, write the CSV.
+    """Steps 4 and 5: score the outputs and write the CSV.
+
+    Writes prompt_b.md from the plan, asks the judge, and computes the totals.
 
     Exit codes: 0 scored, 1 below --fail-under, 2 the scoring of some cases is incomplete.
     """
@@ -205,7 +214,7 @@ def score_command(
 @_FAIL_UNDER
 @_step
 def report_command(folder: str, fail_under: str | None, **flags: Any) -> int:
-    """Write final_report.md and final_report.html from the scored results."""
+    """Write the report: final_report.md and final_report.html."""
     min_rate = _min_pass_rate(fail_under)
     where = Folder(Path(folder))
     result = steps.report(where)
@@ -223,9 +232,9 @@ def report_command(folder: str, fail_under: str | None, **flags: Any) -> int:
 @_FAIL_UNDER
 @_step
 def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: str | None, **flags: Any) -> int:
-    """Plan, generate, run, score and report in one go; finished steps are skipped.
+    """Run all steps; finished ones are skipped.
 
-    Exit codes: 0 good, 1 runs failed or the pass rate is below --fail-under, 2 invalid data or incomplete scoring.
+    Exit codes: 0 success; 1 runs failed or the pass rate is below --fail-under; 2 invalid data or incomplete scoring.
     """
     min_rate = _min_pass_rate(fail_under)
     options, folder, as_json = _step_options(flags), Folder(Path(output)), flags["as_json"]
@@ -261,7 +270,9 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
 @click.option("--iterations", type=click.IntRange(1, 20), default=1, metavar="N", help="Try up to N candidates.")
 @_step
 def improve_command(folder: str, iterations: int, **flags: Any) -> int:
-    """Draft a better prompt from the bad cases, and compare it with prompt_a on the same cases.
+    """Draft a better prompt and compare it with prompt_a.
+
+    The draft is based on the bad cases, and both prompts run on the same cases.
 
     Both are run and scored; the candidate is promoted only when every gate holds: no 1 on a core test point, core
     average up by 0.40, pass rate up by 10 points, safety average not lower. prompt_a is never changed.
@@ -280,13 +291,13 @@ def improve_command(folder: str, iterations: int, **flags: Any) -> int:
 @command.command("table")
 @click.argument("source", metavar="IN.json")
 @click.option("--plan", default="", metavar="FILE", help="The test plan, which sets the test points and their order.")
-@click.option("-o", "--output", default="", metavar="FILE", help="The output file; by default IN.csv beside IN.json.")
+@click.option("-o", "--output", default="", metavar="FILE", help="Output file. Default: IN.csv beside IN.json.")
 @click.option("--excel", is_flag=True, help="Write a UTF-8 BOM, which Excel needs.")
 @click.option("--xlsx", is_flag=True, help="Also write the table as an Excel workbook.")
 @click.option("--for-review", is_flag=True, help="Add columns for human scores.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def table_command(source: str, plan: str, output: str, excel: bool, xlsx: bool, for_review: bool, as_json: bool) -> int:
-    """Recompute the totals of any scored JSON, and write the CSV.
+    """Write the CSV of any scored JSON, with new totals.
 
     Exit codes: 0 written, 2 errors: the CSV has empty cells or is not written.
     """
@@ -294,7 +305,7 @@ def table_command(source: str, plan: str, output: str, excel: bool, xlsx: bool, 
     result = write_table(Path(source), options)
     for finding in result.findings:
         click.echo(text.finding_line(finding), err=True)
-    _print_result(text.table_lines(Path(source), result), text.table_json(result), as_json)
+    _print_result(text.scored_table_lines(Path(source), result), text.table_json(result), as_json)
     return 2 if result.is_faulty else 0
 
 
@@ -302,9 +313,11 @@ def table_command(source: str, plan: str, output: str, excel: bool, xlsx: bool, 
 @_FOLDER
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 def check_command(folder: str, as_json: bool) -> int:
-    """Check every artifact of a folder, including files made by hand or by another tool.
+    """Check the files of a results folder for errors.
 
-    Exit codes: 0 no errors, 2 errors.
+    Files may be made by hand or by another tool.
+
+    Exit codes: 0 no errors; 2 errors.
     """
     artifacts = check(Folder(Path(folder)))
     for artifact in artifacts:
@@ -322,7 +335,9 @@ def check_command(folder: str, as_json: bool) -> int:
 @click.option("--encoding", default="", help="The encoding, e.g. gb18030; UTF-8 and UTF-16 are detected.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def import_command(file: str, folder: str, encoding: str, as_json: bool) -> int:
-    """Import human scores: the columns human_TP1_score … and human_comment of a CSV or XLSX.
+    """Import human scores from a CSV or XLSX file.
+
+    Reads the columns human_TP1_score … and human_comment.
 
     Exit codes: 0 imported, 2 errors in the table; nothing is imported.
     """

@@ -1,7 +1,8 @@
-"""What `evalloom prompt-eval` prints: the outcome of each step, and the next command."""
+"""Formats the output of `evalloom prompt-eval`: the outcome of each step, and the next command."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from shlex import quote
 
 import msgspec
 
-from evalloom.console.run_text import Line
+from evalloom.console.layout import Line, table_lines, unbroken
 from evalloom.core.model import Finding, Record
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.prompt_eval.folder import Folder
@@ -28,20 +29,23 @@ from evalloom.prompt_eval.workflow import PlanResult, ReportResult
 _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 _SHOWN = 5
 _NEXT = {
-    "generate": "review and edit {dir}/test_plan.yaml, then: evalloom prompt-eval generate {dir}",
-    "generate again": "evalloom prompt-eval generate {dir} generates the missing cases; or change the plan",
-    "run": "review {dir}/test_cases.json, then: evalloom prompt-eval run {dir}",
-    "score": "review {dir}/prompt_b.md, the prompt of the judge, then: evalloom prompt-eval score {dir}",
-    "score again": "evalloom prompt-eval score {dir} scores the incomplete cases again",
-    "report": "open {dir}/final_scored_results.csv, then: evalloom prompt-eval report {dir}",
-    "improve": "open {dir}/final_report.html. For a better prompt: evalloom prompt-eval improve {dir}",
+    "generate": "review and edit {dir}/test_plan.yaml, then: {command} generate {dir}",
+    "generate again": "{command} generate {dir} generates the missing cases; or change the plan",
+    "run": "review {dir}/test_cases.json, then: {command} run {dir}",
+    "score": "review {dir}/prompt_b.md, the prompt of the judge, then: {command} score {dir}",
+    "score again": "{command} score {dir} scores the incomplete cases again",
+    "report": "open {dir}/final_scored_results.csv, then: {command} report {dir}",
+    "improve": "open {dir}/final_report.html. For a better prompt: {command} improve {dir}",
     "look": "open {dir}/final_report.html",
-    "report again": "evalloom prompt-eval report {dir}, which now shows how well the judge agrees with people",
+    "report again": "{command} report {dir}, which now shows how well the judge agrees with people",
 }
+_COMMAND = re.compile(r"{command} \w+ {dir}")
 
 
 def next_step(name: str, folder: Folder) -> Line:
-    return f"Next: {_NEXT[name].format(dir=_shell_path(folder))}", "bold"
+    """Return the line that names the next command."""
+    sentence = _COMMAND.sub(lambda found: unbroken(found[0]), _NEXT[name])
+    return f"Next: {sentence.format(command=unbroken('evalloom prompt-eval'), dir=_shell_path(folder))}", "bold"
 
 
 def _shell_path(path: object) -> str:
@@ -50,7 +54,7 @@ def _shell_path(path: object) -> str:
 
 
 def after_scoring(cases: Sequence[ScoredCase], otherwise: str) -> str:
-    """The next step; missing scores come first."""
+    """Return the next step; missing scores come first."""
     return "score again" if any(case.missing for case in cases) else otherwise
 
 
@@ -68,7 +72,7 @@ def _detail_line(summary: str, style: str = "") -> Line:
 
 
 def _first_lines(lines: Sequence[str], style: str = "yellow") -> Iterator[Line]:
-    """The first lines, and how many more there are."""
+    """Yield the first lines, and how many more there are."""
     yield from (_detail_line(line, style) for line in lines[:_SHOWN])
     if len(lines) > _SHOWN:
         yield _detail_line(f"… and {len(lines) - _SHOWN} more", "dim")
@@ -88,7 +92,7 @@ def finding_json(finding: Finding) -> str:
 
 
 def plan_lines(folder: Folder, result: PlanResult) -> Iterator[Line]:
-    """The outcome of `plan`."""
+    """Yield the outcome of `plan`."""
     plan = result.plan
     core = sum(point.is_core for point in plan.points)
     by_rule = len(plan.points) - len(plan.judged)
@@ -111,7 +115,7 @@ def plan_json(result: PlanResult) -> Record:
 
 
 def generate_lines(folder: Folder, result: GenerateResult) -> Iterator[Line]:
-    """The outcome of `generate`."""
+    """Yield the outcome of `generate`."""
     refused = f", {pluralize(len(result.refused), 'proposal')} refused" if result.refused else ""
     yield _step_line(
         "generate", f"{folder.cases.as_posix()}: {pluralize(len(result.cases), 'case')}, {result.added} new{refused}"
@@ -132,7 +136,7 @@ def generate_json(folder: Folder, result: GenerateResult) -> Record:
 
 
 def run_lines(folder: Folder, result: RunResult) -> Iterator[Line]:
-    """The outcome of `run`."""
+    """Yield the outcome of `run`."""
     failed = f", {pluralize(len(result.failures), 'run')} failed" if result.failures else ""
     summary = f"{pluralize(result.cases, 'case')}, {result.processed} run now{failed}"
     yield _step_line("run", f"{folder.results.as_posix()}: {summary}")
@@ -140,7 +144,8 @@ def run_lines(folder: Folder, result: RunResult) -> Iterator[Line]:
         yield _detail_line("the prompt or the profile has changed, so all cases were run again", "yellow")
     yield from _first_lines([f"{test_id}: {why}" for test_id, why in result.failures.items()])
     if result.failures:
-        yield _detail_line(f"evalloom prompt-eval run {_shell_path(folder)} --rerun-failed runs them again", "dim")
+        again = unbroken(f"evalloom prompt-eval run {_shell_path(folder)} --rerun-failed")
+        yield f"          {again} runs them again", "dim"
 
 
 def run_json(folder: Folder, result: RunResult) -> Record:
@@ -149,7 +154,7 @@ def run_json(folder: Folder, result: RunResult) -> Record:
 
 
 def score_lines(folder: Folder, result: ScoreResult) -> Iterator[Line]:
-    """The outcome of `score`."""
+    """Yield the outcome of `score`."""
     failed = sum(case.is_failed for case in result.cases)
     done = len(result.cases) - failed - len(result.incomplete)
     summary = f"{pluralize(done, 'case')} scored, {result.processed} now, {_bad(result.cases)} bad"
@@ -186,7 +191,7 @@ def score_json(folder: Folder, result: ScoreResult) -> Record:
 
 
 def score_exit(cases: Sequence[ScoredCase], min_rate: float | None) -> int:
-    """The exit code: 2 if a scoring is incomplete (EVAL-6), 1 below the minimum pass rate."""
+    """Return the exit code: 2 if a scoring is incomplete (EVAL-6), 1 below the minimum pass rate."""
     if any(case.missing for case in cases):
         return 2
     passed = sum(case.is_passed is True for case in cases)
@@ -194,32 +199,30 @@ def score_exit(cases: Sequence[ScoredCase], min_rate: float | None) -> int:
 
 
 def below(cases: Sequence[ScoredCase], min_rate: float | None) -> Iterator[Line]:
-    """A line if the pass rate is too low."""
+    """Yield a line if the pass rate is too low."""
     if min_rate is not None and score_exit(cases, min_rate) == 1:
         passed = sum(case.is_passed is True for case in cases)
         yield f"FAILED    pass rate {rate(passed, len(cases))} is below --fail-under {min_rate:.0%}", "bold red"
 
 
 def report_lines(folder: Folder, result: ReportResult) -> Iterator[Line]:
-    """The figures of the report in a few lines."""
+    """Yield the figures of the report in a few lines."""
     card = result.scorecard
     summary = f"pass rate {rate(card.passed, card.rated)}" if card.rated else "no case is scored completely"
     if card.pass_interval is not None:
-        summary += f" (95 % interval {interval(card.pass_interval)})"
+        summary += f" (95 % CI {interval(card.pass_interval)})"
     summary += f", {pluralize(card.bad, 'bad case')}"
     summary += f", {pluralize(card.failed, 'failed run')}" if card.failed else ""
     summary += f", {card.incomplete} incomplete" if card.incomplete else ""
     yield _step_line("report", f"{folder.page.as_posix()} and .md: {summary}")
     if card.safety:
         yield _detail_line(f"safety: {', '.join(failure.case.id for failure in card.safety)}", "bold red")
-    for point in card.points:
-        style = {"good": "green", "fair": "yellow", "bad": "red"}.get(point.status, "")
-        ones, twos, threes = point.tally.counts
-        figures = f"{average(point.tally):>5}   1: {ones:<4} 2: {twos:<4} 3: {threes:<4}"
-        yield (
-            f"          {printable(f'{point.id:<24} {figures} {STATUS_WORDS[point.status]:<10} {point.point.name}')}",
-            style,
-        )
+    rows = [
+        [point.id, average(point.tally), *map(str, point.tally.counts), STATUS_WORDS[point.status], point.point.name]
+        for point in card.points
+    ]
+    styles = [{"good": "green", "fair": "yellow", "bad": "red"}.get(point.status, "") for point in card.points]
+    yield from table_lines(["test point", "mean", "1s", "2s", "3s", "status", "name"], rows, styles, indent=10)
     yield from (_detail_line(remark, "yellow") for remark in result.remarks)
 
 
@@ -240,7 +243,7 @@ def report_json(folder: Folder, result: ReportResult) -> Record:
 
 
 def attempt_lines(context: StepContext, attempt: ImprovementAttempt) -> Iterator[Line]:
-    """The outcome of one attempt to improve the prompt."""
+    """Yield the outcome of one attempt to improve the prompt."""
     folder = attempt.folder.as_posix()
     yield _step_line(
         "improve", f"{folder}: {pluralize(len(attempt.candidate.edits), 'change')}, tried on {attempt.cases} cases"
@@ -254,10 +257,11 @@ def attempt_lines(context: StepContext, attempt: ImprovementAttempt) -> Iterator
     if attempt.is_promoted:
         yield f"PROMOTED  {printable(attempt.prompt.as_posix())}", "bold green"
         copy = f"cp {_shell_path(attempt.prompt)} {_shell_path(context.prompt.name)}"
-        yield f"Next: read {_shell_path(attempt.folder / 'improvement.md')}; to adopt the candidate: {copy}", "bold"
+        read = _shell_path(attempt.folder / "improvement.md")
+        yield f"Next: read {read}; to adopt the candidate: {unbroken(copy)}", "bold"
     else:
         yield f"REJECTED  {printable(attempt.prompt.as_posix())}", "bold red"
-        again = f"evalloom prompt-eval improve {_shell_path(context.folder)} tries again"
+        again = f"{unbroken(f'evalloom prompt-eval improve {_shell_path(context.folder)}')} tries again"
         yield f"Next: read {_shell_path(attempt.folder / 'improvement.md')}; {again}", "bold"
 
 
@@ -277,8 +281,8 @@ def attempt_json(attempt: ImprovementAttempt) -> Record:
 # -- tables, checks, reviews --------------------------------------------------------------------------
 
 
-def table_lines(source: Path, result: TableResult) -> Iterator[Line]:
-    """The outcome of `table`."""
+def scored_table_lines(source: Path, result: TableResult) -> Iterator[Line]:
+    """Yield the outcome of `table`."""
     if not result.paths:
         yield f"{printable(source.as_posix())}: no table was written", "bold red"
         return
@@ -305,7 +309,7 @@ def table_json(result: TableResult) -> Record:
 
 
 def check_lines(artifact: ArtifactFindings) -> Iterator[Line]:
-    """The findings of one artifact, and their number."""
+    """Yield the findings of one artifact, and their number."""
     counted = Counter((finding.code, finding.message) for finding in artifact.findings)
     for finding in artifact.findings:
         number = counted.pop((finding.code, finding.message), 0)
@@ -322,7 +326,7 @@ def check_lines(artifact: ArtifactFindings) -> Iterator[Line]:
 
 
 def review_lines(result: ReviewResult) -> Iterator[Line]:
-    """The outcome of `import-review`."""
+    """Yield the outcome of `import-review`."""
     summary = f"{pluralize(result.scores, 'score')} of {pluralize(result.cases, 'case')}"
     summary += f", {result.added} new, {result.replaced} replaced"
     summary += f", {result.dropped} dropped that were about former outputs" if result.dropped else ""

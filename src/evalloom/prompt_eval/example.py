@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evalloom.engine.example import Example, ExampleFile, Suite
+from evalloom.engine.example import Example, ExampleFile
 
 EXAMPLE = Example(
-    suites=(Suite("prompt-eval", passed=27, failed=7, error=1, unscored=1),),
+    suites=("prompt-eval",),
     files=(ExampleFile("prompt-eval/test_cases.json", "prompt-eval"),),
 )

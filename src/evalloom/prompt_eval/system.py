@@ -58,5 +58,5 @@ SYSTEM = System(
     name="prompt-eval",
     title="Prompts scored 1 to 3 on test points",
     parts=_parts,
-    commands=(Command("prompt-eval", "Score a prompt on test points, open one CSV, improve the prompt.", _command),),
+    commands=(Command("prompt-eval", "Score a prompt on test points and improve it.", _command),),
 )

@@ -15,11 +15,12 @@ import click
 import msgspec
 
 from evalloom.console.catalog import current_catalog
+from evalloom.console.layout import print_lines
 from evalloom.console.options import existing_folder, refuse_overwriting
 from evalloom.console.outcome import printing_findings, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import CatalogOption, options_without_output, refuse_conflicts, settings_of, suffixes
-from evalloom.console.run_text import dry_run_lines, print_lines
+from evalloom.console.run_text import dry_run_lines
 from evalloom.core.errors import usage_error
 from evalloom.core.text import printable
 from evalloom.data.mapping import parse_mapping
@@ -111,11 +112,12 @@ def command() -> None:
     """Test the retrieval and the answers of a RAG system, and compare oral with official wordings.
 
     \b
-    evalloom rag init --root docs                       starter cases from your documents
-    evalloom rag retrieve cases.jsonl --root docs       is the expected source among the first five?
+    evalloom rag init --root docs                   write starter cases
+    evalloom rag retrieve cases.jsonl --root docs   measure retrieval
     evalloom rag answer cases.jsonl --root docs --profile P
-    evalloom rag explain CASE_ID                        why was it missed?
-    evalloom baseline save good                         then: evalloom compare latest --baseline good
+    evalloom rag explain CASE_ID                    explain a miss
+    evalloom baseline save good                     save the batch as a baseline
+    evalloom compare latest --baseline good         compare after a change
     """
 
 
@@ -124,7 +126,7 @@ def command() -> None:
 @_OUTPUT
 @options_without_output
 def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
-    """Send every query to a retriever, and measure how well it finds the expected sources.
+    """Measure how well a retriever finds the expected sources.
 
     CASES are RAG eval cases: query, expected_sources, bucket, pair_id; for other field names, see --map. Without
     CASES, the command runs the datasets of evalloom.yaml. The built-in retriever searches the .md, .txt, .html, .pdf
@@ -155,8 +157,9 @@ def retrieve_command(cases: tuple[str, ...], **flags: Any) -> int:
 @_OUTPUT
 @options_without_output
 def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
-    """Retrieve, ask a model with the numbered passages, and check its answer.
+    """Retrieve passages, ask a model and check its answer.
 
+    The prompt contains the query and the numbered passages.
     A case passes when its answer contains every text of must_include. Citations such as [2] are checked against the
     sources and reported, and so is the verdict of the judge with --faithfulness.
 
@@ -205,7 +208,7 @@ def _search_options(flags: dict[str, Any], settings: Settings) -> SearchOptions:
     overrides = {name: flags[name] for name in names if flags.get(name) is not None}
     search = SearchOptions(**{**msgspec.to_builtins(settings.section(SECTION)), **overrides})
     if flags.get("embeddings") and search.mode == "bm25":
-        raise usage_error("bad_option", "--embeddings: goes with --mode dense or hybrid")
+        raise usage_error("bad_option", "--embeddings: requires --mode dense or hybrid")
     existing_folder(search.root)
     return search
 
@@ -241,7 +244,7 @@ def _refuse_documents(files: list[Path], root: Path) -> None:
     for path in files:
         is_inside = os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
         if is_inside and path.is_file() and path.suffix.lower() in READERS and not is_ours(path.read_bytes()):
-            message = f"{path.as_posix()}: is a document of {root.as_posix()}. Give the report another name"
+            message = f"{path.as_posix()}: is a document of {root.as_posix()}. Choose another name for the report"
             raise usage_error("would_overwrite", message)
 
 
@@ -263,7 +266,10 @@ def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
 @click.option("--config", default="", metavar="FILE", help="Settings file with gates. Default: ./evalloom.yaml.")
 @_JSON
 def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bool) -> int:
-    """Summarize a RAG batch and write its report, without running anything. Default: the newest batch."""
+    """Summarize a stored RAG batch and write its report.
+
+    BATCH defaults to the newest batch. Nothing is run.
+    """
     path, batch_manifest, profiles = load_results(batch)
     stopped = "" if batch_manifest.finished_at else "unfinished"
     status = exit_status(
@@ -281,7 +287,7 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
 @command.command("index")
 @_with(_ROOT, *_CHUNKS, _JSON)
 def index_command(as_json: bool, **flags: Any) -> int:
-    """Update the index of a folder, and list what it holds and which documents could not be read."""
+    """Update the index of a folder, and list unreadable documents."""
     search = _search_options(flags, _load_settings())
     _, refreshed = open_corpus(search, Listener(lambda message: None, LISTENER.progress))
     assert refreshed is not None
@@ -298,7 +304,10 @@ def index_command(as_json: bool, **flags: Any) -> int:
 @click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml.")
 @_JSON
 def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int:
-    """Explain why a case was found or missed: whether its source is indexed, its place, and the matching words."""
+    """Explain why a case was found or missed.
+
+    Shows whether its source is indexed, its place and the matching words.
+    """
     with redirect_stdout(sys.stderr):
         explanation = explain(case_id, batch, LISTENER, _load_settings(config))
     if as_json:
@@ -318,10 +327,10 @@ def explain_command(case_id: str, batch: str, config: str, as_json: bool) -> int
 @click.option("--pair", default="", metavar="PAIR_ID", help="Pair with the other wording of the same question.")
 @click.option("--json", "as_json", is_flag=True, help="Print only the case line, to append to a file.")
 def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, **flags: Any) -> int:
-    """Propose sources for a query, anchor texts from them, and a case that uses both.
+    """Propose sources, anchor texts and a case for a query.
 
     \b
-    evalloom rag suggest "How long is the notice period?" --root docs --json >> eval_cases.jsonl
+    evalloom rag suggest "How long is the notice period?" --json >> cases.jsonl
     """
     index, _ = open_corpus(_search_options(flags, _load_settings()), LISTENER)
     suggestion = suggest(query, index, k, bucket, pair)
@@ -339,7 +348,7 @@ def suggest_command(query: str, k: int, bucket: str, pair: str, as_json: bool, *
     "--cases", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of cases."
 )
 def init_command(output: str, most: int, **flags: Any) -> int:
-    """Write starter cases from the headings of your documents, ready to run.
+    """Write starter cases from the headings of your documents.
 
     Each case is an official wording with its source and a text from that source. Review and correct the cases, and add
     the oral wording of each under the same pair_id. Existing files are never overwritten.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from evalloom.console.run_text import Line, table_lines
+from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, table_lines, unbroken
 from evalloom.core.model import Batch
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.engine.results import Results
@@ -29,7 +29,7 @@ _DEEP = 1000
 _APART = {
     "error": "ended in an error",
     "part_error": "had a repeat that ended in an error; the others count",
-    "no_expected": "with nothing to be held against",
+    "no_expected": "without expectations",
     "unscored": "not scored",
     "skipped": "skipped",
     "blocked": "blocked",
@@ -78,13 +78,14 @@ def result_lines(
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
     yield from _files(files, results.path)
     if results.stopped:
-        yield f"Stopped: {results.stopped}. What was finished is kept. Go on with the same command and --resume", "bold"
+        yield f"Stopped: {results.stopped}. Finished runs are stored; --resume continues with the others", "bold"
         return
     missed = [row for result in profiles for row in result.cases if row.status == "failed"]
     if missed:
         show = "rag explain" if profiles[0].purpose == "retrieve" else f"batches show {results.path.name} --case"
-        yield f"Next: evalloom {show} {shlex.quote(printable(missed[0].id))}", ""
-    yield "Next: evalloom baseline save NAME; after a change, evalloom compare latest --baseline NAME", ""
+        yield from command_lines(f"evalloom {show} {shlex.quote(printable(missed[0].id))}", "Next: ")
+    save, compare = unbroken("evalloom baseline save NAME"), unbroken("evalloom compare latest --baseline NAME")
+    yield f"Next: {save}; after a change, {compare}", ""
 
 
 def report_lines(profiles: Sequence[RagResults], path: Path, files: list[str]) -> Iterator[Line]:
@@ -114,7 +115,7 @@ def _table(result: RagResults) -> Iterator[Line]:
     header = [
         "",
         "cases",
-        *(part for name in names for part in ([name, "95 %"] if name == result.deciding else [name])),
+        *(part for name in names for part in ([name, "95 % CI"] if name == result.deciding else [name])),
     ]
     groups = [result.overall, *result.buckets]
     tags = result.tags if len(result.tags) <= _SHOWN else []
@@ -128,22 +129,22 @@ def _row(group: GroupMeasures, deciding: str) -> list[str]:
     for measure in group.measures:
         if measure.name != deciding:
             cells.append("-" if measure.mean is None else f"{measure.mean:.3f}")
-        elif measure.mean is None or measure.low is None or measure.high is None:
+        elif measure.mean is None:
             cells += ["-", "-"]
         else:
-            cells += [f"{measure.mean:.1%}", f"{measure.low:.1%} – {measure.high:.1%}"]
+            cells += [f"{measure.mean:.1%}", percent_interval(measure.low, measure.high)]
     return cells
 
 
 def _apart(result: RagResults) -> Iterator[Line]:
     for name, number in result.apart.items():
         if number:
-            yield f"apart: {pluralize(number, 'case')} {_APART[name]}", "yellow"
+            yield f"counted separately: {pluralize(number, 'case')} {_APART[name]}", "yellow"
     errors = Counter(row.error for row in result.cases if row.status == "error")
     for text, number in errors.most_common(_ERRORS):
         yield f"    {number:,} × {one_line(text, 300)}", "yellow"
     for measure, number in result.unjudged.items():
-        yield f"{measure}: {pluralize(number, 'case')} could not be judged: 'evalloom batches show' says why", "yellow"
+        yield f"{measure}: {pluralize(number, 'case')} could not be judged; 'evalloom batches show' shows why", "yellow"
 
 
 def _wordings(result: RagResults) -> Iterator[Line]:
@@ -289,7 +290,7 @@ def suggestion_lines(suggestion: Suggestion) -> Iterator[Line]:
         yield f"     words: {printable(', '.join(proposal.terms))}", ""
         yield f"     anchors: {printable(', '.join(map(repr, proposal.anchors))) or 'none'}", ""
     yield "A case to start from; --json prints it alone:", ""
-    yield printable(json.dumps(suggestion.case, ensure_ascii=False)), ""
+    yield Verbatim(printable(json.dumps(suggestion.case, ensure_ascii=False))), ""
 
 
 def starter_lines(starter: StarterCases, root: str) -> Iterator[Line]:
@@ -300,4 +301,4 @@ def starter_lines(starter: StarterCases, root: str) -> Iterator[Line]:
         yield f"{more} could be asked about: --cases {len(starter.cases) + starter.more}", "dim"
     if starter.without:
         yield f"no heading to ask about in: {printable(', '.join(starter.without[:_SHOWN]))}", "dim"
-    yield f"Next: evalloom rag retrieve {starter.file.as_posix()} --root {printable(root)}", ""
+    yield from command_lines(f"evalloom rag retrieve {starter.file.as_posix()} --root {printable(root)}", "Next: ")

@@ -61,5 +61,5 @@ SYSTEM = System(
     name="rag",
     title="RAG eval cases",
     parts=_parts,
-    commands=(Command("rag", "Measure what a RAG system finds and answers, oral against official.", _command),),
+    commands=(Command("rag", "Measure the retrieval and the answers of a RAG system.", _command),),
 )

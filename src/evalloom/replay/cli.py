@@ -15,8 +15,8 @@ import msgspec
 from click.core import ParameterSource
 
 from evalloom.console.catalog import current_catalog
+from evalloom.console.layout import print_lines
 from evalloom.console.options import refuse_overwriting
-from evalloom.console.run_text import print_lines
 from evalloom.core.errors import usage_error
 from evalloom.core.text import printable
 from evalloom.files.write import atomic_writer
@@ -54,7 +54,7 @@ _NO_SETTINGS = Settings()
 
 def _data_dir_option(command: Command) -> Command:
     return click.option(
-        "--data-dir", default=_DATA_DIR, show_default=True, metavar="DIR", help="Where replays are stored."
+        "--data-dir", default=_DATA_DIR, show_default=True, metavar="DIR", help="Folder of stored replays."
     )(command)
 
 
@@ -65,7 +65,7 @@ def _data_dir_option(command: Command) -> Command:
 @click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N rows.")
 @click.option("--profile", default="", metavar="P", help="Also send each context to this profile or llm.")
 @_data_dir_option
-@click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
+@click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml.")
 @click.option("--json", "as_json", is_flag=True, help="Print the runs as a JSON array of summaries.")
 @click.option("-o", "--output", default="", metavar="FILE", help="Also write the full records as JSONL.")
 @click.pass_context
@@ -74,11 +74,11 @@ def command(context: click.Context, /, **flags: Any) -> int:
 
     \b
     evalloom replay --project project.json --dataset rows.jsonl
-    evalloom replay compare                     what changed between the last two
-    evalloom replay show RUN                    one run: its segments, variables and errors
-    evalloom replay list                        what was replayed
+    evalloom replay compare              compare the last two replays
+    evalloom replay show RUN             show segments, variables and errors
+    evalloom replay list                 list the replays
 
-    Exit codes: 0 every row succeeded, 1 a row or a check failed, 2 wrong usage or an unreadable file, 3 could not
+    Exit codes: 0 every row succeeded; 1 a row or a check failed; 2 wrong usage or an unreadable file; 3 could not
     finish.
     """
     if context.invoked_subcommand is not None:
@@ -219,7 +219,7 @@ def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
     A and B are replay ids, prefixes of ids, 'latest', 'previous', or files that -o wrote. B defaults to the
     latest replay; without A and B, the last two replays of the same rows are compared.
 
-    Exit codes: 0 all rows are stable, 1 some are not, 2 wrong usage or nothing to compare.
+    Exit codes: 0 all rows are stable; 1 some are not; 2 wrong usage or nothing to compare.
     """
     with _existing_service(data_dir) as service:
         sides = load_sides(a, b, service)
@@ -249,7 +249,7 @@ def _row(pair: Pair, a: Side, b: Side) -> RowComparison:
 
 @command.command("list")
 @click.option(
-    "--limit", type=click.IntRange(1), default=20, show_default=True, help="List at most N replays, newest first."
+    "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="List at most N replays."
 )
 @_data_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
@@ -269,7 +269,7 @@ def list_command(limit: int, data_dir: str, as_json: bool) -> int:
 @_data_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print the stored record.")
 def show_command(run: str, data_dir: str, as_json: bool) -> int:
-    """Show one run: how it was assembled, segment by segment, and where it failed.
+    """Show one run: its segments, variables and errors.
 
     RUN is the id of a run, or a row of a replay: 17 or 'latest-17' of the last one, 'previous-17' of the one before.
     """

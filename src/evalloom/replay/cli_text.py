@@ -9,7 +9,7 @@ from shlex import quote as quote_word
 
 from msgspec import Struct, field
 
-from evalloom.console.run_text import Line, seconds, table_lines
+from evalloom.console.layout import Line, Verbatim, command_lines, seconds, table_lines, unbroken
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.replay.compare import OutcomeComparison, ReplayComparison, RowComparison, SegmentChange
 from evalloom.replay.recipe.trace import Answered, Message, RunError, RunRecord, Segment
@@ -126,9 +126,9 @@ def _next_lines(replay: ReplaySummary, stats: RecordStats, data_dir: str) -> Ite
         return
     yield f"Kept as replay {printable(replay.replay_id)}", ""
     if stats.first_failed_run:
-        yield f"Next: evalloom replay show {printable(stats.first_failed_run)}{flag}", ""
+        yield from command_lines(f"evalloom replay show {printable(stats.first_failed_run)}{flag}", "Next: ")
     else:
-        yield f"Next: change the recipe, replay it, and see what drifts: evalloom replay compare{flag}", ""
+        yield f"Next: change the recipe, replay it, then: {unbroken(f'evalloom replay compare{flag}')}", ""
 
 
 def _data_dir_flag(data_dir: str) -> str:
@@ -182,7 +182,7 @@ def _segment_lines(segment: Segment) -> Iterator[Line]:
     head = f"--- {segment.label} --- ({segment.kind}, node {segment.node_id}{missing}{cut})"
     yield printable(head), "bold yellow" if missing else "bold"
     for line in segment.rendered.split("\n"):
-        yield f"  {printable(line)}", ""
+        yield Verbatim(f"  {printable(line)}"), ""
 
 
 def _message(message: Message) -> str:
@@ -197,7 +197,7 @@ def _message(message: Message) -> str:
 def _model_lines(model: Answered) -> Iterator[Line]:
     yield f"Answer of {printable(model.profile)} ({model.status}):", "bold"
     for line in (model.error or model.answer).split("\n"):
-        yield f"  {printable(line)}", "red" if model.error else ""
+        yield Verbatim(f"  {printable(line)}"), "red" if model.error else ""
     for check in model.checks:
         reason = f": {one_line(check.reason, _WIDTH)}" if check.reason else ""
         yield f"  {check.status}  {printable(check.name)}{reason}", _STYLES.get(check.status, "yellow")
@@ -245,7 +245,8 @@ def comparison_lines(view: ComparisonView) -> Iterator[Line]:
     run = next((row.b for row in compared.rows if row.b), None)
     # A run from a file may not be in this store.
     if run and not os.path.isfile(compared.b):
-        yield f"Next: evalloom replay show {printable(run.run_id)}{_data_dir_flag(view.data_dir)}", ""
+        command = f"evalloom replay show {printable(run.run_id)}{_data_dir_flag(view.data_dir)}"
+        yield from command_lines(command, "Next: ")
 
 
 def _row_lines(row: RowComparison, as_in: int) -> Iterator[Line]:
@@ -257,7 +258,7 @@ def _row_lines(row: RowComparison, as_in: int) -> Iterator[Line]:
     if same:
         return
     for line in row.diff[:_DIFF_SHOWN]:
-        yield f"    {_cut(line)}", _DIFF_STYLES[line[0]]
+        yield Verbatim(f"    {_cut(line)}"), _DIFF_STYLES[line[0]]
     if len(row.diff) > _DIFF_SHOWN:
         yield f"    … and {len(row.diff) - _DIFF_SHOWN:,} more lines", "dim"
 

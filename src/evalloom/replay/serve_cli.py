@@ -12,12 +12,14 @@ from evalloom.settings import load
 
 
 @click.command("serve")
-@click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen; by default this machine only.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8420, metavar="N", help="8420; 0 picks a free one.")
-@click.option("--data-dir", default=".evalloom", metavar="DIR", help="Where data is stored; .evalloom by default.")
-@click.option("--token-env", default="", metavar="VAR", help="Every request must carry the token in this variable.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Also answer to this name, as a proxy passes it on.")
-@click.option("--config", default="", metavar="FILE", help="Settings; by default ./evalloom.yaml.")
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="Address to listen on. Default: 127.0.0.1.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8420, metavar="N", help="Port; 0 picks a free one. Default: 8420."
+)
+@click.option("--data-dir", default=".evalloom", metavar="DIR", help="Folder of stored data. Default: .evalloom.")
+@click.option("--token-env", default="", metavar="VAR", help="Require the token in this environment variable.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Also accept this host name, for use behind a proxy.")
+@click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml.")
 def command(host: str, port: int, data_dir: str, token_env: str, allow_host: tuple[str, ...], config: str) -> int:
     """Serve projects, datasets, replays and runs over HTTP, until Ctrl+C.
 

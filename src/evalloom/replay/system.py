@@ -79,7 +79,7 @@ SYSTEM = System(
     title="Context recipes and run records",
     parts=_parts,
     commands=(
-        Command("replay", "Build the context for each dataset row from a recipe, and report changes.", _replay),
+        Command("replay", "Build a context for each dataset row, and report changes.", _replay),
         Command("serve", "Serve projects, datasets and replays over HTTP on this machine.", _serve),
     ),
 )

@@ -1,4 +1,4 @@
-"""`batchhoptest`: a HOP task over its cases under all profiles, with the flags people know (HOP-4)."""
+"""`batchhoptest`: runs a HOP task on its cases under all profiles, with its established flags (HOP-4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Command(click.Command):
 
 
 def joined(args: list[str]) -> list[str]:
-    """The same arguments, with all that stands behind `--profiles` as one, parted by commas."""
+    """Join the values after `--profiles` with commas, so that click sees one."""
     place = next((at for at, arg in enumerate(args) if arg.split("=")[0] == "--profiles"), None)
     if place is None:
         return args
@@ -41,24 +41,26 @@ def joined(args: list[str]) -> list[str]:
 
 @click.command(TOOL, cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--task", required=True, help="Task folder with Hoplet/Hop.py and TestCases/, or module:function.")
-@click.option("--data", default="", metavar="FILE", help="The cases; by default the only file of cases in TestCases/.")
-@click.option("--workers", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Runs at once.")
-@click.option("--profiles", multiple=True, metavar="P…", help="Profiles, parted by spaces or commas; by default all.")
-@click.option("--settings", "config", default="", metavar="FILE", help="By default the task's settings.yaml.")
-@click.option("--out", default="", metavar="FILE", help="The result file; by default a new one in TestCases/.")
+@click.option("--data", default="", metavar="FILE", help="Case file. Default: the only one in TestCases/.")
+@click.option("--workers", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Concurrent runs.")
+@click.option("--profiles", multiple=True, metavar="P…", help="Profiles, separated by spaces or commas. Default: all.")
+@click.option(
+    "--settings", "config", default="", metavar="FILE", help="Settings file. Default: settings.yaml of the task."
+)
+@click.option("--out", default="", metavar="FILE", help="Result file. Default: a new file in TestCases/.")
 @engine_options
 def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
-    """Run a hoplet over cases under several profiles, and write what came of it.
+    """Run a hoplet on its cases under several profiles, and write a result file.
 
-    The settings are settings.yaml or evalloom.yaml in the task's folder or in one around it.
+    Settings come from settings.yaml or evalloom.yaml in the folder of the task or in a parent folder.
 
     \b
     batchhoptest --task examples/hop
-    batchhoptest --task examples/hop --profiles careful hasty --workers 8 --out results.jsonl
-    batchhoptest --task my_module:check_hop --data cases.jsonl --settings settings.yaml
-    batchhoptest --task examples/hop --resume          go on where it was stopped
+    batchhoptest --task examples/hop --profiles careful hasty --out results.jsonl
+    batchhoptest --task my_module:check_hop --data cases.jsonl
+    batchhoptest --task examples/hop --resume          continue a stopped run
 
-    Exit codes: 0 good, 1 a case failed, 2 wrong usage or invalid data, 3 could not finish.
+    Exit codes: 0 success; 1 a case failed; 2 wrong usage or invalid data; 3 could not finish.
     """
     found = find_task(task, data, config, out)
     flags |= {"concurrency": flags["workers"], "repeat": None, "variants": (), "watch": False}
@@ -72,7 +74,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
         current_catalog(),
         flags["as_json"],
         more=lambda batch: [(found.results(batch), hop_results)],
-        next_step=lambda batch: f"Next: evalloom stats {shlex.quote(found.results(batch).as_posix())}",
+        next_step=lambda batch: f"evalloom stats {shlex.quote(found.results(batch).as_posix())}",
     )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
     return run.dry_run(resume) if flags["dry_run"] else run.once(resume)

@@ -1,4 +1,4 @@
-"""`validate_eval_cases`: the linter of RAG eval cases, with the flags and defaults people know (RAG-1 … RAG-5)."""
+"""`validate_eval_cases`: checks RAG eval cases, with its established flags and defaults (RAG-1 … RAG-5)."""
 
 from __future__ import annotations
 
@@ -26,23 +26,26 @@ TOOL = "validate_eval_cases"
 
 
 @click.command(TOOL, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--root", default=".", show_default=True, help="Project root; all paths are relative to it.")
-@click.option("--cases", default="data_processed/eval/eval_cases.jsonl", show_default=True, help="The cases file.")
-@click.option("--check-sources-exist", is_flag=True, help="Every expected source must exist under the root.")
+@click.option("--root", default=".", show_default=True, metavar="DIR", help="Project root; paths are relative to it.")
 @click.option(
-    "--check-must-include-in-sources", is_flag=True, help="Every must_include should stand in an expected file."
+    "--cases", default="data_processed/eval/eval_cases.jsonl", show_default=True, metavar="FILE", help="Case file."
+)
+@click.option("--check-sources-exist", is_flag=True, help="Check that expected sources exist under the root.")
+@click.option(
+    "--check-must-include-in-sources", is_flag=True, help="Check that expected sources contain every must_include."
 )
 @click.option(
     "--out",
     default="data_processed/build_reports/eval_cases_validation.json",
     show_default=True,
-    help="The report as JSON; an empty string writes no file.",
+    metavar="FILE",
+    help="JSON report; an empty string writes none.",
 )
-@click.option("--md-out", default="", help="The report as Markdown; by default beside --out, with the suffix .md.")
-@click.option("--skip-if-missing", is_flag=True, help="Without a cases file: warn and exit 0.")
-@click.option("--strict-bucket", is_flag=True, help="A missing bucket is an error.")
-@click.option("--strict-pair-id", is_flag=True, help="A missing or empty pair_id is an error.")
-@click.option("--json", "as_json", is_flag=True, help="The report on stdout as JSON instead of text.")
+@click.option("--md-out", default="", metavar="FILE", help="Markdown report. Default: --out with the suffix .md.")
+@click.option("--skip-if-missing", is_flag=True, help="Warn and exit with 0 if there is no case file.")
+@click.option("--strict-bucket", is_flag=True, help="Treat a missing bucket as an error.")
+@click.option("--strict-pair-id", is_flag=True, help="Treat a missing or empty pair_id as an error.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     root: str,
     cases: str,
@@ -57,7 +60,7 @@ def command(
 ) -> int:
     """Check RAG eval cases: structure, sources, buckets and pairs.
 
-    Exit codes: 0 PASS, 2 FAIL, 3 the tool itself could not run.
+    Exit codes: 0 PASS; 2 FAIL; 3 could not run.
     """
     folder = existing_folder(root)
     markdown = md_out or (os.path.splitext(Path(out))[0] + ".md" if out else "")
@@ -88,7 +91,7 @@ def command(
 
 
 def relative_to_root(report: LintReport, root: Path, cases: str) -> LintReport:
-    """The same report with the cases file named as the user named it, from the root."""
+    """Return the report with the case file named relative to the root, as the user named it."""
     here = Path(cases).as_posix()
     there = (root / cases).as_posix()
 
