@@ -508,7 +508,7 @@ def test_help_tells_every_flag_of_the_promise(run: Call) -> None:
         "--resume --resume-from --retry-errors --dry-run --max-cost --max-tokens --max-time --fail-under -o --json --watch"
     )
     assert [flag for flag in promised.split() if not re.search(rf"(^|\s){flag}\b", out)] == []
-    assert "16 by default" in out
+    assert "Default: 16." in out
 
 
 def test_watch_runs_what_a_change_affects_until_ctrl_c(suite: Path) -> None:
