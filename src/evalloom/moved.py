@@ -22,8 +22,8 @@ HOMES = {
     "validate": "data.validate",
 }
 NAMES = {
-    "batchlog.Kept": "batchlog.baselines.BaselineRun",
-    "batchlog.kept_runs": "batchlog.baselines.baseline_runs",
+    "batchlog.Kept": "batchlog.baseline.BaselineRun",
+    "batchlog.kept_runs": "batchlog.baseline.baseline_runs",
     "engine.run.Chosen": "engine.run.jobs.SelectedCase",
     "engine.run.Held": "engine.run.needs.DependencyQueue",
     "engine.run.encoded": "core.digest.canonical_json",

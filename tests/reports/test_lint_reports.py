@@ -101,7 +101,7 @@ def test_most_severe_first_in_every_file(reporter: LintReporter) -> None:
         for text in (
             "earlier in the file",
             "100%",
-            "concept_id: is" if reporter is not lint_markdown else "concept\\_id",
+            "concept_id: is" if reporter.name != "markdown" else "concept\\_id",
             "expected a name",
         )
     ]

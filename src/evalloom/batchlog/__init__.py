@@ -7,7 +7,7 @@ from evalloom.core.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from evalloom.batchlog.baselines import (
+    from evalloom.batchlog.baseline import (
         BASELINES,
         Baseline,
         BaselineRun,
@@ -59,7 +59,7 @@ _BASELINES = (
 _load = lazy_names(
     __name__,
     {
-        "evalloom.batchlog.baselines": _BASELINES,
+        "evalloom.batchlog.baseline": _BASELINES,
         "evalloom.batchlog.folders": ("FOLDER", "batches", "find", "new_id", "remove"),
         "evalloom.batchlog.log": ("Log", "Rescoring", "is_in_use"),
         "evalloom.batchlog.read": ("Damage", "RunIndex", "finished", "in_order", "manifest", "pairs"),

@@ -11,7 +11,7 @@ from evalloom.analysis.compare import CaseResult
 from evalloom.analysis.compare_documents import DocumentChanges, Suspects
 from evalloom.analysis.compare_measures import Measures
 from evalloom.batchlog import BaselineRun
-from evalloom.batchlog.baselines import MOST
+from evalloom.batchlog.baseline import MOST
 from evalloom.core.digest import digest_value
 from evalloom.core.model import Run, Scored, Status
 from evalloom.engine.batch_kind import BatchKind
