@@ -13,6 +13,7 @@ from evalloom.analysis.tally import STATUSES, Group, Tally
 from evalloom.core import expressions
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.expressions import Expression
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Status
 from evalloom.core.text import did_you_mean, quote
 
@@ -55,11 +56,13 @@ METRICS: dict[str, Callable[[Group], float | None]] = {
 }
 
 # What a claim about one metric has no words for.
-_MORE = re.compile(r"\b(and|or|not|in)\b|\b(profiles|tags)[.\[]|\(|^\s*[\d.]+\s*[<>=!]")
-_NAME = re.compile(r"\w+")
-_VALUE = re.compile(r""" "(?P<double>[^"]*)" | '(?P<single>[^']*)' | (?P<bare>[^\s,\]"'](?:[^,\]]*[^\s,\]])?) """, re.X)
-_OPERATOR = re.compile(r"[<>=!≤≥＜＞＝]+")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
+_MORE = lazy_pattern(r"\b(and|or|not|in)\b|\b(profiles|tags)[.\[]|\(|^\s*[\d.]+\s*[<>=!]")
+_NAME = lazy_pattern(r"\w+")
+_VALUE = lazy_pattern(
+    r""" "(?P<double>[^"]*)" | '(?P<single>[^']*)' | (?P<bare>[^\s,\]"'](?:[^,\]]*[^\s,\]])?) """, re.X
+)
+_OPERATOR = lazy_pattern(r"[<>=!≤≥＜＞＝]+")
+_NUMBER = lazy_pattern(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 
 
 class GateResult(Struct, frozen=True):

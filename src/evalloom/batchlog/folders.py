@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,11 +11,12 @@ from pathlib import Path
 
 from evalloom.batchlog.read import MANIFEST, manifest
 from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Batch
 from evalloom.core.text import did_you_mean
 
 FOLDER = Path(".evalloom") / "batches"
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_ID = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def new_id() -> str:

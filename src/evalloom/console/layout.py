@@ -16,6 +16,7 @@ from shutil import get_terminal_size
 
 import click
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import printable
 
 Line = tuple[str, str]
@@ -25,13 +26,13 @@ _GAP = 2
 _NARROWEST = 40
 _SMALL_COLUMN = 9
 _SMALLEST_PREVIEW = 24
-_NUMBER = re.compile(r"(?:[\d.,%+\-–?:\s]|e[+-]|to|ms|s)*")
+_NUMBER = lazy_pattern(r"(?:[\d.,%+\-–?:\s]|e[+-]|to|ms|s)*")
 _WIDE = "\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"
 _CLOSING = "、。，．）」』】》！？：；"
 # A line may break behind spaces and between Chinese characters, but not before closing punctuation.
-_SENTENCE_BREAK = re.compile(rf"(?<= )(?=\S)|(?<=[{_WIDE}])(?![ {_CLOSING}])|(?=[{_WIDE}])(?![{_CLOSING}])")
+_SENTENCE_BREAK = lazy_pattern(rf"(?<= )(?=\S)|(?<=[{_WIDE}])(?![ {_CLOSING}])|(?=[{_WIDE}])(?![{_CLOSING}])")
 # A cell has less room, so paths and names may also break at their separators.
-_CELL_BREAK = re.compile(rf"{_SENTENCE_BREAK.pattern}|(?<=[/_,:])(?=\S)|(?<=\w-)(?=\w)|(?<=\S)(?=\.[a-z]|@)")
+_CELL_BREAK = lazy_pattern(rf"{_SENTENCE_BREAK.pattern}|(?<=[/_,:])(?=\S)|(?<=\w-)(?=\w)|(?<=\S)(?=\.[a-z]|@)")
 
 
 _NO_BREAK = "\u00a0"

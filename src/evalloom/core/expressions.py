@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from evalloom.core import patterns
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import did_you_mean
 
 MAX_LENGTH = 2_000
@@ -82,7 +83,7 @@ class _Token(NamedTuple):
     column: int
 
 
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     r"""\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
     |(?P<word>[^\W\d]\w*)
     |(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
@@ -92,7 +93,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _INSTEAD = {"=": "==", "&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"}
-_ESCAPED = re.compile(r"\\([\\\"'ntr])")
+_ESCAPED = lazy_pattern(r"\\([\\\"'ntr])")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _RESERVED = ("and", "or", "not", "in")

@@ -14,6 +14,8 @@ from math import log2
 
 from msgspec import Struct
 
+from evalloom.core.lazy import lazy_pattern
+
 
 class Passage(Struct, frozen=True, omit_defaults=True):
     """A piece of a source as a retriever gives it; what the retriever does not tell stays empty."""
@@ -42,7 +44,7 @@ def is_hit(expected: str, source: str) -> bool:
 
 
 # `a.md#L3`, `a.md#4.2-refunds`; not `C#.md` or `notes 1.2 #3.md`, whose `#` belongs to the name.
-_SECTION = re.compile(r"^(.*?\.\w+)#(?!.*\.(?:md|markdown|txt|rst|html?|pdf|docx?|json|csv|ya?ml)$).*$", re.DOTALL)
+_SECTION = lazy_pattern(r"^(.*?\.\w+)#(?!.*\.(?:md|markdown|txt|rst|html?|pdf|docx?|json|csv|ya?ml)$).*$", re.DOTALL)
 
 
 @lru_cache(maxsize=65536)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import io
 import math
-import re
 import tokenize
 from itertools import pairwise
 from typing import Any
 
 import orjson
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 
 _LONGEST_WORD = 60
-_NEIGHBOURS = re.compile(r"['\"]\s+\w?['\"]")
+_NEIGHBOURS = lazy_pattern(r"['\"]\s+\w?['\"]")
 _NOT_PYTHON = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, tokenize.TokenError)
 
 

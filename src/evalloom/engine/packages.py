@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.engine.system import COMMANDS, Catalog, Failure, Parts, System
 
 if TYPE_CHECKING:
@@ -23,7 +24,11 @@ GROUP = "evalloom.systems"
 VALIDATE_FLAGS = frozenset(
     f"--{name}" for name in ("dialect", "map", "encoding", "root", "strict", "deep", "format", "json", "output", "help")
 )
-_NAME, _FLAG, _SUFFIX = re.compile(r"[a-z][a-z0-9-]*"), re.compile(r"--[a-z][a-z0-9-]*"), re.compile(r"(\.[a-z0-9]+)+")
+_NAME, _FLAG, _SUFFIX = (
+    lazy_pattern(r"[a-z][a-z0-9-]*"),
+    lazy_pattern(r"--[a-z][a-z0-9-]*"),
+    lazy_pattern(r"(\.[a-z0-9]+)+"),
+)
 Given = TypeVar("Given")
 
 

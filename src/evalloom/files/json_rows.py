@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Place
 from evalloom.core.text import quote
 from evalloom.files.json_value import ODD, decode, decode_block, diagnose, row_of
@@ -16,10 +17,10 @@ from evalloom.files.jsontext import JsonFault, Scan
 from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, one_by_one
 
 _SPACE = b" \t\r\n"
-_SPACES = re.compile(rb"[ \t\r\n]*")
-_BLANKS = re.compile(rb"[ \t\r]*")
-_TOKEN = re.compile(rb'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*("|\n)?|[\[{]|[\]}]|\n')
-_SCALAR_END = re.compile(rb"[,\]\n]")
+_SPACES = lazy_pattern(rb"[ \t\r\n]*")
+_BLANKS = lazy_pattern(rb"[ \t\r]*")
+_TOKEN = lazy_pattern(rb'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*("|\n)?|[\[{]|[\]}]|\n')
+_SCALAR_END = lazy_pattern(rb"[,\]\n]")
 _LINES_TRIED = 64
 """How many lines inside one value are taken for the start of the next record before we stop asking."""
 _MARGIN = 256

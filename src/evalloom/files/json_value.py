@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Place, show_path
 from evalloom.core.text import quote
 from evalloom.files.jsontext import JsonFault, Scan, offset_place, places_of
 from evalloom.files.rows import Problem, Row, not_utf8
 
 _SMALL = 4096
-_DIGITS = re.compile(rb"[0-9.]{16,}")
+_DIGITS = lazy_pattern(rb"[0-9.]{16,}")
 _NUMBER_PART = frozenset(b"0123456789.")
 _BEFORE_NUMBER = frozenset(b"-:,[ \t\r\n")
 _AFTER_NUMBER = frozenset(b"eE,]} \t\r\n")
-_INDENTED = re.compile(rb"\n[ \t\r]")
-_TINY = re.compile(rb"[0-9][eE]-[0-9]{3,}(?![^,\]}\s])")
+_INDENTED = lazy_pattern(rb"\n[ \t\r]")
+_TINY = lazy_pattern(rb"[0-9][eE]-[0-9]{3,}(?![^,\]}\s])")
 
 ODD: Any = object()
 

@@ -15,17 +15,18 @@ from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Place, show_path
 from evalloom.core.text import quote
 
 MAX_DEPTH = 254
 """Deeper nesting is refused; it is also where orjson stops writing, so the fast path agrees."""
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_NOT_JSON = re.compile(r"-?(?:NaN|nan|Infinity|inf)\b|None\b|True\b|False\b|undefined\b|'")
+_SPACE = lazy_pattern(r"[ \t\n\r]*")
+_NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NOT_JSON = lazy_pattern(r"-?(?:NaN|nan|Infinity|inf)\b|None\b|True\b|False\b|undefined\b|'")
 _LITERALS = {"true": True, "false": False, "null": None}
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
 class JsonFault(Exception):

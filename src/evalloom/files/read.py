@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.files.csv_rows import CsvReader
 from evalloom.files.json_rows import JsonReader
 from evalloom.files.rows import Problem, Refused, Row
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CSV_SUFFIXES = (".csv", ".tsv")
 YAML_SUFFIXES = (".yaml", ".yml")
-_YAML_START = re.compile(rb"\s*(---|- |[\w\"'-]+:(\s|$))")
+_YAML_START = lazy_pattern(rb"\s*(---|- |[\w\"'-]+:(\s|$))")
 
 
 def _yaml(chunks: Iterable[bytes]) -> YamlReader:

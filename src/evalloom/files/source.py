@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import IO, cast
 
 from msgspec import Struct
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import quote
 from evalloom.files.rows import NO_TEXT, Refused, refused
 
@@ -27,7 +27,7 @@ _FOREIGN = (
     (b"%PDF", "a PDF document"),
     (b"\x89PNG", "a picture"),
 )
-_CJK = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+_CJK = lazy_pattern("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 
 
 class Source(Struct, frozen=True):

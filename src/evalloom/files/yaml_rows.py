@@ -5,12 +5,12 @@ Built from parser events, so that nesting, aliases and tags stay under our limit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import yaml
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Place
 from evalloom.core.text import quote
 from evalloom.files.jsontext import MAX_DEPTH, JsonFault, exact_float, offset_place
@@ -23,9 +23,9 @@ _PLACED_DEPTH = 16
 _NULL = ("", "~", "null", "Null", "NULL")
 _TRUE = ("true", "True", "TRUE")
 _FALSE = ("false", "False", "FALSE")
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_INT = lazy_pattern(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = lazy_pattern(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 class _Anchored(NamedTuple):
@@ -237,7 +237,7 @@ def _unknown_tag(tag: str) -> JsonFault:
     return JsonFault("yaml_parse_error", f"the tag {quote(tag)} is not read; only plain data is")
 
 
-_ODD = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ODD = lazy_pattern("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _place_of_odd(text: str) -> Place:

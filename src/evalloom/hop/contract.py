@@ -13,6 +13,7 @@ from typing import Any
 
 from evalloom.core.contract import Contract, Field
 from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import quote
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -28,7 +29,7 @@ TYPE_WORDS = {
     **dict.fromkeys(("any", "任意"), "any"),
 }
 _NEVER_INPUTS = frozenset(("hop_result", "hop_stats", "profile", "_type"))
-_NOT_REQUIRED = re.compile(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
+_NOT_REQUIRED = lazy_pattern(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
 
 
 def read_contract(reference: str) -> Contract:

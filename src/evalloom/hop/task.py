@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from evalloom import settings
 from evalloom.core.errors import usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.data.dataset import Dataset
 from evalloom.engine.lint import SETTINGS
@@ -24,7 +24,7 @@ from evalloom.hop.operators.tracer import Tracer
 from evalloom.llms import LlmOptions, Llms
 from evalloom.settings.section import Section
 
-_WRITTEN = re.compile(r"_results_\d{8}-\d{6}-\w+$")
+_WRITTEN = lazy_pattern(r"_results_\d{8}-\d{6}-\w+$")
 
 
 class HopTask(Struct, frozen=True):

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import orjson
 from msgspec import Struct
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.llms.malformed_json import LenientReader, finite_float, refuse_constant, repair_by_library, repair_json
@@ -35,13 +36,13 @@ __all__ = [
 NO_JSON: Any = object()
 """Returned where a text holds no JSON, because null is JSON."""
 
-_FENCE = re.compile(r"```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)(```|\Z)", re.DOTALL)
-_ONLY_FENCE = re.compile(r"\s*```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)```\s*", re.DOTALL)
-_OPENING = re.compile(r"[{\[]")
-_BRACKET = re.compile(r"[{}\[\]]")
+_FENCE = lazy_pattern(r"```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)(```|\Z)", re.DOTALL)
+_ONLY_FENCE = lazy_pattern(r"\s*```[^\S\n]*(?:\w+[^\S\n]*)?\n(.*?)```\s*", re.DOTALL)
+_OPENING = lazy_pattern(r"[{\[]")
+_BRACKET = lazy_pattern(r"[{}\[\]]")
 # A brace or bracket in prose is seldom followed by a quote.
-_JSON_BEGINS = re.compile(r'\{\s*"|\[\s*[\[{"]')
-_LONG_NUMBER = re.compile(r"\d{19}|[eE]\+?\d{3}")
+_JSON_BEGINS = lazy_pattern(r'\{\s*"|\[\s*[\[{"]')
+_LONG_NUMBER = lazy_pattern(r"\d{19}|[eE]\+?\d{3}")
 # A text of nothing but brackets takes time that grows with its square, so the number of places is limited.
 _MAX_PLACES = 200
 _MAX_REPAIRED_PLACES = 50

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
 from evalloom.core.errors import BudgetSpent
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Llm, Request, Response, Usage
 
 _MILLION = 1_000_000
 # In most tokenizers one such character is about one token; of other scripts, four are.
-_CJK = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_CJK = lazy_pattern("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
 
 class TokenPrice(Protocol):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from evalloom.core.digest import sha256_hex
+from evalloom.core.lazy import lazy_pattern
 
 __all__ = ["block", "mark_for", "mostly_chinese"]
 
-_HAN = re.compile(r"[\u3400-\u9fff]")
-_LATIN = re.compile(r"[A-Za-z]+")
+_HAN = lazy_pattern(r"[\u3400-\u9fff]")
+_LATIN = lazy_pattern(r"[A-Za-z]+")
 
 
 def mark_for(text: str) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 
 __all__ = ["LenientReader", "finite_float", "refuse_constant", "repair_by_library", "repair_json"]
@@ -15,16 +16,16 @@ __all__ = ["LenientReader", "finite_float", "refuse_constant", "repair_by_librar
 _MAX_DEPTH = 100
 _MAX_VALUES = 20_000
 """How many values are read before a text is given up: about a tenth of a second."""
-_BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.{0,2000}?\*/)*", re.DOTALL)
+_BLANK = lazy_pattern(r"(?:\s+|//[^\n]*|/\*.{0,2000}?\*/)*", re.DOTALL)
 _QUOTED = {
-    '"': re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL),
-    "'": re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL),
+    '"': lazy_pattern(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL),
+    "'": lazy_pattern(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL),
 }
-_WORD = re.compile(r"[^\W\d][\w$-]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
-_CUT_NUMBER = re.compile(r"-?(?:\d+(?:\.|(?:\.\d+)?[eE][-+]?))?\Z")
-_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
-_IN_SINGLE = re.compile(r"\\(.)|\"", re.DOTALL)
+_WORD = lazy_pattern(r"[^\W\d][\w$-]*")
+_NUMBER = lazy_pattern(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
+_CUT_NUMBER = lazy_pattern(r"-?(?:\d+(?:\.|(?:\.\d+)?[eE][-+]?))?\Z")
+_ESCAPE = lazy_pattern(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_IN_SINGLE = lazy_pattern(r"\\(.)|\"", re.DOTALL)
 _LITERALS = {"true": True, "false": False, "null": None}
 _PYTHON_LITERALS = {"True": True, "False": False, "None": None}
 _CLOSED = "closed the end, which was missing"
@@ -233,11 +234,11 @@ def _as_in_double_quotes(match: re.Match[str]) -> str:
 # Its time grows with the square of the length, and faster where brackets stay open: 5 s for 4,000 characters of "{'".
 _MAX_REPAIRED = 5_000
 _MAX_OPEN = 8
-_TOKEN = re.compile(r"-?\w+|\.{3}|…")
-_ESCAPE_SEQUENCE = re.compile(r'\\(?:[nrtbf"\\/])')
-_EMPTY_TEXT = re.compile(r"""(?<!")""(?!")|(?<!')''(?!')""")
-_BAD_KEY = re.compile(r"[\"'“”:{}\[\]]")
-_SWALLOWED = re.compile(r"[\"'”]\s*[,:=+]\s*[\"'“]|,\s*\Z")
+_TOKEN = lazy_pattern(r"-?\w+|\.{3}|…")
+_ESCAPE_SEQUENCE = lazy_pattern(r'\\(?:[nrtbf"\\/])')
+_EMPTY_TEXT = lazy_pattern(r"""(?<!")""(?!")|(?<!')''(?!')""")
+_BAD_KEY = lazy_pattern(r"[\"'“”:{}\[\]]")
+_SWALLOWED = lazy_pattern(r"[\"'”]\s*[,:=+]\s*[\"'“]|,\s*\Z")
 _QUOTES = "\"'“”"
 _NOT_TEXTS = ("nan", "infinity", "inf", "undefined")
 

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.json_schema import cut, first_line, validator
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record, show_path
 from evalloom.core.patterns import BadPattern, find, pattern_error
 from evalloom.core.text import did_you_mean, quote, type_name
@@ -228,8 +229,8 @@ def _schema_errors(schema: Record, value: Any) -> list[str]:
 
 
 # A dash or a dot and a space, or a number with a point or a bracket; 1.5 is not one.
-_BULLET = re.compile(r"(?:[-*+•·]\s+|\d{1,4}[.)]\s+|\d{1,4}[、）]\s*)(?=\S)")
-_COMMA = re.compile(r"[,，、;；]")
+_BULLET = lazy_pattern(r"(?:[-*+•·]\s+|\d{1,4}[.)]\s+|\d{1,4}[、）]\s*)(?=\S)")
+_COMMA = lazy_pattern(r"[,，、;；]")
 
 
 def _parse_list(parser: OutputParser, text: str) -> ParsedAnswer:
@@ -268,7 +269,7 @@ def _lines(text: str) -> list[str]:
     return [line for line in map(str.strip, text.splitlines()) if line]
 
 
-_NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?(?!\w|\.\d)")
+_NUMBER = lazy_pattern(r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?(?!\w|\.\d)")
 _AROUND = " \t\r\n.。!！*_`\"'“”‘’「」[]()"
 """What llms put around a single word or number."""
 
@@ -290,8 +291,8 @@ def _parse_number(parser: OutputParser, text: str) -> ParsedAnswer:
 _TRUE = ("true", "yes", "y", "1", "correct", "是", "是的", "对", "正确", "真")
 _FALSE = ("false", "no", "n", "0", "incorrect", "否", "不是", "不", "错", "错误", "假")
 # Inside prose only where it begins or ends the answer: "this is not true" does not mean true.
-_BEGINS = re.compile(r"\W*(true|yes|false|no|是的|不是)(?![a-z0-9_])")
-_ENDS = re.compile(r"[:：]\s*[*_`\"'“]*(true|yes|false|no|是的?|不是|否)\W*\Z")
+_BEGINS = lazy_pattern(r"\W*(true|yes|false|no|是的|不是)(?![a-z0-9_])")
+_ENDS = lazy_pattern(r"[:：]\s*[*_`\"'“]*(true|yes|false|no|是的?|不是|否)\W*\Z")
 
 
 def _parse_boolean(parser: OutputParser, text: str) -> ParsedAnswer:

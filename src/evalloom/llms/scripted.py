@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import Reply, status_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import NO_USAGE, Origin, Record, Request, Response, Usage, show_path
 from evalloom.core.model import Path as Where
 from evalloom.core.patterns import BadPattern, PatternMatch, find, pattern_error
@@ -28,7 +29,7 @@ from evalloom.llms.budget import estimate_tokens
 from evalloom.llms.cache import digest
 from evalloom.llms.echo import last_text, prompt_text
 
-_HOLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_HOLE = lazy_pattern(r"\{\{\s*(\w+)\s*\}\}")
 _ROLES = ("any", "user", "system", "assistant", "tool", "last")
 _FAULTS: dict[str, tuple[str, str, bool]] = {
     "timeout": ("timeout", "no answer in time, by the script", True),

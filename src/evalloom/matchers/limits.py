@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check, Usage
 from evalloom.matchers.base import (
     PASSED,
@@ -23,9 +24,9 @@ from evalloom.matchers.normalise import in_plain_digits, numerals_in
 from evalloom.matchers.overlap import words_of
 from evalloom.matchers.structural import within
 
-_NAME = re.compile(r"(?<!\w)[^\W\d_]\w*(?:-\w+(?:\.\w+)*)+")
+_NAME = lazy_pattern(r"(?<!\w)[^\W\d_]\w*(?:-\w+(?:\.\w+)*)+")
 """A word joined to a number: the 4 of GPT-4 is not a number."""
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?![\d])", re.IGNORECASE)
+_NUMBER = lazy_pattern(r"(?<![\w.])[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?![\d])", re.IGNORECASE)
 _FULL_WIDTH = str.maketrans("０１２３４５６７８９．，－＋", "0123456789.,-+")
 _UNITS = ("characters", "words", "items")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evalloom.core.errors import EvalloomError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import NO_USAGE, Check, Mismatch
 from evalloom.llms.answer_json import NO_JSON, loads, object_in
 from evalloom.matchers.base import (
@@ -22,7 +23,7 @@ from evalloom.matchers.base import (
     unscored,
 )
 
-_STEP = re.compile(r"\.?(?P<name>[^.\[\]*'\"]+)|\[(?P<number>-?\d{1,18})\]|\[\*\]|\.\*|\[(['\"])(?P<quoted>.*?)\3\]")
+_STEP = lazy_pattern(r"\.?(?P<name>[^.\[\]*'\"]+)|\[(?P<number>-?\d{1,18})\]|\[\*\]|\.\*|\[(['\"])(?P<quoted>.*?)\3\]")
 
 
 class BadPath(Exception):

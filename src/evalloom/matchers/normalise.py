@@ -7,29 +7,30 @@ import re
 import unicodedata
 from decimal import Decimal
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check
 
 _DIGITS = dict(zip("〇零一二三四五六七八九两", (0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2), strict=True))
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}
 _LARGEST = 10**20
 _FORMAL = str.maketrans("壹贰叁肆伍陆柒捌玖拾佰仟萬億兩貳參陸", "一二三四五六七八九十百千万亿两二三六")
-_NUMERAL = re.compile(r"[〇零一二三四五六七八九两十百千万亿]+")
-_PERCENT = re.compile(r"百分之(\d+(?:\.\d+)?)")
-_POINT = re.compile(r"(?<=\d)点(?=\d)")
-_LARGE = re.compile(r"(?<!\d)((?:\d+(?:\.\d+)?\s?(?:[百千](?![克米瓦卡伏赫帕焦])|[万亿]){1,2})+)(\d*)")
+_NUMERAL = lazy_pattern(r"[〇零一二三四五六七八九两十百千万亿]+")
+_PERCENT = lazy_pattern(r"百分之(\d+(?:\.\d+)?)")
+_POINT = lazy_pattern(r"(?<=\d)点(?=\d)")
+_LARGE = lazy_pattern(r"(?<!\d)((?:\d+(?:\.\d+)?\s?(?:[百千](?![克米瓦卡伏赫帕焦])|[万亿]){1,2})+)(\d*)")
 """Digits with their units (3千, 2百万, 3万5); 千 before a unit of measure is a kilo, which stays."""
-_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s?([百千万亿]+)")
-_WRITTEN = re.compile(r"[〇零一二三四五六七八九两十百千万亿]+(?:点[〇零一二三四五六七八九]+)?")
-_COUNTED = re.compile(
+_WITH_UNIT = lazy_pattern(r"(\d+(?:\.\d+)?)\s?([百千万亿]+)")
+_WRITTEN = lazy_pattern(r"[〇零一二三四五六七八九两十百千万亿]+(?:点[〇零一二三四五六七八九]+)?")
+_COUNTED = lazy_pattern(
     r"\s*(?:[个只条件人名位元块角年月日天号周岁次倍点分秒度米克斤吨升里页章本台辆张份项步组间家座棵头匹双对套层楼班届期%]"
     r"|小时|公里|公斤|千克|千米|平方|立方|毫|厘|美元|[^\w\s]|$)"
 )
 """What follows a single Chinese numeral that is a number: a measure word, a unit, or the end of a clause."""
-_IN_WORDS = re.compile(r"[第唯其统专单]$")
-_VERY = re.compile(r"十分(?![钟之]|[^\w]|$)")
-_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_BLANKS = re.compile(r"\s+")
-_BESIDE_CJK = re.compile(r"(?<=[\u3040-\u30ff\u3400-\u9fff]) | (?=[\u3040-\u30ff\u3400-\u9fff])")
+_IN_WORDS = lazy_pattern(r"[第唯其统专单]$")
+_VERY = lazy_pattern(r"十分(?![钟之]|[^\w]|$)")
+_SEPARATOR = lazy_pattern(r"(?<=\d),(?=\d{3}(?!\d))")
+_BLANKS = lazy_pattern(r"\s+")
+_BESIDE_CJK = lazy_pattern(r"(?<=[\u3040-\u30ff\u3400-\u9fff]) | (?=[\u3040-\u30ff\u3400-\u9fff])")
 
 
 def prepared(check: Check, text: str, always: bool = False) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -21,6 +20,7 @@ from msgspec import structs
 
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check
 from evalloom.core.text import shorten
 from evalloom.core.threads import Threads
@@ -38,7 +38,7 @@ from evalloom.matchers.base import (
     unscored,
 )
 
-_NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
+_NAME = lazy_pattern(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
 _TIMEOUT_S = 60
 _MAX_SANDBOXED_S = 60
 _REASON = 1_000

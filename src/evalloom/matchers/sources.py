@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check
 from evalloom.core.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_order
 from evalloom.matchers.base import (
@@ -24,11 +25,11 @@ from evalloom.matchers.base import (
 
 _PATH_FIELDS = ("path", "source", "file", "id", "uri", "url", "name", "title", "doc_id", "document_id")
 _TEXT_FIELDS = ("text", "content", "page_content", "passage", "chunk")
-_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_CODE = lazy_pattern(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _BETWEEN = r"\s*(?:,? ?and|[-–—~,、;&]|和|与|及|至|to)\s*"
-_CITED = re.compile(rf"(?<!!)[\[【]\s*(\d{{1,3}}(?:{_BETWEEN}\d{{1,3}})*)\s*(?:†[^\]】]*)?[\]】]")
+_CITED = lazy_pattern(rf"(?<!!)[\[【]\s*(\d{{1,3}}(?:{_BETWEEN}\d{{1,3}})*)\s*(?:†[^\]】]*)?[\]】]")
 """`[2]`, `[1, 3]`, `[2-4]`, `【1】`, `【1†source】`; not a picture."""
-_NUMBERS = re.compile(r"(\d+)(?:\s*(?:[-–—~]|至|to)\s*(\d+))?")
+_NUMBERS = lazy_pattern(r"(\d+)(?:\s*(?:[-–—~]|至|to)\s*(\d+))?")
 
 
 def _source_hit(check: Check, context: MatchContext) -> CheckResult:

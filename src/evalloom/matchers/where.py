@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import ABSENT, Output
 from evalloom.core.text import type_name
 from evalloom.llms.answer_json import NO_JSON, loads, object_in
 from evalloom.matchers.base import show
 
-_STEP = re.compile(r"([^.\[\]]+)|\[(-?\d{1,18})\]|\[(['\"])(.*?)\3\]")
+_STEP = lazy_pattern(r"([^.\[\]]+)|\[(-?\d{1,18})\]|\[(['\"])(.*?)\3\]")
 _ROOTS = ("output", "steps", "aggregation", "sources", "outcome")
 _MAX_FIELDS = 12
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, quote, type_name
@@ -18,9 +18,9 @@ from evalloom.pipeline.record import V2_FIELDS, canonical, is_v1_input, is_v2, m
 _INPUT_FIELDS = frozenset(("inputs", "step_inputs", "batch_items"))
 _EXTENSION_FIELDS = frozenset(extensions.FIELDS)
 _EMPTY: Record = {}
-_NEVER_INPUT = re.compile(r"expected(_|$)")
+_NEVER_INPUT = lazy_pattern(r"expected(_|$)")
 """Fields that are never inputs, although the format does not reserve them."""
-_ID_CHARACTERS = re.compile(r"[\w-]+")
+_ID_CHARACTERS = lazy_pattern(r"[\w-]+")
 _CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "evaluate_intermediate": ("true or false", lambda value: isinstance(value, bool)),
     "evaluate_final": ("true or false", lambda value: isinstance(value, bool)),
@@ -221,7 +221,7 @@ def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
 
 # -- the file --------------------------------------------------------------------------------------
 
-_FILE_NAME = re.compile(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
+_FILE_NAME = lazy_pattern(r"\w+_\w+_v?\d[\w.]*\.jsonl(\.gz|\.zst)?")
 
 
 def file_name(name: str, suffix: str) -> Remark | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Severity
 from evalloom.core.text import did_you_mean, list_names, quote
 from evalloom.pipeline.file import FindingCollector, Pipeline, Step, place_in, steps_of
 from evalloom.pipeline.prompts import StepPrompt, prompt_of
 
 ITEMS = "batch_items"
-_ROOT = re.compile(r"[^.\[\]]+")
-_BRACES = re.compile(r"\{\{\s*(.*?)\s*\}\}")
+_ROOT = lazy_pattern(r"[^.\[\]]+")
+_BRACES = lazy_pattern(r"\{\{\s*(.*?)\s*\}\}")
 
 
 class Source(Struct, frozen=True):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.pipeline.flow import ITEMS, Flow, Source, Wired
 
 _WHAT = {"prompt": "prompt", "code_node": "code", "batch_aggregator": "aggregator"}
-_PLAIN = re.compile(r"[^\w .:,/()·-]")
+_PLAIN = lazy_pattern(r"[^\w .:,/()·-]")
 
 
 def levels(flow: Flow) -> list[list[Wired]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record, Remark, error
 from evalloom.core.text import shorten, type_name
 
@@ -21,8 +21,8 @@ MOST_TEXT_OF_ALL = 256 * 1024 * 1024
 _LONGEST_VALUE = 40
 _NOT_FILLED = frozenset(("id", "parameters", "conditions"))
 """An id gets its values in brackets; conditions are expressions and can read `inputs` instead."""
-_HOLE = re.compile(r"\{([^{}]+)\}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_HOLE = lazy_pattern(r"\{([^{}]+)\}")
+_CONTROL = lazy_pattern(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def multiply(record: Record, id: str | None) -> Iterator[Record]:

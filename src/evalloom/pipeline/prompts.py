@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record, Severity
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.pipeline.file import Step
@@ -16,8 +16,8 @@ from evalloom.targets.prompt import ABOUT_KEYS, PROMPT_KEYS, Prompt, read_fields
 
 _LEVELS = 4
 """The number of folders to search for `agents`, starting at the pipeline's folder."""
-_ID = re.compile(r"\w[\w.-]*")
-_FILE = re.compile(r"[^\s{}]{1,200}\.(md|txt|yaml|yml|json|prompt|j2)")
+_ID = lazy_pattern(r"\w[\w.-]*")
+_FILE = lazy_pattern(r"[^\s{}]{1,200}\.(md|txt|yaml|yml|json|prompt|j2)")
 _BESIDE = ("system", "user", "template", "messages", "defaults", "params", "json", "schema", "output_parser")
 """Prompt keys that a step may contain directly."""
 

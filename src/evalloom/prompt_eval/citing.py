@@ -6,18 +6,19 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Remark, warning
 from evalloom.core.text import quote
 from evalloom.prompt_eval.scores import ScoredCase
 
-_QUOTED = re.compile(
+_QUOTED = lazy_pattern(
     r"""(?<!\w)'([^']+)'(?!\w)|"([^"]+)"|`([^`]+)`|“([^”]+)”|‘([^’]+)’|「([^」]+)」|『([^』]+)』|《([^》]+)》"""
 )
 _SIGNS = " .…,;:!?。，；：！？"
 _SHORT = 20
 """An output of at most this many characters may be quoted without quotation marks."""
-_WORD = re.compile(r"[^\W\d_]\w{3,}|\d{2,}")
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3,}")
+_WORD = lazy_pattern(r"[^\W\d_]\w{3,}|\d{2,}")
+_CJK = lazy_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3,}")
 _COMMON = frozenset(
     re.findall(
         r"\w+",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from shlex import quote
 import msgspec
 
 from evalloom.console.layout import Line, table_lines, unbroken
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding, Record
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.prompt_eval.folder import Folder
@@ -39,7 +39,7 @@ _NEXT = {
     "look": "open {dir}/final_report.html",
     "report again": "{command} report {dir}, which now shows how well the judge agrees with people",
 }
-_COMMAND = re.compile(r"{command} \w+ {dir}")
+_COMMAND = lazy_pattern(r"{command} \w+ {dir}")
 
 
 def next_step(name: str, folder: Folder) -> Line:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
 from evalloom.core.text import describe, did_you_mean
 from evalloom.data.cells import read_cell
@@ -18,9 +18,9 @@ from evalloom.files.rows import Problem
 CATEGORIES = ("happy_path", "rule_check", "boundary", "error_case", "safety", "i18n", "qualitative")
 SUBCATEGORIES = ("safety_sexual", "safety_political", "safety_violence", "safety_prohibited", "safety_injection")
 EVAL_TYPES = ("quantitative", "qualitative", "safety")
-_TEST_ID = re.compile(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
-_SCORE = re.compile(r"(TP\w*)_score")
-_DIGITS = re.compile("[0-9]+")
+_TEST_ID = lazy_pattern(r"TC(?!000$)([0-9]{3}|[1-9][0-9]{3,})")
+_SCORE = lazy_pattern(r"(TP\w*)_score")
+_DIGITS = lazy_pattern("[0-9]+")
 FIELDS = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description", "input")
 """The fields of a case in every step, in this order."""
 _RAW = ("input", "result_aftertest")

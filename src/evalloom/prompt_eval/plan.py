@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core import expressions
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding, Origin, Record, Remark, error, warning
 from evalloom.core.model import Path as Where
 from evalloom.core.patterns import pattern_error
@@ -25,8 +26,8 @@ SAFETY = "TP_safety"
 SCORES = (1, 2, 3)
 MOST_CASES = 10_000
 """A larger number of cases of one category is a typing error."""
-_POINT_ID = re.compile(r"TP[1-9][0-9]*|TP_qualitative_\w+|TP_safety")
-_PROMPT_LINE = re.compile(r"^prompt:.*\n?(?:[ \t]+.*\n?|\n(?=[ \t]))*", re.MULTILINE)
+_POINT_ID = lazy_pattern(r"TP[1-9][0-9]*|TP_qualitative_\w+|TP_safety")
+_PROMPT_LINE = lazy_pattern(r"^prompt:.*\n?(?:[ \t]+.*\n?|\n(?=[ \t]))*", re.MULTILINE)
 _PLAN_KEYS = ("prompt", "yardstick", "test_points", "dimensions", "floors")
 _ABOUT_KEYS = ("title", "description", "version", "notes", "author", "language")
 _POINT_KEYS = ("id", "name", "type", "criticality", "anchors", "rule", "description", "notes")

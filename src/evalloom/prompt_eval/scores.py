@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.digest import digest_text
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record, Remark, error, warning
 from evalloom.core.text import describe
 from evalloom.prompt_eval.dialect import FIELDS, is_reason, suggest_name
@@ -18,9 +19,9 @@ from evalloom.prompt_eval.plan import SCORES, safety_last
 BEST = SCORES[-1]
 PASSING = 80
 """A case passes with this percentage of the maximum score (EVAL-14)."""
-_KEY = re.compile(r"(TP\w*)_(?:score|reason)")
-MARK_LIKE = re.compile(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
-_INCOMPLETE = re.compile(r"\A\[scoring incomplete: [^\]]*\] ?")
+_KEY = lazy_pattern(r"(TP\w*)_(?:score|reason)")
+MARK_LIKE = lazy_pattern(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
+_INCOMPLETE = lazy_pattern(r"\A\[scoring incomplete: [^\]]*\] ?")
 _NO_REASON = "run failed; nobody wrote down why"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding, Origin, Place, Record, Remark, error, warning
 from evalloom.core.model import Path as Where
 from evalloom.core.text import describe, quote
@@ -33,14 +33,14 @@ REVIEWED = "human_of"
 _FORBIDDEN = ("input", "result_aftertest")
 NO_RESULT = "[NULL]"
 LONGEST_PREVIEW = 300
-_RISKY = re.compile(r"'*[=+\-@\t\r]")
-_GUARDED = re.compile(r"'+[=+\-@\t\r]")
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_FIGURE = re.compile(r"([0-9]{1,9}(?:[.,][0-9]{1,9})?)(\s?%)?")
-_SCORE = re.compile(r"TP\w*_score")
-_REASON = re.compile(r"TP\w*_reason")
-_ESCAPED = re.compile("(_x005F_(?=x[0-9A-Fa-f]{4}_))|_x(00[01][0-9A-Fa-f]|[Ff]{3}[EeFf])_")
+_RISKY = lazy_pattern(r"'*[=+\-@\t\r]")
+_GUARDED = lazy_pattern(r"'+[=+\-@\t\r]")
+_NOT_TEXT = lazy_pattern("[\0\ud800-\udfff]")
+_NUMBER = lazy_pattern(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_FIGURE = lazy_pattern(r"([0-9]{1,9}(?:[.,][0-9]{1,9})?)(\s?%)?")
+_SCORE = lazy_pattern(r"TP\w*_score")
+_REASON = lazy_pattern(r"TP\w*_reason")
+_ESCAPED = lazy_pattern("(_x005F_(?=x[0-9A-Fa-f]{4}_))|_x(00[01][0-9A-Fa-f]|[Ff]{3}[EeFf])_")
 """How workbooks escape characters that XML cannot contain, and underscores that would look like such an escape."""
 _NOTHING = Mark()
 _BAD = {True: "YES", False: "NO", None: ""}

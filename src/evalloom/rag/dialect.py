@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
@@ -12,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path as FilePath
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.dialect import Dialect, Pairing, Rules, Written, json_schema
@@ -72,7 +72,7 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
         return False
 
 
-_DRIVE_OR_SCHEME = re.compile(r"[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://")
+_DRIVE_OR_SCHEME = lazy_pattern(r"[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://")
 _CLEAN_FIELDS = itemgetter("id", "query", "expected_sources", "must_include", "bucket", "pair_id")
 _BUCKETS = frozenset(BUCKETS)
 _UNUSUAL_IN_PATHS = ("..", ":", "\n/", "\\", "~", "\0")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -16,6 +15,7 @@ import msgspec
 from evalloom.core.clock import utc_now_z
 from evalloom.core.digest import sha256_hex
 from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding
 from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
@@ -35,7 +35,7 @@ from evalloom.replay.service import ReplayService, ReplaySummary, summary_of
 from evalloom.replay.session import MODEL_WINDOW, ReplayRun, new_replay_id
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
 
-_NOT_ID = re.compile(r"[^A-Za-z0-9_-]+")
+_NOT_ID = lazy_pattern(r"[^A-Za-z0-9_-]+")
 _MAX_SHOWN = 10
 
 

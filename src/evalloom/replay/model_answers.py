@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from evalloom.core.digest import sha256_base64
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Context, Output, Record, Request, Run, Scored
 from evalloom.data.dialect import Rules
 from evalloom.engine.run import Job, ProfileClients, Runner
@@ -25,7 +25,7 @@ from evalloom.settings import profile as find_profile
 
 _RULES = Rules()
 _NO_SERVICES = Services()
-_AFTER_UNDERSCORE = re.compile(r"_(\w)")
+_AFTER_UNDERSCORE = lazy_pattern(r"_(\w)")
 
 
 class ModelRunner:

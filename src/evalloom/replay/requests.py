@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import describe, quote
 from evalloom.replay.recipe.assemble import Recipe
@@ -19,7 +19,7 @@ MOST_ROWS = 200_000
 MOST_IN_LIST = 10_000
 LONGEST_NAME = 500
 _PAST_EVERYTHING = 10**15
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 _MAX_ERRORS = 50
 
 

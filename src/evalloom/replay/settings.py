@@ -9,13 +9,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path as Steps
 from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.settings.check import exists, is_variable_name, list_in, object_in
 from evalloom.settings.section import Seconds, Section
 
-_HOST = re.compile(r"([a-z0-9_][a-z0-9_.-]*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?", re.IGNORECASE)
+_HOST = lazy_pattern(r"([a-z0-9_][a-z0-9_.-]*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?", re.IGNORECASE)
 _FOLDER = "The folder of files, databases and chats; by default that of the recipe, or the data of the service."
 
 

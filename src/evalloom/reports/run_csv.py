@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Run, Scored, Verdict
 from evalloom.reports.run_report import (
     ReportRow,
@@ -42,7 +42,7 @@ _RUN_COLUMNS = (
     "tags",
     "origin",
 )
-_QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
+_QUOTED = lazy_pattern(r'[",\r\n]|^\s|\s$')
 _FORMULA_STARTS = frozenset("=+-@\t\r＝＋－＠")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from evalloom.core.digest import digest_bytes
+from evalloom.core.lazy import lazy_pattern
 
 PREFIX = "HOP_KEY_"
 HIDDEN = "[hidden]"
@@ -19,21 +20,23 @@ HIDDEN = "[hidden]"
 COMMON_NAMES = {"anthropic": ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")}
 """The variables after an llm's own one, by protocol; HOP-5 makes OPENAI_API_KEY the last of all."""
 
-_LINE = re.compile(r"\s*(?:export\s+)?([^\W\d]\w*)\s*=\s*(?:'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|(.*?))\s*(?:(?<=\s)#.*)?")
-_ESCAPED = re.compile(r"\\(.)")
+_LINE = lazy_pattern(
+    r"\s*(?:export\s+)?([^\W\d]\w*)\s*=\s*(?:'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|(.*?))\s*(?:(?<=\s)#.*)?"
+)
+_ESCAPED = lazy_pattern(r"\\(.)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
-_VARIABLE = re.compile(r"\$\{([^\W\d]\w*)\}")
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-_DOUBTFUL_NAME = re.compile(r"PASS|PWD|CREDENTIAL|AUTH|DSN|COOKIE|SESSION", re.IGNORECASE)
-_USER_IN_URL = re.compile(r"://[^/?#\s]*@")
+_VARIABLE = lazy_pattern(r"\$\{([^\W\d]\w*)\}")
+_SECRET_NAME = lazy_pattern(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_DOUBTFUL_NAME = lazy_pattern(r"PASS|PWD|CREDENTIAL|AUTH|DSN|COOKIE|SESSION", re.IGNORECASE)
+_USER_IN_URL = lazy_pattern(r"://[^/?#\s]*@")
 _KEY_FIELDS = ("key", "token", "secret", "password")
-_API_KEY_FIELD = re.compile(r"hopkey.*|.*(apikey|secretkey|accesskey|accesstoken|authtoken|authorization)")
+_API_KEY_FIELD = lazy_pattern(r"hopkey.*|.*(apikey|secretkey|accesskey|accesstoken|authtoken|authorization)")
 _KEY_HEADERS = ("authorization", "proxyauthorization", "xapikey", "apikey", "xauthtoken")
-_KEY_VALUE = re.compile(r"(?:bearer\s+)?sk-[\w-]{6,}|(?:bearer\s+)?(?:gsk_|hf_|xai-|ghp_|AIza)[\w-]{16,}", re.I)
-_KEY_INSIDE = re.compile(r"(?<![\w-])sk-[\w-]{20,}")
+_KEY_VALUE = lazy_pattern(r"(?:bearer\s+)?sk-[\w-]{6,}|(?:bearer\s+)?(?:gsk_|hf_|xai-|ghp_|AIza)[\w-]{16,}", re.I)
+_KEY_INSIDE = lazy_pattern(r"(?<![\w-])sk-[\w-]{20,}")
 _KEY_START = "sk-|gsk_|hf_|xai-|ghp_|AIza"
 # With a digit somewhere: sk-learn-and-its-friends is not a key.
-_KEY_IN_TEXT = re.compile(rf"(?<![\w-])(?:{_KEY_START})(?=[\w-]*\d)[\w-]{{16,}}")
+_KEY_IN_TEXT = lazy_pattern(rf"(?<![\w-])(?:{_KEY_START})(?=[\w-]*\d)[\w-]{{16,}}")
 
 
 def environment(folder: Path = Path()) -> dict[str, str]:

@@ -14,6 +14,7 @@ from urllib.parse import quote as escape
 from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.http import Client, Reply, is_secret, retry, status_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import clamp, list_names, quote
 from evalloom.core.value import read_json, read_text
@@ -22,7 +23,7 @@ from evalloom.targets.template import MISSING, Template, as_text, compile_json, 
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WITHOUT_BODY = ("GET", "DELETE")
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_VARIABLE = lazy_pattern(r"\$\{(\w+)\}")
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
 _SAID = 300
 

@@ -10,6 +10,7 @@ import msgspec
 
 from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, EvalloomError, usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Context, Output, Record, Request
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.files.read import RowReader
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from evalloom.llms.output_parser import OutputParser
 
 ROLES = ("system", "user", "assistant", "developer", "tool")
-_HEADING = re.compile(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
+_HEADING = lazy_pattern(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
 _DATA_SUFFIXES = (".yaml", ".yml", ".json")
 
 # A key may go by several names: prompt-lab writes system_prompt and user_template.

@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 from evalloom.core import expressions
 from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.expressions import Expression, ExpressionError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, list_names, quote
 
 # `{{"a": 1}}` begins with no letter: that is JSON, or a brace doubled for another template language.
-_HOLE = re.compile(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
-_ROOT = re.compile(r"[^.\[\]]+")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
+_HOLE = lazy_pattern(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
+_ROOT = lazy_pattern(r"[^.\[\]]+")
+_STEP = lazy_pattern(r"\.([^.\[\]]+)|\[(\d+)\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
 # A `{%` with no `%}` before the next one is plain text.
-_TAG = re.compile(r"\{%((?:[^%{]|%(?!\})|\{(?!%))*)%\}")
-_TAG_WORDS = re.compile(r"(\w*)\s*(.*)", re.DOTALL)
+_TAG = lazy_pattern(r"\{%((?:[^%{]|%(?!\})|\{(?!%))*)%\}")
+_TAG_WORDS = lazy_pattern(r"(\w*)\s*(.*)", re.DOTALL)
 _KNOWN_TAGS = ("if", "elif", "else", "endif")
 _MOST_LEVELS = 20
 MISSING: Any = object()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-_INVISIBLE = re.compile(
+from evalloom.core.lazy import lazy_pattern
+
+_INVISIBLE = lazy_pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 """Controls, surrogates, and characters that hide text or change its direction."""
 _EAST_ASIAN = {
-    "ja": re.compile("[\u3041-\u30ff]"),
-    "ko": re.compile("[\uac00-\ud7af]"),
-    "zh": re.compile("[\u3400-\u9fff]"),
+    "ja": lazy_pattern("[\u3041-\u30ff]"),
+    "ko": lazy_pattern("[\uac00-\ud7af]"),
+    "zh": lazy_pattern("[\u3400-\u9fff]"),
 }
 _LANGUAGE_SAMPLE = 2_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 import unicodedata
 from array import array
 from collections import Counter
@@ -16,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Indel, Levenshtein
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Finding, Origin, Path, show_path
 from evalloom.core.text import quote
 
 SIMILAR = 0.9
 """From here on two inputs are near-duplicates; the measure is rapidfuzz's ratio of the least similar field."""
-PREFIXED = re.compile(r"(contains|regex|semantic):")
+PREFIXED = lazy_pattern(r"(contains|regex|semantic):")
 """How an expected text says that it is more than a text to equal."""
 
 _SHORTEST, _LONGEST = 10, 20_000
@@ -32,22 +32,22 @@ _ALSO_GIVEN = (
     *("files", "setup", "sandbox", "prompts", "provider", "providers", "providerOutput", "options"),
 )
 """Further fields that make a case another one: what else is given to the target, or what was once recorded."""
-_PUNCTUATION = re.compile(r"[^\w\s+*/=<>%^&|~$#@-]+")
-_MARKS = re.compile(
+_PUNCTUATION = lazy_pattern(r"[^\w\s+*/=<>%^&|~$#@-]+")
+_MARKS = lazy_pattern(
     r"\d+|[一二三四五六七八九十百千万亿零两]+(?=[年月日号天周岁元个次名条章节级页楼层届期位件点分])|(?<!['’])\b[b-hj-z]\b"
     r"|\b(?:not?|never|none|without|except|(?:do|does|did|ca|wo|is|are|was|should)n'?t)\b|[不没无非未]"
 )
 """What sets deliberate neighbours apart: numbers, ids, letters that stand for something, negations."""
-_SIGNS = re.compile(r"[()\[\]{}+*/=<>^&|~]")
-_SIGNS_PLACED = re.compile(rf".{{0,12}}{_SIGNS.pattern}")
+_SIGNS = lazy_pattern(r"[()\[\]{}+*/=<>^&|~]")
+_SIGNS_PLACED = lazy_pattern(rf".{{0,12}}{_SIGNS.pattern}")
 """The same for formulas and code, where it matters what a sign stands behind."""
-_FILLERS = re.compile(
+_FILLERS = lazy_pattern(
     r"\b(?:an?|the|my|your|our|please|is|are|was|do|does|did|will|can|could|would|should|how|to|i|we|you)\b|\s"
     r"|请问|请|您|你|我|吗|呢|啊|呀|吧|了|的|地|一下|如何|怎么样|怎么|怎样|什么|哪些|是否"
 )
 _SAME_WORD = 0.75
 """From here on one word is another one with a slip in it."""
-_WORDS = re.compile(r"[⺀-鿿豈-﫿぀-ヿ]|[^\W⺀-鿿豈-﫿぀-ヿ]+")
+_WORDS = lazy_pattern(r"[⺀-鿿豈-﫿぀-ヿ]|[^\W⺀-鿿豈-﫿぀-ヿ]+")
 
 
 def leaves(value: Any) -> Iterator[tuple[Path, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from rapidfuzz.distance import OSA
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Finding, Origin, Path, show_path
 from evalloom.core.patterns import BadPattern, search
 from evalloom.core.text import quote
@@ -57,19 +58,21 @@ def _sound_cases(dataset: Dataset) -> Iterator[Case]:
 
 _CONTAINS = ("contains", "icontains", "contains_all", "icontains_all")
 _ANSWER_FIELDS = ("output", "answer", "final_answer", "response", "reply", "result")
-_MATERIAL = re.compile(
+_MATERIAL = lazy_pattern(
     r"context|document|doc|passage|article|source|material|paragraph|retriev|knowledge|evidence|reference|transcript"
     r"|history|choice|option|label|categor|candidate|text|body|email|code|snippet|table|file|image|url|schema"
 )
 """Names of inputs that are there to be read: finding the answer in them is the task."""
-_NO_ANSWER = re.compile(r"[\W\d_]*[a-z]?[\W\d_]*|true|false|yes|no|none|null|unknown")
-_NUMBERED = re.compile(r"(?:^|[\s(])[a-e1-5][).、:]")
-_LISTED_BEFORE = re.compile(r"([,/|;、;]|\b(?:or|and|vs)|[和或与及])[\s\"'`“”‘’「」<>\[\]()*]*$")
-_LISTED_AFTER = re.compile(r"[\s\"'`“”‘’「」<>\[\]()*]*([,/|;、]|(?:or|and|vs)\b|[和或与及])")
-_CUE = re.compile(r"(answer|hint|solution|correct|expected|ground truth|答案|提示|正确|标准|结果应)[^.?!。？！]{0,30}$")
-_ECHO = re.compile(r"\b(?:echo|repeat|say|print|quote|mention|include|contain)|复述|重复|输出|包含|朗读|提到")
+_NO_ANSWER = lazy_pattern(r"[\W\d_]*[a-z]?[\W\d_]*|true|false|yes|no|none|null|unknown")
+_NUMBERED = lazy_pattern(r"(?:^|[\s(])[a-e1-5][).、:]")
+_LISTED_BEFORE = lazy_pattern(r"([,/|;、;]|\b(?:or|and|vs)|[和或与及])[\s\"'`“”‘’「」<>\[\]()*]*$")
+_LISTED_AFTER = lazy_pattern(r"[\s\"'`“”‘’「」<>\[\]()*]*([,/|;、]|(?:or|and|vs)\b|[和或与及])")
+_CUE = lazy_pattern(
+    r"(answer|hint|solution|correct|expected|ground truth|答案|提示|正确|标准|结果应)[^.?!。？！]{0,30}$"
+)
+_ECHO = lazy_pattern(r"\b(?:echo|repeat|say|print|quote|mention|include|contain)|复述|重复|输出|包含|朗读|提到")
 """Words that ask for a part of the input to be given back."""
-_CJK = re.compile(r"[⺀-鿿豈-﫿぀-ヿ가-힯]")
+_CJK = lazy_pattern(r"[⺀-鿿豈-﫿぀-ヿ가-힯]")
 _LONGEST_QUESTION = 1000
 _LABEL_USES = 3
 _READING_SHARE = 0.2
@@ -243,7 +246,7 @@ _PROBE_S = 0.1
 _PROBES = ("", "x", "\n", "0", "{}", "答案", " the quick\nbrown fox: 42%")
 _ANNOTATIONS = {"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "examples", "default"}
 _SCORED = ("similarity", "rouge", "bleu", "gleu", "meteor")
-_TRUE = re.compile(r"\s*(return\s+)?(true|1)\s*;?\s*", re.IGNORECASE)
+_TRUE = lazy_pattern(r"\s*(return\s+)?(true|1)\s*;?\s*", re.IGNORECASE)
 
 
 def _idle(case: Case, dialect: Dialect) -> Iterator[str]:

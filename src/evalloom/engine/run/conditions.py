@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from evalloom.core.errors import usage_error
 from evalloom.core.expressions import Expression, ExpressionError, compiled
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Profile, Record
 from evalloom.data.cells import texts_of
 
-_STRING = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'""")
-_PATH = re.compile(r"(?<![\w.])(?:inputs|env)(?:\.[^\W\d]\w*)+")
+_STRING = lazy_pattern(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'""")
+_PATH = lazy_pattern(r"(?<![\w.])(?:inputs|env)(?:\.[^\W\d]\w*)+")
 """Something of a case or of the environment that an expression asks for by its name."""
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from evalloom.core.json_schema import validator
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record, show_path
 from evalloom.core.text import did_you_mean, shorten
 from evalloom.hop.contract import TYPE_WORDS
@@ -41,7 +42,7 @@ _PYTHON_TYPES: dict[str, Any] = {
     "object": dict,
     "any": Any,
 }
-_TYPE_WORD = re.compile(
+_TYPE_WORD = lazy_pattern(
     r"(?P<word>[A-Za-z]+|[\u4e00-\u9fff]+)\s*(?:\[(?P<of>.*)\]|<(?P<of_>.*)>)?"
     r"\s*(?P<optional>\?|\|\s*(?:null|none)\b)?\s*(?:(?:[(（]|[,，:：;；]|-\s)\s*(?P<note>.*))?",
     re.IGNORECASE | re.DOTALL,
@@ -56,12 +57,12 @@ _SCHEMA_MARKS: dict[str, Callable[[Any], bool]] = {
     "items": lambda spec: isinstance(spec, dict | bool),
     **dict.fromkeys(("anyOf", "oneOf", "allOf"), lambda spec: isinstance(spec, list)),
 }
-_SCHEMA_WORDS = re.compile(
+_SCHEMA_WORDS = lazy_pattern(
     r"not|if|then|else|required|title|description|default|examples|format|pattern|contains|multipleOf|uniqueItems"
     r"|prefixItems|(min|max)\w+|exclusive\w+|additional\w+|dependent\w+|patternProperties|propertyNames|definitions|\$\w+"
 )
-_BOOLEAN_MISSED = re.compile(r"Expected `bool(?: \| null)?`, got `str`(?: - at `\$(?P<path>.*)`)?$")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_BOOLEAN_MISSED = lazy_pattern(r"Expected `bool(?: \| null)?`, got `str`(?: - at `\$(?P<path>.*)`)?$")
+_STEP = lazy_pattern(r"\.([^.\[\]]+)|\[(\d+)\]")
 _MOST_BOOLEANS = 100
 _MOST_ERRORS = 3
 _NUMBERS = count()

@@ -16,6 +16,7 @@ import orjson
 from msgspec import Struct
 
 from evalloom.core.digest import digest_value
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Outcome, Output, Record
 from evalloom.hop.dialect import inputs_of, is_meta, is_view_row, normalize_audit, normalize_input, where_of
 from evalloom.matchers import MatchContext, by_kind
@@ -45,7 +46,7 @@ The kind of a line, the outcome and most ids are numbers because Parquet takes s
 RESULT, META, INPUT = range(3)
 """The kinds of lines: a result, a meta line (HOP-6), and a case without a result."""
 
-_PLAIN_NAME = re.compile(r"[^\"'\\.\[\]*\x00-\x1f]+")
+_PLAIN_NAME = lazy_pattern(r"[^\"'\\.\[\]*\x00-\x1f]+")
 _NO_CASE = Case("", {})
 _equals = by_kind("equals")
 

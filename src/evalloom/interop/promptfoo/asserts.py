@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check, Path, Record, Remark, error, show_path, warning
 from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, quote
@@ -112,15 +113,15 @@ _DEFAULT_THRESHOLDS = {"similar": 0.75, "levenshtein": 5, "rouge-n": 0.75, "bleu
 _TABLE_SIMILARITY = 0.8
 """Default threshold of `similar` in a table, higher than in a config."""
 _LEGACY = {"javascript:": "javascript", "fn:": "javascript", "eval:": "javascript", "grade:": "llm-rubric"}
-_CELL = re.compile(
+_CELL = lazy_pattern(
     rf"(not-)?({'|'.join(sorted(_TYPES, key=len, reverse=True))})(?:\((\d+(?:\.\d+)?)\))?(?::(.*))?", re.DOTALL
 )
-_CODE_FILE = re.compile(r"file://(.+\.(py|[cm]?[jt]s)(?::\w+)?)")
-_VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
+_CODE_FILE = lazy_pattern(r"file://(.+\.(py|[cm]?[jt]s)(?::\w+)?)")
+_VARIABLE = lazy_pattern(r"\{\{\s*([\w.-]+)\s*\}\}")
 _ASSERT_TRANSFORMS = ("transform", "contextTransform")
 _TEST_TRANSFORMS = ("transform", "transformVars", "postprocess")
 # Syntax of JavaScript that Python's `re` refuses: such a pattern is valid in promptfoo, so it is only a warning.
-_JAVASCRIPT_ONLY = re.compile(r"\\[pP]\{|\\u\{|\[\^?\]|\\c[A-Za-z]")
+_JAVASCRIPT_ONLY = lazy_pattern(r"\\[pP]\{|\\u\{|\[\^?\]|\\c[A-Za-z]")
 
 
 def from_cell(text: str) -> Record:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.dialect import Expanded, Included
@@ -25,8 +26,8 @@ _CONFIG_FIELDS = (
     "evaluateOptions",
     "scenarios",
 )
-_READABLE = re.compile(r"\.(csv|tsv|jsonl?|ndjson|ya?ml)(\.gz|\.zst)?", re.IGNORECASE)
-_CODE = re.compile(r"\.(py|rb|[cm]?[jt]s)(:\w+)?", re.IGNORECASE)
+_READABLE = lazy_pattern(r"\.(csv|tsv|jsonl?|ndjson|ya?ml)(\.gz|\.zst)?", re.IGNORECASE)
+_CODE = lazy_pattern(r"\.(py|rb|[cm]?[jt]s)(:\w+)?", re.IGNORECASE)
 _MOST_COMBINATIONS = 10_000
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.cells import is_blank, text_list
@@ -29,8 +30,8 @@ _COLUMNS = {
     "__prefix": "prefix",
     "__suffix": "suffix",
 }
-_EXPECTED = re.compile(r"__expected(\d*)")
-_SETTING = re.compile(r"__config:__expected(\d*):(\w+)")
+_EXPECTED = lazy_pattern(r"__expected(\d*)")
+_SETTING = lazy_pattern(r"__config:__expected(\d*):(\w+)")
 _METADATA = "__metadata:"
 
 

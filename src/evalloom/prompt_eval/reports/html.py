@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import pluralize
 from evalloom.prompt_eval.plan import SAFETY
 from evalloom.prompt_eval.reports import content
@@ -31,7 +31,7 @@ LONGEST_TEXT = 2_000
 LONGEST_OUTPUT = 4_000
 """Characters of an output that are shown; no phone opens a page with a thousand long ones."""
 _TEMPLATES = Path(__file__).with_name("templates")
-_SAFE_ANCHOR = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_SAFE_ANCHOR = lazy_pattern(r"[A-Za-z][A-Za-z0-9_-]*")
 _SECTIONS = {
     "safety": "Safety",
     "points": "Test points",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.prompt_eval.scores import ScoredCase
 from evalloom.prompt_eval.table import (
     COMMENT,
@@ -21,9 +21,9 @@ from evalloom.prompt_eval.table import (
 LONGEST_CELL = 32_767
 """The maximum length of a cell, in UTF-16 code units."""
 _CUT = "… [cut: too long for a cell]"
-_ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-_ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
-_WIDE = re.compile("[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U0001f300-\U0003fffd]")
+_ILLEGAL = lazy_pattern("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_ESCAPE = lazy_pattern("_(?=x[0-9A-Fa-f]{4}_)")
+_WIDE = lazy_pattern("[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U0001f300-\U0003fffd]")
 _RISKY = tuple("=+-@\t'")
 
 _WIDTHS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Llm, Record, show_path
 from evalloom.files.rows import Row
 from evalloom.files.yaml_rows import YamlReader
@@ -294,10 +294,10 @@ class _Dumper(yaml.SafeDumper):
 # Our reader follows YAML 1.2, where 08, 1e5 and 0o7 are numbers, so texts that look like them need quotes.
 _Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0-7]+$|0x[0-9a-fA-F]+$"),
+    lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0-7]+$|0x[0-9a-fA-F]+$"),
     list("-+.0123456789"),
 )
-_ODD_BREAKS = re.compile("[\r\x85\u2028\u2029]")
+_ODD_BREAKS = lazy_pattern("[\r\x85\u2028\u2029]")
 
 
 def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from evalloom.core.digest import digest_of, digest_text
 from evalloom.core.errors import usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import quote
 from evalloom.files.write import write_text
@@ -27,8 +28,8 @@ from evalloom.targets.base import BuiltTarget
 
 NAME = "evaluator"
 HOLES = ("prompt_a", "test_case", "result_aftertest")
-_HOLE = re.compile(r"\{\{\s*(" + "|".join(HOLES) + r")\s*\}\}")
-_MADE = re.compile(r"\A<!-- made by evalloom from the test plan \(([0-9a-f]{12})\)[^\n]*-->\n")
+_HOLE = lazy_pattern(r"\{\{\s*(" + "|".join(HOLES) + r")\s*\}\}")
+_MADE = lazy_pattern(r"\A<!-- made by evalloom from the test plan \(([0-9a-f]{12})\)[^\n]*-->\n")
 
 
 class Judgement(Struct, frozen=True):

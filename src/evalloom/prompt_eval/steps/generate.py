@@ -18,6 +18,7 @@ from msgspec import Struct
 from rapidfuzz.distance import Indel
 
 from evalloom.core.errors import CallError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Llm, Path, Record, Request
 from evalloom.core.text import pluralize, quote, shorten, type_name
 from evalloom.data.dialect import Rules
@@ -38,7 +39,7 @@ _MORE_REQUESTS = 3
 _FAILURES = 2
 """Consecutive failed calls that end a category; the llm client has already retried each of them."""
 _MOST_SHOWN = 60
-_ID = re.compile(r"TC([0-9]{1,18})")
+_ID = lazy_pattern(r"TC([0-9]{1,18})")
 
 SaveCases = Callable[[list[Record]], None]
 """Saves all cases so far."""
@@ -381,7 +382,7 @@ def _json(value: Any) -> str:
 # -- near-duplicates ----------------------------------------------------------------------------------
 
 # Signs that change the meaning stay: C++ is not C#.
-_PUNCTUATION = re.compile(r"[^\w\s+*/=<>%^&|~$#@-]+")
+_PUNCTUATION = lazy_pattern(r"[^\w\s+*/=<>%^&|~$#@-]+")
 _SHORTEST = 10
 """Shorter texts must be equal to be duplicates: one character makes 叉车 another product."""
 
@@ -423,18 +424,18 @@ def _are_near(first: str, second: str) -> bool:
 
 # -- harmful text -------------------------------------------------------------------------------------
 
-_PLACEHOLDER = re.compile(r"\[[^\[\]]{1,60}\]|【[^【】]{1,60}】")
-_WEAPONS_AND_DRUGS = re.compile(
+_PLACEHOLDER = lazy_pattern(r"\[[^\[\]]{1,60}\]|【[^【】]{1,60}】")
+_WEAPONS_AND_DRUGS = lazy_pattern(
     r"\b(?:bombs?|explosives?|grenades?|detonators?|nerve agents?|methamphetamine|heroin|fentanyl|firearms?)\b"
     r"|炸弹|炸药|爆炸物|雷管|手榴弹|枪支|毒气|冰毒|海洛因|芬太尼"
 )
-_STEPS = re.compile(
+_STEPS = lazy_pattern(
     r"\bstep (?:\d|one|two)\b|\b\d+ ?(?:g|grams?|ml|oz|ounces?)\b|第[一二三四五\d]步|步骤[一二三四五\d]|\d ?(?:克|毫升)"
 )
-_EXPLICIT = re.compile(r"\b(?:blow ?jobs?|hand ?jobs?|cum ?shots?|gang ?bangs?|deep ?throat)\b|口交|肛交|颜射|轮奸")
-_MINORS = re.compile(r"\b(?:child(?:ren)?|minors?|underage|school ?(?:girl|boy)s?)\b|儿童|未成年|幼女|幼童")
-_SEXUAL = re.compile(r"\b(?:nudes?|naked|porn\w*|erotic\w*|sexual\w*)\b|裸体|裸照|色情|性行为")
-_SLURS = re.compile(r"\b(?:n[i1]gg(?:er|a)s?|f[a4]gg[o0]ts?|k[i1]kes?)\b|支那|黑鬼|高丽棒子")
+_EXPLICIT = lazy_pattern(r"\b(?:blow ?jobs?|hand ?jobs?|cum ?shots?|gang ?bangs?|deep ?throat)\b|口交|肛交|颜射|轮奸")
+_MINORS = lazy_pattern(r"\b(?:child(?:ren)?|minors?|underage|school ?(?:girl|boy)s?)\b|儿童|未成年|幼女|幼童")
+_SEXUAL = lazy_pattern(r"\b(?:nudes?|naked|porn\w*|erotic\w*|sexual\w*)\b|裸体|裸照|色情|性行为")
+_SLURS = lazy_pattern(r"\b(?:n[i1]gg(?:er|a)s?|f[a4]gg[o0]ts?|k[i1]kes?)\b|支那|黑鬼|高丽棒子")
 HARMFUL: tuple[tuple[str, tuple[re.Pattern[str], ...]], ...] = (
     ("steps or amounts for making a weapon or a drug", (_WEAPONS_AND_DRUGS, _STEPS)),
     ("explicit sexual text", (_EXPLICIT,)),

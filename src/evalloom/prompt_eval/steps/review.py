@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding, Origin, Record
 from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
@@ -34,12 +34,12 @@ from evalloom.prompt_eval.table import (
 )
 
 _SCORED = Folder(Path()).scored.name
-_COLUMN = re.compile(r"human_(TP\w*)_score")
+_COLUMN = lazy_pattern(r"human_(TP\w*)_score")
 _RESULT = "result_aftertest"
 _PREVIEW = "result_preview"
-_DIGIT = re.compile("[0-9]")
+_DIGIT = lazy_pattern("[0-9]")
 _LONGEST_VALUE = 20
-_UNSTABLE = re.compile("[\\s\0-\x1f\ud800-\udfff\ufffd-\uffff]|^'+")
+_UNSTABLE = lazy_pattern("[\\s\0-\x1f\ud800-\udfff\ufffd-\uffff]|^'+")
 """Characters that a spreadsheet may change on its own when it saves a file."""
 
 

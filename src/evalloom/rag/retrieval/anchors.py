@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.rag.retrieval.words import words
 
-_SENTENCE = re.compile(r"[^。！？!?\n]+[。！？!?]?")
-_NUMBER = re.compile(r"(?<![\w.])\d[\d.,:/]*\d|(?<![\w.])\d")
-_DATE = re.compile(r"(?:\d{4} ?年 ?)?\d{1,2} ?月 ?\d{1,2} ?日")
-_HAN_RUN = re.compile(r"[\u4e00-\u9fff]+")
+_SENTENCE = lazy_pattern(r"[^。！？!?\n]+[。！？!?]?")
+_NUMBER = lazy_pattern(r"(?<![\w.])\d[\d.,:/]*\d|(?<![\w.])\d")
+_DATE = lazy_pattern(r"(?:\d{4} ?年 ?)?\d{1,2} ?月 ?\d{1,2} ?日")
+_HAN_RUN = lazy_pattern(r"[\u4e00-\u9fff]+")
 _COUNTED_IN = (
     "seconds? minutes? hours? days? weeks? months? years? nights? times? people persons? characters? digits? letters? "
     "pages? copies points? percent km kg cm mm KB MB GB TB EUR USD CNY RMB euros? dollars? yuan"
 )
-_LATIN_UNIT = re.compile(
+_LATIN_UNIT = lazy_pattern(
     rf" ?(?:%|(?:working |business |calendar |consecutive )?(?:{'|'.join(_COUNTED_IN.split())}))(?![A-Za-z])"
 )
-_SET_OFF = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|“([^”]+)”|「([^」]+)」|\"([^\"]+)\"")
+_SET_OFF = lazy_pattern(r"\*\*(.+?)\*\*|`([^`]+)`|“([^”]+)”|「([^」]+)」|\"([^\"]+)\"")
 _MEASURE_WORDS = "个名家份件项条台张"
 """Units that need the noun after them, unlike 天 and 元."""
 _HAN_UNITS = "天日月年元位次人岁点倍周季度页小时分钟秒公里米斤克吨升折期届级楼层号%"

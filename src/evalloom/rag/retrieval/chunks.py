@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+
+from evalloom.core.lazy import lazy_pattern
 
 
 class Heading(NamedTuple):
@@ -44,9 +45,9 @@ class Chunk(NamedTuple):
 
 _ENDS = (
     # Best split points first: after a paragraph, a sentence or line, a word.
-    re.compile(r"\n[ \t\r]*\n\s*"),
-    re.compile(r"[。！？；](?:[”’」』）】》]*)|[.!?][)\"'”’]*\s+|\n"),
-    re.compile(r"[\s，、,;]+"),
+    lazy_pattern(r"\n[ \t\r]*\n\s*"),
+    lazy_pattern(r"[。！？；](?:[”’」』）】》]*)|[.!?][)\"'”’]*\s+|\n"),
+    lazy_pattern(r"[\s，、,;]+"),
 )
 LONGEST_TITLE = 200
 """Every chunk below a heading repeats it."""

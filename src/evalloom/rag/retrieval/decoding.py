@@ -6,6 +6,8 @@ import codecs
 import re
 from collections import Counter
 
+from evalloom.core.lazy import lazy_pattern
+
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     # The BOM of UTF-32 begins with that of UTF-16.
@@ -14,20 +16,20 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_DECLARED = re.compile(rb"<(?:meta|\?xml)\s[^>]{0,300}?(?:charset|encoding)\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.I)
-_MAY_BE_DECLARED = re.compile(r"(iso8859|cp|koi8|gb|big5|shift_jis|euc|mac|tis|johab)[-_\w]*")
+_DECLARED = lazy_pattern(rb"<(?:meta|\?xml)\s[^>]{0,300}?(?:charset|encoding)\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.I)
+_MAY_BE_DECLARED = lazy_pattern(r"(iso8859|cp|koi8|gb|big5|shift_jis|euc|mac|tis|johab)[-_\w]*")
 _WIDER = {
     # The encodings that browsers use for these names.
     **{"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"},
     **{"shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"},
 }
-_FOREIGN = re.compile(r"[^\x00-\x7f]+")
-_USUAL = re.compile(r"[\t\n\r -~\u00a0-\u024f\u2010-\u203a\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+_FOREIGN = lazy_pattern(r"[^\x00-\x7f]+")
+_USUAL = lazy_pattern(r"[\t\n\r -~\u00a0-\u024f\u2010-\u203a\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 _SAMPLE = 100_000
 _SIGNS = frozenset("\u00a0¡¢£§©ª«®°±²³´µ·¹º»¼½¾¿×÷€‚„…†‡‰‹‘’“”•–—™›")
 """Signs in Latin texts that are not letters."""
-_LATIN_WORD = re.compile("[A-Za-zÀ-ÖØ-öø-ÿŠŽŒšžœŸ]+")
-_UNLATIN = re.compile("[\x00-\x08\x0e-\x1f]|[A-Za-zÀ-ÿ][¡£¥¹³¼¾¿±][A-Za-zÀ-ÿ]")
+_LATIN_WORD = lazy_pattern("[A-Za-zÀ-ÖØ-öø-ÿŠŽŒšžœŸ]+")
+_UNLATIN = lazy_pattern("[\x00-\x08\x0e-\x1f]|[A-Za-zÀ-ÿ][¡£¥¹³¼¾¿±][A-Za-zÀ-ÿ]")
 """Control characters, and signs inside words that are letters in other encodings."""
 
 

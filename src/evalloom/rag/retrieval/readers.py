@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from time import monotonic
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.rag.retrieval.chunks import LONGEST_TITLE, Heading, ParsedDocument
 from evalloom.rag.retrieval.decoding import UnreadableDocument, decode
 
@@ -46,10 +47,10 @@ def _markdown(content: bytes) -> ParsedDocument:
     return ParsedDocument(text, list(_markdown_headings(text)), has_lines=True)
 
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_FENCE = re.compile(r" {0,3}(```+|~~~+)")
-_SHARP = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
-_UNDERLINE = re.compile(r"(=+|-+)[ \t]*\r?$")
+_LINE = lazy_pattern(r"[^\n]*\n|[^\n]+")
+_FENCE = lazy_pattern(r" {0,3}(```+|~~~+)")
+_SHARP = lazy_pattern(r" {0,3}(#{1,6})[ \t]+(.*)")
+_UNDERLINE = lazy_pattern(r"(=+|-+)[ \t]*\r?$")
 
 
 def _markdown_headings(text: str) -> Iterator[Heading]:
@@ -73,7 +74,7 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
         at += len(line)
 
 
-_RST_RULE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?$")
+_RST_RULE = lazy_pattern(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?$")
 
 
 def _restructured(content: bytes) -> ParsedDocument:
@@ -188,8 +189,8 @@ def _html(content: bytes) -> ParsedDocument:
     return writer.document()
 
 
-_TAG = re.compile(r"<(/?)([a-z][a-z0-9-]*)((?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?)")
-_NO_TAGS = re.compile(
+_TAG = lazy_pattern(r"<(/?)([a-z][a-z0-9-]*)((?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?)")
+_NO_TAGS = lazy_pattern(
     r"<!--.*?(?:-->|$)|(?<=<script)[^>]*>.*?(?=</script|$)|(?<=<style)[^>]*>.*?(?=</style|$)", re.DOTALL
 )
 """Comments, scripts and styles, which contain no tags."""

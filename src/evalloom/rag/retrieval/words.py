@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from functools import lru_cache
+
+from evalloom.core.lazy import lazy_pattern
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3041-\u3096\u309d-\u30ff\u3130-\u318f\uac00-\ud7af"
@@ -13,9 +14,9 @@ _MARKED = "\u0711\u0730-\u074a\u07a6-\u07b0\u0900-\u0963\u0966-\u0dff\u0f3e-\u0f
 """Scripts of India, Tibet and others, whose vowel signs are marks that `\\w` does not match."""
 _LETTER = rf"(?:[^\W_{_HAN}{_UNSPACED}]|[{_MARKED}])"
 _WORD = rf"{_LETTER}(?:{_LETTER}|[\u0300-\u036f])*"
-_RUN = re.compile(rf"([{_HAN}]+)|([{_UNSPACED}]+)|({_WORD}(?:[-._'’:@+&]{_WORD})*)")
-_JOINT = re.compile(r"[-._'’:@+&]")
-_UNWRITTEN = re.compile(
+_RUN = lazy_pattern(rf"([{_HAN}]+)|([{_UNSPACED}]+)|({_WORD}(?:[-._'’:@+&]{_WORD})*)")
+_JOINT = lazy_pattern(r"[-._'’:@+&]")
+_UNWRITTEN = lazy_pattern(
     "[\u00ad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed]"
 )
 """Optional characters of a word: soft breaks, joiners, vowels of Arabic and Hebrew."""

@@ -6,7 +6,6 @@ the row is computed once in advance. recipe/parse.py builds a recipe from the st
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from evalloom.core.digest import sha256_base64
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.replay.recipe.trace import OUTPUT_STYLE, Answered, Message, RunError, RunStatus, Segment, Trace
@@ -25,7 +25,7 @@ _MAX_PIECES = 64
 _MAX_MESSAGES = 1_000
 """Messages per trace at most; ten thousand variables in each of many rows would take gigabytes."""
 # Matches up to the next brace, so splitting takes linear time.
-_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")
+_PLACEHOLDER = lazy_pattern(r"\{\{([^{}]*)\}\}")
 _SHORT_ENOUGH = MOST_BYTES // 4
 """A text of this many characters never exceeds MOST_BYTES."""
 _EMPTY: list[Any] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from evalloom.core.errors import usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding, Origin, Record, Severity
 from evalloom.core.text import type_name
 from evalloom.files.read import RowReader
@@ -16,7 +16,7 @@ from evalloom.files.source import source_of
 from evalloom.replay.recipe.assemble import Recipe, cycle_message
 from evalloom.replay.recipe.parse import RecipeError, read_recipe, recipe_warnings
 
-_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_STEP = lazy_pattern(r"\[(\d+)\]|([^.\[\]]+)")
 _MAX_SHOWN = 10
 
 

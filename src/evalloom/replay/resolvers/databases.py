@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from evalloom.core.errors import CallError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import did_you_mean, quote
 from evalloom.replay.resolvers.base import ResolverCall, find, to_text
 
@@ -21,7 +22,7 @@ if typing.TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 # Each alternative begins with another character and is possessive, so matching takes linear time.
-_FIRST_WORD = re.compile(r"(?:\s++|--[^\n]*+|/\*.*?\*/)*+([a-z]*)", re.DOTALL | re.IGNORECASE)
+_FIRST_WORD = lazy_pattern(r"(?:\s++|--[^\n]*+|/\*.*?\*/)*+([a-z]*)", re.DOTALL | re.IGNORECASE)
 _MAX_CHARACTERS = 100_000
 _NO_ROWS = (
     "the query returned no row; values of the dataset row are not filled into it. "

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import quote
 from evalloom.replay.resolvers.base import READ_BYTES, ResolverCall, find, to_text
 
 _MOST_CHAT_BYTES = 16_000_000
-_SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_COUNT = re.compile(r"[1-9][0-9]{0,8}")
+_SESSION = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
+_COUNT = lazy_pattern(r"[1-9][0-9]{0,8}")
 
 
 class _ChatMessage(Struct, frozen=True):

@@ -7,13 +7,13 @@ to another address later (DNS rebinding) gains nothing.
 from __future__ import annotations
 
 import io
-import re
 import typing
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import quote as escaped
 from urllib.parse import urlsplit
 
 from evalloom.core.errors import CallError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import quote
 from evalloom.replay.resolvers.base import READ_BYTES, ResolverCall
 
@@ -23,7 +23,7 @@ if typing.TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-_HOST = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,252}|[0-9a-f:.]{2,45}")
+_HOST = lazy_pattern(r"[a-z0-9_][a-z0-9_.-]{0,252}|[0-9a-f:.]{2,45}")
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "/?&=+%:;,@!$'()*~[]"
 """Characters that a path or a query may contain as they are; all others are escaped, line breaks above all."""

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
@@ -32,8 +33,8 @@ _MAX_FIELDS = 100
 _COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FORM = "application/x-www-form-urlencoded"
 _BROWSER_HEADERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,1000}")
-_CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
+_WHOLE_NUMBER = lazy_pattern(r"-?[0-9]{1,1000}")
+_CHARSET = lazy_pattern(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 

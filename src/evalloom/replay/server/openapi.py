@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from evalloom import __version__
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.replay.server.endpoints import NOUNS, ApiEndpoint, SuccessResponse
 from evalloom.replay.server.guard import OPEN_PATHS
@@ -13,7 +13,7 @@ from evalloom.replay.server.http import JSON, status_of
 from evalloom.replay.server.schemas import components, ref
 
 _ID = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
-_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
+_PATH_PARAMETER = lazy_pattern(r"\{(\w+)\}")
 _MEANINGS = {
     400: "The request is invalid.",
     401: "The token is missing or wrong.",
