@@ -30,10 +30,10 @@ _NUMBER = lazy_pattern(r"(?:[\d.,%+\-–?:\s]|e[+-]|to|ms|s)*")
 _WIDE = "\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"
 _CLOSING = "、。，．）」』】》！？：；"
 # A line may break behind spaces and between Chinese characters, but not before closing punctuation.
-_SENTENCE_BREAK = lazy_pattern(rf"(?<= )(?=\S)|(?<=[{_WIDE}])(?![ {_CLOSING}])|(?=[{_WIDE}])(?![{_CLOSING}])")
+_BREAKS = rf"(?<= )(?=\S)|(?<=[{_WIDE}])(?![ {_CLOSING}])|(?=[{_WIDE}])(?![{_CLOSING}])"
+_SENTENCE_BREAK = lazy_pattern(_BREAKS)
 # A cell has less room, so paths and names may also break at their separators.
-_CELL_BREAK = lazy_pattern(rf"{_SENTENCE_BREAK.pattern}|(?<=[/_,:])(?=\S)|(?<=\w-)(?=\w)|(?<=\S)(?=\.[a-z]|@)")
-
+_CELL_BREAK = lazy_pattern(rf"{_BREAKS}|(?<=[/_,:])(?=\S)|(?<=\w-)(?=\w)|(?<=\S)(?=\.[a-z]|@)")
 
 _NO_BREAK = "\u00a0"
 """A space of a command inside a sentence. No other text has one: `printable` escapes it."""
@@ -41,6 +41,15 @@ _NO_BREAK = "\u00a0"
 
 class Verbatim(str):
     """Text of the user, such as a prompt, a diff or JSON, that is printed without line breaks of ours."""
+
+
+def cell_len(text: str) -> int:
+    """Return the number of cells that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len as count_cells  # deferred: most tables are ASCII
+
+    return count_cells(text)
 
 
 def terminal_width() -> int:
@@ -69,8 +78,6 @@ def _styled(line: str, style: str) -> str:
 
 def wrap_line(text: str, width: int) -> list[str]:
     """Break a sentence at spaces; the lines that follow are indented by two more than the first."""
-    from rich.cells import cell_len
-
     if cell_len(text) <= width:
         return [text]
     indent = len(text) - len(text.lstrip())
@@ -83,7 +90,7 @@ def wrap_line(text: str, width: int) -> list[str]:
 
 def _wrap(text: str, first: int, width: int, breaks: re.Pattern[str], folds: bool) -> list[str]:
     """Break text into lines, the first of `first` cells; longer words are folded, or else stick out."""
-    from rich.cells import cell_len, chop_cells
+    from rich.cells import chop_cells
 
     lines: list[str] = []
     line, used, room = "", 0, first
@@ -106,8 +113,6 @@ def unbroken(command: str) -> str:
 
 def command_lines(command: str, prefix: str = "") -> Iterator[Line]:
     """Yield a command to type; one that is too long is continued with backslashes, so that it can be pasted."""
-    from rich.cells import cell_len
-
     width = terminal_width()
     line = f"{prefix}{command}"
     if cell_len(line) <= width:
@@ -138,8 +143,6 @@ def table_lines(
     A header of empty names is left out. `styles` are those of the rows. The column `preview` shows the beginning of a
     longer text, as much as fits on one line.
     """
-    from rich.cells import cell_len
-
     heads = [printable(cell) for cell in header]
     table = [[printable(cell) for cell in row] for row in rows]
     columns = [[row[at] for row in table] for at in range(len(heads))]
@@ -153,12 +156,15 @@ def table_lines(
         for row in table:
             row[at] = _cut(row[at], max(room, _SMALLEST_PREVIEW))
         columns[at] = [row[at] for row in table]
-    widths = _fit(heads, columns, is_number, width)
+    widths = [max(map(cell_len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
+    if sum(widths) + _GAP * (len(widths) - 1) > width:
+        widths = _fit(heads, columns, is_number, width)
     lines = [(heads, "bold")] if any(heads) else []
     lines += zip(table, chain(styles, repeat("")), strict=False)
     for cells, style in lines:
         wrapped = [
-            _wrap(cell, width, width, _CELL_BREAK, folds=True) for cell, width in zip(cells, widths, strict=True)
+            [cell] if cell_len(cell) <= width else _wrap(cell, width, width, _CELL_BREAK, folds=True)
+            for cell, width in zip(cells, widths, strict=True)
         ]
         for parts in zip_longest(*wrapped, fillvalue=""):
             padded = [_pad(*cell) for cell in zip(parts, widths, is_number, strict=True)]
@@ -166,8 +172,7 @@ def table_lines(
 
 
 def _fit(heads: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequence[bool], width: int) -> list[int]:
-    """Return the widths of columns: as wide as their cells, or the widest ones narrower until all fit."""
-    from rich.cells import cell_len
+    """Return the widths of the columns of a table that is too wide: the widest ones get narrower until all fit."""
 
     def longest_part(cells: Iterable[str], breaks: re.Pattern[str]) -> int:
         return max((cell_len(part.rstrip()) for cell in cells for part in breaks.split(cell)), default=0)
@@ -200,15 +205,13 @@ def _fit(heads: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequ
 
 
 def _pad(text: str, width: int, is_right: bool) -> str:
-    from rich.cells import cell_len
-
     space = " " * (width - cell_len(text))
     return space + text if is_right else text + space
 
 
 def _cut(text: str, width: int) -> str:
     """Cut text to `width` cells."""
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import set_cell_size
 
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
