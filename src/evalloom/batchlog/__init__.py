@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         remove_baseline,
         save_baseline,
     )
-    from evalloom.batchlog.folders import FOLDER, batches, find, new_id, remove
-    from evalloom.batchlog.log import Log, Rescoring, is_in_use
+    from evalloom.batchlog.folders import FOLDER, batches, find, is_in_use, new_id, remove
+    from evalloom.batchlog.log import Log, Rescoring
     from evalloom.batchlog.read import Damage, RunIndex, finished, in_order, manifest, pairs
 
 __all__ = [
@@ -60,8 +60,8 @@ _load = lazy_names(
     __name__,
     {
         "evalloom.batchlog.baseline": _BASELINES,
-        "evalloom.batchlog.folders": ("FOLDER", "batches", "find", "new_id", "remove"),
-        "evalloom.batchlog.log": ("Log", "Rescoring", "is_in_use"),
+        "evalloom.batchlog.folders": ("FOLDER", "batches", "find", "is_in_use", "new_id", "remove"),
+        "evalloom.batchlog.log": ("Log", "Rescoring"),
         "evalloom.batchlog.read": ("Damage", "RunIndex", "finished", "in_order", "manifest", "pairs"),
     },
 )

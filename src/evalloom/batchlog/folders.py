@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evalloom.batchlog.read import MANIFEST, manifest
+from evalloom.batchlog.read import MANIFEST, RUNS, manifest
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Batch
@@ -23,7 +21,7 @@ def new_id() -> str:
     """Return a unique id that sorts by time."""
     now = datetime.now(UTC)
     # To the millisecond, so that `latest` is right for two runs within a second.
-    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(3)}"
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{os.urandom(3).hex()}"
 
 
 def batches(folder: Path = FOLDER, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Path, Batch]]:
@@ -60,8 +58,24 @@ def find(name: str, folder: Path = FOLDER) -> Path:
 
 def remove(path: Path) -> None:
     """Remove a batch and everything in it."""
+    import shutil
+
     try:
         shutil.rmtree(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise EvalloomError("cannot_write", f"{path.as_posix()}: cannot be removed: {reason}") from None
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a process is writing this batch."""
+    try:
+        import fcntl
+
+        with (path / RUNS).open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (ImportError, FileNotFoundError):
+        return False
+    except OSError:
+        return True
+    return False

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -103,6 +101,8 @@ class Log:
         try:
             line = self._encoder.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError):
+            import json
+
             line = json.dumps(_plain(value), ensure_ascii=False).encode()
         for secret in self._secrets:
             if secret in line:
@@ -209,6 +209,8 @@ def _backup(verdicts: Path) -> None:
     try:
         os.link(verdicts, backup)
     except OSError:  # not every file system has hard links
+        import shutil
+
         shutil.copyfile(verdicts, backup)
 
 
@@ -223,20 +225,6 @@ def _lock(handle: int, path: Path) -> None:
     except OSError:
         message = f"{path.as_posix()}: another process is writing this batch. Wait for it, or stop it"
         raise EvalloomError("batch_in_use", message) from None
-
-
-def is_in_use(path: Path) -> bool:
-    """Whether a process is writing this batch."""
-    try:
-        import fcntl
-
-        with (path / RUNS).open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (ImportError, FileNotFoundError):
-        return False
-    except OSError:
-        return True
-    return False
 
 
 def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:

@@ -30,10 +30,18 @@ _NUMBER = lazy_pattern(r"(?:[\d.,%+\-–?:\s]|e[+-]|to|ms|s)*")
 _WIDE = "\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"
 _CLOSING = "、。，．）」』】》！？：；"
 # A line may break behind spaces and between Chinese characters, but not before closing punctuation.
-_BREAKS = rf"(?<= )(?=\S)|(?<=[{_WIDE}])(?![ {_CLOSING}])|(?=[{_WIDE}])(?![{_CLOSING}])"
-_SENTENCE_BREAK = lazy_pattern(_BREAKS)
+_SPACE_BREAK = r"(?<= )(?=\S)"
+_WIDE_BREAK = rf"(?<=[{_WIDE}])(?![ {_CLOSING}])|(?=[{_WIDE}])(?![{_CLOSING}])"
 # A cell has less room, so paths and names may also break at their separators.
-_CELL_BREAK = lazy_pattern(rf"{_BREAKS}|(?<=[/_,:])(?=\S)|(?<=\w-)(?=\w)|(?<=\S)(?=\.[a-z]|@)")
+_SEPARATOR_BREAK = r"(?<=[/_,:])(?=\S)|(?<=\w-)(?=\w)|(?<=\S)(?=\.[a-z]|@)"
+# Compiling the ranges of wide characters takes 5 ms, so ASCII text has patterns of its own.
+_BREAKS = {
+    "sentence": (lazy_pattern(_SPACE_BREAK), lazy_pattern(f"{_SPACE_BREAK}|{_WIDE_BREAK}")),
+    "cell": (
+        lazy_pattern(f"{_SPACE_BREAK}|{_SEPARATOR_BREAK}"),
+        lazy_pattern(f"{_SPACE_BREAK}|{_WIDE_BREAK}|{_SEPARATOR_BREAK}"),
+    ),
+}
 
 _NO_BREAK = "\u00a0"
 """A space of a command inside a sentence. No other text has one: `printable` escapes it."""
@@ -84,17 +92,23 @@ def wrap_line(text: str, width: int) -> list[str]:
     # A sentence that begins with a label, such as `target    prompt.md`, continues below its text.
     label = re.match(r"\s*\S+\s{2,}", text)
     hanging = label.end() if label and label.end() <= width // 3 else min(indent + 2, width // 3)
-    first, *rest = _wrap(text[indent:], width - indent, width - hanging, _SENTENCE_BREAK, folds=False)
+    first, *rest = _wrap(text[indent:], width - indent, width - hanging, "sentence", folds=False)
     return [" " * indent + first, *(" " * hanging + line for line in rest)]
 
 
-def _wrap(text: str, first: int, width: int, breaks: re.Pattern[str], folds: bool) -> list[str]:
+def _parts(text: str, breaks: str) -> list[str]:
+    """Split a text where it may break: in a `sentence`, or in a `cell`."""
+    ascii_pattern, pattern = _BREAKS[breaks]
+    return (ascii_pattern if text.isascii() else pattern).split(text)
+
+
+def _wrap(text: str, first: int, width: int, breaks: str, folds: bool) -> list[str]:
     """Break text into lines, the first of `first` cells; longer words are folded, or else stick out."""
     from rich.cells import chop_cells
 
     lines: list[str] = []
     line, used, room = "", 0, first
-    for part in filter(None, breaks.split(text)):
+    for part in filter(None, _parts(text, breaks)):
         if line and used + cell_len(part.rstrip()) > room:
             lines.append(line.rstrip())
             line, used, room = "", 0, width
@@ -163,7 +177,7 @@ def table_lines(
     lines += zip(table, chain(styles, repeat("")), strict=False)
     for cells, style in lines:
         wrapped = [
-            [cell] if cell_len(cell) <= width else _wrap(cell, width, width, _CELL_BREAK, folds=True)
+            [cell] if cell_len(cell) <= width else _wrap(cell, width, width, "cell", folds=True)
             for cell, width in zip(cells, widths, strict=True)
         ]
         for parts in zip_longest(*wrapped, fillvalue=""):
@@ -174,8 +188,8 @@ def table_lines(
 def _fit(heads: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequence[bool], width: int) -> list[int]:
     """Return the widths of the columns of a table that is too wide: the widest ones get narrower until all fit."""
 
-    def longest_part(cells: Iterable[str], breaks: re.Pattern[str]) -> int:
-        return max((cell_len(part.rstrip()) for cell in cells for part in breaks.split(cell)), default=0)
+    def longest_part(cells: Iterable[str], breaks: str) -> int:
+        return max((cell_len(part.rstrip()) for cell in cells for part in _parts(cell, breaks)), default=0)
 
     widths = []
     # The least widths, from harmless to ugly: a header over several lines, cells broken at spaces, names broken at
@@ -184,14 +198,14 @@ def _fit(heads: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequ
     for at, (head, cells, number) in enumerate(zip(heads, columns, is_number, strict=True)):
         whole = max(map(cell_len, cells), default=0)
         spaces, separators = (
-            max(longest_part([head], _SENTENCE_BREAK), whole if number else longest_part(cells, breaks))
-            for breaks in (_SENTENCE_BREAK, _CELL_BREAK)
+            max(longest_part([head], "sentence"), whole if number or not at else longest_part(cells, breaks))
+            for breaks in ("sentence", "cell")
         )
-        # A name in the first column is copied into the next command, so it is not folded.
+        # A name in the first column is copied into the next command, so it is not broken.
         folded = min(separators, _SMALL_COLUMN) if at else separators
         if number:
             is_interval = any(" to " in cell for cell in cells)
-            folded = max(folded, longest_part(cells, _SENTENCE_BREAK) if is_interval else whole)
+            folded = max(folded, longest_part(cells, "sentence") if is_interval else whole)
         widths.append(max(cell_len(head), whole))
         for column_needs, need in zip(needs, (max(spaces, whole), spaces, separators, folded), strict=False):
             column_needs.append(need)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evalloom.analysis import gates
-from evalloom.analysis.gates import GateResult
 from evalloom.analysis.tally import NOTHING_EXPECTED, Summary, Tally
 from evalloom.batchlog import in_order, manifest
 from evalloom.core.model import Run, Scored, Status
+
+if TYPE_CHECKING:
+    from evalloom.analysis.gates import GateResult
 
 
 class Results:
@@ -20,7 +22,11 @@ class Results:
         self.summary = summary
         self.stopped = stopped
         """Why the batch ended before its end; empty when it did not."""
-        self.gates: list[GateResult] = [gates.parse(text).check(tally) for text in gate_texts]
+        self.gates: list[GateResult] = []
+        if gate_texts:
+            from evalloom.analysis import gates  # deferred: few suites have gates
+
+            self.gates = [gates.parse(text).check(tally) for text in gate_texts]
         self._tally = tally
 
     def __iter__(self) -> Iterator[tuple[Run, Scored]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +23,9 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         # A link stays a link: the file that it leads to is written.
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".evalloom.", suffix=".tmp", dir=target.parent)
-        temporary = Path(name)
+        # Not `tempfile`, which takes longer to import than most files take to write.
+        temporary = target.parent / f".evalloom.{os.urandom(6).hex()}.tmp"
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
