@@ -1,20 +1,40 @@
-"""`evalloom` and `python -m evalloom`: answers `--version` at once, leaves the rest to the command line."""
+"""`evalloom` and `python -m evalloom`: answers `--version` and `--help` at once, leaves the rest to cli/app.py."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 from evalloom import __version__
 
 
 def main() -> None:
-    """The entry point. Imports nothing it does not need: `--version` must take no longer than Python itself."""
-    if sys.argv[1:] == ["--version"]:
+    """The entry point. `--version` and `--help` import nothing they do not need."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
         print(f"evalloom {__version__}")
+        return
+    if arguments in (["--help"], ["-h"]) and _print_help():
         return
     from evalloom.cli import app
 
-    sys.exit(app.run(sys.argv[1:]))
+    sys.exit(app.run(arguments))
+
+
+def _print_help() -> bool:
+    """Print the help, unless there is a warning to print before it."""
+    from evalloom import catalog
+    from evalloom.cli.commands import help_text
+
+    if catalog.load().failures:
+        return False
+    try:
+        print(help_text(), flush=True)
+    except BrokenPipeError:
+        # The reader is gone. Python would report that again when it flushes stdout at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(3)
+    return True
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """The `evalloom` command itself: help, version, guesses, and what happens when nothing works."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 import evalloom as package
 from evalloom import catalog
-from evalloom.cli.app import FILES, RUNNING, commands
+from evalloom.cli import app
+from evalloom.cli.commands import FILES, OPTIONS, RUNNING, commands, help_text
 from evalloom.engine.system import COMMANDS
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
@@ -66,3 +69,25 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
 def test_no_system_may_take_the_name_of_an_engine_command() -> None:
     assert tuple(command.name for command in (*RUNNING, *FILES)) == COMMANDS
     assert {command.name for command in catalog.load().commands}.isdisjoint(COMMANDS)
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "80", "200"])
+def test_help_without_click_is_that_of_click(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    context = click.Context(app.main, info_name="evalloom")
+    lines = help_text().splitlines()
+    assert app.main.get_help(context) == help_text()
+    assert [parameter.get_help_record(context) for parameter in app.main.get_params(context)] == [
+        ("--version", OPTIONS["--version"]),
+        ("--debug", OPTIONS["--debug"]),
+        ("-h, --help", OPTIONS["-h, --help"]),
+    ]
+    assert all(len(line) <= max(int(columns) - 2, 50) for line in lines if not line.startswith("  evalloom "))
+    words = " ".join(" ".join(lines).split())
+    assert all(command.summary in words for command in commands().values())
+
+
+def test_help_ends_quietly_when_nobody_reads_it() -> None:
+    command = f"{shlex.quote(sys.executable)} -m evalloom --help | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
