@@ -4,48 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from evalloom import settings
-from evalloom.core.http import Client
 from evalloom.core.model import Embedder, Llm, Request, Response
-from evalloom.llms import cache
-from evalloom.llms.anthropic import Anthropic
 from evalloom.llms.budget import Budget, Metered
-from evalloom.llms.cache import Cache, Store
-from evalloom.llms.cassette import Player, Recorder
-from evalloom.llms.echo import Echo
 from evalloom.llms.limit import Limited, Limiter
-from evalloom.llms.openai import Embedding, OpenAi, OpenAiEmbeddings
 from evalloom.llms.retry import Retry
-from evalloom.llms.scripted import Scripted
 from evalloom.settings import LlmSettings, Price, Settings
 
+if TYPE_CHECKING:
+    from evalloom.core.http import Client
+    from evalloom.llms.cache import Store
+    from evalloom.llms.cassette import Recorder
+
 FREE = Price(0.0, 0.0)
-Maker = Callable[[LlmSettings, Client, str], Llm]
+Connect = Callable[[], "Client"]
+"""Returns the HTTP client of an llm; an llm without a server does not call it."""
+Maker = Callable[[LlmSettings, Connect, str], Llm]
 
 
-def _openai(llm: LlmSettings, client: Client, key: str) -> Llm:
-    return OpenAi(client, llm.base_url, llm.model, key, llm.headers, llm.stream)
+def _openai(llm: LlmSettings, connect: Connect, key: str) -> Llm:
+    from evalloom.llms.openai import OpenAi
+
+    return OpenAi(connect(), llm.base_url, llm.model, key, llm.headers, llm.stream)
 
 
-def _anthropic(llm: LlmSettings, client: Client, key: str) -> Llm:
-    return Anthropic(client, llm.base_url, llm.model, key, llm.headers)
+def _anthropic(llm: LlmSettings, connect: Connect, key: str) -> Llm:
+    from evalloom.llms.anthropic import Anthropic
+
+    return Anthropic(connect(), llm.base_url, llm.model, key, llm.headers)
 
 
-def _embeddings(llm: LlmSettings, client: Client, key: str) -> Llm:
-    return OpenAiEmbeddings(client, llm.base_url, llm.model, key, llm.headers)
+def _embeddings(llm: LlmSettings, connect: Connect, key: str) -> Llm:
+    from evalloom.llms.openai import OpenAiEmbeddings
+
+    return OpenAiEmbeddings(connect(), llm.base_url, llm.model, key, llm.headers)
 
 
-LLMS: dict[str, Maker] = {
-    "openai": _openai,
-    "anthropic": _anthropic,
-    "scripted": lambda llm, client, key: Scripted(llm.folder / llm.file, llm.name),
-    "echo": lambda llm, client, key: Echo(llm.name),
-}
-"""Creates an llm of each protocol."""
+def _scripted(llm: LlmSettings, connect: Connect, key: str) -> Llm:
+    from evalloom.llms.scripted import Scripted
+
+    return Scripted(llm.folder / llm.file, llm.name)
+
+
+def _echo(llm: LlmSettings, connect: Connect, key: str) -> Llm:
+    from evalloom.llms.echo import Echo
+
+    return Echo(llm.name)
+
+
+LLMS: dict[str, Maker] = {"openai": _openai, "anthropic": _anthropic, "scripted": _scripted, "echo": _echo}
+"""Creates an llm of each protocol. Its module is imported when a profile uses it."""
 OFFLINE = ("scripted", "echo")
 """Protocols without a server: free and repeatable, so nothing is cached."""
 
@@ -76,7 +89,8 @@ class Llms:
         self._settings = project
         self._options = options
         self._redact = redact
-        self._store = Store(options.home / cache.PATH, warn)
+        self._warn = warn
+        self._store: Store | None = None
         self._llms: dict[tuple[str, bool], Llm] = {}
         self._answering: dict[tuple[str, Maker], Llm] = {}
         self._limiters: dict[str, Limiter] = {}
@@ -93,11 +107,14 @@ class Llms:
 
     def embedder(self, name: str) -> Embedder:
         """Return the embeddings of an llm: limited, retried, counted and recorded as its answers are."""
+        from evalloom.llms.openai import Embedding
+
         return Embedding(self._metered(settings.llm_of(self._settings, name), _embeddings))
 
     async def close(self) -> None:
         """Write the cache and close connections."""
-        self._store.close()
+        if self._store is not None:
+            self._store.close()
         for resource in self._closing:
             await resource.close()
 
@@ -107,6 +124,9 @@ class Llms:
         # A recording must hold every answer, also those in the cache.
         is_cached = self._options.use_cache and not self._options.record and not self._options.replay
         if is_cached and not is_offline:
+            from evalloom.llms.cache import PATH, Cache, Store
+
+            self._store = self._store or Store(self._options.home / PATH, self._warn)
             identity = (llm.protocol, llm.base_url, llm.model)
             client = Cache(client, self._store, identity, is_judge, settings.key_of(llm))
         return WithParams(client, {"temperature": 0, **llm.params} if is_judge else llm.params)
@@ -124,11 +144,23 @@ class Llms:
     def _answer(self, llm: LlmSettings, maker: Maker) -> Llm:
         """Return the client or the player, with limits and retries."""
         if self._options.replay:
+            from evalloom.llms.cassette import Player
+
             return Player(Path(self._options.replay), llm.name)
         key = settings.key_of(llm)
-        client = Retry(Limited(maker(llm, self._client(llm, key), key), self._limiter(llm)), llm.retries)
+
+        def connect() -> Client:
+            from evalloom.core.http import Client
+
+            http_client = Client(llm.timeout_s, secret=key)
+            self._closing.append(http_client)
+            return http_client
+
+        client = Retry(Limited(maker(llm, connect, key), self._limiter(llm)), llm.retries)
         if not self._options.record:
             return client
+        from evalloom.llms.cassette import Recorder
+
         recorder = Recorder(client, Path(self._options.record), llm.name, self._redact)
         self._closing.append(recorder)
         return recorder
@@ -139,11 +171,6 @@ class Llms:
             concurrency = llm.concurrency or self._options.concurrency
             self._limiters[llm.name] = Limiter(concurrency, llm.requests_per_minute, llm.tokens_per_minute)
         return self._limiters[llm.name]
-
-    def _client(self, llm: LlmSettings, key: str) -> Client:
-        client = Client(llm.timeout_s, secret=key)
-        self._closing.append(client)
-        return client
 
 
 class WithParams:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from evalloom import moved
 from evalloom.core.model import Check
 from evalloom.core.text import did_you_mean
-from evalloom.matchers import (
-    json_values,
-    judge,
-    language,
-    limits,
-    nested,
-    overlap,
-    python_code,
-    similarity,
-    sources,
-    structural,
-    text,
-    tool_calls,
-)
 from evalloom.matchers.base import CheckResult, Function, MatchContext, Matcher, Services
 from evalloom.matchers.parse import parse
 
@@ -40,19 +26,88 @@ __all__ = [
     "why_unknown",
 ]
 
-_PLAIN = (
-    *structural.MATCHERS,
-    *text.MATCHERS,
-    *json_values.MATCHERS,
-    *limits.MATCHERS,
-    *overlap.MATCHERS,
-    *language.MATCHERS,
-    *sources.MATCHERS,
-    *tool_calls.MATCHERS,
-    *similarity.MATCHERS,
-    *judge.MATCHERS,
-    *python_code.MATCHERS,
-)
+
+def _structural() -> tuple[Matcher, ...]:
+    from evalloom.matchers.structural import MATCHERS
+
+    return MATCHERS
+
+
+def _text() -> tuple[Matcher, ...]:
+    from evalloom.matchers.text import MATCHERS
+
+    return MATCHERS
+
+
+def _json_values() -> tuple[Matcher, ...]:
+    from evalloom.matchers.json_values import MATCHERS
+
+    return MATCHERS
+
+
+def _limits() -> tuple[Matcher, ...]:
+    from evalloom.matchers.limits import MATCHERS
+
+    return MATCHERS
+
+
+def _overlap() -> tuple[Matcher, ...]:
+    from evalloom.matchers.overlap import MATCHERS
+
+    return MATCHERS
+
+
+def _language() -> tuple[Matcher, ...]:
+    from evalloom.matchers.language import MATCHERS
+
+    return MATCHERS
+
+
+def _sources() -> tuple[Matcher, ...]:
+    from evalloom.matchers.sources import MATCHERS
+
+    return MATCHERS
+
+
+def _tool_calls() -> tuple[Matcher, ...]:
+    from evalloom.matchers.tool_calls import MATCHERS
+
+    return MATCHERS
+
+
+def _similarity() -> tuple[Matcher, ...]:
+    from evalloom.matchers.similarity import MATCHERS
+
+    return MATCHERS
+
+
+def _judge() -> tuple[Matcher, ...]:
+    from evalloom.matchers.judge import MATCHERS
+
+    return MATCHERS
+
+
+def _python_code() -> tuple[Matcher, ...]:
+    from evalloom.matchers.python_code import MATCHERS
+
+    return MATCHERS
+
+
+_LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
+    **dict.fromkeys(("equals", "iequals", "one_of", "structural"), _structural),
+    **dict.fromkeys(("contains", "icontains", "contains_all", "contains_any", "icontains_all", "icontains_any"), _text),
+    **dict.fromkeys(("starts_with", "ends_with", "regex", "normalised"), _text),
+    **dict.fromkeys(("is_json", "contains_json", "json_schema", "is_instance"), _json_values),
+    **dict.fromkeys(("numeric", "length", "word_count", "latency", "tokens", "cost"), _limits),
+    **dict.fromkeys(("levenshtein", "bleu", "gleu", "rouge", "f1"), _overlap),
+    **dict.fromkeys(("language", "refusal"), _language),
+    **dict.fromkeys(("source_hit", "ranking", "citations", "context_recall"), _sources),
+    **dict.fromkeys(("tool_calls",), _tool_calls),
+    **dict.fromkeys(("similarity", "semantic"), _similarity),
+    **dict.fromkeys(("judge",), _judge),
+    **dict.fromkeys(("python",), _python_code),
+}
+"""The kinds of the engine. The module of a kind is imported when a check of it is first scored."""
 _SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "llm_rubric": "judge"}
 """Names that other tools give to our kinds."""
 _NOT_HERE = {
@@ -72,14 +127,37 @@ class Matchers:
     """The matchers by kind of check: those of the engine, and `more` of systems."""
 
     def __init__(self, more: Iterable[Matcher] = ()) -> None:
-        plain = (*_PLAIN, *more)
-        inner = {matcher.kind: matcher for matcher in plain}
-        self.all: tuple[Matcher, ...] = (*plain, nested.json_path(inner, self.parse))
-        self._by_kind = {matcher.kind: matcher for matcher in self.all}
-        self._by_kind.update({name: self._by_kind[kind] for name, kind in _SAME.items()})
-        self.kinds = tuple(self._by_kind)
-        self.by_kind = self._by_kind.get
+        self._more = tuple(more)
+        self._own_kinds = (*_LOADERS, *(matcher.kind for matcher in self._more), "json_path")
+        self._loaded = {matcher.kind: matcher for matcher in self._more}
+        self.kinds = (*dict.fromkeys(self._own_kinds), *_SAME)
+
+    @property
+    def all(self) -> tuple[Matcher, ...]:
+        """The matchers of all kinds, which imports their modules."""
+        return tuple(matcher for kind in self._own_kinds if (matcher := self.by_kind(kind)))
+
+    def by_kind(self, kind: str) -> Matcher | None:
         """Return the matcher of a kind, also by the name that other tools use; None if there is none."""
+        return self._loaded.get(kind) or self._load(kind)
+
+    def _load(self, kind: str) -> Matcher | None:
+        own_kind = _SAME.get(kind, kind)
+        if own_kind == "json_path":
+            from evalloom.matchers.nested import json_path
+
+            self._loaded.setdefault(own_kind, json_path(self._inner, self.parse))
+        elif own_kind in _LOADERS:
+            for matcher in _LOADERS[own_kind]():
+                self._loaded.setdefault(matcher.kind, matcher)
+        else:
+            return None
+        matcher = self._loaded[kind] = self._loaded[own_kind]
+        return matcher
+
+    def _inner(self, kind: str) -> Matcher | None:
+        """Return the matcher of a check inside a `json_path`, which cannot be another `json_path`."""
+        return None if kind == "json_path" or kind in _SAME else self.by_kind(kind)
 
     def parse(self, written: Any) -> Check:
         """Parse a check of a user; an unknown kind or a wrong option is a usage error."""
@@ -91,7 +169,12 @@ class Matchers:
 
     def functions_of(self, checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
         """Return the functions that trusted checks and their inner checks name, searched beside the file."""
-        return python_code.functions_of(self._with_inner(checks), folder)
+        python_checks = [check for check in self._with_inner(checks) if check.kind == "python"]
+        if not python_checks:
+            return {}
+        from evalloom.matchers.python_code import functions_of
+
+        return functions_of(python_checks, folder)
 
     def _with_inner(self, checks: Iterable[Check]) -> Iterator[Check]:
         for check in checks:
@@ -104,13 +187,13 @@ class Matchers:
         """Why a check of a kind without a matcher is not scored."""
         if kind in _NOT_HERE:
             return f"no matcher for {kind!r}: {_NOT_HERE[kind]}"
-        known = f"; known are {', '.join(matcher.kind for matcher in self.all)}"
+        known = f"; known are {', '.join(self._own_kinds)}"
         # Peers have kinds of their own that only look like ours: contains_html is no slip of contains_all.
         return f"no matcher for {kind!r}{did_you_mean(kind, self.kinds, 0.85) or known}"
 
 
 BUILT_IN = Matchers()
-MATCHERS = BUILT_IN.all
+MATCHERS: tuple[Matcher, ...]
 by_kind = BUILT_IN.by_kind
 parse_check = BUILT_IN.parse
 functions_of = BUILT_IN.functions_of
@@ -118,4 +201,4 @@ why_unknown = BUILT_IN.why_unknown
 
 
 def __getattr__(name: str) -> object:
-    return moved.find_name(__name__, name)
+    return BUILT_IN.all if name == "MATCHERS" else moved.find_name(__name__, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -103,11 +102,25 @@ def text_of(value: Any) -> str:
         return orjson.dumps(value).decode()
     except TypeError:
         pass
+    import json
+
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     except (ValueError, TypeError, RecursionError):
         # A function of the user may return what JSON cannot express: circular, too deep, with keys that are not texts.
         return f"<{type(value).__name__}>"
+
+
+def prepared(check: Check, text: str, always: bool = False) -> str:
+    """Prepare a text by the options of a check: `case_sensitive: false`, `normalise: true`, `punctuation: false`."""
+    options = check.options
+    if always or options.get("normalise") is True:
+        from evalloom.matchers.normalise import normalise
+
+        text = normalise(text, keeps_punctuation=options.get("punctuation") is not False)
+    elif options.get("case_sensitive") is False:
+        text = text.casefold()
+    return text
 
 
 def show(value: Any, limit: int = 60) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from evalloom.core.errors import EvalloomError
@@ -56,8 +56,8 @@ def _inside(place: str, value: Any, step: re.Match[str]) -> list[tuple[str, Any]
     return [(f"{place}.{key}", item) for key, item in value.items()] if isinstance(value, dict) else []
 
 
-def json_path(matchers: Mapping[str, Matcher], parse: Callable[[Any], Check]) -> Matcher:
-    """Return the matcher that applies a further check, of any of these kinds, to each place of a path."""
+def json_path(by_kind: Callable[[str], Matcher | None], parse: Callable[[Any], Check]) -> Matcher:
+    """Return the matcher that applies a further check, of a kind that `by_kind` finds, to each place of a path."""
 
     def resolve(check: Check, context: MatchContext) -> tuple[Matcher, Check, list[tuple[str, Any]]] | CheckResult:
         try:
@@ -73,7 +73,7 @@ def json_path(matchers: Mapping[str, Matcher], parse: Callable[[Any], Check]) ->
             further = written if isinstance(written, Check) else parse(written)
         except EvalloomError as error:
             return unscored(str(error))
-        matcher = matchers.get(further.kind)
+        matcher = by_kind(further.kind)
         if matcher is None:
             return unscored(f"check: expected a known kind, got {further.kind!r}")
         return matcher, further, places

@@ -8,7 +8,6 @@ import unicodedata
 from decimal import Decimal
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Check
 
 _DIGITS = dict(zip("〇零一二三四五六七八九两", (0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2), strict=True))
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}
@@ -31,16 +30,6 @@ _VERY = lazy_pattern(r"十分(?![钟之]|[^\w]|$)")
 _SEPARATOR = lazy_pattern(r"(?<=\d),(?=\d{3}(?!\d))")
 _BLANKS = lazy_pattern(r"\s+")
 _BESIDE_CJK = lazy_pattern(r"(?<=[\u3040-\u30ff\u3400-\u9fff]) | (?=[\u3040-\u30ff\u3400-\u9fff])")
-
-
-def prepared(check: Check, text: str, always: bool = False) -> str:
-    """Prepare a text by the options of a check: `case_sensitive: false`, `normalise: true`, `punctuation: false`."""
-    options = check.options
-    if always or options.get("normalise") is True:
-        text = normalise(text, keeps_punctuation=options.get("punctuation") is not False)
-    elif options.get("case_sensitive") is False:
-        text = text.casefold()
-    return text
 
 
 def normalise(text: str, keeps_punctuation: bool = True) -> str:

@@ -9,8 +9,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from evalloom.core.model import Check
-from evalloom.matchers.base import CheckResult, MatchContext, Matcher, bad_option, graded, show, text_of, threshold_of
-from evalloom.matchers.normalise import prepared
+from evalloom.matchers.base import (
+    CheckResult,
+    MatchContext,
+    Matcher,
+    bad_option,
+    graded,
+    prepared,
+    show,
+    text_of,
+    threshold_of,
+)
 
 # Scripts without blanks between words are taken character by character, as is usual for BLEU in Chinese.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003134f"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterable
-from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
@@ -13,7 +11,6 @@ from msgspec import Struct
 
 from evalloom.core.model import ABSENT, NO_USAGE, Check, Mismatch, Path, show_path
 from evalloom.core.patterns import BadPattern, search
-from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.matchers.base import (
     PASSED,
     CheckResult,
@@ -22,12 +19,11 @@ from evalloom.matchers.base import (
     Services,
     bad_option,
     number_of,
+    prepared,
     show,
     text_of,
     unscored,
 )
-from evalloom.matchers.normalise import prepared
-from evalloom.matchers.similarity import grade_meaning
 
 _NOTHING: Any = object()
 _RELATIVE = 1e-9
@@ -43,6 +39,9 @@ class CompareRules(Struct, frozen=True):
     ignore: frozenset[str] = frozenset()
     has_patterns: bool = True
     relative: float = _RELATIVE
+
+
+LENIENT = CompareRules(has_patterns=False, relative=0.0)
 
 
 class Meaning(Struct, frozen=True):
@@ -136,6 +135,8 @@ def within(wanted: float, actual: float, tolerance: float) -> bool:
     apart = abs(wanted - actual)
     if isinstance(apart, int) or not math.isclose(apart, tolerance, rel_tol=1e-6):
         return apart <= tolerance
+    from decimal import Decimal
+
     # At the very edge binary fractions would decide by chance.
     return abs(Decimal(repr(wanted)) - Decimal(repr(actual))) <= Decimal(repr(tolerance))
 
@@ -164,8 +165,10 @@ def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: boo
 def as_compared(value: Any, expected: Any) -> Any:
     """Parse a text that is JSON if something other than a text is expected."""
     if isinstance(value, str) and not isinstance(expected, str):
-        found = loads(value)
-        return value if found is NO_JSON else found
+        from evalloom.llms.answer_json import NO_JSON, loads
+
+        parsed = loads(value)
+        return value if parsed is NO_JSON else parsed
     return value
 
 
@@ -206,6 +209,10 @@ async def _ask_structural(check: Check, context: MatchContext, services: Service
     compared = _compare_by_rules(check, context)
     if isinstance(compared, CheckResult):
         return compared
+    import asyncio
+
+    from evalloom.matchers.similarity import grade_meaning
+
     grades = await asyncio.gather(
         *(grade_meaning(check, meaning.expected, meaning.actual, context, services) for meaning in compared.meanings)
     )

@@ -15,14 +15,12 @@ from evalloom.matchers.base import (
     Matcher,
     bad_option,
     failed,
+    prepared,
     show,
     text_of,
     unscored,
 )
-from evalloom.matchers.normalise import prepared
-from evalloom.matchers.structural import CompareRules, as_compared, compare, verdict_of
 
-_LENIENT = CompareRules(has_patterns=False, relative=0.0)
 _EMPTY = "expected: is empty, which holds for any answer"
 
 
@@ -33,6 +31,8 @@ def _contains(check: Check, context: MatchContext) -> CheckResult:
     if expected is None:
         return bad_option("expected", "a text", expected)
     if isinstance(expected, dict | list):
+        from evalloom.matchers.structural import as_compared
+
         compared = as_compared(value, expected)
         if isinstance(expected, list) and isinstance(compared, str):
             return unscored("expected: a list is no part of a text; use contains_all or contains_any")
@@ -45,7 +45,9 @@ def _contains(check: Check, context: MatchContext) -> CheckResult:
 def _holds(expected: Any, value: Any) -> CheckResult:
     """Treat an object in an object as a subset, and anything in a list as one of its elements."""
     if isinstance(expected, dict) and isinstance(value, dict):
-        return verdict_of(compare(expected, value, _LENIENT).mismatches)
+        from evalloom.matchers.structural import LENIENT, compare, verdict_of
+
+        return verdict_of(compare(expected, value, LENIENT).mismatches)
     wanted = expected if isinstance(expected, list) else [expected]
     given = value if isinstance(value, list) else [value]
     lacking = [item for item in wanted if not any(_is_same(item, other) for other in given)]
@@ -53,7 +55,9 @@ def _holds(expected: Any, value: Any) -> CheckResult:
 
 
 def _is_same(expected: Any, value: Any) -> bool:
-    return not compare(expected, value, _LENIENT).mismatches
+    from evalloom.matchers.structural import LENIENT, compare
+
+    return not compare(expected, value, LENIENT).mismatches
 
 
 def _text_check(check: Check, context: MatchContext, holds: Callable[[str, str], bool], what: str) -> CheckResult:

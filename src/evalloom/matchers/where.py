@@ -9,7 +9,6 @@ from msgspec import Struct
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import ABSENT, Output
 from evalloom.core.text import type_name
-from evalloom.llms.answer_json import NO_JSON, loads, object_in
 from evalloom.matchers.base import show
 
 _STEP = lazy_pattern(r"([^.\[\]]+)|\[(-?\d{1,18})\]|\[(['\"])(.*?)\3\]")
@@ -76,6 +75,9 @@ def _parsed(value: Any) -> Any:
     """Return the JSON object that a text is or holds, or the list that it is; else the value."""
     if type(value) is not str:
         return value
+    # Deferred: most checks look at a text as it is.
+    from evalloom.llms.answer_json import NO_JSON, loads, object_in
+
     parsed = object_in(value)
     if parsed is NO_JSON and value.lstrip().startswith("["):
         parsed = loads(value)

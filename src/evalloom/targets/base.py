@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 120.0
 _COMMON_KEYS = ("name", "timeout_s")
+PROMPT_SPEC_KEYS = ("template", "system", "params", "json", "schema", "tools", "defaults", "output_parser")
+"""The keys of a prompt that may stand beside it in a spec."""
 
 
 class TargetOptions(Struct, frozen=True):

@@ -19,7 +19,7 @@ from evalloom.core.http import is_secret
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import CLAMP, clamp, quote
 from evalloom.core.value import read_json, read_text
-from evalloom.targets.base import TIMEOUT_S, BuiltTarget, Kind, TargetOptions, bad_spec, text_in, time_limit, within
+from evalloom.targets.base import TIMEOUT_S, BuiltTarget, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import Template, json_text
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -47,9 +47,6 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         watch=files,
         secrets=secrets,
     )
-
-
-KIND = Kind("command", "PROGRAM …", "a program", build, ("stdin", "output", "env"))
 
 
 class Command:

@@ -18,7 +18,7 @@ from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import clamp, list_names, quote
 from evalloom.core.value import read_json, read_text
-from evalloom.targets.base import TIMEOUT_S, BuiltTarget, Kind, TargetOptions, bad_spec, text_in, time_limit, within
+from evalloom.targets.base import TIMEOUT_S, BuiltTarget, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import MISSING, Template, as_text, compile_json, follow, json_text
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -44,9 +44,6 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         secrets=tuple(filter(is_secret, (*secrets, *target.passwords))),
         closing=target.close,
     )
-
-
-KIND = Kind("http", "URL", "an HTTP endpoint", build, ("method", "query", "headers", "body", "response"))
 
 
 class Endpoint:

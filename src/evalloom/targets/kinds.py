@@ -8,12 +8,51 @@ from typing import Any
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, quote
-from evalloom.targets import command, endpoint, prompt, python
-from evalloom.targets.base import DEFAULTS, BuiltTarget, Kind, TargetOptions, bad_spec, check_keys
+from evalloom.targets.base import (
+    DEFAULTS,
+    PROMPT_SPEC_KEYS,
+    BuiltTarget,
+    Kind,
+    TargetOptions,
+    bad_spec,
+    check_keys,
+)
 
 Kinds = tuple[Kind, ...]
-TARGETS: Kinds = (prompt.KIND, python.KIND, endpoint.KIND, command.KIND)
-"""The kinds of the engine."""
+
+
+def _prompt(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    from evalloom.targets.prompt import build
+
+    return build(spec, folder, options)
+
+
+def _python(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    from evalloom.targets.python import build
+
+    return build(spec, folder, options)
+
+
+def _endpoint(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    from evalloom.targets.endpoint import build
+
+    return build(spec, folder, options)
+
+
+def _command(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
+    from evalloom.targets.command import build
+
+    return build(spec, folder, options)
+
+
+_PROMPT = Kind("prompt", "FILE", "a text with holes, sent to the llm of the profile", _prompt, PROMPT_SPEC_KEYS)
+TARGETS: Kinds = (
+    _PROMPT,
+    Kind("python", "MODULE:FUNCTION", "a function of yours", _python),
+    Kind("http", "URL", "an HTTP endpoint", _endpoint, ("method", "query", "headers", "body", "response")),
+    Kind("command", "PROGRAM …", "a program", _command, ("stdin", "output", "env")),
+)
+"""The kinds of the engine. The module of a kind is imported when a target of it is built."""
 
 
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
@@ -45,7 +84,7 @@ def _read_object(spec: Any, kinds: Kinds) -> tuple[Kind, Record]:
         raise bad_spec("the spec", "a string or an object", spec)
     found = [kind for kind in kinds if kind.name in spec]
     if not found and "template" in spec:
-        found = [prompt.KIND]
+        found = [_PROMPT]
     if len(found) == 1:
         return found[0], spec
     names = ", ".join(kind.name for kind in kinds)

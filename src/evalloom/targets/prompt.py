@@ -17,7 +17,7 @@ from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.llms.delimiters import mostly_chinese
-from evalloom.targets.base import BuiltTarget, Kind, TargetOptions, bad_spec, text_in, time_limit, within
+from evalloom.targets.base import PROMPT_SPEC_KEYS, BuiltTarget, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import Filled, Template, compile_json, find
 
 if TYPE_CHECKING:
@@ -62,15 +62,6 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         needs_llm=True,
         watch=(path,) if path else (),
     )
-
-
-KIND = Kind(
-    "prompt",
-    "FILE",
-    "a text with holes, sent to the llm of the profile",
-    build,
-    ("template", "system", "params", "json", "schema", "tools", "defaults", "output_parser"),
-)
 
 
 _AGAIN = "Your answer could not be read: {error}. Answer again, with nothing but what was asked for."
@@ -189,7 +180,7 @@ def _inline(spec: Record) -> Record:
 
 def _merged(content: Record, spec: Record) -> Record:
     """Merge a prompt with the keys beside it in the spec, which take precedence."""
-    beside = {key: value for key, value in spec.items() if key in KIND.keys}
+    beside = {key: value for key, value in spec.items() if key in PROMPT_SPEC_KEYS}
     hidden = _SYSTEM_KEYS if "system" in beside else ()
     return {**{key: value for key, value in content.items() if key not in hidden}, **beside}
 

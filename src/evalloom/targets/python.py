@@ -16,7 +16,7 @@ from evalloom.core.functions import NoFunction, copied, find_function, sources_o
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import quote
 from evalloom.core.value import as_output
-from evalloom.targets.base import DEFAULTS, TIMEOUT_S, BuiltTarget, Kind, TargetOptions, text_in, time_limit, within
+from evalloom.targets.base import DEFAULTS, TIMEOUT_S, BuiltTarget, TargetOptions, text_in, time_limit, within
 
 Read = Callable[[Any], Output]
 
@@ -39,9 +39,6 @@ def build(
         raise usage_error("target_missing", f"python:{reference}: {error}") from None
     name = text_in(spec, "name") or f"python:{reference}"
     return _built(PythonTarget(function, read), name, reference, sources, time_limit(spec, options))
-
-
-KIND = Kind("python", "MODULE:FUNCTION", "a function of yours", build)
 
 
 def build_callable(function: Callable[..., Any], name: str = "", options: TargetOptions = DEFAULTS) -> BuiltTarget:
