@@ -60,7 +60,7 @@ def test_every_dialect_has_a_fixture(dialect: Dialect) -> None:
 @each_file
 def test_a_fixture_is_recognised_and_in_order(name: str) -> None:
     dataset = Dataset(source_of(FIXTURES / name), catalog.load().formats)
-    assert (dataset.dialect.name, len(dataset.votes) <= 1 or dataset.is_given) == (FILES[name], True)
+    assert (dataset.dialect.name, len(dataset.votes) <= 1 or dataset.has_explicit_dialect) == (FILES[name], True)
     assert dataset.reason
     checked = validate(dataset)
     assert [str(finding) for finding in checked.findings if finding.severity != "info"] == []

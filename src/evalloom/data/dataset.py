@@ -60,7 +60,7 @@ class Dataset:
         return self._reader.lines
 
     @property
-    def is_given(self) -> bool:
+    def has_explicit_dialect(self) -> bool:
         """Whether the user, or the document itself, said what the dialect is."""
         return self._given is not None or self._expanded_by is not None
 

@@ -194,7 +194,7 @@ def test_expectations_that_one_answer_can_meet_do_not_contradict(one: Record, tw
 def test_an_answer_that_the_input_gives_away(case: Record) -> None:
     (finding,) = deep(case, dialect="replay")
     assert finding.code == "answer_in_input"
-    assert "stands in the input que" in finding.message
+    assert "is in the input que" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from evalloom.core.model import Checked
 from evalloom.data.dataset import Dataset
 from evalloom.data.mapping import parse_mapping
 from evalloom.data.validate import parallel, validate
-from evalloom.data.validate.tally import KEPT_PER_CODE, Block
+from evalloom.data.validate.checker import LISTED_PER_CODE, Block
 from evalloom.files.source import source_of
 
 MEMORY = """
@@ -166,7 +166,7 @@ def test_each_code_lists_its_first_thousand_and_counts_all(
     assert in_ranges and ranged == whole
     assert ranged.counts["json_parse_error", "error"] == 3_000 and ranged.counts["duplicate_id", "error"] == 2_999
     listed = [finding for finding in ranged.findings if finding.code == "json_parse_error"]
-    assert [finding.origin.line for finding in listed] == list(range(2, 2 * KEPT_PER_CODE + 1, 2))
+    assert [finding.origin.line for finding in listed] == list(range(2, 2 * LISTED_PER_CODE + 1, 2))
 
 
 def test_ids_that_are_numbers_are_compared_over_all_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

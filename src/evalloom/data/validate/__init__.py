@@ -1,4 +1,4 @@
-"""Dataset in, findings out: what is wrong with a test file before anybody pays for a run."""
+"""Validation of test files before a run costs anything."""
 
 from evalloom.data.validate.check import validate
 

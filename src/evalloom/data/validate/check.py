@@ -1,28 +1,31 @@
-"""One dataset through the linter: record by record, then what only the whole file shows."""
+"""Validates one dataset: each record by itself, then ids, pairs and dependencies over the whole file."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
 
 from evalloom.core.model import Checked, Finding, Origin, Severity
-from evalloom.core.text import quote
+from evalloom.core.text import did_you_mean, quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import proposals
 from evalloom.data.validate import parallel
-from evalloom.data.validate.keys import Keys
-from evalloom.data.validate.needs import dependency_findings, moved
-from evalloom.data.validate.tally import Block, Checker, Dependent, Kept
+from evalloom.data.validate.checker import Block, Checker, Dependent, FindingQuota
+from evalloom.data.validate.keys import KeyIndex
 from evalloom.files.rows import Problem, Row
 
 _BLOCK_ROWS = 20_000
 _SHARED_ROWS = 500
-"""How many rows are held at once when somebody else reads them too."""
+"""The number of rows in memory when a consumer reads them too."""
+_CYCLE_CASES_SHOWN = 50
+_MAX_CYCLES = 1_000
+_MAX_SUGGESTED_FROM = 10_000
+"""In a file with more ids, an unknown dependency gets no suggestion: the comparison would take too long."""
 
 Consumer = Callable[[Iterator[Row | Problem]], None]
 
@@ -34,10 +37,10 @@ def validate(
     more: Iterable[Finding] = (),
     consumer: Consumer | None = None,
 ) -> Checked:
-    """The findings of one dataset; `hints` adds remarks on the file as a whole, its name, dialect and field names.
+    """Return the findings of one dataset; `hints` adds warnings about the name, dialect and field names of the file.
 
-    `more` are findings from elsewhere about the same source, to be counted and listed with the others. A `consumer`
-    reads every row in the same pass, so the file is then read in this process.
+    `more` are further findings about the same source, counted and listed with the others. A `consumer` reads each
+    row in the same pass, so the file is then read in this process.
     """
     checker = Checker(dataset.source.name, dataset.dialect, rules, dataset.mapping)
     try:
@@ -65,13 +68,13 @@ def validate(
 
 
 class _Total:
-    """The blocks of a file put together, with what must hold over all of them: ids, pairs and dependencies."""
+    """Adds up the blocks of a file, and checks ids, pairs and dependencies over all of them."""
 
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
-        self._kept = Kept()
-        self._ids = Keys()
-        self._pairs = Keys()
+        self._quota = FindingQuota()
+        self._ids = KeyIndex()
+        self._pairs = KeyIndex()
         self._sides = bytearray()
         self._dependents: list[Dependent] = []
         self._bases: set[str] = set()
@@ -79,67 +82,62 @@ class _Total:
         self.cases = 0
         self.findings: list[Finding] = []
         self.counts: Counter[tuple[str, Severity]] = Counter()
-        self.full_codes = self._kept.full_codes
+        self.full_codes = self._quota.full_codes
 
     def add_all(self, dataset: Dataset, consumer: Consumer | None = None) -> None:
-        """Checks a dataset in this process, in stretches, so that memory does not grow with it."""
+        """Check a dataset in this process, a block at a time, so that memory does not grow with it."""
         items = iter(dataset)
         if consumer is not None:
-            checked = self._checked(items)
+            checked = self._check_and_pass_on(items)
             consumer(checked)
-            deque(checked, maxlen=0)  # every row is checked, wherever the consumer stopped
+            deque(checked, maxlen=0)  # check all rows, also where the consumer stops early
         else:
             for first in items:
-                stretch = chain((first,), islice(items, _BLOCK_ROWS - 1))
-                self.add(self._checker.check(stretch, self.full_codes()))
+                rows = chain((first,), islice(items, _BLOCK_ROWS - 1))
+                self.add(self._checker.check(rows, self.full_codes()))
         self.lines = dataset.lines
 
-    def _checked(self, items: Iterator[Row | Problem]) -> Iterator[Row | Problem]:
-        """Yields the rows that it checks."""
-        while stretch := list(islice(items, _SHARED_ROWS)):
-            self.add(self._checker.check(stretch, self.full_codes()))
-            yield from stretch
+    def _check_and_pass_on(self, items: Iterator[Row | Problem]) -> Iterator[Row | Problem]:
+        """Check the items and yield them."""
+        while rows := list(islice(items, _SHARED_ROWS)):
+            self.add(self._checker.check(rows, self.full_codes()))
+            yield from rows
 
     def add(self, block: Block) -> None:
-        """Takes over a block that begins behind the lines so far."""
+        """Add a block that begins after the lines so far."""
         for finding in block.findings:
-            if self._kept.has_room(finding.code):
-                self.findings.append(_moved(finding, self.lines))
+            if self._quota.take(finding.code):
+                if self.lines and (line := finding.origin.line):
+                    origin = msgspec.structs.replace(finding.origin, line=line + self.lines)
+                    finding = msgspec.structs.replace(finding, origin=origin)
+                self.findings.append(finding)
         self.counts.update(block.counts)
         self.cases += block.cases
         self._ids.extend(block.ids, self.lines)
         self._pairs.extend(block.pairs, self.lines)
         self._sides += block.sides
-        self._dependents += moved(block.dependents, self.lines)
+        self._dependents += (case._replace(line=case.line + self.lines) for case in block.dependents)
         self._bases.update(block.bases)
         self.lines += block.lines
 
     def add_finding(self, finding: Finding) -> None:
         self.counts[finding.code, finding.severity] += 1
-        if self._kept.has_room(finding.code):
+        if self._quota.take(finding.code):
             self.findings.append(finding)
 
     def close(self) -> None:
-        """Adds what only the whole file shows."""
-        for finding in self._duplicate_ids():
-            self.add_finding(finding)
-        if self._checker.dialect.ids_increase:
-            for finding in self._ids_that_fall():
-                self.add_finding(finding)
-        for finding in self._unpaired():
-            self.add_finding(finding)
-        for finding in dependency_findings(self._checker.file, self._dependents, self._bases, self._ids):
+        """Add the findings about ids, pairs and dependencies of the whole file."""
+        dependencies = dependency_findings(self._checker.file, self._dependents, self._bases, self._ids)
+        for finding in chain(self._id_findings(), self._unpaired(), dependencies):
             self.add_finding(finding)
 
-    def _duplicate_ids(self) -> Iterator[Finding]:
+    def _id_findings(self) -> Iterator[Finding]:
         for first, index in self._ids.repeats():
             id, line, first_line = self._ids.key(index), self._ids.line(index), self._ids.line(first)
             field = self._checker.dialect.id_field
             message = f"{field}: {quote(id)} on line {line} is already the id on line {first_line}; ids must be unique"
             yield self._at(line, "duplicate_id", "error", message, field, str(id))
-
-    def _ids_that_fall(self) -> Iterator[Finding]:
-        for index in self._ids.falls():
+        for index in self._ids.decreasing() if self._checker.dialect.ids_increase else ():
             before, id, line = self._ids.key(index - 1), self._ids.key(index), self._ids.line(index)
             message = f"id: expected more than {before}, the id before it, got {id}; ids should increase"
             yield self._at(line, "id_not_increasing", "warning", message, "id", str(id))
@@ -148,7 +146,7 @@ class _Total:
         pairing = self._checker.dialect.pairing
         if pairing is None:
             return
-        for index in self._pairs.one_sided(self._sides):
+        for index in self._pairs.incomplete(self._sides):
             line, side = self._pairs.line(index), self._sides[index]
             has, lacks = pairing.sides if side == 1 else reversed(pairing.sides)
             pair = quote(self._pairs.key(index))
@@ -160,15 +158,8 @@ class _Total:
         return Finding(code, severity, message, Origin(self._checker.file, line, 1), field, case_id)
 
 
-def _moved(finding: Finding, lines: int) -> Finding:
-    if not lines or not finding.origin.line:
-        return finding
-    origin = msgspec.structs.replace(finding.origin, line=finding.origin.line + lines)
-    return msgspec.structs.replace(finding, origin=origin)
-
-
 def _file_findings(dataset: Dataset, total: _Total, hints: bool) -> Iterator[Finding]:
-    """Remarks on the file itself: nothing in it, a doubtful dialect, names from elsewhere, an unusual file name."""
+    """Yield findings about the file itself: no cases, a doubtful dialect, foreign field names, an unusual file name."""
     here = Origin(dataset.source.name)
     is_refused = any(finding.severity == "error" and not finding.origin.line for finding in total.findings)
     if not total.cases and not is_refused:
@@ -177,7 +168,7 @@ def _file_findings(dataset: Dataset, total: _Total, hints: bool) -> Iterator[Fin
         yield Finding(remark.code, remark.severity, remark.message, here)
     if not hints:
         return
-    if len(dataset.votes) > 1 and not dataset.is_given:
+    if len(dataset.votes) > 1 and not dataset.has_explicit_dialect:
         shown = ", ".join(f"{name} ({count})" for name, count in dataset.votes)
         message = (
             f"the records look like several dialects: {shown}; read as {dataset.dialect.name}. Say which with --dialect"
@@ -188,3 +179,66 @@ def _file_findings(dataset: Dataset, total: _Total, hints: bool) -> Iterator[Fin
         remarks.append(unusual)
     for remark in remarks:
         yield Finding(remark.code, remark.severity, remark.message, here)
+
+
+# -- dependencies ---------------------------------------------------------------------------------
+
+
+def dependency_findings(file: str, dependents: list[Dependent], bases: set[str], ids: KeyIndex) -> Iterator[Finding]:
+    """Yield unknown dependencies and cycles; `bases` are the ids of records with parameters."""
+    case_ids = ids.intersection({need for case in dependents for need in case.needs}) if dependents else set()
+    suggestions: list[str] | None = None
+    for case in dependents:
+        for need in case.needs:
+            if need in case_ids or need in bases:
+                continue
+            if suggestions is None:
+                suggestions = [*map(str, ids.texts()), *case_ids, *bases] if len(ids) <= _MAX_SUGGESTED_FROM else []
+            message = f"depends_on: no case of this file has the id {quote(need)}{did_you_mean(need, suggestions)}"
+            yield _dependency_finding("unknown_dependency", message, file, case)
+    nodes = {case.id: case for case in dependents}
+    edges: dict[str, list[str]] = {case.id: list(case.needs) for case in dependents}
+    for case in dependents:
+        # The id of a record with parameters stands for all its cases, unless a case has the same id.
+        if case.base != case.id and case.base not in case_ids:
+            edges.setdefault(case.base, []).append(case.id)
+    reported: set[frozenset[int]] = set()
+    for cycle in islice(_cycles(edges), _MAX_CYCLES):
+        members = [nodes[id] for id in cycle if id in nodes]
+        lines = frozenset(case.line for case in members)
+        # Each case of a record with parameters may be in a cycle; report the record once.
+        if lines not in reported:
+            reported.add(lines)
+            first = min(range(len(members)), key=lambda index: members[index].line)
+            message = _cycle_message(members[first:] + members[:first])
+            yield _dependency_finding("dependency_cycle", message, file, members[first])
+
+
+def _cycles(edges: Mapping[str, list[str]]) -> Iterator[list[str]]:
+    """Yield the cycles that a depth-first search meets: at least one if the graph has any."""
+    done: set[str] = set()
+    for start in edges:
+        path: dict[str, Iterator[str]] = {} if start in done else {start: iter(edges[start])}
+        while path:
+            node, ahead = next(reversed(path.items()))
+            following = next((need for need in ahead if need in edges and need not in done), None)
+            if following is None:
+                done.add(node)
+                del path[node]
+            elif following in path:
+                yield list(path)[list(path).index(following) :]
+            else:
+                path[following] = iter(edges[following])
+
+
+def _cycle_message(members: list[Dependent]) -> str:
+    if len(members) == 1:
+        return f"depends_on: {quote(members[0].id)} on line {members[0].line} depends on itself, so it can never run"
+    named = [f"{quote(member.id)} (line {member.line})" for member in members]
+    if len(named) > _CYCLE_CASES_SHOWN:
+        named[_CYCLE_CASES_SHOWN - 1 : -1] = [f"{len(named) - _CYCLE_CASES_SHOWN} more"]
+    return f"depends_on: these cases wait for each other in a cycle: {' → '.join([*named, quote(members[0].id)])}"
+
+
+def _dependency_finding(code: str, message: str, file: str, case: Dependent) -> Finding:
+    return Finding(code, "error", message, Origin(file, case.line, case.column), "depends_on", case.id)

@@ -1,7 +1,7 @@
-"""What only a close look at all cases shows: copies, contradictions, leaks, slips in tags, checks that cannot fail.
+"""Warnings that need a look at all cases: duplicates, contradictions, leaked answers, misspelt tags, idle checks.
 
-Every remark here is a guess about what somebody meant, so each rule leaves out what is often meant: the two wordings of
-one question, cases that differ in a number or a name, minimal pairs, documents and choices in the input, labels.
+Each warning is a guess about intent, so each rule leaves out what people often intend: the two wordings of one
+question, cases that differ in a number or a name, minimal pairs, documents and choices in the input, labels.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from evalloom.core.patterns import BadPattern, search
 from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
-from evalloom.data.validate.alike import PREFIXED, Alike, leaves, same, texts_of
+from evalloom.data.validate.duplicates import PREFIXED, DuplicateIndex, leaves, normalize, texts_of
 from evalloom.files.rows import Row
 
 
 def deep_findings(dataset: Dataset) -> Iterator[Finding]:
-    """The warnings about a dataset, which is read to its end; a record with errors is left to those."""
+    """Read a whole dataset and yield warnings about the cases without errors."""
     leaks, tags, dialect = _Leaks(), _Tags(), dataset.dialect
-    with closing(Alike()) as alike:
-        for case in _sound_cases(dataset):
+    with closing(DuplicateIndex()) as index:
+        for case in _valid_cases(dataset):
             for message in _idle(case, dialect):
                 yield Finding("check_cannot_fail", "warning", message, case.origin, case_id=case.id)
             leaks.add(case)
             tags.add(case)
-            # In a result file one case stands as often as it ran.
+            # A result file repeats a case for each run.
             if not dialect.is_result(case.raw):
-                alike.add(case, dialect.pairing.of(case.raw) if dialect.pairing else None)
+                index.add(case, dialect.pairing.of(case.raw) if dialect.pairing else None)
         yield from leaks.findings()
-        yield from alike.contradictions()
-        yield from alike.duplicates()
+        yield from index.contradictions()
+        yield from index.duplicates()
     yield from tags.findings()
 
 
-def _sound_cases(dataset: Dataset) -> Iterator[Case]:
-    """The cases of records without errors, since only those are sure to have the types that a case needs."""
+def _valid_cases(dataset: Dataset) -> Iterator[Case]:
+    """Yield the cases of records without errors: only those have the types that a case needs."""
     dialect, rules = dataset.dialect, Rules()
     for item in dataset:
         if isinstance(item, Row) and dialect.is_case(item.value):
@@ -54,7 +54,7 @@ def _sound_cases(dataset: Dataset) -> Iterator[Case]:
             yield dialect.to_case(item.value, dataset.origin(item))
 
 
-# -- answers that stand in the input --------------------------------------------------------------
+# -- answers in the input -------------------------------------------------------------------------
 
 _CONTAINS = ("contains", "icontains", "contains_all", "icontains_all")
 _ANSWER_FIELDS = ("output", "answer", "final_answer", "response", "reply", "result")
@@ -62,7 +62,7 @@ _MATERIAL = lazy_pattern(
     r"context|document|doc|passage|article|source|material|paragraph|retriev|knowledge|evidence|reference|transcript"
     r"|history|choice|option|label|categor|candidate|text|body|email|code|snippet|table|file|image|url|schema"
 )
-"""Names of inputs that are there to be read: finding the answer in them is the task."""
+"""Names of inputs that are material to read: to find the answer in them is the task."""
 _NO_ANSWER = lazy_pattern(r"[\W\d_]*[a-z]?[\W\d_]*|true|false|yes|no|none|null|unknown")
 _NUMBERED = lazy_pattern(r"(?:^|[\s(])[a-e1-5][).、:]")
 _LISTED_BEFORE = lazy_pattern(r"([,/|;、;]|\b(?:or|and|vs)|[和或与及])[\s\"'`“”‘’「」<>\[\]()*]*$")
@@ -71,7 +71,7 @@ _CUE = lazy_pattern(
     r"(answer|hint|solution|correct|expected|ground truth|答案|提示|正确|标准|结果应)[^.?!。？！]{0,30}$"
 )
 _ECHO = lazy_pattern(r"\b(?:echo|repeat|say|print|quote|mention|include|contain)|复述|重复|输出|包含|朗读|提到")
-"""Words that ask for a part of the input to be given back."""
+"""Words that ask the target to repeat a part of the input."""
 _CJK = lazy_pattern(r"[⺀-鿿豈-﫿぀-ヿ가-힯]")
 _LONGEST_QUESTION = 1000
 _LABEL_USES = 3
@@ -79,95 +79,93 @@ _READING_SHARE = 0.2
 
 
 class _Leaks:
-    """Answers that the input gives away, or that any echo of the input contains.
+    """Finds inputs that contain the expected answer.
 
-    Conservative, since in many tasks the answer is to be found in the input. Looked for only in inputs that are
-    neither material by their name or length nor a list of choices, and only as whole words. Nothing is said of numbers,
-    of yes and no, of answers that several cases share, as labels are, or of answers that are most of the input, as in
-    rewriting. An exact answer must be long, or be announced by a word such as "answer" or "答案". A file where more
-    than a fifth of the answers stand in their inputs is a reading task, and nothing is said at all.
+    Conservative, because in many tasks the input contains the answer on purpose. It searches for whole words, in inputs
+    that are neither material (by name or length) nor a list of choices. It ignores numbers, yes and no, answers that
+    several cases share (labels), and answers that are most of the input (rewriting). An exact answer must be long, or
+    follow a word such as "answer" or "答案". A file with more than a fifth of its answers in the inputs is a reading
+    task and gets no warning.
     """
 
     def __init__(self) -> None:
         self._uses: Counter[int] = Counter()
-        self._found: list[tuple[int, Finding]] = []
-        self._asked = 0
+        self._leaks: list[tuple[int, Finding]] = []
+        self._cases_with_answers = 0
 
     def add(self, case: Case) -> None:
-        asked = [check for check in case.checks if _answers(check)]
-        self._asked += bool(asked)
-        self._uses.update({hash(text) for check in asked for text in _answers(check)})
-        inputs = [(path, same(text)) for path, text in leaves(case.inputs) if isinstance(text, str)] if asked else []
-        for check in asked:
+        checks = [check for check in case.checks if _answers(check)]
+        self._cases_with_answers += bool(checks)
+        self._uses.update({hash(text) for check in checks for text in _answers(check)})
+        inputs = (
+            [(path, normalize(text)) for path, text in leaves(case.inputs) if isinstance(text, str)] if checks else []
+        )
+        for check in checks:
             is_part = check.kind in _CONTAINS
             places = [(text, _place_of(text, inputs, is_part)) for text in _answers(check)]
-            told = [(text, place) for text, place in places if place]
-            if told and (len(told) == len(places) or not is_part):
-                text, place = told[0]
+            leaked = [(text, place) for text, place in places if place]
+            if leaked and (len(leaked) == len(places) or not is_part):
+                text, place = leaked[0]
                 why = "an answer that only repeats the input passes" if is_part else "the input gives it away"
-                message = f"the expected {quote(text)} stands in the input {place}: {why}"
+                message = f"the expected {quote(text)} is in the input {place}: {why}"
                 field = re.split(r"[.\[]", place)[0]
                 finding = Finding("answer_in_input", "warning", message, case.origin, field, case.id)
-                self._found.append((hash(text), finding))
+                self._leaks.append((hash(text), finding))
                 return
 
     def findings(self) -> Iterator[Finding]:
-        found = [finding for text, finding in self._found if self._uses[text] < _LABEL_USES]
-        if len(self._found) <= max(2, self._asked * _READING_SHARE):
-            yield from found
+        if len(self._leaks) <= max(2, self._cases_with_answers * _READING_SHARE):
+            yield from (finding for text, finding in self._leaks if self._uses[text] < _LABEL_USES)
 
 
 def _answers(check: Check) -> list[str]:
-    """The texts that a check asks for; none when it asks for a part of the output, or for less than a telling text."""
+    """Return the texts that a check expects; none if it checks a part of the output, or if a text is too common."""
     if check.options.get("negate") or check.where.rpartition(".")[2] not in _ANSWER_FIELDS:
         return []
     is_reference = check.kind == "judge" and check.options.get("variant") == "reference"
     if not is_reference and check.kind not in ("equals", "structural", "one_of", *_CONTAINS):
         return []
-    texts = [same(text) for text in texts_of(check.expected) if text.strip()]
-    return texts if all(map(_is_telling, texts)) else []
+    texts = [normalize(text) for text in texts_of(check.expected) if text.strip()]
+    return texts if all(map(_is_specific, texts)) else []
 
 
-def _is_telling(text: str) -> bool:
+def _is_specific(text: str) -> bool:
     if _NO_ANSWER.fullmatch(text) or PREFIXED.match(text):
         return False
     return len(text) >= 4 or len(_CJK.findall(text)) >= 2
 
 
 def _place_of(answer: str, inputs: list[tuple[Path, str]], is_part: bool) -> str:
-    """The input that an answer stands in; empty when there is none, or when it stands there to be chosen."""
+    """Return the path of the input that contains an answer; empty if none does, or if the answer is a choice there."""
     if any(answer == text or (answer in text and len(_NUMBERED.findall(text)) > 1) for _, text in inputs):
         return ""
     for path, text in inputs:
         is_material = len(text) > _LONGEST_QUESTION or any(_MATERIAL.search(str(step).lower()) for step in path)
-        if not is_material and 3 * len(answer) <= len(text) and _is_told(answer, text, is_part or _is_long(answer)):
+        # A long answer is not in a question by chance, so it needs no cue such as "answer:".
+        is_long = len(answer.split()) >= 4 or len(_CJK.findall(answer)) >= 8
+        if not is_material and 3 * len(answer) <= len(text) and _is_leaked(answer, text, is_part or is_long):
             return show_path(path)
     return ""
 
 
-def _is_long(answer: str) -> bool:
-    """Whether a text is too long to stand in a question by chance."""
-    return len(answer.split()) >= 4 or len(_CJK.findall(answer)) >= 8
-
-
-def _is_told(answer: str, text: str, needs_no_cue: bool) -> bool:
-    """Whether an answer stands in a text as whole words, in no enumeration, and with a cue where it needs one."""
+def _is_leaked(answer: str, text: str, needs_no_cue: bool) -> bool:
+    """Whether a text contains an answer as whole words, not in an enumeration, and after a cue if it needs one."""
     if _ECHO.search(text):
         return False
-    is_told = False
+    is_leaked = False
     at = text.find(answer)
     while at >= 0:
         before, after = text[:at], text[at + len(answer) :]
         if not _joins(before[-1:], answer[0]) and not _joins(answer[-1], after[:1]):
             if _LISTED_BEFORE.search(before[-20:]) or _LISTED_AFTER.match(after[:20]):
                 return False
-            is_told = is_told or needs_no_cue or bool(_CUE.search(before[-50:]))
+            is_leaked = is_leaked or needs_no_cue or bool(_CUE.search(before[-50:]))
         at = text.find(answer, at + 1)
-    return is_told
+    return is_leaked
 
 
 def _joins(left: str, right: str) -> bool:
-    """Whether two neighbours are of one word, in scripts that part words by spaces."""
+    """Whether two adjacent characters belong to one word, in scripts that separate words by spaces."""
     return bool(left and right) and all(char.isalnum() and not _CJK.match(char) for char in (left, right))
 
 
@@ -181,7 +179,7 @@ _CONTRASTS = frozenset(
 
 
 class _Tags:
-    """How often each tag is used, and where those stand that are used once."""
+    """Finds tags that are used once and look like a misspelling of a common tag."""
 
     def __init__(self) -> None:
         self._uses: Counter[str] = Counter()
@@ -197,28 +195,28 @@ class _Tags:
 
     def findings(self) -> Iterator[Finding]:
         common = [tag for tag, uses in self._uses.most_common() if uses >= _COMMON_USES]
-        # Where so many cases have a tag of their own, tags are ids.
+        # With this many unique tags, tags are ids.
         if len(self._once) * len(common) > _MOST_COMPARED:
             return
         for tag, (origin, case_id) in self._once.items():
-            if meant := next((other for other in common if _is_slip(tag, other)), None):
+            if meant := next((candidate for candidate in common if _is_typo(tag, candidate)), None):
                 uses = self._uses[meant]
                 message = f"the tag {quote(tag)} is used once. Did you mean {quote(meant)}, which {uses} cases have?"
                 yield Finding("tag_typo", "warning", message, origin, "tags", case_id)
 
 
-def _is_slip(tag: str, other: str) -> bool:
-    """Whether a tag is another one written differently by accident, not its neighbour, such as `level_a` or `v2`."""
-    ours, theirs = _words(tag), _words(other)
-    one, two = "".join(ours), "".join(theirs)
-    if one == two:
+def _is_typo(tag: str, common: str) -> bool:
+    """Whether a tag is a misspelling of a common one, and not a sibling of it such as `level_a` or `v2`."""
+    tag_words, common_words = _words(tag), _words(common)
+    word, correct = "".join(tag_words), "".join(common_words)
+    if word == correct:
         return True
-    if len(ours) == len(theirs):
-        different = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
+    if len(tag_words) == len(common_words):
+        different = [pair for pair in zip(tag_words, common_words, strict=True) if pair[0] != pair[1]]
         if len(different) != 1:
             return False
-        one, two = different[0]
-    return _is_misspelt(one, two)
+        word, correct = different[0]
+    return _is_misspelt(word, correct)
 
 
 @lru_cache(maxsize=65536)
@@ -226,18 +224,21 @@ def _words(tag: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", unicodedata.normalize("NFKC", tag).casefold()) if word]
 
 
-def _is_misspelt(one: str, two: str) -> bool:
-    # A prefix makes the opposite of a word, and few slips are in the first letter: (un)answerable, in-/external.
-    if min(len(one), len(two)) < 4 or one[0] != two[0]:
+def _is_misspelt(word: str, correct: str) -> bool:
+    # A prefix makes the opposite of a word, and few typos are in the first letter: (un)answerable, in-/external.
+    if min(len(word), len(correct)) < 4 or word[0] != correct[0]:
         return False
-    limit = 2 if len(one) >= 10 else 1
-    if OSA.distance(one, two, score_cutoff=limit) > limit or re.sub(r"\d", "", one) == re.sub(r"\d", "", two):
+    limit = 2 if len(word) >= 10 else 1
+    if OSA.distance(word, correct, score_cutoff=limit) > limit:
         return False
-    changed = [pair for pair in zip(one, two, strict=False) if pair[0] != pair[1]] if len(one) == len(two) else []
+    if re.sub(r"\d", "", word) == re.sub(r"\d", "", correct):
+        return False
+    is_same_length = len(word) == len(correct)
+    changed = [pair for pair in zip(word, correct, strict=False) if pair[0] != pair[1]] if is_same_length else []
     if any(_CONTRASTS.issuperset(pair) for pair in changed):
         return False
-    # In a short word, one letter for another makes another word: test, text.
-    return len(one) >= 5 or len(changed) != 1
+    # In a short word, a changed letter makes a different word: test, text.
+    return len(word) >= 5 or len(changed) != 1
 
 
 # -- checks that cannot fail ----------------------------------------------------------------------
@@ -250,9 +251,9 @@ _TRUE = lazy_pattern(r"\s*(return\s+)?(true|1)\s*;?\s*", re.IGNORECASE)
 
 
 def _idle(case: Case, dialect: Dialect) -> Iterator[str]:
-    """What is to be said of checks that hold for every output.
+    """Yield a message for each check that passes for every output.
 
-    A case without any expectation is none of this: many formats have such cases.
+    A case without checks is not reported: many formats have such cases.
     """
     for check in case.checks:
         if why := _why_idle(check):
@@ -300,7 +301,7 @@ def _matches_all(pattern: str) -> bool:
 
 
 def _why_structure_idle(check: Check) -> str:
-    """A comparison that leaves nothing to compare, or tolerates more than there is."""
+    """Say why a structural comparison cannot fail: nothing to compare, or a tolerance above the value."""
     ignored = set(texts_of(check.options.get("ignore_fields")))
     field = check.where.partition(".")[2]
     if field in ignored:

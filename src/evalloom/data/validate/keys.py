@@ -1,4 +1,4 @@
-"""What must be unique or paired over a whole file, kept small: a hash and a line per key, its text packed away."""
+"""Keys that must be unique or paired over a whole file: one hash and one line number per key, texts packed as JSON."""
 
 from __future__ import annotations
 
@@ -8,15 +8,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
-from evalloom.data.validate.tally import KeyColumn
-
-_FEW = 100_000
-"""Up to so many keys a plain dictionary is done before numpy is imported."""
+_DICT_LIMIT = 100_000
+"""Up to this number of keys a dictionary is faster than importing numpy."""
 
 
-class Keys:
-    """Keys in file order. Millions of them fit, because their texts are kept as JSON, a block at a time."""
+class KeyColumn(Struct, frozen=True):
+    """The keys of one block: their hashes, their lines, and the keys themselves packed as JSON."""
+
+    hashes: array[int]
+    lines: array[int]
+    packed: bytes
+
+
+def key_column(keys: list[str | int] | list[str], lines: array[int]) -> KeyColumn:
+    """Pack the keys of one block."""
+    # The hash of an integer is not unique enough: -1 and -2 share one, and so do 1 and 2**61.
+    hashes = (hash(key) if isinstance(key, str) else hash((str(key),)) for key in keys)
+    return KeyColumn(array("q", hashes), lines, orjson.dumps(keys))
+
+
+class KeyIndex:
+    """All keys of a file in order. Texts stay packed, so that millions of keys fit in memory."""
 
     def __init__(self) -> None:
         self._hashes = array("q")
@@ -26,7 +40,7 @@ class Keys:
         self._unpacked: tuple[int, list[Any]] = (-1, [])
 
     def extend(self, keys: KeyColumn, offset: int) -> None:
-        """Adds the keys of one block, whose lines are counted from `offset`."""
+        """Add the keys of a block that begins after line `offset`."""
         if keys.lines:
             self._starts.append(len(self._hashes))
             self._packed.append(keys.packed)
@@ -36,13 +50,13 @@ class Keys:
     def __len__(self) -> int:
         return len(self._hashes)
 
-    def among(self, texts: set[str]) -> set[str]:
-        """Those of the texts that are keys."""
+    def intersection(self, texts: set[str]) -> set[str]:
+        """Return the texts that are keys."""
         wanted = {hash(text): text for text in texts}
         return {wanted[key] for key in self._hashes if key in wanted}
 
     def texts(self) -> Iterator[Any]:
-        """All keys, as they were written."""
+        """Yield all keys as written."""
         for packed in self._packed:
             yield from orjson.loads(packed)
 
@@ -56,12 +70,12 @@ class Keys:
         return self._lines[index]
 
     def at_line(self, line: int) -> Any:
-        """The key on a line, None when there is none."""
+        """Return the key on a line, or None."""
         index = bisect_right(self._lines, line) - 1
         return self.key(index) if index >= 0 and self._lines[index] == line else None
 
-    def falls(self) -> Iterator[int]:
-        """The indexes of whole numbers that are less than the one before them."""
+    def decreasing(self) -> Iterator[int]:
+        """Yield the index of each integer key that is less than the integer key before it."""
         before: int | None = None
         for start, packed in zip(self._starts, self._packed, strict=True):
             for index, key in enumerate(orjson.loads(packed), start):
@@ -71,38 +85,38 @@ class Keys:
                     before = key
 
     def repeats(self) -> Iterator[tuple[int, int]]:
-        """For every key that was there before: the index where it first was, and its own, in file order."""
-        if len(self._hashes) <= _FEW:
-            seen: dict[int, int] = {}
+        """Yield (index of the first occurrence, index) for each repeated key, in file order."""
+        if len(self._hashes) <= _DICT_LIMIT:
+            first_index: dict[int, int] = {}
             for index, key in enumerate(self._hashes):
-                if (first := seen.setdefault(key, index)) != index:
+                if (first := first_index.setdefault(key, index)) != index:
                     yield first, index
             return
         import numpy as np
 
         order, starts = self._runs()
         firsts = np.repeat(order[starts], np.diff(np.append(starts, len(order))))
-        found = order != firsts
-        pairs = zip(order[found].tolist(), firsts[found].tolist(), strict=True)
+        is_repeat = order != firsts
+        pairs = zip(order[is_repeat].tolist(), firsts[is_repeat].tolist(), strict=True)
         yield from ((first, index) for index, first in sorted(pairs))
 
-    def one_sided(self, sides: bytearray) -> list[int]:
-        """The first index of every key whose sides (bits 1 and 2) are not both there, in file order."""
-        if len(sides) <= _FEW:
-            both: dict[int, int] = {}
+    def incomplete(self, sides: bytearray) -> list[int]:
+        """Return the first index of each key that lacks one of its two sides (bits 1 and 2), in file order."""
+        if len(sides) <= _DICT_LIMIT:
+            sides_of: dict[int, int] = {}
             for key, side in zip(self._hashes, sides, strict=True):
-                both[key] = both.get(key, 0) | side
+                sides_of[key] = sides_of.get(key, 0) | side
             firsts = {key: index for index, key in reversed(list(enumerate(self._hashes)))}
-            return sorted(firsts[key] for key, seen in both.items() if seen != 3)
+            return sorted(firsts[key] for key, bits in sides_of.items() if bits != 3)
         import numpy as np
 
         order, starts = self._runs()
-        seen = np.bitwise_or.reduceat(np.frombuffer(sides, np.uint8)[order], starts)
-        found: list[int] = np.sort(order[starts[seen != 3]]).tolist()
-        return found
+        bits = np.bitwise_or.reduceat(np.frombuffer(sides, np.uint8)[order], starts)
+        indexes: list[int] = np.sort(order[starts[bits != 3]]).tolist()
+        return indexes
 
     def _runs(self) -> Any:
-        """The indexes ordered by key, and where in that order each key begins."""
+        """Return the indexes sorted by key, and the position at which each key begins."""
         import numpy as np
 
         hashes = np.frombuffer(self._hashes, np.int64)

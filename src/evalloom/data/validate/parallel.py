@@ -1,4 +1,4 @@
-"""A large JSONL file checked in ranges by several processes, with the same findings as one process gives."""
+"""Checks a large JSONL file in ranges, in several processes; the findings are the same as in one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from evalloom.data.dataset import Dataset
-from evalloom.data.validate.tally import Block, Checker
+from evalloom.data.validate.checker import Block, Checker
 from evalloom.files.json_rows import JsonReader
 from evalloom.files.source import is_plain, read_chunks, read_range
 
@@ -25,17 +25,17 @@ _WORTH_IT = 4 * RANGE_BYTES
 
 
 class NotLines(Exception):
-    """The file must be read in one piece: a record goes on from one range to the next, or no process can be had."""
+    """The file must be read in one piece: a record spans two ranges, or no process can be started."""
 
 
 def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
-    """Whether a file is large, plain and one record per line, and its records need no shared reading of sources."""
+    """Whether a file is large, plain text with one record per line, and its checks read no source documents."""
     path = dataset.source.path
     if path is None or dataset.layout != "json" or checker.rules.check_must_include_in_sources:
         return False
     if not path.is_file() or path.stat().st_size < _WORTH_IT or not is_plain(dataset.source):
         return False
-    # Deferred, here and below: most files are small, and these take longer to import than such a file to check.
+    # Imported here and below: most files are small, and the import takes longer than checking such a file.
     import multiprocessing
 
     if "fork" not in multiprocessing.get_all_start_methods():
@@ -46,18 +46,18 @@ def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
 
 
 def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str]]) -> Iterator[Block]:
-    """The blocks of a file in order; `full` tells which codes need no more findings listed."""
+    """Yield the blocks of a file in order; `full` returns the codes of which no more findings are listed."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
     size = path.stat().st_size
     workers = min(os.cpu_count() or 1, 8)
-    # Forked processes agree on the hash of a text, which is how ids are compared over the whole file.
+    # Forked processes share the seed of `hash`, and ids of different ranges are compared by hash.
     context = multiprocessing.get_context("fork")
     try:
         with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, checker)) as pool:
-            # What is waiting is never cancelled: that can leave the pool of Python 3.11 waiting for ever.
+            # Never cancel a future: the pool of Python 3.11 can then wait for ever.
             waiting: deque[Future[Block]] = deque()
             for start in chain(range(0, size, RANGE_BYTES), [None] * (workers + 1)):
                 if start is not None:
@@ -65,7 +65,7 @@ def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str
                 if waiting and (start is None or len(waiting) > workers + 1):
                     yield waiting.popleft().result()
     except (BrokenProcessPool, OSError, NotImplementedError):
-        # Small machines have no memory, and some sandboxes no semaphores, for more processes.
+        # Small machines lack the memory, and some sandboxes the semaphores, for more processes.
         raise NotLines from None
 
 
@@ -76,7 +76,7 @@ _checker: Checker
 def _start(path: Path, checker: Checker) -> None:
     global _path, _checker
     _path, _checker = path, checker
-    # Records are trees, freed as soon as they are checked; the cycle collector would only look on.
+    # Records have no reference cycles, so the cycle collector would only cost time.
     gc.disable()
 
 

@@ -22,7 +22,7 @@ from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Llm, Path, Record, Request
 from evalloom.core.text import pluralize, quote, shorten, type_name
 from evalloom.data.dialect import Rules
-from evalloom.data.validate.alike import SIMILAR, leaves, same
+from evalloom.data.validate.duplicates import SIMILAR, leaves, normalize
 from evalloom.llms.answer_json import AnswerError, only_object
 from evalloom.llms.delimiters import block, mark_for
 from evalloom.prompt_eval.dialect import CATEGORIES, EVAL_TYPES, FIELDS, SUBCATEGORIES, findings
@@ -403,7 +403,7 @@ def _fingerprint(case: Record) -> _Fingerprint:
 
 def _normalize(value: Any) -> str:
     """Normalize case, punctuation and spaces; a value of nothing else, such as blanks, stays as it is."""
-    text = "" if value in (None, [], {}) else same(value)
+    text = "" if value in (None, [], {}) else normalize(value)
     return " ".join(_PUNCTUATION.sub(" ", text).split()) or (value if isinstance(value, str) else text)
 
 

@@ -1,4 +1,4 @@
-"""Cases that ask the same: near-duplicates, and the same inputs with expectations that exclude each other."""
+"""Finds near-duplicate cases, and cases with the same inputs whose expectations contradict each other."""
 
 from __future__ import annotations
 
@@ -20,58 +20,58 @@ from evalloom.core.model import Case, Check, Finding, Origin, Path, show_path
 from evalloom.core.text import quote
 
 SIMILAR = 0.9
-"""From here on two inputs are near-duplicates; the measure is rapidfuzz's ratio of the least similar field."""
+"""The lowest similarity of near-duplicates: rapidfuzz's normalized Indel similarity of the least similar field."""
 PREFIXED = lazy_pattern(r"(contains|regex|semantic):")
-"""How an expected text says that it is more than a text to equal."""
+"""Matches an expected text that is a pattern instead of the text itself."""
 
 _SHORTEST, _LONGEST = 10, 20_000
-"""The texts that are compared for being similar; others only for being the same."""
-_ALSO_GIVEN = (
+"""Texts of other lengths are compared for equality only."""
+_META_INPUTS = (
     *("batch_items", "step_inputs", "parameters", "conditions", "depends_on"),
     *("context", "contexts", "retrieval_context", "retrieved_contexts", "actual_output", "response", "turns"),
     *("files", "setup", "sandbox", "prompts", "provider", "providers", "providerOutput", "options"),
 )
-"""Further fields that make a case another one: what else is given to the target, or what was once recorded."""
+"""Meta fields that distinguish cases: further inputs of the target, and recorded outputs."""
 _PUNCTUATION = lazy_pattern(r"[^\w\s+*/=<>%^&|~$#@-]+")
-_MARKS = lazy_pattern(
+_DISTINCTIONS = lazy_pattern(
     r"\d+|[一二三四五六七八九十百千万亿零两]+(?=[年月日号天周岁元个次名条章节级页楼层届期位件点分])|(?<!['’])\b[b-hj-z]\b"
     r"|\b(?:not?|never|none|without|except|(?:do|does|did|ca|wo|is|are|was|should)n'?t)\b|[不没无非未]"
 )
-"""What sets deliberate neighbours apart: numbers, ids, letters that stand for something, negations."""
+"""Differences that people make on purpose: numbers, ids, single letters, negations."""
 _SIGNS = lazy_pattern(r"[()\[\]{}+*/=<>^&|~]")
 _SIGNS_PLACED = lazy_pattern(rf".{{0,12}}{_SIGNS.pattern}")
-"""The same for formulas and code, where it matters what a sign stands behind."""
+"""The same for formulas and code: a sign with the text in front of it."""
 _FILLERS = lazy_pattern(
     r"\b(?:an?|the|my|your|our|please|is|are|was|do|does|did|will|can|could|would|should|how|to|i|we|you)\b|\s"
     r"|请问|请|您|你|我|吗|呢|啊|呀|吧|了|的|地|一下|如何|怎么样|怎么|怎样|什么|哪些|是否"
 )
 _SAME_WORD = 0.75
-"""From here on one word is another one with a slip in it."""
+"""The lowest similarity of a word to its misspelling."""
 _WORDS = lazy_pattern(r"[⺀-鿿豈-﫿぀-ヿ]|[^\W⺀-鿿豈-﫿぀-ヿ]+")
 
 
 def leaves(value: Any) -> Iterator[tuple[Path, Any]]:
-    """Every scalar and every empty list or object inside a value, with its path."""
+    """Yield each scalar and each empty list or object inside a value, with its path."""
     waiting: list[tuple[Path, Any]] = [((), value)]
     while waiting:
-        path, found = waiting.pop()
-        if isinstance(found, dict) and found:
-            waiting.extend(((*path, str(key)), item) for key, item in reversed(found.items()))
-        elif isinstance(found, list) and found:
-            waiting.extend(((*path, number), found[number]) for number in range(len(found) - 1, -1, -1))
+        path, node = waiting.pop()
+        if isinstance(node, dict) and node:
+            waiting.extend(((*path, str(key)), item) for key, item in reversed(node.items()))
+        elif isinstance(node, list) and node:
+            waiting.extend(((*path, number), node[number]) for number in range(len(node) - 1, -1, -1))
         else:
-            yield path, found
+            yield path, node
 
 
-def same(value: Any) -> str:
-    """A scalar as it is compared for sameness: case, width, spacing and a closing mark do not count."""
+def normalize(value: Any) -> str:
+    """Normalize a scalar for comparison: ignore case, width, spacing and final punctuation."""
     if not isinstance(value, str):
         return str(int(value) if isinstance(value, float) and value.is_integer() else value)
     return " ".join(unicodedata.normalize("NFKC", value).casefold().split()).rstrip(" .?!。")
 
 
-class _Kept(NamedTuple):
-    """What is kept of a case to compare it with the others."""
+class _CaseSummary(NamedTuple):
+    """The parts of a case that comparisons with other cases need."""
 
     id: str
     origin: Origin
@@ -79,30 +79,30 @@ class _Kept(NamedTuple):
     texts: tuple[str, ...]
     accepts: dict[tuple[str, ...], frozenset[str]]
 
-    def named_from(self, other: _Kept) -> str:
-        """This case as a message about another one names it."""
+    def named_from(self, other: _CaseSummary) -> str:
+        """Name this case in a message about `other`."""
         who = f"case {quote(self.id)}" if self.id else "the case"
         file = f"{self.origin.file}, " if self.origin.file != other.origin.file else ""
         column = f", column {self.origin.column}" if self.origin.line == other.origin.line else ""
         return f"{who} on {file}line {self.origin.line}{column}"
 
-    def is_paired_with(self, other: _Kept) -> bool:
-        """Whether the two are the two wordings of one question."""
+    def is_paired_with(self, other: _CaseSummary) -> bool:
+        """Whether the two cases are two wordings of one question."""
         if self.pair is None or other.pair is None:
             return False
         return self.pair[0] == other.pair[0] and self.pair[1] != other.pair[1]
 
 
-class Alike:
-    """All cases by hashes and signatures; their texts wait in a file, so that memory hardly grows with them."""
+class DuplicateIndex:
+    """Indexes cases by hashes and signatures; their texts are in a temporary file, so that memory hardly grows."""
 
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(max_size=32 * 1024 * 1024)  # noqa: SIM115
         self._starts = array("q")
         self._inputs = array("q")
-        self._whole = array("q")
+        self._contents = array("q")
         self._expects = array("q")
-        self._moulds = array("q")
+        self._fingerprints = array("q")
         self._sizes = array("q")
         self._signatures = bytearray()
 
@@ -110,88 +110,86 @@ class Alike:
         self._file.close()
 
     def add(self, case: Case, pair: tuple[str, str] | None = None) -> None:
-        """Takes in one case, with the pair it belongs to and its side in it."""
-        given = list(leaves([case.inputs, {name: case.meta[name] for name in _ALSO_GIVEN if name in case.meta}]))
-        texts = tuple("" if value in (None, {}, []) else same(value) for _, value in given)
+        """Add a case; `pair` is the id of its pair and the side that the case is on."""
+        values = list(leaves([case.inputs, {name: case.meta[name] for name in _META_INPUTS if name in case.meta}]))
+        texts = tuple("" if value in (None, {}, []) else normalize(value) for _, value in values)
         if not any(texts):
             return
         text = "\n".join(texts)
-        shape = hash(tuple(path for path, _ in given))
+        shape = hash(tuple(path for path, _ in values))
         expects = hash(tuple(sorted(map(_expectation, case.checks)))) if case.checks else 0
         self._starts.append(self._file.tell())
-        loose = tuple(map(_loose, texts))
-        pickle.dump(_Kept(case.id, case.origin, pair, loose, dict(_acceptable(case.checks))), self._file)
+        # Punctuation does not count for similarity, but signs that change the meaning do.
+        words = tuple(" ".join(_PUNCTUATION.sub(" ", text.replace("'", "").replace("’", "")).split()) for text in texts)
+        pickle.dump(_CaseSummary(case.id, case.origin, pair, words, dict(_acceptable(case.checks))), self._file)
         self._inputs.append(hash((shape, texts)))
-        self._whole.append(hash((shape, texts, expects)))
+        self._contents.append(hash((shape, texts, expects)))
         self._expects.append(expects)
-        self._sizes.append(sum(map(len, loose)))
+        self._sizes.append(sum(map(len, words)))
         signs = _SIGNS_PLACED.findall(text) if _SIGNS.search(text) else ()
-        self._moulds.append(hash((shape, expects, *_MARKS.findall(text), *signs)))
-        self._signatures += _signature("\n".join(loose)).tobytes()
+        self._fingerprints.append(hash((shape, expects, *_DISTINCTIONS.findall(text), *signs)))
+        self._signatures += _signature("\n".join(words)).tobytes()
 
     def contradictions(self) -> Iterator[Finding]:
-        """Cases with the inputs of an earlier case that no output can satisfy together with it."""
+        """Yield cases with the inputs of an earlier case whose expectations no output can meet together."""
         for group in _groups(self._inputs):
-            asked: dict[tuple[str, ...], tuple[frozenset[str], _Kept]] = {}
+            first_by_slot: dict[tuple[str, ...], tuple[frozenset[str], _CaseSummary]] = {}
             for index in group:
-                kept = self._kept(index)
-                for slot, accepted in kept.accepts.items():
-                    first, other = asked.setdefault(slot, (accepted, kept))
+                case = self._load(index)
+                for slot, accepted in case.accepts.items():
+                    first, other = first_by_slot.setdefault(slot, (accepted, case))
                     if first.isdisjoint(accepted):
                         clash = _clash(slot, accepted, first)
-                        message = f"has the same inputs as {other.named_from(kept)}, but {clash}"
-                        yield Finding("contradicting_expectations", "warning", message, kept.origin, case_id=kept.id)
+                        message = f"has the same inputs as {other.named_from(case)}, but {clash}"
+                        yield Finding("contradicting_expectations", "warning", message, case.origin, case_id=case.id)
                         break
 
     def duplicates(self) -> Iterator[Finding]:
-        """Cases that ask again what an earlier case asks, each with the nearest of those."""
+        """Yield cases that repeat an earlier case, each with the most similar one."""
         repeated = set()
-        for group in _groups(self._whole):
-            first = self._kept(group[0])
+        for group in _groups(self._contents):
+            first = self._load(group[0])
             for index in group[1:]:
                 repeated.add(index)
-                kept = self._kept(index)
-                if not kept.is_paired_with(first):
-                    message = f"has the same inputs and expectations as {first.named_from(kept)} (similarity 1.00)"
-                    yield Finding("near_duplicate", "warning", message, kept.origin, case_id=kept.id)
+                case = self._load(index)
+                if not case.is_paired_with(first):
+                    message = f"has the same inputs and expectations as {first.named_from(case)} (similarity 1.00)"
+                    yield Finding("near_duplicate", "warning", message, case.origin, case_id=case.id)
         nearest: dict[int, tuple[float, int]] = {}
         for other, index, similarity in self._near_pairs(repeated):
             nearest[index] = max(nearest.get(index, (0.0, 0)), (similarity, -other))
         for index, (similarity, other) in sorted(nearest.items()):
-            kept = self._kept(index)
-            named = f"{self._kept(-other).named_from(kept)} (similarity {similarity:.2f})"
+            case = self._load(index)
+            named = f"{self._load(-other).named_from(case)} (similarity {similarity:.2f})"
             message = f"has the same expectations and almost the same inputs as {named}"
-            yield Finding("near_duplicate", "warning", message, kept.origin, case_id=kept.id)
+            yield Finding("near_duplicate", "warning", message, case.origin, case_id=case.id)
 
     def _near_pairs(self, repeated: set[int]) -> Iterator[tuple[int, int, float]]:
-        """Pairs of an earlier and a later case with similar inputs that do not look meant."""
+        """Yield (earlier, later, similarity) for similar inputs that do not look intended."""
         signatures = np.frombuffer(self._signatures, np.uint32).reshape(-1, _BANDS * _ROWS)
-        kept = np.array(
+        remaining = np.array(
             [index for index in np.flatnonzero(signatures[:, 0]).tolist() if index not in repeated], np.int64
         )
         uses = Counter(self._expects[index] for index in range(len(self._expects)) if index not in repeated)
-        read = lru_cache(maxsize=1024)(self._kept)
-        moulds, sizes = (np.frombuffer(column, np.int64)[kept] for column in (self._moulds, self._sizes))
-        for first, second in _candidates(signatures[kept], moulds, sizes):
-            earlier, later = int(kept[first]), int(kept[second])
-            one, two = read(earlier), read(later)
-            similarity = _similarity(one.texts, two.texts)
-            if similarity < SIMILAR or one.is_paired_with(two):
+        load = lru_cache(maxsize=1024)(self._load)
+        fingerprints, sizes = (
+            np.frombuffer(column, np.int64)[remaining] for column in (self._fingerprints, self._sizes)
+        )
+        for first, second in _candidates(signatures[remaining], fingerprints, sizes):
+            earlier, later = int(remaining[first]), int(remaining[second])
+            first_case, second_case = load(earlier), load(later)
+            similarity = _similarity(first_case.texts, second_case.texts)
+            if similarity < SIMILAR or first_case.is_paired_with(second_case):
                 continue
-            # Where more cases have this expectation, such as a label, one word for another makes a case of its own.
+            # An expectation that more cases share is a label: then a different word makes a different case.
             is_particular = self._expects[later] != 0 and uses[self._expects[later]] == 2
-            if is_particular or not _differ_in_words(one.texts, two.texts):
+            if is_particular or not _differ_in_words(first_case.texts, second_case.texts):
                 yield earlier, later, similarity
 
-    def _kept(self, index: int) -> _Kept:
+    def _load(self, index: int) -> _CaseSummary:
         self._file.seek(self._starts[index])
-        kept: _Kept = pickle.load(self._file)
-        return kept
-
-
-def _loose(text: str) -> str:
-    """A text as it is compared for similarity: without punctuation, but with the signs that change a meaning."""
-    return " ".join(_PUNCTUATION.sub(" ", text.replace("'", "").replace("’", "")).split())
+        summary: _CaseSummary = pickle.load(self._file)
+        return summary
 
 
 def _expectation(check: Check) -> str:
@@ -199,10 +197,10 @@ def _expectation(check: Check) -> str:
     return repr((check.kind, check.where, check.name, list(leaves(check.expected)), options))
 
 
-def _similarity(one: tuple[str, ...], two: tuple[str, ...]) -> float:
-    """The similarity of the least similar field: a long prompt in one field says nothing about the others."""
+def _similarity(left: tuple[str, ...], right: tuple[str, ...]) -> float:
+    """Return the similarity of the least similar field: a long prompt in one field must not hide the others."""
     lowest = 1.0
-    for first, second in zip(one, two, strict=True):
+    for first, second in zip(left, right, strict=True):
         if first != second:
             if min(len(first), len(second)) < _SHORTEST:
                 return 0.0
@@ -210,9 +208,9 @@ def _similarity(one: tuple[str, ...], two: tuple[str, ...]) -> float:
     return lowest
 
 
-def _differ_in_words(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
-    """Whether words of one stand for quite other words of the other: more than a slip, an addition or a filler."""
-    for first, second in zip(one, two, strict=True):
+def _differ_in_words(left: tuple[str, ...], right: tuple[str, ...]) -> bool:
+    """Whether a word is replaced by a different one: more than a typo, an addition or a filler word."""
+    for first, second in zip(left, right, strict=True):
         if first == second:
             continue
         words, others = _WORDS.findall(first), _WORDS.findall(second)
@@ -231,7 +229,7 @@ def _joined(words: list[str]) -> str:
 
 
 def _groups(keys: array[int]) -> list[list[int]]:
-    """The indexes that share a key, where there are several, in the order of the first of them."""
+    """Return the groups of two or more indexes that share a key, ordered by first index."""
     hashes = np.frombuffer(keys, np.int64)
     order = np.argsort(hashes, kind="stable")
     starts, sizes = _runs(hashes[order])
@@ -240,18 +238,18 @@ def _groups(keys: array[int]) -> list[list[int]]:
 
 
 def _runs(ordered: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each run of equal keys starts, and how long it is."""
+    """Return the start and the length of each run of equal keys."""
     starts = np.flatnonzero(np.concatenate((ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1])))
     return starts, np.diff(np.append(starts, len(ordered)))
 
 
 # -- MinHash with banding -------------------------------------------------------------------------
 # Texts whose shingles overlap by 0.6 share at least one of 16 bands of 3 rows with a probability of 0.98, unrelated
-# texts hardly ever.
+# texts almost never.
 
 _BANDS, _ROWS = 16, 3
 _LARGEST_BUCKET = 32
-"""A fuller bucket stands for a prompt that many cases share; what is similar beyond it meets in another band."""
+"""A larger bucket is a prompt that many cases share; cases that are similar otherwise share another band."""
 _LEAST_OVERLAP = 0.45
 _RANDOM = np.random.default_rng(20)
 _FACTORS = _RANDOM.integers(0, 2**63, (_BANDS * _ROWS, 1), np.uint64) * np.uint64(2) + np.uint64(1)
@@ -259,9 +257,9 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _signature(text: str) -> NDArray[np.uint32]:
-    """The MinHash of a text's shingles: five characters, or three where each is a syllable or a word.
+    """Return the MinHash of a text's shingles: five characters, or three in scripts of syllables or words.
 
-    All zeros for a text that is too short or too long to be compared.
+    All zeros for a text that is too short or too long to compare.
     """
     if not _SHORTEST <= len(text) <= _LONGEST:
         return np.zeros(_BANDS * _ROWS, np.uint32)
@@ -278,13 +276,13 @@ def _signature(text: str) -> NDArray[np.uint32]:
 
 
 def _candidates(
-    signatures: NDArray[np.uint32], moulds: NDArray[np.int64], sizes: NDArray[np.int64]
+    signatures: NDArray[np.uint32], fingerprints: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
-    """Pairs (earlier, later) of one mould and about one size that share a band and, by estimate, enough shingles."""
+    """Return (earlier, later) pairs of one fingerprint and similar size that share a band and enough shingles."""
     count = len(signatures)
     pairs = [np.empty(0, np.int64)]
     for band in range(_BANDS):
-        keys = moulds.astype(np.uint64)
+        keys = fingerprints.astype(np.uint64)
         for row in range(band * _ROWS, (band + 1) * _ROWS):
             keys = (keys ^ signatures[:, row]) * _MIX
             keys ^= keys >> np.uint64(31)
@@ -297,20 +295,20 @@ def _candidates(
             if not len(meet):
                 break
             earlier, later = order[meet], order[meet + step]
-            # A ratio of 0.9 is out of reach where one text is longer by a quarter.
+            # Texts whose sizes differ by a quarter cannot reach a similarity of 0.9.
             near = np.abs(sizes[earlier] - sizes[later]) * 4 <= np.maximum(sizes[earlier], sizes[later])
             earlier, later = earlier[near], later[near]
             overlap = (signatures[earlier] == signatures[later]).mean(axis=1)
             pairs.append((earlier * count + later)[overlap >= _LEAST_OVERLAP])
-    found = np.unique(np.concatenate(pairs))
-    return list(zip((found // max(count, 1)).tolist(), (found % max(count, 1)).tolist(), strict=True))
+    codes = np.unique(np.concatenate(pairs))
+    return list(zip((codes // max(count, 1)).tolist(), (codes % max(count, 1)).tolist(), strict=True))
 
 
 # -- expectations that exclude each other ---------------------------------------------------------
 
 
 def _acceptable(checks: Iterable[Check]) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
-    """For each thing that is asked, the answers that will do; what several answers can meet together is left out."""
+    """Yield the accepted answers of each check that two different answers cannot both meet."""
     for check in checks:
         is_negated = bool(check.options.get("negate"))
         texts = texts_of(check.expected)
@@ -320,7 +318,7 @@ def _acceptable(checks: Iterable[Check]) -> Iterator[tuple[tuple[str, ...], froz
         elif is_negated:
             continue
         elif check.kind == "one_of" or (check.kind == "equals" and isinstance(check.expected, str)):
-            yield ("answer", check.where), frozenset(map(same, texts))
+            yield ("answer", check.where), frozenset(map(normalize, texts))
         elif check.kind == "source_hit" and texts:
             yield ("answer", check.where), frozenset(texts)
         elif check.kind in ("equals", "structural"):
@@ -328,11 +326,11 @@ def _acceptable(checks: Iterable[Check]) -> Iterator[tuple[tuple[str, ...], froz
                 is_loose = bool(check.options.get("tolerance")) and isinstance(value, int | float)
                 is_loose = is_loose or value in ({}, []) or (isinstance(value, str) and bool(PREFIXED.match(value)))
                 if not is_loose:
-                    yield ("answer", show_path((check.where, *path))), frozenset([same(value)])
+                    yield ("answer", show_path((check.where, *path))), frozenset([normalize(value)])
 
 
 def texts_of(expected: Any) -> list[str]:
-    """The texts in an expectation that is a text or a list."""
+    """Return the texts in an expectation that is a text or a list."""
     return [text for text in (expected if isinstance(expected, list) else [expected]) if isinstance(text, str)]
 
 

@@ -1,4 +1,4 @@
-"""Findings as they come in: the first thousand of each code are kept, all of them are counted."""
+"""Checks one block of records: lists the first findings of each code, counts all of them, and collects the keys."""
 
 from __future__ import annotations
 
@@ -7,30 +7,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-import orjson
 from msgspec import Struct
 
 from evalloom.core.model import Finding, Origin, Place, Record, Remark, Severity
 from evalloom.data.dataset import not_object
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.mapping import Mapping
+from evalloom.data.validate.keys import KeyColumn, key_column
 from evalloom.files.rows import Lines, Problem, Row
 
-KEPT_PER_CODE = 1000
-_AT_ONCE = 32
-"""How many records are asked at once whether they are clean: few enough that one faulty record costs little."""
-
-
-class KeyColumn(Struct, frozen=True):
-    """Keys of one stretch of a file: their hashes, their lines, and the keys themselves packed as JSON."""
-
-    hashes: array[int]
-    lines: array[int]
-    packed: bytes
+LISTED_PER_CODE = 1000
+_BATCH = 32
+"""The number of records per call of `are_clean`. A batch with one bad record is checked again row by row."""
 
 
 class Dependent(NamedTuple):
-    """A case that depends on others, and where it stands; `base` is its id before parameters were filled in."""
+    """A case that depends on others, with its position; `base` is its id before parameters are filled in."""
 
     line: int
     column: int
@@ -40,7 +32,7 @@ class Dependent(NamedTuple):
 
 
 class Block(Struct, frozen=True):
-    """What one stretch of a file had in it."""
+    """The result of checking one block of a file."""
 
     lines: int
     cases: int
@@ -51,28 +43,28 @@ class Block(Struct, frozen=True):
     sides: bytes
     dependents: list[Dependent]
     bases: set[str]
-    """The ids of records that stand for several cases."""
+    """The ids of records that expand to several cases."""
 
 
-class Kept:
-    """Which findings there is still room for."""
+class FindingQuota:
+    """Limits how many findings of each code are listed."""
 
     def __init__(self, full: Collection[str] = ()) -> None:
-        self._kept = Counter(dict.fromkeys(full, KEPT_PER_CODE))
+        self._listed = Counter(dict.fromkeys(full, LISTED_PER_CODE))
 
-    def has_room(self, code: str) -> bool:
-        """Whether one more finding of this code is kept; counts it when it is."""
-        if self._kept[code] >= KEPT_PER_CODE:
+    def take(self, code: str) -> bool:
+        """Use up one place of a code's quota; False when the quota is used up."""
+        if self._listed[code] >= LISTED_PER_CODE:
             return False
-        self._kept[code] += 1
+        self._listed[code] += 1
         return True
 
     def full_codes(self) -> frozenset[str]:
-        return frozenset(code for code, kept in self._kept.items() if kept >= KEPT_PER_CODE)
+        return frozenset(code for code, count in self._listed.items() if count >= LISTED_PER_CODE)
 
 
 class Checker(Struct, frozen=True):
-    """Holds the records of one file against its dialect and the user's rules."""
+    """Checks the records of one file against its dialect and the user's rules."""
 
     file: str
     dialect: Dialect
@@ -80,39 +72,41 @@ class Checker(Struct, frozen=True):
     mapping: Mapping
 
     def check(self, items: Iterable[Row | Problem | Lines], full: Collection[str] = ()) -> Block:
-        """Goes through everything in a stretch of the file."""
-        tally = _Tally(self, full)
+        """Check one block of the file; findings of the codes in `full` are only counted."""
+        builder = _BlockBuilder(self, full)
         for item in items:
             if isinstance(item, Lines):
-                tally.add_lines(item)
+                builder.add_lines(item)
             elif isinstance(item, Row):
-                tally.add_row(item)
+                builder.add_row(item)
             else:
-                tally.add_problem(item)
-        return tally.block()
+                builder.add_problem(item)
+        return builder.block()
 
     def finding(self, remark: Remark, row: Row) -> Finding:
-        """A remark about a row, at its place."""
+        """Turn a remark about a row into a finding with its position."""
         path = self.mapping.source_path(remark.path)
         place = row.place_of(path) if path else Place(row.line, row.column)
         case_id = self.dialect.identity(row.value)
+        # A remark about a missing field has no path; its message begins with the name of the field.
+        field = str(remark.path[0]) if remark.path else remark.message.partition(": ")[0]
         return Finding(
             remark.code,
             remark.severity,
             remark.message,
             Origin(row.file or self.file, *place),
-            field=str(remark.path[0]) if remark.path else _named_field(remark.message),
+            field=field if remark.path or field.isidentifier() else "",
             case_id="" if case_id is None else str(case_id),
         )
 
 
-class _Tally:
-    """What has been found in one stretch so far."""
+class _BlockBuilder:
+    """Collects findings, keys and dependencies while one block is checked."""
 
     def __init__(self, checker: Checker, full: Collection[str]) -> None:
         self._checker = checker
         self._dialect = checker.dialect
-        self._kept = Kept(full)
+        self._quota = FindingQuota(full)
         self._cases = 0
         self._findings: list[Finding] = []
         self._counts: Counter[tuple[str, Severity]] = Counter()
@@ -125,29 +119,27 @@ class _Tally:
         self._bases: set[str] = set()
 
     def block(self) -> Block:
-        ids = _key_column(self._ids, self._id_lines)
-        pairs = _key_column(self._pairs, self._pair_lines)
         return Block(
             0,
             self._cases,
             self._findings,
             self._counts,
-            ids,
-            pairs,
+            key_column(self._ids, self._id_lines),
+            key_column(self._pairs, self._pair_lines),
             bytes(self._sides),
             self._dependents,
             self._bases,
         )
 
     def add_lines(self, lines: Lines) -> None:
-        """Many plain lines: a few dozen at once when they are clean, else row by row."""
+        """Check plain lines: a batch at a time while they are clean, otherwise row by row."""
         values, rules, are_clean = lines.values, self._checker.rules, self._dialect.are_clean
-        for start in range(0, len(values), _AT_ONCE):
-            records = values[start : start + _AT_ONCE]
+        for start in range(0, len(values), _BATCH):
+            records = values[start : start + _BATCH]
             if all(type(record) is dict for record in records) and are_clean(records, rules):
-                self._count(records, range(lines.line + start, lines.line + start + len(records)))
+                self._add_keys(records, range(lines.line + start, lines.line + start + len(records)))
             else:
-                for row in lines.rows(start, start + _AT_ONCE):
+                for row in lines.rows(start, start + _BATCH):
                     self.add_row(row)
 
     def add_row(self, row: Row) -> None:
@@ -157,18 +149,18 @@ class _Tally:
             return
         for remark in self._dialect.findings(record, self._checker.rules):
             self._counts[remark.code, remark.severity] += 1
-            if self._kept.has_room(remark.code):
+            if self._quota.take(remark.code):
                 self._findings.append(self._checker.finding(remark, row))
-        for one in self._dialect.multiplied(record):
-            self._count([one], range(row.line, row.line + 1))
-            self._note_needs(one, row)
+        for expanded in self._dialect.multiplied(record):
+            self._add_keys([expanded], range(row.line, row.line + 1))
+            self._add_needs(expanded, row)
 
-    def _note_needs(self, record: Record, row: Row) -> None:
-        """Takes down who waits for whom; whether that can be is seen when the whole file is known."""
+    def _add_needs(self, record: Record, row: Row) -> None:
+        """Collect the dependencies of a record; they are checked when all ids of the file are known."""
         needs = self._dialect.needs(record) if self._dialect.needs is not None else ()
         if record is row.value and not needs:
             return
-        id, base = (str(self._dialect.identity(one) or "") for one in (record, row.value))
+        id, base = (str(self._dialect.identity(source) or "") for source in (record, row.value))
         if record is not row.value:
             self._bases.add(base)
         if needs:
@@ -176,12 +168,12 @@ class _Tally:
 
     def add_problem(self, problem: Problem) -> None:
         self._counts[problem.code, problem.severity] += 1
-        if self._kept.has_room(problem.code):
+        if self._quota.take(problem.code):
             origin = Origin(problem.file or self._checker.file, *problem.place)
             self._findings.append(Finding(problem.code, problem.severity, problem.message, origin))
 
-    def _count(self, records: list[Record], lines: range) -> None:
-        """Takes down what must be unique, and paired, over the whole file."""
+    def _add_keys(self, records: list[Record], lines: range) -> None:
+        """Count cases, and collect the ids and pairs that are checked over the whole file."""
         self._cases += sum(map(self._dialect.is_case, records))
         ids = list(map(self._dialect.identity, records))
         if None not in ids:
@@ -193,22 +185,7 @@ class _Tally:
         pairing = self._dialect.pairing
         if pairing is None:
             return
-        found = [(pair, line) for pair, line in zip(map(pairing.of, records), lines, strict=True) if pair]
-        self._pairs += [pair for (pair, _), _ in found]
-        self._sides += bytes([1 if side == pairing.sides[0] else 2 for (_, side), _ in found])
-        self._pair_lines.extend([line for _, line in found])
-
-
-def _key_column(keys: list[str | int] | list[str], lines: array[int]) -> KeyColumn:
-    return KeyColumn(array("q", map(_hash, keys)), lines, orjson.dumps(keys))
-
-
-def _hash(key: str | int) -> int:
-    # A number's own hash will not do: -1 and -2 have the same, and so have 1 and 2**61.
-    return hash(key) if isinstance(key, str) else hash((str(key),))
-
-
-def _named_field(message: str) -> str:
-    """The field that a remark about a missing field begins with."""
-    name = message.partition(": ")[0]
-    return name if name.isidentifier() else ""
+        paired = [(pair, line) for pair, line in zip(map(pairing.of, records), lines, strict=True) if pair]
+        self._pairs += [pair for (pair, _), _ in paired]
+        self._sides += bytes([1 if side == pairing.sides[0] else 2 for (_, side), _ in paired])
+        self._pair_lines.extend([line for _, line in paired])

@@ -37,7 +37,7 @@ def test_cases_may_wait_for_any_other_case_of_the_file(tmp_path: Path) -> None:
     assert check(tmp_path, records).findings == []
 
 
-def test_an_unknown_id_is_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
+def test_an_unknown_dependency_gets_a_suggestion(tmp_path: Path) -> None:
     checked = check(tmp_path, [case("login"), case("cart", "logn", "t[x=3]"), case("t", parameters={"x": [1]})])
     assert codes(checked.findings) == [("unknown_dependency", 2)] * 2
     assert checked.findings[0].message == ("depends_on: no case of this file has the id 'logn'. Did you mean 'login'?")
