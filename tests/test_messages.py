@@ -41,7 +41,7 @@ MADE = {
     ("prompt_eval/steps/check.py", "code"): "case_changed result_changed",
     ("replay/recipe/document.py", "code"): "bad_recipe recipe_doubt",
     # The page has the usual ones; what holds for the others stands there too.
-    ("core/http/retry.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
+    ("core/http/attempts.py", "f'http_{reply.status}'"): "http_400 http_401 http_403 http_404 http_429 http_500",
     ("llms/scripted.py", "*_FAULTS[fault]"): "timeout connection_broke bad_answer",
     ("replay/requests.py", "f'{kind}_not_found'"): (
         "project_not_found dataset_not_found run_not_found replay_not_found"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from time import perf_counter
 
-from evalloom.core import http
+from evalloom.core.http import RETRIES, retry
 from evalloom.core.model import Llm, Request, Response, with_usage
 
 
 class Retry:
     """An llm whose requests are repeated after 429, 5xx, a broken connection or a time-out; never after another 4xx."""
 
-    def __init__(self, llm: Llm, retries: int = http.RETRIES) -> None:
+    def __init__(self, llm: Llm, retries: int = RETRIES) -> None:
         self._llm = llm
         self._retries = retries
 
@@ -25,7 +25,7 @@ class Retry:
             last = perf_counter()
             return self._llm(request)
 
-        response, retries = await http.retry(ask, self._retries)
+        response, retries = await retry(ask, self._retries)
         if not retries:
             return response
         return with_usage(response, retries=retries, waited_s=response.usage.waited_s + last - start)

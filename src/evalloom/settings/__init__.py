@@ -308,10 +308,12 @@ def key_of(llm: LlmSettings) -> str:
                 message = f"{name}: contains characters that no API key has. Set it again, without line breaks"
                 raise usage_error("bad_key", message)
             return key
+    if not names:
+        return ""
     # Deferred: it imports asyncio, and most loads of the settings are for the datasets alone.
     from evalloom.core.http import is_loopback
 
-    if not names or is_loopback(llm.base_url or _base_url(llm.protocol, variables)):
+    if is_loopback(llm.base_url or _base_url(llm.protocol, variables)):
         return ""
     raise usage_error("key_missing", f"llm {quote(llm.name)}: no API key. Set {' or '.join(names)}.")
 

@@ -1,8 +1,14 @@
 """HTTP for llms and for targets behind an endpoint: pooled, bounded, tried again where that helps."""
 
-from evalloom.core.http.client import MAX_BYTES, Client, find_proxy, is_loopback, is_secret
-from evalloom.core.http.connection import Reply
-from evalloom.core.http.retry import RETRIES, Sleep, retry, sleeping, status_error
+from __future__ import annotations
+
+from evalloom.core.lazy import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from evalloom.core.http.attempts import RETRIES, Sleep, retry, sleeping, status_error
+    from evalloom.core.http.client import MAX_BYTES, Client, find_proxy, is_loopback
+    from evalloom.core.http.reply import Reply, is_secret
 
 __all__ = [
     "MAX_BYTES",
@@ -17,3 +23,12 @@ __all__ = [
     "sleeping",
     "status_error",
 ]
+# Every batch retries its calls, and a batch with an llm without a server opens no connection.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "evalloom.core.http.client": ("MAX_BYTES", "Client", "find_proxy", "is_loopback"),
+        "evalloom.core.http.reply": ("Reply", "is_secret"),
+        "evalloom.core.http.attempts": ("RETRIES", "Sleep", "retry", "sleeping", "status_error"),
+    },
+)

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from evalloom.core.errors import CallError
-from evalloom.core.http.connection import Connection, Reply
+from evalloom.core.http.connection import Connection
+from evalloom.core.http.reply import Reply, is_secret
 
 MAX_BYTES = 16 * 1024 * 1024
 """A longer answer is refused: no model writes that much, and a batch must not run out of memory over one."""
@@ -177,11 +178,6 @@ def find_proxy(url: str) -> str | None:
     proxy = urllib.request.getproxies().get(parts.scheme)
     # People write `host:port`, as curl allows.
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy
-
-
-def is_secret(key: str) -> bool:
-    """Whether a key is one. People write ollama or not-needed where none is wanted, and those are words of answers."""
-    return len(key) >= 16 or (len(key) >= 8 and any(map(str.isdigit, key)))
 
 
 def is_loopback(url: str) -> bool:

@@ -5,23 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 import zlib
-from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 import httptools
 
 from evalloom.core.errors import CallError
+from evalloom.core.http.reply import Reply
 
 _LONGEST_HEAD = 256 * 1024
 """Longer headers are refused: the parser holds them in memory, and takes ever longer over each piece."""
-
-
-class Reply(NamedTuple):
-    """What came back: the status, the headers by their names in lower case, and the whole body."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Connection(asyncio.Protocol):

@@ -6,12 +6,11 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from email.utils import parsedate_to_datetime
 from time import time
 from typing import TypeVar
 
 from evalloom.core.errors import CallError
-from evalloom.core.http.connection import Reply
+from evalloom.core.http.reply import Reply
 
 RETRIES = 5
 _LONGEST_WAIT_S = 300.0
@@ -40,6 +39,8 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         pass
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time())
     except (ValueError, OverflowError):
