@@ -17,8 +17,8 @@ EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonFault", "finding", "_finding"), 0),
     **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_complain", "RequestError", "_failed"), 0),
-    **dict.fromkeys(("report_finding", "_report_finding"), 0),
-    **dict.fromkeys(("_at", "Message", "RecipeError"), 1),
+    **dict.fromkeys(("report_finding",), 0),
+    **dict.fromkeys(("_at", "Message", "RecipeError", "_report_step_finding"), 1),
 }
 
 # Codes that are made while the program runs, by the place that makes them.

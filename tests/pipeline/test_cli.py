@@ -135,7 +135,7 @@ def test_what_goes_into_steps_is_part_of_a_run(call: Call) -> None:
 def test_graph_and_check_of_a_pipeline(call: Call) -> None:
     file = "reviews/pipelines/customer_feedback.yaml"
     graph = call("pipeline", "graph", file).out
-    assert "1. (side by side)\n   load_data [code · steps:load] → dataset" in graph
+    assert "1. (concurrent)\n   load_data [code · steps:load] → dataset" in graph
     drawn = call("pipeline", "graph", file, "--mermaid").out.splitlines()
     assert drawn[0] == "flowchart TD" and "  s1 -->|items| s2" in drawn
     checked = call("pipeline", "check", file)
@@ -146,7 +146,7 @@ def test_graph_and_check_of_a_pipeline(call: Call) -> None:
 def test_a_bad_pipeline_is_told_by_every_command(call: Call) -> None:
     file = Path("reviews/pipelines/customer_feedback.yaml")
     file.write_text(file.read_text("utf-8").replace("{dataset: dataset,", "{dataset: datset,"), encoding="utf-8")
-    said = "step 'generate_report': input_mapping.dataset: no input and no step gives 'datset'. Did you mean 'dataset'?"
+    said = "step 'generate_report': input_mapping.dataset: no input or step provides 'datset'. Did you mean 'dataset'?"
     assert said in run(call, "customer_feedback").err
     for command in (["pipeline", "check"], ["pipeline", "graph"], ["validate", "reviews/testsets", "--pipeline"]):
         done = call(*command, str(file))

@@ -106,8 +106,7 @@ def test_a_key_that_its_step_does_not_take_is_told() -> None:
     found = remarks(TAKES, step_inputs={"summarize": {"max_lenght": 5, "model": "m"}, "free": {"x": 1}, "else": {}})
     assert found == [("unused_step_input", "warning", ("step_inputs", "summarize", "max_lenght"))]
     assert message(TAKES, step_inputs={"summarize": {"max_lenght": 5}}) == (
-        "step_inputs.summarize.max_lenght: the step takes no such input, and it is not passed."
-        " Did you mean 'max_length'?"
+        "step_inputs.summarize.max_lenght: the step has no such input, so it is not passed. Did you mean 'max_length'?"
     )
     assert not remarks(TAKES, step_inputs={"summarize": {"model": "m"}})
 

@@ -8,7 +8,7 @@ import pytest
 
 from evalloom.core.errors import EvalloomError
 from evalloom.pipeline.system import SYSTEM
-from evalloom.pipeline.target import Examined, examine
+from evalloom.pipeline.target import PipelineCheck, check_pipeline
 from evalloom.targets import TargetOptions, build
 
 OPTIONS = TargetOptions(kinds=SYSTEM.parts().targets)
@@ -43,8 +43,8 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def examined(folder: Path, text: str) -> Examined:
-    return examine(written(folder, text), with_functions=True)
+def examined(folder: Path, text: str) -> PipelineCheck:
+    return check_pipeline(written(folder, text), with_functions=True)
 
 
 @pytest.mark.req("PIPE-6")
@@ -65,7 +65,7 @@ FAULTS = [
     ("- id: judge", "- id: clean", "duplicate_step", 9, "step 'clean'", "ids must be unique"),
     ("output_key: verdict", "output_key: cleaned", "duplicate_output_key", 12, "step 'judge'", "of step 'clean'"),
     ("{text: text}", "{text: verdict}", "pipeline_cycle", 7, "clean → judge → clean", "each needs the output"),
-    ("label: Verdict", "source: verdit", "unknown_output", 18, "no step makes 'verdit'", "Did you mean 'verdict'?"),
+    ("label: Verdict", "source: verdit", "unknown_output", 18, "no step outputs 'verdit'", "Did you mean 'verdict'?"),
     ("strategy: stats", "strategy: filter", "bad_aggregator", 15, "step 'total'", "condition"),
     ("strategy: stats", "strategy: averages", "bad_aggregator", 15, "step 'total'", "averages"),
     ("strategy: stats", "strategy: group", "bad_aggregator", 15, "step 'total'", "group_by"),
@@ -136,7 +136,14 @@ FAULTS = [
     ),
     ("output_key: verdict", "output_key: verdict\n    temperature: hot", "bad_pipeline", 13, "temperature", "a number"),
     ("output_key: verdict", "output_key: verdict\n    agent: x", "bad_step", 10, "step 'judge'", "Keep one of them"),
-    ("id: p\n", "id: p\ndefault_testset: gone.jsonl\n", "testset_missing", 2, "'gone.jsonl' is not there", "testsets"),
+    (
+        "id: p\n",
+        "id: p\ndefault_testset: gone.jsonl\n",
+        "testset_missing",
+        2,
+        "'gone.jsonl' does not exist",
+        "testsets",
+    ),
     ("{text: text}", "{texts: text}", "unknown_parameter", 7, "step 'clean'", "Did you mean 'text'?"),
 ]
 
@@ -215,7 +222,7 @@ def promptlab(folder: Path) -> Path:
 
 @pytest.mark.req("PIPE-6")
 def test_a_prompt_lab_project_loads_as_it_is(tmp_path: Path) -> None:
-    found = examine(promptlab(tmp_path))
+    found = check_pipeline(promptlab(tmp_path))
     assert not found.has_errors and list(found.flows) == ["", "baseline", "stable", "better"]
     assert [one.message.split(":")[1].strip() for one in found.findings] == ["summarizer/v1.yaml", "summarizer/v2.yaml"]
     prompt = found.flows["better"].steps[0].prompt
@@ -235,7 +242,7 @@ def test_agents_and_flows_are_looked_up(flow: str, code: str, says: str, tmp_pat
     key = flow.partition(":")[0]
     old = {"flow": "flow: v1,", "agent": "agent: summarizer,"}[key]
     path.write_text(path.read_text().replace(old, f"{flow},", 1))
-    [found] = [one for one in examine(path).findings if one.code == code]
+    [found] = [one for one in check_pipeline(path).findings if one.code == code]
     assert says in found.message and found.origin.line == 4
 
 
@@ -243,4 +250,4 @@ def test_agents_and_flows_are_looked_up(flow: str, code: str, says: str, tmp_pat
 def test_an_agent_is_no_path(agent: str, tmp_path: Path) -> None:
     path = promptlab(tmp_path)
     path.write_text(path.read_text().replace("agent: summarizer", f"agent: '{agent}'"))
-    assert "agent_missing" in {one.code for one in examine(path).findings}
+    assert "agent_missing" in {one.code for one in check_pipeline(path).findings}

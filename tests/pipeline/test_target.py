@@ -153,7 +153,7 @@ def test_a_failed_step_names_itself_or_leaves_out_what_needs_it(tmp_path: Path) 
     assert {step: entry["status"] for step, entry in found.items()} == {
         "one": "failed", "two": "skipped", "three": "skipped", "four": "ok"
     }  # fmt: skip
-    assert "no luck" in found["one"]["error"] and found["two"]["reason"] == "needs step 'one', which gave nothing"
+    assert "no luck" in found["one"]["error"] and found["two"]["reason"] == "needs step 'one', which has no output"
 
 
 @pytest.mark.req("PIPE-7")
@@ -374,7 +374,7 @@ def test_a_function_without_any_input_says_so(tmp_path: Path) -> None:
     target = made(
         tmp_path, "  - {id: one, prompt: x}\n  - {id: two, code_ref: 'own:count'}", "def count(words): return 1"
     )
-    assert "step 'two': its function needs 'words'; what goes in is none" in failing(target, {})
+    assert "step 'two': its function needs 'words'; its inputs are none" in failing(target, {})
 
 
 def test_a_part_of_an_output_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -625,7 +625,7 @@ def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
     assert "[code_not_allowed]" in failing(optional, {"batch_items": [{}]})
     target = made(tmp_path, CUSTOM)
     said = failing(target, {"batch_items": [{}, {}]})
-    assert said == "p.yaml: step 'total': its code is not run unless you say --allow-code [code_not_allowed]"
+    assert said == "p.yaml: step 'total': its code is not run without --allow-code [code_not_allowed]"
     assert list(target.remarks()) == ["step 'total': its code was not run. Pass --allow-code to run it in the sandbox"]
 
 

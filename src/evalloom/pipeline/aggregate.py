@@ -73,7 +73,11 @@ def read_options(step: Record) -> tuple[Aggregation, list[OptionError]]:
     errors: list[OptionError] = []
     values: Record = {}
     for name, (expected, fits) in _KINDS.items():
-        key, value = _read_option(step, name, errors)
+        key = _key(step, name)
+        if key != name and step.get(name) not in (None, step.get(key)):
+            both = f"{quote(step[name])} and {quote(step[key])}"
+            errors.append((name, f"{name} and {key} differ: {both}. Keep one of them"))
+        value = step.get(key)
         if value is None:
             continue
         if fits(value):
@@ -83,20 +87,12 @@ def read_options(step: Record) -> tuple[Aggregation, list[OptionError]]:
             errors.append((key, f"expected {expected}, got {shown}"))
     options = Aggregation(**values)
     reported = {key for key, _ in errors}
-    errors += (error for error in _misfits(options, step) if error[0] not in reported)
+    errors += (error for error in _option_errors(options, step) if error[0] not in reported)
     return options, errors
 
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-
-
-def _read_option(step: Record, name: str, errors: list[OptionError]) -> tuple[str, Any]:
-    """Return the key and the value of an option; both of its names may be used if they agree."""
-    key = _key(step, name)
-    if key != name and step.get(name) not in (None, step.get(key)):
-        errors.append((name, f"{name} and {key} differ: {quote(step[name])} and {quote(step[key])}. Keep one of them"))
-    return key, step.get(key)
 
 
 def _key(step: Record, name: str) -> str:
@@ -105,7 +101,7 @@ def _key(step: Record, name: str) -> str:
     return name if step.get(long) is None and step.get(name) is not None else long
 
 
-def _misfits(options: Aggregation, step: Record) -> Iterable[OptionError]:
+def _option_errors(options: Aggregation, step: Record) -> Iterable[OptionError]:
     """Yield the errors in options of the right types."""
     strategy = options.strategy
     if strategy not in STRATEGIES:
@@ -160,7 +156,7 @@ def _concat(items: list[Any], options: Aggregation, total: int) -> str:
 
 
 def _filter(items: list[Any], options: Aggregation, total: int) -> list[Any]:
-    holds = _compiled(options.condition).holds
+    holds = _compile_condition(options.condition).holds
     return [item for item in items if holds({**item, "item": item} if isinstance(item, dict) else {"item": item})]
 
 
@@ -171,7 +167,7 @@ def _group(items: list[Any], options: Aggregation, total: int) -> dict[str, list
     groups: dict[str, list[Any]] = {}
     for item in items:
         value = read(item)
-        groups.setdefault("null" if value is MISSING else _word(value), []).append(item)
+        groups.setdefault("null" if value is MISSING else _as_key(value), []).append(item)
     return groups
 
 
@@ -179,21 +175,23 @@ def _stats(items: list[Any], options: Aggregation, total: int) -> Record:
     columns = {**_columns(items), **_columns(items, options.fields)}
     numeric = [field for field, values in columns.items() if any(map(_is_number, values))]
     fields = options.fields or tuple(numeric)
-    worded = {field: values for field, values in columns.items() if field not in numeric}
-    counts = _counts(worded, options.fields) if options.include_distribution else {}
+    categorical = {field: values for field, values in columns.items() if field not in numeric}
+    counts = _counts(categorical, options.fields) if options.include_distribution else {}
     result = _totals(items, total) | {"fields": _figures_of(columns, fields)}
     if options.include_distribution:
         result["distribution"] = counts
     if options.group_by:
         groups = _group(items, options, total)
-        result["groups"] = {key: _described(inside, fields, tuple(counts)) for key, inside in groups.items()}
+        result["groups"] = {key: _group_stats(group, fields, tuple(counts)) for key, group in groups.items()}
     return result
 
 
-def _described(items: list[Any], fields: tuple[str, ...], worded: tuple[str, ...]) -> Record:
+def _group_stats(items: list[Any], fields: tuple[str, ...], categorical: tuple[str, ...]) -> Record:
     """Return the statistics of one group, over the same fields."""
     result = _totals(items, len(items)) | {"fields": _figures_of(_columns(items, fields), fields)}
-    return result | {"distribution": _counts(_columns(items, worded), worded)} if worded else result
+    if not categorical:
+        return result
+    return result | {"distribution": _counts(_columns(items, categorical), categorical)}
 
 
 def _figures_of(columns: dict[str, list[Any]], fields: tuple[str, ...]) -> Record:
@@ -203,14 +201,9 @@ def _figures_of(columns: dict[str, list[Any]], fields: tuple[str, ...]) -> Recor
 def _summary(items: list[Any], options: Aggregation, total: int) -> Record:
     named = options.summary_fields
     counts = _counts(_columns(items, named) if named else _columns(items), named)
-    rates = {field: _shares(counted) for field, counted in counts.items()}
+    totals = {field: sum(values.values()) for field, values in counts.items()}
+    rates = {field: {value: n / totals[field] for value, n in values.items()} for field, values in counts.items()}
     return _totals(items, total) | {"counts": counts, "rates": rates}
-
-
-def _shares(counted: dict[str, int]) -> dict[str, float]:
-    """Return the share of each value."""
-    total = sum(counted.values())
-    return {value: number / total for value, number in counted.items()}
 
 
 _STRATEGIES: dict[str, Callable[[list[Any], Aggregation, int], Any]] = {
@@ -247,25 +240,25 @@ def _reader(path: str) -> Callable[[Any], Any]:
             return record[path]
         for step in steps:
             if not isinstance(value, dict) or step not in value:
-                return _reached(record, steps)
+                return _follow(record, steps)
             value = value[step]
         return value
 
     return read if len(steps) > 1 else lambda item: _record(item).get(path, MISSING)
 
 
-def _reached(value: Any, steps: list[str]) -> Any:
+def _follow(value: Any, steps: list[str]) -> Any:
     """Follow a path, or return MISSING; keys may contain dots."""
     if not steps:
         return value
     if isinstance(value, list | tuple):
         at = int(steps[0]) if steps[0].isdecimal() and len(steps[0]) < 10 else len(value)
-        return _reached(value[at], steps[1:]) if at < len(value) else MISSING
+        return _follow(value[at], steps[1:]) if at < len(value) else MISSING
     if not isinstance(value, dict):
         return MISSING
     for size in range(len(steps), 0, -1):
         key = ".".join(steps[:size])
-        if key in value and (inner := _reached(value[key], steps[size:])) is not MISSING:
+        if key in value and (inner := _follow(value[key], steps[size:])) is not MISSING:
             return inner
     return MISSING
 
@@ -285,7 +278,7 @@ def _counts(columns: dict[str, list[Any]], named: tuple[str, ...]) -> dict[str, 
     """Count the scalar values of each column, most frequent first."""
     counts: dict[str, dict[str, int]] = {}
     for field, values in columns.items():
-        counted = Counter([_word(value) for value in values if not isinstance(value, dict | list | tuple)])
+        counted = Counter([_as_key(value) for value in values if not isinstance(value, dict | list | tuple)])
         if field in named or 0 < len(counted) <= MOST_VALUES:
             counts[field] = dict(counted.most_common())
     return counts
@@ -298,7 +291,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _word(value: Any) -> str:
+def _as_key(value: Any) -> str:
     """Format a value as an object key; 1 and 1.0 are the same key."""
     return _text(int(value) if isinstance(value, float) and value.is_integer() else value)
 
@@ -319,7 +312,7 @@ def _text(value: Any) -> str:
 
 
 @lru_cache(maxsize=256)
-def _compiled(condition: str) -> Expression:
+def _compile_condition(condition: str) -> Expression:
     try:
         return expressions.compile(condition)
     except ExpressionError as error:
@@ -386,34 +379,28 @@ def renamed(result: Any, output: Mapping[str, str]) -> Any:
 
 def _part(result: Any, name: str, path: str) -> Any:
     steps = path.replace("[", ".").replace("]", "").removeprefix(".").split(".")
-    value = _reached(result, steps)
-    if value is MISSING and _has_no_items(result, steps[0]):
+    value = _follow(result, steps)
+    if value is not MISSING:
+        return value
+    has_totals = isinstance(result, dict) and "total_items" in result
+    if has_totals:
+        is_empty = steps[0] in result and result["total_items"] == result.get("failed_items", 0)
+    else:
+        is_empty = not result
+    if is_empty:
+        # The path is missing because there was nothing to aggregate.
         return 0 if steps[0] in _COUNTED else None
-    if value is MISSING and steps[0] in _COUNTED and _is_counted(result, steps):
+    # A value that never occurs in a counted field has a count of zero.
+    prefixes = (_follow(result, steps[:size]) for size in range(2, len(steps)))
+    if has_totals and steps[0] in _COUNTED and any(isinstance(prefix, dict) for prefix in prefixes):
         return 0
-    if value is MISSING:
-        raise _bad(f"output.{name}", f"{quote(path)} does not exist: {_describe_dead_end(result, steps)}")
-    return value
-
-
-def _has_no_items(result: Any, part: str) -> bool:
-    """Return whether a path is missing because there was nothing to aggregate."""
-    if not isinstance(result, dict) or "total_items" not in result:
-        return not result
-    return part in result and result["total_items"] == result.get("failed_items", 0)
-
-
-def _is_counted(result: Any, steps: list[str]) -> bool:
-    """Return whether a path names a value with a count of zero."""
-    if not isinstance(result, dict) or "total_items" not in result:
-        return False
-    return any(isinstance(_reached(result, steps[:size]), dict) for size in range(2, len(steps)))
+    raise _bad(f"output.{name}", f"{quote(path)} does not exist: {_describe_dead_end(result, steps)}")
 
 
 def _describe_dead_end(result: Any, steps: list[str]) -> str:
     """Describe the deepest existing part of a path."""
-    size = max(size for size in range(len(steps)) if _reached(result, steps[:size]) is not MISSING)
-    value, place = _reached(result, steps[:size]), ".".join(steps[:size]) or "the result"
+    size = max(size for size in range(len(steps)) if _follow(result, steps[:size]) is not MISSING)
+    value, place = _follow(result, steps[:size]), ".".join(steps[:size]) or "the result"
     if isinstance(value, dict):
         return f"{place} has {list_names(value)}{did_you_mean(steps[size], map(str, value))}"
     return f"{place} is {type_name(value)}"

@@ -27,8 +27,11 @@ def sniff_v1(record: Record) -> str:
 def to_case(record: Record, origin: Origin) -> Case:
     """Convert a record to a case with checks on outputs, steps and aggregation, as configured (PIPE-10)."""
     record_v2 = canonical(record)
-    # A field of the wrong type has its own finding and counts as absent.
-    fields = {**record_v2, **{name: _typed(record_v2.get(name), default) for name, default in DEFAULTS.items()}}
+    fields = dict(record_v2)
+    for name, default in DEFAULTS.items():
+        value = record_v2.get(name)
+        # A field of the wrong type has its own finding and counts as absent; None as the default allows any type.
+        fields[name] = value if default is None or type(value) is type(default) else default
     checked = _evaluated(fields)
     limits = tuple(extensions.baseline_checks(fields)) if "performance_baseline" in fields else ()
     return Case(
@@ -47,11 +50,6 @@ def to_case(record: Record, origin: Origin) -> Case:
         raw=record,
         origin=origin,
     )
-
-
-def _typed(value: Any, default: Any) -> Any:
-    """Return the value if it has the type of the default; any value if the default is None."""
-    return value if default is None or type(value) is type(default) else default
 
 
 def _evaluated(fields: Record) -> tuple[str, ...]:
@@ -80,15 +78,12 @@ def _checks(fields: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
     if "expected_outputs" in evaluated:
         for field, expected in fields["expected_outputs"].items():
             where = "output" if field == "output" else f"output.{field}"
-            yield _prefixed(expected, where) or Check("structural", expected, where, options=options)
-
-
-def _prefixed(expected: Any, where: str) -> Check | None:
-    """Return the check for a text such as `contains:…` or `regex:…` (PIPE-11)."""
-    prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
-    # As in structures, blanks after `contains:` are ignored; in a pattern they may be intended.
-    rest = rest.strip() if prefix == "contains" else rest
-    return Check(prefix, rest, where) if colon and prefix in ("contains", "regex") else None
+            prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
+            if colon and prefix in ("contains", "regex"):  # PIPE-11
+                # As in structures, blanks after `contains:` are ignored; in a pattern they may be intended.
+                yield Check(prefix, rest.strip() if prefix == "contains" else rest, where)
+            else:
+                yield Check("structural", expected, where, options=options)
 
 
 def write(case: Case, number: int) -> Written:
@@ -139,9 +134,9 @@ def schema() -> Record:
             "inputs": {**anything, "description": "The inputs of the pipeline"},
             "step_inputs": {"type": "object", "additionalProperties": anything, "description": "Inputs by step id"},
             "batch_items": {"type": ["array", "null"], "items": anything},
-            "expected_outputs": {**anything, "description": "What the outputs should be, by key"},
-            "expected_aggregation": {"description": "What the aggregator step should give"},
-            "intermediate_expectations": {**anything, "description": "What a step should give, by step id"},
+            "expected_outputs": {**anything, "description": "The expected outputs, by key"},
+            "expected_aggregation": {"description": "The expected output of the aggregator step"},
+            "intermediate_expectations": {**anything, "description": "The expected output of a step, by step id"},
             "evaluation_config": {
                 "type": "object",
                 "properties": {
@@ -156,7 +151,7 @@ def schema() -> Record:
             "performance_baseline": {
                 "type": "object",
                 "properties": {name: {"type": "number", "minimum": 0} for name in extensions.LIMITS},
-                "description": "What the run may take at most",
+                "description": "The limits of a run",
             },
             "depends_on": {**texts, "description": "The ids of cases that must not have failed before this one runs"},
             "conditions": {

@@ -21,7 +21,8 @@ LIMITS = {"max_latency_ms": "latency", "max_tokens": "tokens", "max_cost": "cost
 def findings(case: Record) -> Iterator[Remark]:
     """Check the extension fields of one record."""
     yield from _baseline_findings(case.get("performance_baseline"))
-    yield from _needs_findings(case.get("depends_on"))
+    for path, got in _not_texts("depends_on", case.get("depends_on")):
+        yield error("bad_depends_on", path, f"depends_on: expected the id of a case or a list of ids, got {got}")
     yield from _conditions_findings(case.get("conditions"))
 
 
@@ -71,12 +72,6 @@ def needs_of(record: Record) -> tuple[str, ...]:
     return texts_of(record.get("depends_on"))
 
 
-def _needs_findings(needs: Any) -> Iterator[Remark]:
-    for path, wrong in _not_texts("depends_on", needs):
-        message = f"depends_on: expected the id of a case or a list of ids, got {wrong}"
-        yield error("bad_depends_on", path, message)
-
-
 def _not_texts(field: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the path and description of each value that is not a text."""
     if value is None:
@@ -108,5 +103,5 @@ def _condition_findings(text: str, path: tuple[str | int, ...]) -> Iterator[Rema
         return
     for name in sorted(names.difference(CONDITION_NAMES)):
         hint = did_you_mean(name, CONDITION_NAMES) or f". There are {', '.join(CONDITION_NAMES)}"
-        message = f"conditions: {quote(text)} asks for {name!r}, which is always null{hint}"
+        message = f"conditions: {quote(text)} uses {name!r}, which is always null{hint}"
         yield warning("unknown_condition_name", path, message)

@@ -33,7 +33,7 @@ BASELINE = "baseline"
 """The variant that every pipeline has: its `baseline:`, or the pipeline unchanged."""
 
 
-class Input(Struct, frozen=True):
+class PipelineInput(Struct, frozen=True):
     """An input that a pipeline declares."""
 
     name: str
@@ -59,7 +59,7 @@ class Step(Struct, frozen=True):
     spec: Record = {}
 
 
-class Out(Struct, frozen=True):
+class PipelineOutput(Struct, frozen=True):
     """An output of a pipeline, and the output key or path that it comes from."""
 
     key: str
@@ -80,9 +80,9 @@ class Pipeline(Struct, frozen=True):
     path: Path
     id: str
     name: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[PipelineInput, ...]
     steps: tuple[Step, ...]
-    outputs: tuple[Out, ...]
+    outputs: tuple[PipelineOutput, ...]
     variants: dict[str, Variant]
     evaluation_target: str
     default_testset: str
@@ -114,9 +114,9 @@ class FindingCollector:
 
     def report_finding(self, code: str, where: Where, message: str, severity: Severity = "error") -> None:
         origin = Origin(self._file, *(self._row.place_of(where) if self._row and where else ()))
-        self.note(Finding(code, severity, message, origin, str(where[-1]) if where else ""))
+        self.add(Finding(code, severity, message, origin, str(where[-1]) if where else ""))
 
-    def note(self, finding: Finding) -> None:
+    def add(self, finding: Finding) -> None:
         """Add a finding once, because the variants of a pipeline repeat it."""
         if (finding.code, finding.message) not in self._reported:
             self._reported.add((finding.code, finding.message))
@@ -136,19 +136,19 @@ def read_pipeline(path: Path) -> tuple[Pipeline | None, FindingCollector]:
     for problem in items:
         if not isinstance(problem, Row):
             origin = Origin(path.as_posix(), *problem.place)
-            collector.note(Finding(problem.code, problem.severity, problem.message, origin))
+            collector.add(Finding(problem.code, problem.severity, problem.message, origin))
     if row is None or not isinstance(row.value, dict) or not isinstance(row.value.get("steps"), list):
         if not collector.has_errors:
             collector.report_finding("pipeline_unreadable", (), "expected an object with a list 'steps'")
         return None, collector
-    return _Reading(path, row.value, collector).pipeline(), collector
+    return _PipelineParser(path, row.value, collector).pipeline(), collector
 
 
 def steps_of(pipeline: Pipeline, variant: str, collector: FindingCollector) -> tuple[Step, ...]:
     """Return the steps of a variant; an empty name means no variant."""
     if not variant:
         return pipeline.steps
-    return tuple(_Reading(pipeline.path, pipeline.document, collector).steps(pipeline.variants[variant]))
+    return tuple(_PipelineParser(pipeline.path, pipeline.document, collector).steps(pipeline.variants[variant]))
 
 
 def place_in(pipeline: Pipeline, step_id: str, key: str, variant: str = "") -> Where:
@@ -162,7 +162,7 @@ def place_in(pipeline: Pipeline, step_id: str, key: str, variant: str = "") -> W
     return ("steps",)
 
 
-class _Reading:
+class _PipelineParser:
     """Parses one document and collects its findings."""
 
     def __init__(self, path: Path, document: Record, collector: FindingCollector) -> None:
@@ -189,7 +189,7 @@ class _Reading:
         )
         for variant in pipeline.variants.values():
             if variant.at[:1] == ("variants",) and not self._changes(variant):
-                message = f"variant {variant.name!r}: changes nothing, so its results would be those of the pipeline"
+                message = f"variant {variant.name!r}: changes nothing, so its results equal those of the pipeline"
                 self._collector.report_finding("bad_variant", variant.at, message, "warning")
             for step_id in variant.overrides.keys() - {step.id for step in pipeline.steps}:
                 hint = did_you_mean(step_id, [step.id for step in pipeline.steps])
@@ -213,7 +213,7 @@ class _Reading:
         self._wrong((key,), key, "a string", value)
         return ""
 
-    def _inputs(self) -> Iterator[Input]:
+    def _inputs(self) -> Iterator[PipelineInput]:
         for number, entry in enumerate(self._list("inputs")):
             where = ("inputs", number)
             written = {"name": entry} if isinstance(entry, str) else entry
@@ -225,9 +225,11 @@ class _Reading:
             if not isinstance(required, bool):
                 self._wrong((*where, "required"), f"inputs[{number}].required", "true or false", required)
             has_default = "default" in written
-            yield Input(written["name"], required is True and not has_default, written.get("default"), has_default)
+            yield PipelineInput(
+                written["name"], required is True and not has_default, written.get("default"), has_default
+            )
 
-    def _outputs(self) -> Iterator[Out]:
+    def _outputs(self) -> Iterator[PipelineOutput]:
         keys: set[str] = set()
         for number, entry in enumerate(self._list("outputs")):
             written = entry if isinstance(entry, dict) else {"key": entry}
@@ -238,10 +240,10 @@ class _Reading:
                 self._check_keys(written, where, f"outputs[{number}]", ("key", "source", "type", *ABOUT))
                 if key in keys:
                     self._collector.report_finding(
-                        "bad_pipeline", where, f"outputs[{number}]: {key!r} is there already"
+                        "bad_pipeline", where, f"outputs[{number}]: {key!r} is already an output"
                     )
                 keys.add(key)
-                yield Out(key, source)
+                yield PipelineOutput(key, source)
             else:
                 self._wrong(("outputs", number), f"outputs[{number}]", "a key, or an object with one", entry)
 
@@ -308,24 +310,23 @@ class _Reading:
                 continue
             lines[step_id] = number
             changed = variant.overrides.get(step_id, {})
-            inside = (*variant.at, step_id)
-            at = partial(_place, where, inside, changed)
-            yield self._step(step_id, {**without_rivals(written, changed), **changed}, at)
+            place_of = partial(_step_place, where, (*variant.at, step_id), changed)
+            yield self._step(step_id, {**without_rivals(written, changed), **changed}, place_of)
 
-    def _step(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> Step:
+    def _step(self, step_id: str, spec: Record, place_of: Callable[[str], Where]) -> Step:
         good: Record = {}
         for key, value in spec.items():
             if key not in STEP_KEYS:
-                self._unknown_key(at(key), f"step {step_id!r}: {key}", STEP_KEYS)
+                self._unknown_key(place_of(key), f"step {step_id!r}: {key}", STEP_KEYS)
             elif value is not None and not STEP_KEYS[key][1](value):
-                self._wrong(at(key), f"step {step_id!r}: {key}", STEP_KEYS[key][0], value)
+                self._wrong(place_of(key), f"step {step_id!r}: {key}", STEP_KEYS[key][0], value)
             elif value is not None:
                 good[key] = value
         if "code_file" in good:
-            self._read_code(step_id, good, at)
-        kind = self._kind(step_id, good, at)
+            self._read_code(step_id, good, place_of)
+        kind = self._kind(step_id, good, place_of)
         if kind == "batch_aggregator":
-            self._check_aggregator(step_id, good, at)
+            self._check_aggregator(step_id, good, place_of)
         waits = good.get("depends_on", ())
         timeout = good.get("timeout")
         return Step(
@@ -343,39 +344,39 @@ class _Reading:
             spec=good,
         )
 
-    def _read_code(self, step_id: str, good: Record, at: Callable[[str], Where]) -> None:
+    def _read_code(self, step_id: str, good: Record, place_of: Callable[[str], Where]) -> None:
         """Load `code` from a step's `code_file`, which must be inside the pipeline's folder."""
         file, folder = self._path.parent / good["code_file"], self._path.parent
         try:
             if not file.resolve().is_relative_to(folder.resolve()):
-                raise OSError("it lies outside the folder of the pipeline")
+                raise OSError("it is outside the folder of the pipeline")
             good["code"] = file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = (getattr(error, "strerror", "") or str(error)).lower()
             message = f"step {step_id!r}: code_file: {quote(good['code_file'])} cannot be read: {reason}"
-            self._collector.report_finding("bad_step", at("code_file"), message)
+            self._collector.report_finding("bad_step", place_of("code_file"), message)
 
-    def _kind(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> StepKind:
+    def _kind(self, step_id: str, spec: Record, place_of: Callable[[str], Where]) -> StepKind:
         written_type = spec.get("type")
         if written_type is not None:
             if written_type in KINDS:
-                return self._with_its_keys(step_id, KINDS[written_type], spec, at)
+                return self._with_its_keys(step_id, KINDS[written_type], spec, place_of)
             expected = "prompt, code_node or batch_aggregator"
             self._wrong(
-                at("type"), f"step {step_id!r}: type", expected, written_type, did_you_mean(written_type, KINDS)
+                place_of("type"), f"step {step_id!r}: type", expected, written_type, did_you_mean(written_type, KINDS)
             )
         if "strategy" in spec or "aggregation_strategy" in spec:
             return "batch_aggregator"
         if any(key in spec for key in PROMPT_KEYS):
-            return self._with_its_keys(step_id, "prompt", spec, at)
+            return self._with_its_keys(step_id, "prompt", spec, place_of)
         if any(key in spec for key in CODE_KEYS):
             return "code_node"
         if written_type is None:
-            message = f"step {step_id!r}: does nothing. Give it agent and flow, prompt, code_ref, or a strategy"
-            self._collector.report_finding("bad_step", at("id"), message)
+            message = f"step {step_id!r}: does nothing. Add agent and flow, prompt, code_ref, or a strategy"
+            self._collector.report_finding("bad_step", place_of("id"), message)
         return "prompt"
 
-    def _with_its_keys(self, step_id: str, kind: StepKind, spec: Record, at: Callable[[str], Where]) -> StepKind:
+    def _with_its_keys(self, step_id: str, kind: StepKind, spec: Record, place_of: Callable[[str], Where]) -> StepKind:
         rivals = [
             alternative
             for alternative in (("agent", "flow"), ("prompt", "prompt_file"))
@@ -383,25 +384,23 @@ class _Reading:
         ]
         if kind == "prompt" and len(rivals) > 1:
             self._collector.report_finding(
-                "bad_step", at("prompt"), f"step {step_id!r}: has an agent and a prompt. Keep one of them"
+                "bad_step", place_of("prompt"), f"step {step_id!r}: has an agent and a prompt. Keep one of them"
             )
         wanted = {"prompt": PROMPT_KEYS, "code_node": CODE_KEYS}.get(kind, ())
         if wanted and not any(key in spec for key in wanted):
             message = f"step {step_id!r}: a step of type {kind} needs one of {', '.join(wanted)}"
-            self._collector.report_finding("bad_step", at("type"), message)
+            self._collector.report_finding("bad_step", place_of("type"), message)
         return kind
 
-    def _check_aggregator(self, step_id: str, spec: Record, at: Callable[[str], Where]) -> None:
+    def _check_aggregator(self, step_id: str, spec: Record, place_of: Callable[[str], Where]) -> None:
         if "strategy" not in spec and "aggregation_strategy" not in spec:
-            message = (
-                f"step {step_id!r}: aggregation_strategy: missing. Give it, or 'strategy' in each case's step_inputs"
-            )
-            self._collector.report_finding("bad_aggregator", at("type"), message, "warning")
+            message = f"step {step_id!r}: aggregation_strategy: missing. Set it here or in the step_inputs of each case"
+            self._collector.report_finding("bad_aggregator", place_of("type"), message, "warning")
             return
-        said = "strategy" if "strategy" in spec else "aggregation_strategy"
+        strategy_key = "strategy" if "strategy" in spec else "aggregation_strategy"
         for key, error in read_options(spec)[1]:
             self._collector.report_finding(
-                "bad_aggregator", at(key if key in spec else said), f"step {step_id!r}: {key}: {error}"
+                "bad_aggregator", place_of(key if key in spec else strategy_key), f"step {step_id!r}: {key}: {error}"
             )
 
     def _check_keys(self, written: Record, where: Where, shown: str, allowed: tuple[str, ...]) -> None:
@@ -418,9 +417,9 @@ class _Reading:
         self._collector.report_finding("bad_pipeline", where, f"{shown}: expected {expected}, got {value}{hint}")
 
 
-def _place(where: Where, inside: Where, changed: Record, key: str) -> Where:
+def _step_place(step: Where, overrides: Where, changed: Record, key: str) -> Where:
     """Return the path of a step's key: in the overrides of a variant, or in the step."""
-    return (*inside, key) if key in changed else (*where, key)
+    return (*overrides, key) if key in changed else (*step, key)
 
 
 def with_options(step: Step, options: Record) -> Step:

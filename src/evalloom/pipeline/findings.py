@@ -1,4 +1,4 @@
-"""Checks of pipeline testsets: the findings of a record (PIPE-4), and notes on a whole file."""
+"""Checks pipeline testsets: each record (PIPE-4), each case against its pipeline, and the file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from evalloom.core.contract import Shape
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, quote, type_name
 from evalloom.data.dialect import Rules, UnreadAnswer
 from evalloom.data.mapping import answer_field, names_expectation, says_what_goes_in, shared_fields
-from evalloom.pipeline import extensions, fit, parameters
+from evalloom.pipeline import extensions, parameters
 from evalloom.pipeline.record import V2_FIELDS, canonical, is_v1_input, is_v2, multiply, v1_expectations
 
 _INPUT_FIELDS = frozenset(("inputs", "step_inputs", "batch_items"))
@@ -104,7 +105,9 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
             yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {describe(case[field])}")
     if outside := _outside_inputs(record):
         names = ", ".join(map(quote, outside))
-        message = f"inputs: missing, so nothing goes in; found beside it: {names}. Put under inputs what should go in"
+        message = (
+            f"inputs: missing, so the pipeline gets no inputs; other fields: {names}. Move the inputs into 'inputs'"
+        )
         yield warning("fields_outside_inputs", (outside[0],), message)
     yield from _step_inputs_findings(case.get("step_inputs"))
     yield from _batch_findings(case)
@@ -114,9 +117,9 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield from _pattern_findings(record[name], (name,))
     steps = rules.steps if rules.shape is None else frozenset(rules.shape.steps)
     if steps is not None:
-        yield from fit.unknown_steps(case, steps)
+        yield from _unknown_steps(case, steps)
     if rules.shape is not None:
-        yield from fit.misfits(case, rules.shape)
+        yield from misfits(case, rules.shape)
 
 
 def _id_findings(record: Record) -> Iterator[Remark]:
@@ -137,17 +140,15 @@ def _id_findings(record: Record) -> Iterator[Remark]:
 def _conflicts(record: Record) -> Iterator[Remark]:
     """Warn about different expectations for the plain output, because only one is used."""
     outputs = record.get("expected_outputs")
-    named = {
-        f"expected_outputs.{name}": outputs[name]
-        for name in ("output",)
-        if isinstance(outputs, dict) and name in outputs
-    }
-    said = named | {name: record[name] for name in ("expected_output", "expected") if name in v1_expectations(record)}
-    (first, value), *others = said.items() if said else [("", None)]
-    for other, another in others:
-        if another != value:
-            message = f"{other}: says {describe(another)}, but {first} says {describe(value)}, which counts"
-            yield warning("conflicting_expected", (other,), message)
+    expected: Record = {}
+    if isinstance(outputs, dict) and "output" in outputs:
+        expected["expected_outputs.output"] = outputs["output"]
+    expected |= {name: record[name] for name in ("expected_output", "expected") if name in v1_expectations(record)}
+    (first, value), *rest = expected.items() if expected else [("", None)]
+    for name, conflicting in rest:
+        if conflicting != value:
+            message = f"{name}: is {describe(conflicting)}, but {first} is {describe(value)} and wins"
+            yield warning("conflicting_expected", (name,), message)
 
 
 def _outside_inputs(record: Record) -> list[str]:
@@ -217,6 +218,70 @@ def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, item in inner:
         yield from _pattern_findings(item, (*path, step))
+
+
+# -- the case and its pipeline ----------------------------------------------------------------------
+
+
+def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
+    """Yield a warning for each step in a case that the pipeline does not have."""
+    for field in ("step_inputs", "intermediate_expectations"):
+        for step in _object(case, field):
+            if step not in steps:
+                message = f"{field}.{step}: the pipeline has no step {step!r}{did_you_mean(step, sorted(steps))}"
+                yield warning("unknown_step", (field, step), message)
+
+
+def misfits(case: Record, shape: Shape) -> Iterator[Remark]:
+    """Yield findings for parts of a case that the pipeline never uses or that can never pass.
+
+    This runs before the batch, because a mismatch would waste paid calls.
+    """
+    yield from _unused_inputs(case, shape)
+    yield from _missing_inputs(case, shape)
+    for key in _object(case, "expected_outputs") if shape.outputs else ():
+        if (
+            key != "output"
+            and key.replace("[", ".").partition(".")[0] not in shape.outputs
+            and key not in shape.outputs
+        ):
+            hint = did_you_mean(key, sorted(shape.outputs)) or f"; it has {', '.join(sorted(shape.outputs))}"
+            message = f"expected_outputs.{key}: the pipeline has no output {key!r}{hint}"
+            yield warning("unknown_expected_output", ("expected_outputs", key), message)
+    if case.get("batch_items") and not shape.reads_items:
+        message = "batch_items: no step of the pipeline has batch_mode or reads batch_items, so they are not used"
+        yield warning("unused_batch_items", ("batch_items",), message)
+    if case.get("expected_aggregation") is not None and not shape.aggregates:
+        message = "expected_aggregation: the pipeline has no batch_aggregator, so this check always fails"
+        yield warning("no_aggregator", ("expected_aggregation",), message)
+
+
+def _unused_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
+    """Yield a warning for each key of step_inputs that its step does not take (PIPE-8)."""
+    for step, inputs in _object(case, "step_inputs").items():
+        accepted = shape.steps.get(step)
+        if accepted is None or not isinstance(inputs, dict):
+            continue
+        for key in (key for key in inputs if key not in accepted):
+            hint = did_you_mean(key, sorted(accepted))
+            message = f"step_inputs.{step}.{key}: the step has no such input, so it is not passed{hint}"
+            yield warning("unused_step_input", ("step_inputs", step, key), message)
+
+
+def _missing_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
+    """Yield an error for each required input missing from the inputs, step_inputs and batch_items of a case."""
+    inputs = _object(case, "inputs")
+    by_step = [step_inputs for step_inputs in _object(case, "step_inputs").values() if isinstance(step_inputs, dict)]
+    for name in sorted((shape.batch_inputs if case.get("batch_items") else shape.inputs) - inputs.keys()):
+        if not any(name in step_inputs for step_inputs in by_step):
+            message = f"inputs.{name}: missing; the pipeline needs it{did_you_mean(name, inputs)}"
+            yield error("missing_input", ("inputs",), message)
+
+
+def _object(case: Record, field: str) -> Record:
+    """Return a field of a case; a wrong type has its own finding and counts as absent."""
+    value = case.get(field)
+    return value if isinstance(value, dict) else {}
 
 
 # -- the file --------------------------------------------------------------------------------------

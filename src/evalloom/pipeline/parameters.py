@@ -32,8 +32,18 @@ def multiply(record: Record, id: str | None) -> Iterator[Record]:
         yield record
         return
     template = {name: value for name, value in record.items() if name != "parameters"}
-    for new_id, values in _ids(id, _choices(parameters)):
-        yield _filled_record(template, new_id, values)
+    if isinstance(parameters, list):
+        choices: Iterable[Record] = parameters
+    else:
+        choices = (dict(zip(parameters, values, strict=True)) for values in product(*parameters.values()))
+    for new_id, values in _ids(id, choices):
+        filled = {name: value if name in _NOT_FILLED else _fill(value, values) for name, value in template.items()}
+        if isinstance(tags := template.get("tags"), list):
+            # A tag is a text, even if the value of its parameter is not.
+            filled["tags"] = [
+                _as_text(_fill(tag, values)) if isinstance(tag, str) else _fill(tag, values) for tag in tags
+            ]
+        yield {**filled, "id": new_id}
 
 
 def findings(record: Record) -> Iterator[Remark]:
@@ -44,7 +54,7 @@ def findings(record: Record) -> Iterator[Remark]:
     if not parameters:
         return
     try:
-        _filled(record, {})
+        _fill(record, {})
         yield from () if shape_findings else _size_findings(record)
     except RecursionError:
         yield _parameter_error((), "the record is nested too deeply to be filled in")
@@ -62,14 +72,12 @@ def _shape_findings(parameters: Any) -> Iterator[Remark]:
 
 def _product_findings(parameters: Record) -> Iterator[Remark]:
     if not parameters:
-        yield _parameter_error((), "is empty, so no case comes of the record. Name values, or leave it out")
+        yield _parameter_error((), "is empty, so the record makes no case. Add values, or remove it")
     for name, values in parameters.items():
         if not isinstance(values, list):
             yield _parameter_error((name,), f"expected a list of values, got {type_name(values)}")
         elif not values:
-            yield _parameter_error(
-                (name,), "expected a list of values, got an empty one, so no case comes of the record"
-            )
+            yield _parameter_error((name,), "expected a list of values, got an empty one, so the record makes no case")
     count = math.prod(len(values) for values in parameters.values() if isinstance(values, list))
     if count > MOST_CASES:
         yield _parameter_error((), f"expected at most {MOST_CASES:,} cases of one record, got {count:,}")
@@ -77,7 +85,7 @@ def _product_findings(parameters: Record) -> Iterator[Remark]:
 
 def _list_findings(parameters: list[Any]) -> Iterator[Remark]:
     if not parameters:
-        yield _parameter_error((), "is empty, so no case comes of the record. Name values, or leave it out")
+        yield _parameter_error((), "is empty, so the record makes no case. Add values, or remove it")
     if len(parameters) > MOST_CASES:
         yield _parameter_error((), f"expected at most {MOST_CASES:,} cases of one record, got {len(parameters):,}")
     for number, values in enumerate(parameters):
@@ -90,14 +98,14 @@ def _size_findings(record: Record) -> Iterator[Remark]:
     """Yield an error if the expanded record would be too large, without expanding it."""
     holes: Counter[str] = Counter()
     plain = sum(_size(value, holes) for name, value in record.items() if name not in _NOT_FILLED)
-    largest, whole = _filled_sizes(record["parameters"], plain, holes)
+    largest, total = _filled_sizes(record["parameters"], plain, holes)
     if largest > MOST_TEXT:
         yield _parameter_error(
             (), f"expected at most {MOST_TEXT >> 20} MB of text in a case, got {largest / 2**20:,.0f} MB"
         )
-    elif whole > MOST_TEXT_OF_ALL:
+    elif total > MOST_TEXT_OF_ALL:
         expected = f"expected at most {MOST_TEXT_OF_ALL >> 20} MB of text in all cases of one record"
-        yield _parameter_error((), f"{expected}, got {whole / 2**20:,.0f} MB")
+        yield _parameter_error((), f"{expected}, got {total / 2**20:,.0f} MB")
 
 
 def _filled_sizes(parameters: Any, plain: int, holes: Counter[str]) -> tuple[int, int]:
@@ -131,16 +139,8 @@ def _parameter_error(path: tuple[str | int, ...], message: str) -> Remark:
     return error("bad_parameters", ("parameters", *path), f"parameters{where}: {message}")
 
 
-def _choices(parameters: Any) -> Iterator[Record]:
-    if isinstance(parameters, list):
-        yield from parameters
-    else:
-        for values in product(*parameters.values()):
-            yield dict(zip(parameters, values, strict=True))
-
-
 def _ids(id: str, choices: Iterable[Record]) -> Iterator[tuple[str, Record]]:
-    """Give each choice a unique id; ids that are equal after truncation are numbered."""
+    """Yield each choice with a unique id; ids that are equal after truncation are numbered."""
     taken: set[str] = set()
     for values in choices:
         shown = ",".join(f"{_in_id(name)}={_in_id(value)}" for name, value in values.items())
@@ -160,29 +160,15 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _filled_record(record: Record, id: str, values: Record) -> Record:
-    filled = {name: value if name in _NOT_FILLED else _filled(value, values) for name, value in record.items()}
-    if isinstance(tags := record.get("tags"), list):
-        # Tags are texts, even if the value is not.
-        filled["tags"] = [_filled_tag(tag, values) for tag in tags]
-    return {**filled, "id": id}
-
-
-def _filled_tag(tag: Any, values: Record) -> Any:
-    return _as_text(_filled(tag, values)) if isinstance(tag, str) else _filled(tag, values)
-
-
-def _filled(value: Any, values: Record) -> Any:
+def _fill(value: Any, values: Record) -> Any:
     """Replace every `{name}` in a value; a text that is only `{name}` becomes the value itself."""
     if isinstance(value, str):
-        return _filled_text(value, values) if "{" in value else value
+        if "{" not in value:
+            return value
+        match = _HOLE.fullmatch(value)
+        if match and match[1] in values:
+            return values[match[1]]
+        return _HOLE.sub(lambda hole: _as_text(values[hole[1]]) if hole[1] in values else hole[0], value)
     if isinstance(value, dict):
-        return {name: _filled(inner, values) for name, inner in value.items()}
-    return [_filled(inner, values) for inner in value] if isinstance(value, list) else value
-
-
-def _filled_text(text: str, values: Record) -> Any:
-    whole = _HOLE.fullmatch(text)
-    if whole and whole[1] in values:
-        return values[whole[1]]
-    return _HOLE.sub(lambda hole: _as_text(values[hole[1]]) if hole[1] in values else hole[0], text)
+        return {name: _fill(inner, values) for name, inner in value.items()}
+    return [_fill(inner, values) for inner in value] if isinstance(value, list) else value

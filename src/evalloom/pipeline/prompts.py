@@ -51,20 +51,10 @@ def agents_folder(folder: Path) -> Path | None:
     base = folder.resolve()
     for above in (base, *base.parents[: _LEVELS - 1]):
         if (above / "agents").is_dir():
-            return _shown(above / "agents")
+            agents, here = above / "agents", Path.cwd()
+            # Messages show a short path.
+            return agents.relative_to(here) if agents.is_relative_to(here) else agents
     return None
-
-
-def _project(folder: Path) -> Path:
-    """Return the project folder of a pipeline: the one with `agents`, or the parent of the pipeline's folder."""
-    agents = agents_folder(folder)
-    return agents.resolve().parent if agents else folder.resolve().parent
-
-
-def _shown(path: Path) -> Path:
-    """Return a path relative to the working folder if it is inside."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _content(
@@ -80,8 +70,10 @@ def _content(
         file = written
     if file is not None:
         key = "prompt_file" if "prompt_file" in spec else "prompt"
-        if not (folder / file).resolve().is_relative_to(_project(folder)):
-            message = f"{key}: {quote(file)} lies outside the project of the pipeline, and is not read"
+        # The project is the folder with `agents`, or the parent of the pipeline's folder.
+        project = (agents_folder(folder) or folder).resolve().parent
+        if not (folder / file).resolve().is_relative_to(project):
+            message = f"{key}: {quote(file)} is outside the project of the pipeline, so it is not read"
             report_finding("prompt_missing", key, message, "error")
             return None
         return _from_file(key, folder / file, read_prompt, report_finding)
@@ -93,7 +85,7 @@ def _content(
         report_finding("bad_prompt", "prompt", f"prompt: expected a text or a file, got {type_name(written)}", "error")
         return None
     if "flow" in spec:
-        report_finding("agent_missing", "flow", "flow: names a flow of an agent, and there is no 'agent'", "error")
+        report_finding("agent_missing", "flow", "flow: names a flow of an agent, but 'agent' is missing", "error")
         return None
     return "prompt", "prompt", {} if written is None else {"user": written}, ()
 
@@ -120,11 +112,11 @@ def _flow(step: Step, folder: Path, report_finding: ReportFinding) -> tuple[str,
     agents = sorted(path.parent.name for path in home.glob("*/agent.y*ml")) if home else []
     if home is None or agent_id not in agents or not _ID.fullmatch(agent_id):
         has = f"; there are {', '.join(agents[:12])}{did_you_mean(agent_id, agents)}" if agents else ""
-        looked = f"{(home or folder / 'agents').as_posix()}/{agent_id}/agent.yaml"
+        agent_file = f"{(home or folder / 'agents').as_posix()}/{agent_id}/agent.yaml"
         report_finding(
             "agent_missing",
             "agent",
-            f"agent: there is no agent {agent_id!r}: expected {quote(looked, 200)}{has}",
+            f"agent: there is no agent {agent_id!r}: expected {quote(agent_file, 200)}{has}",
             "error",
         )
         return None

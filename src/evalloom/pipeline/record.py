@@ -43,7 +43,11 @@ def canonical(record: Record) -> Record:
     fields = {name: value for name, value in record.items() if name not in expectations}
     if isinstance(fields.get("id"), int) and not isinstance(fields["id"], bool):
         fields["id"] = str(fields["id"])
-    expected = _expected_fields(record)
+    # `expected` and `expected_output` both mean the plain output; the latter wins.
+    expected = {
+        "output" if name in ("expected", "expected_output") else name.removeprefix("expected_"): record[name]
+        for name in sorted(expectations, key=lambda name: name == "expected_output")
+    }
     if not is_v2(record):
         inputs = {name: value for name, value in fields.items() if is_v1_input(name)}
         fields = {name: value for name, value in fields.items() if name not in inputs}
@@ -66,14 +70,6 @@ def v1_expectations(record: Record) -> tuple[str, ...]:
     return tuple(
         name for name in record if name == "expected" or (name.startswith("expected_") and name != "expected_")
     )
-
-
-def _expected_fields(record: Record) -> Record:
-    """Return expectations by output field; `expected` and `expected_output` mean the plain output."""
-    return {
-        "output" if name in ("expected", "expected_output") else name.removeprefix("expected_"): record[name]
-        for name in sorted(v1_expectations(record), key=lambda name: name == "expected_output")
-    }
 
 
 def identity(record: Record) -> str | None:

@@ -16,24 +16,35 @@ from evalloom.core.sandbox import Done
 from evalloom.core.text import list_names, quote
 from evalloom.llms.answer_json import NO_JSON, object_in
 from evalloom.pipeline.aggregate import FailedItem
-from evalloom.pipeline.batch_step import WHOLE, rows_of, run_chunks, run_each, spread_of
 from evalloom.pipeline.file import Step, with_options
-from evalloom.pipeline.flow import Flow, Source, Wired
-from evalloom.pipeline.steps import MAX_OUTPUT, CodePart, CodeRefused, Part, checked_options, options_of
+from evalloom.pipeline.flow import Flow, ValueSource, WiredStep
+from evalloom.pipeline.steps import (
+    MAX_OUTPUT,
+    WHOLE,
+    CodeRefused,
+    CodeRunner,
+    StepRunner,
+    checked_options,
+    options_of,
+    rows_of,
+    run_chunks,
+    run_each,
+    spread_of,
+)
 from evalloom.pipeline.trace import MAX_BATCH_OUTPUT, MAX_OUTPUTS, StepEntry, measured, refuse_large
 from evalloom.targets.template import MISSING, follow
 
-_ITEMS = Source("items", is_each=True)
+_ITEMS = ValueSource("items", is_each=True)
 _PLAIN = ("structural", "equals", "contains", "regex")
 """The kinds of checks that apply to the plain output."""
 
 
-class Ready(Struct, frozen=True):
-    """A step that can be run: `make` rebuilds its part with other options, `followers` depend on it."""
+class ReadyStep(Struct, frozen=True):
+    """A step that can be run: `make` rebuilds its runner with other options, `followers` depend on it."""
 
-    wired: Wired
-    part: Part | CallError
-    make: Callable[[Step], Part]
+    wired: WiredStep
+    runner: StepRunner | CallError
+    make: Callable[[Step], StepRunner]
     input_names: frozenset[str]
     """The inputs of the pipeline that are passed by name."""
     followers: tuple[int, ...]
@@ -41,15 +52,15 @@ class Ready(Struct, frozen=True):
     """The constant fields of its trace entries."""
 
 
-class Assembled(Struct, frozen=True):
+class AssembledPipeline(Struct, frozen=True):
     """The steps of one variant, ready to be run."""
 
     flow: Flow
-    steps: tuple[Ready, ...]
+    steps: tuple[ReadyStep, ...]
 
 
 class StepSkipped(Exception):
-    """An optional step is skipped, because the case has no input for it."""
+    """Raised to skip an optional step when the case has no input for it."""
 
 
 class _StepCall(Struct, frozen=True):
@@ -60,17 +71,19 @@ class _StepCall(Struct, frozen=True):
     """
 
     step: Step
-    part: Part
+    runner: StepRunner
     weak: Record
     strong: Record
     set_by_case: frozenset[str]
     """The names of the inputs that the case sets for this step."""
 
 
-class Walk:
-    """Runs one case; `note` receives messages to show when the batch ends."""
+class PipelineRun:
+    """Runs one case through a pipeline; `note` receives messages to show when the batch ends."""
 
-    def __init__(self, assembled: Assembled, inputs: Record, context: Context, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, assembled: AssembledPipeline, inputs: Record, context: Context, note: Callable[[str], None]
+    ) -> None:
         self._steps = assembled.steps
         self._flow = assembled.flow
         self._context = context
@@ -78,24 +91,25 @@ class Walk:
         meta = context.case.meta
         self._step_inputs: Record = meta.get("step_inputs") or {}
         self._items: list[Any] | None = meta.get("batch_items")
-        self._inputs = self._checked(inputs)
+        self._inputs = self._with_defaults(inputs)
         self._outputs: Record = {}
         self._size = 0
         self._waiting = [len(ready.wired.needs) for ready in self._steps]
         self._skipped: dict[int, str] = {}
 
-    async def go(self) -> Output:
+    async def run(self) -> Output:
         """Run every step and return the output. Raises CallError, which names the failed step."""
         tasks: dict[asyncio.Task[bool], int] = {}
+        # The numbers of the steps whose inputs are ready.
         ready = [number for number, left in enumerate(self._waiting) if not left]
         try:
             while ready or tasks:
                 if len(ready) == 1 and not tasks:
                     # A chain of steps, the usual pipeline, needs no tasks.
                     number = ready.pop()
-                    ready += self._after(number, await self._run(number))
+                    ready += self._after(number, await self._run_step(number))
                     continue
-                tasks |= {asyncio.ensure_future(self._run(number)): number for number in ready}
+                tasks |= {asyncio.ensure_future(self._run_step(number)): number for number in ready}
                 ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 # In file order, so that the same step is reported when two fail.
                 ordered = sorted(ended, key=tasks.__getitem__)
@@ -106,12 +120,12 @@ class Walk:
             await asyncio.gather(*tasks, return_exceptions=True)
         return self._output()
 
-    def _checked(self, inputs: Record) -> Record:
-        """Return the inputs with the defaults of the pipeline. Raises CallError for a missing input."""
+    def _with_defaults(self, inputs: Record) -> Record:
+        """Add the defaults of the pipeline to the inputs. Raises CallError for a missing input."""
         declared = self._flow.pipeline.inputs
-        brought = {*inputs, *(name for step_inputs in self._step_inputs.values() for name in step_inputs)}
+        names = {*inputs, *(name for step_inputs in self._step_inputs.values() for name in step_inputs)}
         missing = [
-            declaration.name for declaration in declared if declaration.required and declaration.name not in brought
+            declaration.name for declaration in declared if declaration.required and declaration.name not in names
         ]
         if self._items:
             missing = [name for name in missing if name in self._flow.unbatched_inputs]
@@ -130,15 +144,15 @@ class Walk:
         free: list[int] = []
         ended = [(number, has_output)]
         while ended:
-            at, made = ended.pop()
+            at, has_output = ended.pop()
             for follower in self._steps[at].followers:
-                if not made:
+                if not has_output:
                     self._skipped.setdefault(follower, self._steps[at].wired.step.id)
                 self._waiting[follower] -= 1
                 if self._waiting[follower]:
                     continue
                 if follower in self._skipped:
-                    reason = f"needs step {self._skipped[follower]!r}, which gave nothing"
+                    reason = f"needs step {self._skipped[follower]!r}, which has no output"
                     StepEntry(self._steps[follower].head, self._context.trace).end("skipped", reason=reason)
                     ended.append((follower, False))
                 else:
@@ -147,7 +161,7 @@ class Walk:
 
     # -- one step -------------------------------------------------------------------------------------
 
-    async def _run(self, number: int) -> bool:
+    async def _run_step(self, number: int) -> bool:
         """Run a step and return whether it has an output. Raises CallError if a required step fails."""
         ready = self._steps[number]
         step = ready.wired.step
@@ -158,7 +172,11 @@ class Walk:
         try:
             call = self._step_call(ready)
             is_required = call.step.required
-            output = await (self._batch(ready.wired, call, entry) if step.batch_mode else self._single(call, entry))
+            if step.batch_mode:
+                output: Any = await self._run_batch(ready.wired, call, entry)
+            else:
+                values = {**call.weak, **call.strong}
+                output = await _run_timed(call.runner, values, self._with_trace(entry.begin(values)), call.step)
             shown, size = measured(output)
             refuse_large(size, MAX_BATCH_OUTPUT if step.batch_mode else MAX_OUTPUT, step)
             self._size += size
@@ -183,22 +201,24 @@ class Walk:
         finally:
             entry.end(status, **details)
 
-    async def _single(self, call: _StepCall, entry: StepEntry) -> Any:
-        values = {**call.weak, **call.strong}
-        calls = entry.begin(values)
-        return await _timed(call.part, values, self._apart(calls), call.step)
-
-    def _step_call(self, ready: Ready) -> _StepCall:
+    def _step_call(self, ready: ReadyStep) -> _StepCall:
         """Apply the options and inputs that the case sets for a step."""
-        step, part = ready.wired.step, ready.part
-        step_inputs = self._step_inputs_of(step)
-        options = self._options(step, part, step_inputs)
+        step, runner = ready.wired.step, ready.runner
+        # A case may name a step by its id or by its output key; the id wins.
+        by_key = {} if step.output_key in self._flow.ids else self._step_inputs.get(step.output_key, {})
+        step_inputs = {**by_key, **self._step_inputs.get(step.id, {})}
+        takes = None if isinstance(runner, CallError) else runner.takes
+        named = {*step.mapping, *(takes or ())}
+        # A key that the step also takes as an input is an input, not an option.
+        options = {
+            key: step_inputs[key] for key in options_of(step, step_inputs) if key in step_inputs and key not in named
+        }
         if options:
             step = with_options(step, checked_options(step, options))
-            part = ready.make(step)
-        if isinstance(part, CallError):
-            raise type(part)(part.code, part.message)
-        accepted = None if part.takes is None else {*part.takes, *step.mapping, *(WHOLE if step.batch_mode else ())}
+            runner = ready.make(step)
+        if isinstance(runner, CallError):
+            raise type(runner)(runner.code, runner.message)
+        accepted = None if runner.takes is None else {*runner.takes, *step.mapping, *(WHOLE if step.batch_mode else ())}
         extra = {
             key: value
             for key, value in step_inputs.items()
@@ -211,31 +231,16 @@ class Walk:
         strong: Record = {}
         for name, value in self._mapped(ready.wired, step, extra).items():
             (strong if name in step.mapping else weak)[name] = value
-        return _StepCall(step, part, weak, {**strong, **extra}, frozenset(extra))
+        return _StepCall(step, runner, weak, {**strong, **extra}, frozenset(extra))
 
-    def _step_inputs_of(self, step: Step) -> Record:
-        """Return the step_inputs of a case for a step, by id or by output key."""
-        if not self._step_inputs:
-            return {}
-        by_key = {} if step.output_key in self._flow.ids else self._step_inputs.get(step.output_key, {})
-        return {**by_key, **self._step_inputs.get(step.id, {})}
-
-    def _options(self, step: Step, part: Part | CallError, step_inputs: Record) -> Record:
-        takes = part.takes if not isinstance(part, CallError) else None
-        named = {*step.mapping, *(takes or ())}
-        return {
-            key: step_inputs[key] for key in options_of(step, step_inputs) if key in step_inputs and key not in named
-        }
-
-    def _mapped(self, wired: Wired, step: Step, extra: Record) -> Record:
+    def _mapped(self, wired: WiredStep, step: Step, extra: Record) -> Record:
         """Return the mapped inputs of a step, except those that the case sets."""
         values: Record = {}
         for name, source in wired.sources.items():
             if name in extra:
                 continue
-            value = self._reach(source)
-            is_there = value is not MISSING and not (source.kind == "items" and value is None)
-            if is_there:
+            value = self._value_of(source)
+            if value is not MISSING and not (source.kind == "items" and value is None):
                 values[name] = value
             elif name not in step.mapping:
                 continue
@@ -248,7 +253,7 @@ class Walk:
                 values[name] = ""  # a missing optional input renders as an empty text
         return values
 
-    def _reach(self, source: Source) -> Any:
+    def _value_of(self, source: ValueSource) -> Any:
         """Return the value of a source in this case, or MISSING."""
         if source.kind == "constant":
             return source.value
@@ -261,20 +266,21 @@ class Walk:
         if not source.path or value is MISSING:
             return value
         if source.is_each and isinstance(value, list):
-            return [self._of_item(item, source) for item in value]
-        return self._inside(value, source)
+            return [self._item_part(item, source) for item in value]
+        return self._part_of(value, source)
 
-    def _of_item(self, item: Any, source: Source) -> Any:
+    def _item_part(self, item: Any, source: ValueSource) -> Any:
         """Return a part of one item, or a FailedItem if it has none."""
         if isinstance(item, FailedItem):
             return item
         try:
-            part = self._inside(item, source)
+            part = self._part_of(item, source)
         except CallError as error:
             return FailedItem(str(error))
         return FailedItem(f"the item has nothing at {source.path!r}: {quote(item, 200)}") if part is MISSING else part
 
-    def _inside(self, value: Any, source: Source) -> Any:
+    def _part_of(self, value: Any, source: ValueSource) -> Any:
+        """Follow the path of a source into a value; a text that contains a JSON object is parsed first."""
         if isinstance(value, str) and (read := object_in(value)) is not NO_JSON:
             value = read
         part = follow(value, source.path)
@@ -283,18 +289,19 @@ class Walk:
             raise CallError("missing_part", message)
         return part
 
-    def _apart(self, trace: list[Record]) -> Context:
+    def _with_trace(self, trace: list[Record]) -> Context:
+        """Return the context with a trace of its own, so that concurrent calls do not mix."""
         context = self._context
         return context.apart(trace) if context.apart else msgspec.structs.replace(context, trace=trace)
 
     # -- many items -----------------------------------------------------------------------------------
 
-    async def _batch(self, wired: Wired, call: _StepCall, entry: StepEntry) -> list[Any]:
-        step, part = call.step, call.part
+    async def _run_batch(self, wired: WiredStep, call: _StepCall, entry: StepEntry) -> list[Any]:
+        step, runner = call.step, call.runner
         inputs = self._item_inputs(wired, call, entry)
         size = 0
 
-        def fitted(result: Any) -> Any:
+        def within_limit(result: Any) -> Any:
             nonlocal size
             size += measured(result)[1]
             refuse_large(size, MAX_BATCH_OUTPUT, step, " of all items together")
@@ -304,32 +311,33 @@ class Walk:
             calls: list[Record] = []
             result: Any = FailedItem("given up")
             try:
-                result = await _timed(part, item, self._apart(calls), step)
+                result = await _run_timed(runner, item, self._with_trace(calls), step)
                 refuse_large(measured(result)[1], MAX_OUTPUT, step)
             except CallError as error:
                 result = FailedItem(str(error))
             finally:
                 entry.end_item(number, calls, isinstance(result, FailedItem))
-            return fitted(result)
+            return within_limit(result)
 
-        async def chunk(some: list[tuple[int, Record]]) -> list[Any]:
-            assert isinstance(part, CodePart)
+        async def chunk(items: list[tuple[int, Record]]) -> list[Any]:
+            assert isinstance(runner, CodeRunner)
             calls: list[Record] = []
-            done = await _run_together(part, [item for _, item in some], self._apart(calls))
-            entry.end_item(some[0][0], calls, has_failed=False)
-            for (number, _), done_item in zip(some, done, strict=True):
+            done = await _run_together(runner, [item for _, item in items], self._with_trace(calls))
+            entry.end_item(items[0][0], calls, has_failed=False)
+            for (number, _), done_item in zip(items, done, strict=True):
                 entry.end_item(number, [], bool(done_item.error))
-            return [fitted(FailedItem(done_item.error) if done_item.error else done_item.value) for done_item in done]
+            results = (FailedItem(done_item.error) if done_item.error else done_item.value for done_item in done)
+            return [within_limit(result) for result in results]
 
         # A time limit applies to each item, so each item then gets its own process.
-        if isinstance(part, CodePart) and step.timeout is None:
+        if isinstance(runner, CodeRunner) and step.timeout is None:
             results = await run_chunks(inputs, chunk, step)
         else:
             results = await run_each(inputs, each, step)
         self._report_failed_items(step, results)
         return results
 
-    def _item_inputs(self, wired: Wired, call: _StepCall, entry: StepEntry) -> list[Any]:
+    def _item_inputs(self, wired: WiredStep, call: _StepCall, entry: StepEntry) -> list[Any]:
         """Return the inputs of each item, or the FailedItem of an earlier step."""
         lists = self._lists(wired, call)
         strong = {name: value for name, value in call.strong.items() if name not in lists}
@@ -340,12 +348,12 @@ class Walk:
                 inputs.append(failed)
                 entry.failed_items += 1
                 continue
-            brought = spread_of(zip(lists, row, strict=True), spread, call.part, call.weak, strong)
-            inputs.append({**call.weak, **brought, **strong})
+            item_inputs = spread_of(zip(lists, row, strict=True), spread, call.runner, call.weak, strong)
+            inputs.append({**call.weak, **item_inputs, **strong})
         entry.begin_batch({**call.weak, **strong}, inputs)
         return inputs
 
-    def _lists(self, wired: Wired, call: _StepCall) -> Record:
+    def _lists(self, wired: WiredStep, call: _StepCall) -> Record:
         """Return the lists to iterate over; values that the case sets and that are not lists go to every item."""
         strong = {
             name: value
@@ -359,15 +367,16 @@ class Walk:
         }
         if not lists and wired.is_fed_items and self._items is not None:
             lists = {"items": self._items}
-        lists = lists or {name: value for name, value in strong.items() if self._may_go_through(wired, name, value)}
+        # Without a list named `items`, iterate over every mapped list that is not a constant.
+        lists = lists or {
+            name: value
+            for name, value in strong.items()
+            if isinstance(value, list) and name in wired.sources and wired.sources[name].kind != "constant"
+        }
         if not lists:
             message = "there is no list to iterate over. Give the case batch_items, or map a list to 'items'"
             raise CallError("bad_items", message)
         return lists
-
-    def _may_go_through(self, wired: Wired, name: str, value: Any) -> bool:
-        """Return whether to iterate over a list that is not named `items`: a mapped list, not a constant."""
-        return isinstance(value, list) and name in wired.sources and wired.sources[name].kind != "constant"
 
     def _report_failed_items(self, step: Step, results: list[Any]) -> None:
         """Raise CallError if all items failed; note the failures of this step otherwise."""
@@ -384,8 +393,15 @@ class Walk:
     # -- the end --------------------------------------------------------------------------------------
 
     def _output(self) -> Output:
-        reached = {key: self._out(key, source) for key, source in self._flow.outputs.items()}
-        value = {key: output for key, output in reached.items() if output is not MISSING}
+        value: Record = {}
+        for key, source in self._flow.outputs.items():
+            try:
+                output = self._value_of(source)
+            except CallError as error:
+                message = f"{self._flow.pipeline.path.name}: outputs: {key}: {error.message}"
+                raise CallError(error.code, message) from None
+            if output is not MISSING:
+                value[key] = output
         if "output" not in value and (plain := self._plain(value)) is not MISSING:
             value["output"] = plain
         steps = [ready.wired.step for ready in self._steps]
@@ -396,43 +412,36 @@ class Walk:
         """Return the plain output: the evaluation target, or the only output."""
         target = self._flow.pipeline.evaluation_target
         if target:
-            step = self._flow.makers.get(target, target)
+            step = self._flow.producers.get(target, target)
             return value.get(target, self._outputs.get(step, MISSING))
         is_checked = any(check.where == "output" and check.kind in _PLAIN for check in self._context.case.checks)
         return next(iter(value.values())) if is_checked and len(value) == 1 else MISSING
 
-    def _out(self, key: str, source: Source) -> Any:
-        try:
-            return self._reach(source)
-        except CallError as error:
-            message = f"{self._flow.pipeline.path.name}: outputs: {key}: {error.message}"
-            raise CallError(error.code, message) from None
 
-
-async def _run_together(part: CodePart, items: list[Record], context: Context) -> list[Done]:
+async def _run_together(runner: CodeRunner, items: list[Record], context: Context) -> list[Done]:
     try:
-        return await part.many(items, context)
+        return await runner.many(items, context)
     except CallError:
         # One item exceeded a limit or ended the process; run each item alone to isolate it.
-        return [await _run_alone(part, item, context) for item in items]
+        return [await _run_alone(runner, item, context) for item in items]
 
 
-async def _run_alone(part: CodePart, item: Record, context: Context) -> Done:
+async def _run_alone(runner: CodeRunner, item: Record, context: Context) -> Done:
     try:
-        return Done(await part(item, context))
+        return Done(await runner(item, context))
     except CallError as error:
         return Done(error=str(error))
 
 
-async def _timed(part: Part, values: Record, context: Context, step: Step) -> Any:
-    """Run a part within the time limit of its step."""
+async def _run_timed(runner: StepRunner, values: Record, context: Context, step: Step) -> Any:
+    """Run a step within its time limit."""
     # Code measures its own time, excluding the wait for a sandbox.
-    if step.timeout is None or part.keeps_time:
-        return await part(values, context)
+    if step.timeout is None or runner.enforces_timeout:
+        return await runner(values, context)
     start = perf_counter()
     try:
         async with asyncio.timeout(step.timeout) as limit:
-            result = await part(values, context)
+            result = await runner(values, context)
     except TimeoutError:
         if not limit.expired():
             raise

@@ -1,7 +1,9 @@
-"""Executes one step: prompts an llm, calls a function, runs code in the sandbox, or aggregates."""
+"""Runs one step: prompts an llm, calls a function, runs code in the sandbox, or aggregates; once or for each item."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -10,7 +12,7 @@ from evalloom.core import sandbox
 from evalloom.core.errors import CallError
 from evalloom.core.model import Context, Record
 from evalloom.core.text import did_you_mean, list_names, type_name
-from evalloom.pipeline.aggregate import aggregate, read_options, renamed
+from evalloom.pipeline.aggregate import FailedItem, aggregate, read_options, renamed
 from evalloom.pipeline.file import Step
 from evalloom.pipeline.keys import AGGREGATOR_KEYS, STEP_KEYS
 from evalloom.pipeline.prompts import StepPrompt
@@ -27,14 +29,18 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 _COMMON_OPTIONS = ("timeout", "required", "batch_size", "concurrent", "max_workers")
 _ENTRIES = ("process", "transform", "run", "main", "execute", "handler")
 _AGGREGATE = ("aggregate", *_ENTRIES)
+WHOLE = ("items", "item")
+"""The parameters that receive whole items."""
+_Each = Callable[[int, Record], Awaitable[Any]]
+_Chunk = Callable[[list[tuple[int, Record]]], Awaitable[list[Any]]]
 
 
-class Part(Protocol):
+class StepRunner(Protocol):
     """The executable part of a step. `takes` are its inputs (None accepts any), `needs` the required ones."""
 
     takes: frozenset[str] | None
     needs: frozenset[str]
-    keeps_time: bool
+    enforces_timeout: bool
     """Whether it enforces the time limit of its step itself."""
 
     async def __call__(self, values: Record, context: Context) -> Any:
@@ -58,10 +64,10 @@ def checked_options(step: Step, options: Record) -> Record:
     return options
 
 
-class PromptPart:
+class PromptRunner:
     """Prompts an llm."""
 
-    keeps_time = False
+    enforces_timeout = False
 
     def __init__(self, step_prompt: StepPrompt, step: Step) -> None:
         self._prompt = step_prompt.prompt
@@ -82,10 +88,10 @@ def takes_anything(target: PythonTarget, step: Step) -> bool:
     return target.takes_any or (len(target.required) == 1 and not step.mapping)
 
 
-class FunctionPart:
+class FunctionRunner:
     """Calls the user's function named by `code_ref`."""
 
-    keeps_time = False
+    enforces_timeout = False
 
     def __init__(self, target: PythonTarget, step: Step) -> None:
         self._target = target
@@ -96,17 +102,17 @@ class FunctionPart:
     async def __call__(self, values: Record, context: Context) -> Any:
         lacking = sorted(self.needs - values.keys())
         if lacking and (self._is_mapped or not values):
-            has = f"what goes in is {list_names(values)}{did_you_mean(lacking[0], values)}"
+            has = f"its inputs are {list_names(values)}{did_you_mean(lacking[0], values)}"
             raise CallError("missing_argument", f"its function needs {lacking[0]!r}; {has}")
         return (await self._target(values, context)).value
 
 
-class CodePart:
+class CodeRunner:
     """Runs code from a pipeline or a case in the sandbox (PIPE-12)."""
 
     takes: frozenset[str] | None = None
     needs: frozenset[str] = frozenset()
-    keeps_time = True
+    enforces_timeout = True
 
     def __init__(self, step: Step) -> None:
         language = step.spec.get("language", "python")
@@ -127,12 +133,12 @@ class CodePart:
         return await run_code(self._code, [sandbox.Call(inputs, inputs) for inputs in values], limits, context)
 
 
-class AggregatePart:
+class AggregateRunner:
     """Aggregates the items of a list (PIPE-9)."""
 
     takes: frozenset[str] | None = frozenset({"items"})
     needs: frozenset[str] = frozenset({"items"})
-    keeps_time = True
+    enforces_timeout = True
 
     def __init__(self, step: Step) -> None:
         self._step = step
@@ -182,20 +188,22 @@ async def run_code(
     return done
 
 
-def part_of(step: Step, step_prompt: StepPrompt | None, function: PythonTarget | None, may_run_code: bool) -> Part:
+def runner_of(
+    step: Step, step_prompt: StepPrompt | None, function: PythonTarget | None, may_run_code: bool
+) -> StepRunner:
     """Build the executable part of a step. Raises CallError for invalid options."""
     if step.kind == "batch_aggregator":
-        part = AggregatePart(step)
-        _refuse_code(part.runs_code and not may_run_code)
-        return part
+        runner = AggregateRunner(step)
+        _refuse_code(runner.runs_code and not may_run_code)
+        return runner
     if "code" in step.spec:
         _refuse_code(not may_run_code)
-        return CodePart(step)
+        return CodeRunner(step)
     if function is not None:
-        return FunctionPart(function, step)
+        return FunctionRunner(function, step)
     if step_prompt is None:
-        raise CallError("bad_step", "there is nothing to do")
-    return PromptPart(step_prompt, step)
+        raise CallError("bad_step", "it has no prompt, function or code")
+    return PromptRunner(step_prompt, step)
 
 
 class CodeRefused(CallError):
@@ -204,4 +212,98 @@ class CodeRefused(CallError):
 
 def _refuse_code(is_refused: bool) -> None:
     if is_refused:
-        raise CodeRefused("code_not_allowed", "its code is not run unless you say --allow-code")
+        raise CodeRefused("code_not_allowed", "its code is not run without --allow-code")
+
+
+# -- batch steps (PIPE-8) ---------------------------------------------------------------------------
+
+
+def rows_of(lists: Record) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with one item from each list."""
+    for name, values in lists.items():
+        if not isinstance(values, list):
+            raise CallError("bad_items", f"{name}: expected a list to iterate over, got {type_name(values)}")
+    lengths = {name: len(values) for name, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        sizes = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise CallError("bad_items", f"expected lists of the same length to iterate over together; {sizes}")
+    return zip(*lists.values(), strict=True)
+
+
+def spread_of(
+    named: Iterable[tuple[str, Any]], spread: set[str], runner: StepRunner, weak: Record, strong: Record
+) -> Record:
+    """Return the inputs from the items of one row. Items of the lists in `spread` are spread into fields.
+
+    Such an item is also passed whole as `item`, or as its own parameter.
+    """
+    fields: Record = {}
+    mapped: Record = {}
+    for name, item in named:
+        if name not in spread:
+            mapped[name] = item
+            continue
+        fields |= {("item" if name in WHOLE else name): item, **(item if isinstance(item, dict) else {})}
+        if name in WHOLE and (parameter := _whole_item_parameter(item, runner, weak, strong)):
+            fields[parameter] = item
+    return {**fields, **mapped}
+
+
+def _whole_item_parameter(item: Any, runner: StepRunner, weak: Record, strong: Record) -> str:
+    """Return the only parameter that a whole item can fill, or an empty string."""
+    if "item" in runner.needs:
+        return ""
+    open_names = [name for name in runner.needs if name not in strong]
+    if isinstance(item, dict):
+        # An object with some of the names provides all of them.
+        if not runner.needs.isdisjoint(item):
+            return ""
+        open_names = [name for name in open_names if name not in weak]
+    elif len(open_names) > 1:
+        open_names = [name for name in open_names if name not in weak]
+    return open_names[0] if len(open_names) == 1 else ""
+
+
+async def run_each(inputs: list[Record | FailedItem], each: _Each, step: Step) -> list[Any]:
+    """Run `each` for every item, with the concurrency of the step; `each` does not raise for a failed item.
+
+    Items that failed in an earlier step are passed through.
+    """
+    results: list[Any] = list(inputs)
+    waiting = [number for number, item in enumerate(inputs) if not isinstance(item, FailedItem)]
+    for start in range(0, len(waiting), step.batch_size):
+        chunk = waiting[start : start + step.batch_size]
+        numbers = iter(chunk)
+
+        async def work(numbers: Iterator[int] = numbers) -> None:
+            for number in numbers:
+                results[number] = await each(number, inputs[number])
+
+        workers = min(step.max_workers, len(chunk)) if step.concurrent else 1
+        if workers == 1:
+            await work()
+        else:
+            await _all_of(work() for _ in range(workers))
+    return results
+
+
+async def run_chunks(inputs: list[Record | FailedItem], run: _Chunk, step: Step) -> list[Any]:
+    """Run whole chunks, for code that is expensive to start."""
+    results: list[Any] = list(inputs)
+    waiting = [(number, item) for number, item in enumerate(inputs) if not isinstance(item, FailedItem)]
+    for start in range(0, len(waiting), step.batch_size):
+        chunk = waiting[start : start + step.batch_size]
+        for (number, _), result in zip(chunk, await run(chunk), strict=True):
+            results[number] = result
+    return results
+
+
+async def _all_of(calls: Iterable[Awaitable[Any]]) -> None:
+    """Wait for all calls; if one raises, cancel the others."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -26,9 +26,9 @@ def is_pipeline(document: Record) -> bool:
 
 def _findings(path: Path) -> Iterable[Finding]:
     """Check a pipeline, its agents and prompts, without importing its functions."""
-    from evalloom.pipeline.target import examine
+    from evalloom.pipeline.target import check_pipeline
 
-    return examine(path).findings
+    return check_pipeline(path).findings
 
 
 def _pipeline(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:

@@ -18,12 +18,12 @@ from evalloom.core.functions import NoFunction, find_function, sources_of
 from evalloom.core.model import Context, Finding, Output, Record
 from evalloom.core.text import did_you_mean, list_names, quote
 from evalloom.data.dialect import Rules
-from evalloom.pipeline.file import FindingCollector, Pipeline, Step, place_in, read_pipeline
-from evalloom.pipeline.flow import Flow, Wired, wire
+from evalloom.pipeline.file import FindingCollector, Pipeline, place_in, read_pipeline
+from evalloom.pipeline.flow import Flow, WiredStep, wire
 from evalloom.pipeline.prompts import agents_folder
-from evalloom.pipeline.run import Assembled, Ready, Walk
-from evalloom.pipeline.steps import Part, options_of, part_of, takes_anything
-from evalloom.pipeline.trace import head_of
+from evalloom.pipeline.run import AssembledPipeline, PipelineRun, ReadyStep
+from evalloom.pipeline.steps import StepRunner, options_of, runner_of, takes_anything
+from evalloom.pipeline.trace import entry_head
 from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within
 from evalloom.targets.python import PythonTarget
 
@@ -34,35 +34,36 @@ _IRRELEVANT = ("name", "desc", "description", "notes", "metadata", "tags", "labe
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     """Build the target of `{pipeline: FILE}`. Raises one error that lists all errors of the pipeline."""
     written = text_in(spec, "pipeline").strip()
-    examined = sound(folder / written, with_functions=True)
-    pipeline, flows = examined.pipeline, examined.flows
+    check = load_valid_pipeline(folder / written, with_functions=True)
+    pipeline, flows = check.pipeline, check.flows
     assert pipeline is not None
-    target = PipelineTarget(flows, examined.functions, options.allow_code)
+    target = PipelineTarget(flows, check.functions, options.allow_code)
     limit = time_limit(spec, options)
-    digests = {name: _digest(flow, examined.functions) for name, flow in flows.items()}
+    testsets = _testset_places(pipeline)
+    digests = {name: _digest(flow, check.functions) for name, flow in flows.items()}
     return BuiltTarget(
         name=text_in(spec, "name") or f"pipeline:{written}",
         kind="pipeline",
         digest=digests[""],
         call=within(target, limit) if limit else target,
         variables=pipeline.required,
-        watch=tuple(dict.fromkeys(_files(pipeline, flows, examined.functions))),
+        watch=tuple(dict.fromkeys(_files(pipeline, flows, check.functions))),
         closing=target.close,
         needs_llm=any(wired.step.kind == "prompt" for flow in flows.values() for wired in flow.steps),
         remarks=target.remarks,
         variants={name: digest for name, digest in digests.items() if name},
         shape=shape_of(target),
-        dataset=_default_dataset(pipeline),
+        dataset=next((place for place in testsets if place.is_file()), testsets[-1] if testsets else None),
         warnings=tuple(
             f"{finding.origin}: {finding.message} [{finding.code}]"
-            for finding in examined.findings
+            for finding in check.findings
             if finding.severity == "warning"
         ),
     )
 
 
-class Examined(Struct, frozen=True):
-    """A pipeline file with its findings. `flows` are keyed by variant."""
+class PipelineCheck(Struct, frozen=True):
+    """A pipeline with the findings about it. `flows` are keyed by variant."""
 
     pipeline: Pipeline | None
     flows: dict[str, Flow] = {}
@@ -75,7 +76,7 @@ class Examined(Struct, frozen=True):
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def examine(path: Path, with_functions: bool = False) -> Examined:
+def check_pipeline(path: Path, with_functions: bool = False) -> PipelineCheck:
     """Read a pipeline, its agents and prompts; `with_functions` also imports its modules, which runs them."""
     if not path.is_file():
         beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
@@ -83,10 +84,10 @@ def examine(path: Path, with_functions: bool = False) -> Examined:
         raise usage_error("pipeline_missing", f"pipeline: there is no file {quote(path.as_posix(), 200)}{hint}")
     pipeline, collector = read_pipeline(path)
     if pipeline is None:
-        return Examined(None, {}, tuple(collector.findings))
+        return PipelineCheck(None, {}, tuple(collector.findings))
     if (places := _testset_places(pipeline)) and not any(place.is_file() for place in places):
         looked = ", ".join(quote(place.as_posix(), 200) for place in places)
-        message = f"default_testset: {pipeline.default_testset!r} is not there; looked for {looked}"
+        message = f"default_testset: {pipeline.default_testset!r} does not exist; searched {looked}"
         collector.report_finding("testset_missing", ("default_testset",), message, "warning")
     flows = {name: wire(pipeline, collector, name) for name in ("", *pipeline.variants)}
     functions: dict[str, PythonTarget] = {}
@@ -94,40 +95,43 @@ def examine(path: Path, with_functions: bool = False) -> Examined:
         for wired in flow.steps:
             _find_function(wired, flow, name, functions, collector)
     findings = sorted(collector.findings, key=lambda finding: (finding.origin.line, finding.origin.column))
-    return Examined(pipeline, flows, tuple(findings), functions)
+    return PipelineCheck(pipeline, flows, tuple(findings), functions)
 
 
-def sound(path: Path, with_functions: bool = False) -> Examined:
+def load_valid_pipeline(path: Path, with_functions: bool = False) -> PipelineCheck:
     """Read a pipeline. Raises one error that lists all its errors."""
-    examined = examine(path, with_functions)
-    if examined.has_errors:
-        errors = "".join(f"\n  {finding}" for finding in examined.findings if finding.severity == "error")
+    check = check_pipeline(path, with_functions)
+    if check.has_errors:
+        errors = "".join(f"\n  {finding}" for finding in check.findings if finding.severity == "error")
         raise usage_error("invalid_pipeline", f"{path.as_posix()}: cannot be run. Fix these errors:{errors}\n ")
-    return examined
+    return check
 
 
-def chosen_variant(examined: Examined, name: str) -> Flow:
+def flow_of(check: PipelineCheck, name: str) -> Flow:
     """Return the flow of a variant; an empty name means the pipeline without a variant."""
-    if name not in examined.flows:
-        variants = [variant for variant in examined.flows if variant]
+    if name not in check.flows:
+        variants = [variant for variant in check.flows if variant]
         hint = did_you_mean(name, variants) or f"; there are {list_names(variants)}"
         raise usage_error("no_variants", f"the pipeline has no variant {name!r}{hint}")
-    return examined.flows[name]
+    return check.flows[name]
 
 
 def _find_function(
-    wired: Wired, flow: Flow, variant: str, functions: dict[str, PythonTarget], collector: FindingCollector
+    wired: WiredStep, flow: Flow, variant: str, functions: dict[str, PythonTarget], collector: FindingCollector
 ) -> None:
     step, pipeline = wired.step, flow.pipeline
     reference = step.spec.get("code_ref")
     if step.kind != "code_node" or reference is None:
         return
-    report_finding = partial(_add_step_finding, pipeline, collector, variant, step)
+
+    def report_finding(code: str, key: str, message: str) -> None:
+        collector.report_finding(code, place_in(pipeline, step.id, key, variant), f"step {step.id!r}: {message}")
+
     if reference not in functions:
         try:
             functions[reference] = PythonTarget(_load_function(reference, pipeline.path.parent))
-        except NoFunction as why:
-            report_finding("target_missing", "code_ref", f"code_ref: {reference}: {why}")
+        except NoFunction as error:
+            report_finding("target_missing", "code_ref", f"code_ref: {reference}: {error}")
             return
     function = functions[reference]
     for name in sorted(step.mapping.keys() - function.names) if not takes_anything(function, step) else ():
@@ -136,12 +140,6 @@ def _find_function(
             report_finding(
                 "unknown_parameter", "input_mapping", f"input_mapping.{name}: {reference} takes no {name!r}{hint}"
             )
-
-
-def _add_step_finding(
-    pipeline: Pipeline, collector: FindingCollector, variant: str, step: Step, code: str, key: str, message: str
-) -> None:
-    collector.report_finding(code, place_in(pipeline, step.id, key, variant), f"step {step.id!r}: {message}")
 
 
 def _load_function(reference: str, folder: Path) -> Callable[..., Any]:
@@ -166,7 +164,7 @@ class PipelineTarget:
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         assembled = self.assembled[context.profile.variant]
-        return await Walk(assembled, inputs, context, self._note).go()
+        return await PipelineRun(assembled, inputs, context, self._add_note).run()
 
     def remarks(self) -> Iterable[str]:
         for note, times in self._notes.items():
@@ -176,40 +174,40 @@ class PipelineTarget:
         for function in self._functions.values():
             await function.close()
 
-    def _note(self, remark: str) -> None:
-        self._notes[remark] += 1
+    def _add_note(self, note: str) -> None:
+        self._notes[note] += 1
 
-    def _assemble(self, flow: Flow) -> Assembled:
+    def _assemble(self, flow: Flow) -> AssembledPipeline:
         numbers = {wired.step.id: number for number, wired in enumerate(flow.steps)}
         followers: list[list[int]] = [[] for _ in flow.steps]
         for number, wired in enumerate(flow.steps):
             for needed in wired.needs:
                 followers[numbers[needed]].append(number)
         steps = (self._ready(wired, flow, tuple(after)) for wired, after in zip(flow.steps, followers, strict=True))
-        return Assembled(flow, tuple(steps))
+        return AssembledPipeline(flow, tuple(steps))
 
-    def _ready(self, wired: Wired, flow: Flow, followers: tuple[int, ...]) -> Ready:
+    def _ready(self, wired: WiredStep, flow: Flow, followers: tuple[int, ...]) -> ReadyStep:
         function = self._functions.get(wired.step.spec.get("code_ref", ""))
-        make = partial(part_of, step_prompt=wired.prompt, function=function, may_run_code=self._may_run_code)
-        part: Part | CallError
+        make = partial(runner_of, step_prompt=wired.prompt, function=function, may_run_code=self._may_run_code)
+        runner: StepRunner | CallError
         try:
-            part = make(wired.step)
+            runner = make(wired.step)
         except CallError as error:
-            part = error  # a case may set the missing option, or the step may never run
+            runner = error  # a case may set the missing option, or the step may never run
         names = function.names if function else frozenset[str]()
-        return Ready(wired, part, make, names, followers, head_of(wired, flow))
+        return ReadyStep(wired, runner, make, names, followers, entry_head(wired, flow))
 
 
 def shape_of(target: PipelineTarget) -> Shape:
     """Return the shape that cases must match under every variant."""
     flows = [assembled.flow for assembled in target.assembled.values()]
     steps = [wired.step for flow in flows for wired in flow.steps]
-    named = {name for flow in flows for name in flow.unbatched_inputs}
+    unbatched = {name for flow in flows for name in flow.unbatched_inputs}
     required = flows[0].pipeline.required
     return Shape(
-        steps=_steps_taken(target),
+        steps=_accepted_inputs(target),
         inputs=required,
-        batch_inputs=required & named,
+        batch_inputs=required & unbatched,
         outputs=frozenset(flows[0].outputs),
         reads_items=any(step.batch_mode or step.kind == "batch_aggregator" for step in steps)
         or any(source.kind == "items" for flow in flows for wired in flow.steps for source in wired.sources.values()),
@@ -219,43 +217,38 @@ def shape_of(target: PipelineTarget) -> Shape:
 
 def with_pipeline(rules: Rules, file: str) -> Rules:
     """Add a pipeline to the rules; its functions are not imported, so they accept any input."""
-    shape = shape_of(PipelineTarget(sound(Path(file)).flows, {}, may_run_code=False))
+    shape = shape_of(PipelineTarget(load_valid_pipeline(Path(file)).flows, {}, may_run_code=False))
     return structs.replace(rules, shape=shape)
 
 
-def _steps_taken(target: PipelineTarget) -> dict[str, frozenset[str] | None]:
+def _accepted_inputs(target: PipelineTarget) -> dict[str, frozenset[str] | None]:
     """Return the accepted step_inputs by step id and output key; None accepts any."""
-    taken: dict[str, frozenset[str] | None] = {}
+    accepted: dict[str, frozenset[str] | None] = {}
     for assembled in target.assembled.values():
         for ready in assembled.steps:
             step = ready.wired.step
-            known = taken.get(step.id, frozenset[str]())
-            own = None if isinstance(ready.part, CallError) else ready.part.takes
-            if own is None or known is None:
-                taken[step.id] = None
+            # Variants may accept different inputs; a case may use those of any variant.
+            other_variants = accepted.get(step.id, frozenset[str]())
+            own = None if isinstance(ready.runner, CallError) else ready.runner.takes
+            if own is None or other_variants is None:
+                accepted[step.id] = None
             else:
-                taken[step.id] = known | own | step.mapping.keys() | {*options_of(step, {})}
-    steps = [one.wired.step for assembled in target.assembled.values() for one in assembled.steps]
-    return {**{step.output_key: taken[step.id] for step in steps}, **taken}
+                accepted[step.id] = other_variants | own | step.mapping.keys() | {*options_of(step, {})}
+    steps = [ready.wired.step for assembled in target.assembled.values() for ready in assembled.steps]
+    return {**{step.output_key: accepted[step.id] for step in steps}, **accepted}
 
 
 def _digest(flow: Flow, functions: dict[str, PythonTarget]) -> str:
-    steps = [
-        [
-            {key: value for key, value in wired.step.spec.items() if key not in _IRRELEVANT},
-            wired.prompt.prompt.digest if wired.prompt else "",
-            _texts(functions.get(wired.step.spec.get("code_ref", ""))),
-        ]
-        for wired in flow.steps
-    ]
-    inputs = [[one.name, one.default] for one in flow.pipeline.inputs]
-    outputs = [[one.key, one.source] for one in flow.pipeline.outputs]
+    steps = []
+    for wired in flow.steps:
+        spec = {key: value for key, value in wired.step.spec.items() if key not in _IRRELEVANT}
+        function = functions.get(wired.step.spec.get("code_ref", ""))
+        files = sources_of(function.function) if function else ()
+        code = [file.read_bytes().decode("utf-8", "replace") for file in files]
+        steps.append([spec, wired.prompt.prompt.digest if wired.prompt else "", code])
+    inputs = [[declared.name, declared.default] for declared in flow.pipeline.inputs]
+    outputs = [[output.key, output.source] for output in flow.pipeline.outputs]
     return digest_of("pipeline", inputs, steps, outputs, flow.pipeline.evaluation_target)
-
-
-def _texts(function: PythonTarget | None) -> list[str]:
-    files = sources_of(function.function) if function else ()
-    return [file.read_bytes().decode("utf-8", "replace") for file in files]
 
 
 def _files(pipeline: Pipeline, flows: dict[str, Flow], functions: dict[str, PythonTarget]) -> Iterable[Path]:
@@ -267,13 +260,8 @@ def _files(pipeline: Pipeline, flows: dict[str, Flow], functions: dict[str, Pyth
         yield from sources_of(function.function)
 
 
-def _default_dataset(pipeline: Pipeline) -> Path | None:
-    """Find the default testset: beside the pipeline, or in the `testsets` folder of its project."""
-    places = _testset_places(pipeline)
-    return next((path for path in places if path.is_file()), places[-1] if places else None)
-
-
 def _testset_places(pipeline: Pipeline) -> list[Path]:
+    """Return where the default testset may be: beside the pipeline, or in the `testsets` folder of its project."""
     name, folder = pipeline.default_testset, pipeline.path.parent
     places = (folder / name, folder / "testsets" / name, folder.parent / "testsets" / name)
     return [Path(os.path.normpath(place)) for place in places] if name else []

@@ -110,7 +110,11 @@ class TestsetLoader:
         first: dict[str, int] = {}
         for number, case in enumerate(cases, 1):
             origin = Origin("testset", number)
-            for remark in DIALECT.findings(_record(case), rules):
+            # The fields are checked as they are, so that wrong types are reported.
+            record = {name: value for name, value in case.raw_data.items() if name in EXTENSION_FIELDS}
+            own = {name: getattr(case, name) for name in FIELDS}
+            record |= {name: value for name, value in own.items() if value != DEFAULTS[name] or name == "id"}
+            for remark in DIALECT.findings(record, rules):
                 field_name = str(remark.path[0]) if remark.path else ""
                 findings.append(Finding(remark.code, remark.severity, remark.message, origin, field_name, str(case.id)))
             if first.setdefault(str(case.id), number) != number:
@@ -172,11 +176,3 @@ class TestsetLoader:
         return groups
 
     group_by_feature = group_by_pipeline_features
-
-
-def _record(case: TestCase) -> Record:
-    """Return the fields of a case unchanged, so that wrong types can be reported."""
-    extra = {name: value for name, value in case.raw_data.items() if name in EXTENSION_FIELDS}
-    return extra | {
-        name: getattr(case, name) for name in FIELDS if getattr(case, name) != DEFAULTS[name] or name == "id"
-    }

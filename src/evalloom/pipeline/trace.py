@@ -12,7 +12,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import NO_USAGE, Record, Response, Usage
 from evalloom.core.text import CLAMP
 from evalloom.pipeline.file import Step
-from evalloom.pipeline.flow import Flow, Wired
+from evalloom.pipeline.flow import Flow, WiredStep
 
 MIB = 1024 * 1024
 MAX_BATCH_OUTPUT = 16 * MIB
@@ -23,11 +23,11 @@ _TRACED_ITEMS = 50
 """The maximum number of batch items, and of failed ones, whose calls are traced; this bounds memory."""
 
 
-def head_of(wired: Wired, flow: Flow) -> Record:
+def entry_head(wired: WiredStep, flow: Flow) -> Record:
     """Return the fields of a trace entry that are the same in every case."""
     step, target = wired.step, flow.pipeline.evaluation_target
     outputs = [key for key, source in flow.outputs.items() if source.kind == "step" and source.name == step.id]
-    is_plain = flow.makers.get(target, target) == step.id if target else len(flow.outputs) == 1 and bool(outputs)
+    is_plain = flow.producers.get(target, target) == step.id if target else len(flow.outputs) == 1 and bool(outputs)
     return {
         "type": "step",
         "step": step.id,
