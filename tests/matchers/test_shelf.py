@@ -3,6 +3,10 @@
 import asyncio
 import inspect
 import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evalloom
-from evalloom import catalog
+from evalloom import catalog, matchers
 from evalloom.core.model import Case, Check, Output, Request, Response, Run
 from evalloom.engine.score import grade_now, score
 from evalloom.matchers import Matcher, Services
@@ -91,6 +95,28 @@ def test_matchers_are_told_apart_and_say_what_they_do() -> None:
         assert by_kind(matcher.kind) is matcher
         assert matcher.summary and (matcher.grade or matcher.ask)
         assert matcher.waits is (matcher.grade is None)
+
+
+def test_each_kind_is_loaded_from_the_module_that_has_it() -> None:
+    # The kinds are listed apart from the modules, which are imported late: the two lists must not drift apart.
+    modules = {path.stem for path in Path(inspect.getfile(matchers)).parent.glob("*.py")}
+    loaded = [import_module(f"evalloom.matchers.{name}") for name in modules - {"__init__"}]
+    own = [matcher for module in loaded for matcher in getattr(module, "MATCHERS", ())]
+    assert own and all(matchers.by_kind(matcher.kind) is matcher for matcher in own)
+
+
+def test_a_run_imports_only_the_parts_that_it_uses(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "examples" / "first", tmp_path / "first")
+    command = [sys.executable, "-X", "importtime", "-m", "evalloom", "run"]
+    imported = {
+        line.rpartition("|")[2].strip()
+        for line in subprocess.run(command, cwd=folder, stderr=subprocess.PIPE, text=True).stderr.splitlines()
+    }
+    assert {"evalloom.targets.prompt", "evalloom.llms.scripted", "evalloom.matchers.text"} <= imported
+    parts = {name for name in imported if re.match(r"evalloom\.(targets|llms|matchers|core\.http)\.", name)}
+    unused = "targets.python targets.endpoint targets.command llms.openai llms.anthropic llms.cassette llms.answer_json"
+    unused += " matchers.structural matchers.judge matchers.limits matchers.nested matchers.normalise core.http.client"
+    assert not parts & {f"evalloom.{name}" for name in unused.split()}
 
 
 def test_every_kind_is_documented() -> None:
