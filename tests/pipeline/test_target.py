@@ -355,8 +355,8 @@ def test_a_batch_of_which_nothing_came_has_failed(tmp_path: Path) -> None:
     assert said.startswith("p.yaml: step 'each': all of its 2 items failed; the first: ZeroDivisionError")
     target = made(tmp_path, BATCH, code)
     run(target, {"batch_items": [{"name": 0}, {"name": 1}]})
-    [remark] = target.remarks()
-    assert remark.startswith("step 'each': 1 of 2 items failed, such as: ZeroDivisionError")
+    [note] = target.notes()
+    assert note.startswith("step 'each': 1 of 2 items failed, such as: ZeroDivisionError")
 
 
 def test_a_batch_step_without_a_list_fails(tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ def test_a_failure_is_told_by_the_step_where_it_happened(tmp_path: Path) -> None
         tmp_path, steps, "def a(n):\n    assert n != 1, 'one'\n    return n\ndef b(n): assert n != 3, 'three'"
     )
     run(target, {"batch_items": [{"n": n} for n in range(5)]})
-    first, second = target.remarks()
+    first, second = target.notes()
     assert first.startswith("step 'a': 1 of 5 items failed, such as: AssertionError: one")
     assert second.startswith("step 'b': 1 of 5 items failed, such as: AssertionError: three")
 
@@ -626,7 +626,7 @@ def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
     target = made(tmp_path, CUSTOM)
     said = failing(target, {"batch_items": [{}, {}]})
     assert said == "p.yaml: step 'total': its code is not run without --allow-code [code_not_allowed]"
-    assert list(target.remarks()) == ["step 'total': its code was not run. Pass --allow-code to run it in the sandbox"]
+    assert list(target.notes()) == ["step 'total': its code was not run. Pass --allow-code to run it in the sandbox"]
 
 
 @needs_sandbox

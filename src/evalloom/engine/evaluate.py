@@ -141,7 +141,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     finally:
         await llms.close()
         await plan.target.close()
-    for note in plan.target.remarks():
+    for note in plan.target.notes():
         warn(note)
     return Results(log.path, summary, live.tally, plan.settings.gates, stopped)
 

@@ -62,7 +62,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         needs_llm=bool(session_names(parameters, contract)),
         contract=contract,
         holds_cases=True,
-        remarks=target.remarks,
+        notes=target.notes,
     )
 
 
@@ -105,7 +105,7 @@ class HopletTarget:
         if self._observer is not None:
             self._observer.run_end(run_id, status, round(perf_counter() - start, 6), result, metadata)
 
-    def remarks(self) -> Iterable[str]:
+    def notes(self) -> Iterable[str]:
         return self._observer.errors if self._observer else ()
 
     async def close(self) -> None:

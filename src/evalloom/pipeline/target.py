@@ -50,7 +50,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         watch=tuple(dict.fromkeys(_files(pipeline, flows, check.functions))),
         closing=target.close,
         needs_llm=any(wired.step.kind == "prompt" for flow in flows.values() for wired in flow.steps),
-        remarks=target.remarks,
+        notes=target.notes,
         variants={name: digest for name, digest in digests.items() if name},
         shape=shape_of(target),
         dataset=next((place for place in testsets if place.is_file()), testsets[-1] if testsets else None),
@@ -166,7 +166,7 @@ class PipelineTarget:
         assembled = self.assembled[context.profile.variant]
         return await PipelineRun(assembled, inputs, context, self._add_note).run()
 
-    def remarks(self) -> Iterable[str]:
+    def notes(self) -> Iterable[str]:
         for note, times in self._notes.items():
             yield note if times == 1 else f"{note} ({times} times)"
 

@@ -76,7 +76,7 @@ class BuiltTarget(Struct, frozen=True):
     """Whether it may call an llm; if not, no profile and no key is needed."""
     contract: Contract | None = None
     """The inputs and outputs that it declares, if any."""
-    remarks: Callable[[], Iterable[str]] = tuple
+    notes: Callable[[], Iterable[str]] = tuple
     """Returns notes for the user when the batch is over."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user before the batch begins."""
