@@ -82,6 +82,6 @@ def test_dialect_map_and_stdin(evalloom: Evalloom) -> None:
         "inspect", "-", "--dialect", "rag", "--map", "query=question,expected_sources=docs", "--json", stdin=text
     )
     contents = json.loads(done.stdout)
-    assert (contents["file"], contents["dialect"], contents["reason"]) == ("<stdin>", "rag", "as asked for")
+    assert (contents["file"], contents["dialect"], contents["reason"]) == ("<stdin>", "rag", "as requested")
     assert [field["name"] for field in contents["fields"]] == ["id", "query", "expected_sources"]
     assert "Did you mean 'rag'?" in evalloom("inspect", "-", "--dialect", "ragg", stdin=text).stderr

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evalloom.core.model import Place
 from evalloom.files.json_rows import JsonReader
-from evalloom.files.jsontext import JsonFault, Scan
+from evalloom.files.jsontext import JsonError, Scan
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row
 
 Objects = list[dict[str, Any]]
@@ -237,7 +237,7 @@ def mutated() -> st.SearchStrategy[bytes]:
 def test_the_fast_way_accepts_nothing_that_the_exact_way_refuses(data: bytes) -> None:
     try:
         exact = Scan(data.decode())
-    except (JsonFault, UnicodeDecodeError):
+    except (JsonError, UnicodeDecodeError):
         rows, problems, _ = read(data)
         # Several whole values on one line are several rows; every other fault is told.
         assert problems or not data.strip(b" \t\r") or data.lstrip(b" \t\r").startswith(b"//") or len(rows) > 1

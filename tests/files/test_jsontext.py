@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evalloom.core.model import Place
 from evalloom.files.json_rows import JsonReader
-from evalloom.files.jsontext import MAX_DEPTH, JsonFault, Scan, all_places, offset_place, places_of
+from evalloom.files.jsontext import MAX_DEPTH, JsonError, Scan, all_places, offset_place, places_of
 from evalloom.files.rows import Row
 
 scalars = (
@@ -24,8 +24,8 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def fault_of(text: str) -> JsonFault:
-    with pytest.raises(JsonFault) as raised:
+def fault_of(text: str) -> JsonError:
+    with pytest.raises(JsonError) as raised:
         Scan(text)
     return raised.value
 

@@ -51,7 +51,7 @@ def test_nothing_is_allowed_unless_it_is_written(text: str, tmp_path: Path) -> N
         ("{http: ['*']}", "resolvers.http[0]: expected a host such as api.example.com or localhost:8080, got '*'"),
         ("{timeout_s: 0}", "resolvers.timeout_s: expected more than 0, got 0"),
         ("{timeout_s: 1e9}", "resolvers.timeout_s: expected 3600 or less"),
-        ("{timeout_s: .nan}", "is no JSON number"),
+        ("{timeout_s: .nan}", "is not a JSON number"),
         ("{private_addresses: 1}", "resolvers.private_addresses: expected true or false, got 1"),
         ("{folder: nowhere}", "resolvers.folder: there is no folder"),
         ("{folder: evalloom.yaml}", "resolvers.folder: there is no folder"),

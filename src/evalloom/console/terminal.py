@@ -8,7 +8,7 @@ from rich.text import Text
 
 from evalloom.core.model import Finding, Severity
 from evalloom.core.text import printable
-from evalloom.files.lines import pick_lines
+from evalloom.files.source import read_lines
 from evalloom.reports.lint import LintReport
 from evalloom.reports.lint_text import closing, console_order
 
@@ -23,7 +23,7 @@ def print_report(report: LintReport, console: Console | None = None) -> None:
     for finding in findings:
         if finding.origin.line:
             wanted.setdefault(finding.origin.file, set()).add(finding.origin.line)
-    texts = {file: pick_lines(str(report.base / file), lines) for file, lines in wanted.items()}
+    texts = {file: read_lines(str(report.base / file), lines) for file, lines in wanted.items()}
     for finding in findings:
         _print_finding(console, finding, texts.get(finding.origin.file, {}).get(finding.origin.line))
     *told, verdict = closing(report)

@@ -1,4 +1,4 @@
-"""Lists and objects that were written as text, as tables keep them in a cell."""
+"""Parses lists and objects that a table holds as text in a cell."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NOT_PYTHON = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, 
 
 
 def is_blank(value: object) -> bool:
-    """Whether a field is as good as absent: a table has no other way to leave a cell out."""
+    """Whether a field counts as absent: a table can only leave a cell empty."""
     return value is None or (isinstance(value, str) and not value.strip())
 
 
 def as_list(value: Any, separator: str = "") -> list[Any] | None:
-    """A list, or the list that a text stands for; None when the text does not read as one.
+    """Return a list, or parse a text as one; None if it is not a list.
 
-    The text is JSON, the repr of a Python list, the print of a NumPy array, or parts between separators.
+    The text is JSON, the repr of a Python list, a printed NumPy array, or items between separators.
     """
     if isinstance(value, list):
         return value
@@ -37,40 +37,40 @@ def as_list(value: Any, separator: str = "") -> list[Any] | None:
         return None
     text = value.strip()
     if text.startswith("["):
-        found = _json(text)
-        found = _python(text) if found is None else found
-        if isinstance(found, list):
-            return found
+        items = _json(text)
+        items = _python(text) if items is None else items
+        if isinstance(items, list):
+            return items
     if not separator:
         return None
     return [part.strip() for part in text.split(separator) if part.strip()]
 
 
 def as_object(value: Any) -> Record | None:
-    """An object, or the object that a text stands for; None when the text does not read as one."""
+    """Return an object, or parse a text as one; None if it is not an object."""
     if isinstance(value, dict):
         return value
     if is_blank(value):
         return {}
     if not isinstance(value, str) or not value.lstrip().startswith("{"):
         return None
-    found = _json(value)
-    found = _python(value.strip()) if found is None else found
-    return found if isinstance(found, dict) else None
+    fields = _json(value)
+    fields = _python(value.strip()) if fields is None else fields
+    return fields if isinstance(fields, dict) else None
 
 
 def read_cells(row: dict[str, str]) -> Record:
-    """A row of a table as a record."""
+    """Turn a row of a table into a record."""
     return {name: read_cell(name, text) for name, text in row.items()}
 
 
 def read_cell(name: str, text: str, tags: str = "tags") -> object:
-    """A list or object written as JSON in a cell, tags parted by `,` or `;`; every other cell is its text."""
+    """Parse JSON lists and objects, and tags separated by `,` or `;`; return the text of any other cell."""
     if name == tags and text[:1] != "[":
         return [tag.strip() for tag in text.replace(";", ",").split(",") if tag.strip()]
     if text[:1] in ("[", "{"):
-        found = _json(text)
-        return text if found is None else found
+        value = _json(text)
+        return text if value is None else value
     return text
 
 
@@ -82,17 +82,17 @@ def _json(text: str) -> Any:
 
 
 def _python(text: str) -> Any:
-    """The value of a Python literal; None when it is none, or when JSON could not hold it."""
+    """Return the value of a Python literal; None if it is not one, or if JSON cannot represent it."""
     try:
-        found = _plain(ast.literal_eval(_with_commas(text)))
-        orjson.dumps(found)
-        return found
+        value = _plain(ast.literal_eval(_with_commas(text)))
+        orjson.dumps(value)
+        return value
     except _NOT_PYTHON:
         return None
 
 
 def _with_commas(text: str) -> str:
-    """The text with a comma between neighbouring strings: NumPy prints none, and Python would join them into one."""
+    """Insert commas between adjacent strings: NumPy prints none, and Python would concatenate the strings."""
     if not _NEIGHBOURS.search(text):
         return text
     tokens = [
@@ -109,12 +109,12 @@ def _with_commas(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A Python value as JSON has it. Raises ValueError where JSON has nothing like it."""
+    """Convert a Python value to JSON types. Raises ValueError if JSON cannot represent it."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise ValueError("a key that is no string")
+            raise ValueError("a key that is not a string")
         return {key: _plain(item) for key, item in value.items()}
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -122,24 +122,24 @@ def _plain(value: Any) -> Any:
 
 
 def text_list(value: Any) -> list[str]:
-    """The texts in a list, for tags and the like."""
+    """Return the non-blank texts in a list, such as tags."""
     return [item for item in value if isinstance(item, str) and item.strip()] if isinstance(value, list) else []
 
 
 def texts_of(value: Any) -> tuple[str, ...]:
-    """One text or a list of texts, each once; what is neither counts for nothing."""
-    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(dict.fromkeys(text for text in found if isinstance(text, str) and text))
+    """Return the distinct texts of a text or a list; anything else is ignored."""
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
 
 
 def own_id(record: Record, *fields: str) -> str | int | None:
-    """The first of the fields that holds a usable id."""
+    """Return the first of the fields that has a usable id."""
     for field in fields:
-        found = record.get(field)
-        if (isinstance(found, int) and not isinstance(found, bool)) or (isinstance(found, str) and found.strip()):
-            return found
+        id = record.get(field)
+        if (isinstance(id, int) and not isinstance(id, bool)) or (isinstance(id, str) and id.strip()):
+            return id
     return None
 
 
-def id_text(found: str | int | None) -> str:
-    return "" if found is None else str(found)
+def id_text(id: str | int | None) -> str:
+    return "" if id is None else str(id)

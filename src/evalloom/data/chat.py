@@ -1,4 +1,4 @@
-"""Conversations as peers write them: a list of messages, each by somebody."""
+"""Conversations in the usual form: a list of messages with roles."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from evalloom.core.model import Path, Remark, error, show_path, warning
 from evalloom.core.text import describe
 
 SPEAKERS = ("role", "type")
-"""Where a message says who speaks: `role` nearly everywhere, `type` in LangChain's form."""
+"""The field with the role of a message: `role` almost everywhere, `type` in LangChain."""
 USERS = ("user", "human")
 
 
 def findings(messages: list[Any], at: Path) -> Iterator[Remark]:
-    """What is wrong with a list of messages that is an input."""
+    """Yield the problems of a list of messages that is an input."""
     field = show_path(at)
     if not messages:
         yield error("empty_input", at, f"{field}: expected at least one message, got an empty list")
@@ -37,7 +37,7 @@ def speaker(message: dict[str, Any]) -> Any:
 
 
 def until_last_user(messages: list[Any]) -> list[Any]:
-    """The conversation up to the last thing the user says: what follows is an answer, and no input."""
+    """Return the conversation up to the last user message: the messages after it are answers."""
     for number in range(len(messages), 0, -1):
         message = messages[number - 1]
         if isinstance(message, dict) and speaker(message) in USERS:
@@ -50,10 +50,10 @@ def is_messages(value: Any) -> bool:
 
 
 def input_findings(value: Any, field: str) -> Iterator[Remark]:
-    """What is wrong with an input that is a text or a list of messages."""
+    """Yield the problems of an input that is a text or a list of messages."""
     if isinstance(value, list):
         yield from findings(value, (field,))
     elif not isinstance(value, str):
         yield error("bad_input", (field,), f"{field}: expected a string or a list of messages, got {describe(value)}")
     elif not value.strip():
-        yield warning("empty_input", (field,), f"{field}: is empty; was it forgotten?")
+        yield warning("empty_input", (field,), f"{field}: is empty")

@@ -1,4 +1,4 @@
-"""A dataset: the records of one source in the dialect they are written in, with everything odd on the way."""
+"""Reads the records of one source in their dialect, with the problems of the file."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from evalloom.files.rows import Problem, Row
 from evalloom.files.source import Source, source_of
 
 SAMPLE = 50
-"""How many records decide what a file is."""
+"""The number of records that decide the dialect."""
 _SAMPLE_BYTES = 4 * 1024 * 1024
 
 
 class Dataset:
-    """Reads one source. `dialect`, `reason` and `layout` are known at once; iterate for rows and problems."""
+    """Reads one source. `dialect`, `reason` and `layout` are set at once; iterate for rows and problems."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Dataset:
         self.mapping = mapping
         self._reader = RowReader(source)
         self._items = iter(self._reader)
-        self._given = formats.by_name(dialect) if dialect else None
+        self._named_dialect = formats.by_name(dialect) if dialect else None
         self._nested = nested
         self._expanded_by: Dialect | None = None
         self._head: list[Row | Problem] = []
@@ -61,12 +61,12 @@ class Dataset:
 
     @property
     def has_explicit_dialect(self) -> bool:
-        """Whether the user, or the document itself, said what the dialect is."""
-        return self._given is not None or self._expanded_by is not None
+        """Whether the user or the document itself names the dialect."""
+        return self._named_dialect is not None or self._expanded_by is not None
 
     @property
     def document(self) -> Document | None:
-        """What the file is when it is no dataset but a document that can be checked."""
+        """The kind of document that the file is, if it is not a dataset."""
         return None if self._is_dataset else self.formats.document(self.sample[0])
 
     @property
@@ -82,7 +82,7 @@ class Dataset:
         yield from self._converted(chain(head, self._items))
 
     def peek(self) -> Iterator[Row | Problem]:
-        """Yield copies of the rows that were read ahead, as iterating would give them; they stay to be read."""
+        """Yield copies of the rows that were read ahead; iterating yields them again."""
         return self._converted(copy(item) for item in self._head) if self._is_dataset else iter(())
 
     def _converted(self, items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
@@ -97,7 +97,7 @@ class Dataset:
                 yield not_object(item, self.dialect) if isinstance(item, Row) else item
 
     def cases(self, rows: Iterable[Row | Problem] | None = None) -> Iterator[Case | Problem]:
-        """The cases of the dataset, or of its `rows`, in order; a case without an id is named by its number."""
+        """Yield the cases of the dataset, or of its `rows`, in order; a case without an id gets its number as id."""
         number = 0
         for item in self if rows is None else rows:
             if isinstance(item, Problem):
@@ -106,10 +106,10 @@ class Dataset:
                 for record in self.dialect.multiplied(item.value):
                     number += 1
                     case = self.dialect.to_case(record, self.origin(item))
-                    yield case if case.id else _with_id(case, str(number))
+                    yield case if case.id else msgspec.structs.replace(case, id=str(number))
 
     def origin(self, row: Row, path: Path = ()) -> Origin:
-        """Where a row, or a field in it, stands."""
+        """Return the origin of a row, or of a field in it."""
         place = row.place_of(self.mapping.source_path(path)) if path else Place(row.line, row.column)
         return Origin(row.file or self.source.name, *place)
 
@@ -117,7 +117,7 @@ class Dataset:
         return [item for item in self._head if isinstance(item, Row) and isinstance(item.value, dict)]
 
     def _peek(self) -> None:
-        """Reads as far as it takes to know what the file is."""
+        """Read the sample that decides the dialect."""
         objects = size = 0
         for item in self._items:
             self._head.append(item)
@@ -127,25 +127,26 @@ class Dataset:
             if objects >= SAMPLE or size > _SAMPLE_BYTES or len(self._head) >= 20 * SAMPLE:
                 break
         else:
-            self._take_apart()
+            self._expand_document()
 
-    def _take_apart(self) -> None:
-        """When the whole file is one document, its records take its place."""
+    def _expand_document(self) -> None:
+        """If the whole file is one document, replace it by its records."""
         rows = self._objects()
-        if len(rows) != 1 or not self._is_document(rows[0]):
+        if len(rows) != 1:
+            return
+        # One object is a line of a dataset in .jsonl and .ndjson files; elsewhere it may be the whole file.
+        if self.layout == "json" and self.source.suffix not in (".jsonl", ".ndjson"):
+            is_document = self.source.suffix == ".json" or b"\n" in rows[0].text
+        else:
+            is_document = self.layout == "yaml"
+        if not is_document:
             return
         others = [item for item in self._head if item is not rows[0]]
         if not any(isinstance(item, Row) or item.severity == "error" for item in others):
             self._expand(rows[0])
 
-    def _is_document(self, row: Row) -> bool:
-        """Whether one object is a whole file in itself, and not one line of a dataset."""
-        if self.layout == "json" and self.source.suffix not in (".jsonl", ".ndjson"):
-            return self.source.suffix == ".json" or b"\n" in row.text
-        return self.layout == "yaml"
-
     def _expand(self, row: Row) -> None:
-        dialects = (self._given,) if self._given else self.formats.dialects
+        dialects = (self._named_dialect,) if self._named_dialect else self.formats.dialects
         for dialect in dialects:
             if (records := dialect.expand(row.value)) is not None:
                 self._expanded_by = dialect
@@ -154,7 +155,9 @@ class Dataset:
             if (records := expand_wrapper(row.value)) is None:
                 is_case = self.formats.has_marks(row.value) and not self.formats.is_never_case(row.value)
                 mapped = self.mapping.apply(row.value)
-                self._is_dataset = is_case or (self._given is not None and not _only_wraps(mapped, self._given))
+                self._is_dataset = is_case or (
+                    self._named_dialect is not None and not _only_wraps(mapped, self._named_dialect)
+                )
                 return
         places = row.places if row.places is not None else jsontext.all_places(row.text, row.line, row.column)
         head: list[Row | Problem] = [item for item in self._head if item is not row]
@@ -166,11 +169,11 @@ class Dataset:
             else:
                 path, record = item
                 place = places.get(path, Place(row.line, row.column))
-                head.append(Row(record, *place, b"", _Under(places, path)))
+                head.append(Row(record, *place, b"", _RecordPlaces(places, path)))
         self._head = head
 
     def _include(self, included: Included, row: Row) -> Iterator[Row | Problem]:
-        """The records of a file that the document names; only files in or under its own folder are opened."""
+        """Yield the records of a file that the document names; only files in or below its own folder are opened."""
         place = row.place_of(included.path)
         if self._nested:
             message = f"{included.file!r} is not read: an included file includes no further ones"
@@ -203,8 +206,8 @@ class Dataset:
                 yield item._replace(file=inner.source.name)
 
     def _decide(self) -> tuple[Dialect, str]:
-        if self._given:
-            return self._given, "as asked for"
+        if self._named_dialect:
+            return self._named_dialect, "as requested"
         if self._expanded_by:
             return self._expanded_by, f"it is a {self._expanded_by.name} document"
         for record in self.sample:
@@ -212,7 +215,7 @@ class Dataset:
             if dialect.name == self.votes[0][0]:
                 return dialect, reason
         unknown = msgspec.structs.replace(self.formats.fallback, not_object_code="json_not_object")
-        return unknown, "it has no record to tell by"
+        return unknown, "it has no records"
 
     def _not_a_dataset(self) -> Problem:
         document = self.formats.document(self.sample[0])
@@ -221,26 +224,26 @@ class Dataset:
         else:
             fields = ", ".join(list(self.sample[0])[:6]) or "no field"
             message = f"is one object with {fields} and no list of cases in it. "
-            message += "Name the list 'cases'" if self._given else "If it is a case, name its --dialect"
+            message += "Name the list 'cases'" if self._named_dialect else "If it is a case, name its --dialect"
         return Problem("not_a_dataset", "error", message)
 
 
 def _only_wraps(document: Record, dialect: Dialect) -> bool:
-    """Whether an object has a list of others and no field of a case, in a format that asks for some."""
+    """Whether an object has a list of objects but none of the fields that the dialect requires of a case."""
     schema = dialect.schema() if dialect.schema else {}
     is_none = bool(schema.get("required")) and not any(name in schema["properties"] for name in document)
     return is_none and holds_objects(document)
 
 
 def not_object(row: Row, dialect: Dialect) -> Problem:
-    """The problem that a row is when it is not an object."""
+    """Return the problem of a row that is not an object."""
     shown = "" if row.value is None else f": {quote(row.value)}"
     message = f"expected an object, got {type_name(row.value)}{shown}"
     return Problem(dialect.not_object_code, "error", message, Place(row.line, row.column), row.file)
 
 
-class _Under(AnyMapping[Path, Place]):
-    """The places of one record inside a document."""
+class _RecordPlaces(AnyMapping[Path, Place]):
+    """The positions in one record of a document, by paths relative to the record."""
 
     def __init__(self, places: AnyMapping[Path, Place], prefix: Path) -> None:
         self._places = places
@@ -255,7 +258,3 @@ class _Under(AnyMapping[Path, Place]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def _with_id(case: Case, id: str) -> Case:
-    return Case(id, case.inputs, case.checks, case.tags, case.needs, case.meta, case.raw, case.origin)

@@ -1,4 +1,4 @@
-"""What a dialect is: one format of test files, as a handful of functions."""
+"""A dialect: one format of test files, described by functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evalloom.files.rows import Problem
 
 
 class Rules(Struct, frozen=True):
-    """What the user asked the linter to hold a file against, beyond the format itself."""
+    """Further rules that `validate` checks a file against, beside the format itself."""
 
     root: FilePath = FilePath(".")
     check_sources_exist: bool = False
@@ -23,45 +23,45 @@ class Rules(Struct, frozen=True):
     strict_bucket: bool = False
     strict_pair_id: bool = False
     required: frozenset[str] | None = None
-    """The fields without which nothing can be done, where that is less than the format asks for."""
+    """The required fields, where the command needs fewer than the format requires."""
     unused: frozenset[str] = frozenset()
-    """Of the others, those that what is done has no use for."""
+    """The other fields that the command does not use."""
     contract: Contract | None = None
     has_no_contract: bool = False
-    """Whether it is known that there is none, so that it is not to be looked for either."""
+    """Whether there is no contract, so that none is looked up beside the file."""
     steps: frozenset[str] | None = None
     shape: Shape | None = None
-    """What the cases must fit where the target has steps."""
+    """The steps, inputs and outputs of the target that the cases must fit."""
     more: Mapping[str, Any] = {}
-    """What the flags of other packages' systems ask for, by a name that each chooses."""
+    """The values of flags that systems of other packages add, by name."""
 
 
 class Written(Struct, frozen=True):
-    """A case in another format, and what that format has no place for."""
+    """A case in another format, and notes on what that format cannot represent."""
 
     record: Record
     lost: tuple[str, ...] = ()
 
 
 class Included(Struct, frozen=True):
-    """A file that a document names for more of its records."""
+    """A file with further records that a document names."""
 
     file: str
     path: Path
     beside: Record = {}
-    """Fields that each record of the file gets, as the document gives them to its own."""
+    """Fields that the document adds to each record of the file."""
 
 
 Expanded = Iterable[tuple[Path, Record] | Included | Remark]
 Sniff = Callable[[Record], str]
-"""Why a record looks like a format; empty when it does not."""
+"""Returns why a record looks like a format; empty if it does not."""
 
 VAGUE = 900
-"""The rank of marks that many other objects have too: asked last, and no proof that an object is a case."""
+"""The rank of marks that many other objects have too: tested last, and no proof that an object is a case."""
 
 
 class Pairing(Struct, frozen=True):
-    """Cases that belong together in pairs: `of` gives the pair of a record and which of the two sides it is on."""
+    """Pairs of cases: `of` returns the pair id of a record and the side that it is on."""
 
     field: str
     sides: tuple[str, str]
@@ -69,22 +69,14 @@ class Pairing(Struct, frozen=True):
 
 
 class UnreadAnswer(Struct, frozen=True):
-    """A field that looks like the expected answer and is not read as one, and what to do about it."""
+    """A field that looks like the expected answer but is not used as one, and advice for the user."""
 
     field: str
     advice: str
 
 
-def _always(record: Record) -> bool:
-    return True
-
-
-def _no_problems(sample: list[Record], layout: str) -> Iterable[Problem]:
-    return ()
-
-
 class Dialect(Struct, frozen=True):
-    """One format. Functions that a format does not need stay at their defaults."""
+    """One format. Functions that a format does not need keep their defaults."""
 
     name: str
     summary: str
@@ -92,83 +84,83 @@ class Dialect(Struct, frozen=True):
     findings: Callable[[Record, Rules], Iterable[Remark]]
     to_case: Callable[[Record, Origin], Case]
     are_clean: Callable[[list[Record], Rules], bool] = lambda records, rules: False
-    """A quick yes for records with nothing to remark; "no" only means that `findings` has to look at each.
+    """A fast test for records without findings; False means that `findings` checks each of them.
 
-    A record that multiplies, or that needs others, never is.
+    Never True for a record that multiplies or depends on others.
     """
     identity: Callable[[Record], str | int | None] = lambda record: None
-    """What must be unique in a file; None when the record has no usable id."""
+    """Returns the id that must be unique in a file; None if the record has no usable id."""
     write: Callable[[Case, int], Written] | None = None
-    """The record of a case, given its number in the file; for cases that were read from another format."""
+    """Writes a case that was read from another format; the second argument is its number in the file."""
     canonical: Callable[[Record], Record] = lambda record: record
-    """The one shape that is written for a record of this format, whichever shape it was read in."""
+    """Returns a record of this format in the shape in which it is written."""
     schema: Callable[[], Record] | None = None
-    is_case: Callable[[Record], bool] = _always
+    is_case: Callable[[Record], bool] = lambda record: True
     """Whether a record is a case at all (a meta line is not)."""
     same_case: Callable[[Record], tuple[str, str]] | None = None
-    """What stands for the case of a row and for the run of it, where rows may be runs of one case; empty otherwise."""
+    """Returns keys for the case and the run of a row, where several rows may be runs of one case; otherwise empty."""
     multiply: Callable[[Record], Iterable[Record]] | None = None
-    """The records that one record stands for, made one after the other: they may be many and large."""
+    """Yields the records that one record expands to; lazily, because they may be many and large."""
     needs: Callable[[Record], tuple[str, ...]] | None = None
-    """The ids of the cases in the same file that a record depends on."""
+    """Returns the ids of the cases in the same file that a record depends on."""
     beside_inputs: tuple[str, ...] = ()
-    """Fields of a case's meta that its target gets beside the inputs: a change of one makes another run."""
+    """Meta fields that the target gets beside the inputs; a changed value makes a different run."""
     fit: Callable[[Case, Contract], Case] | None = None
-    """A case with the inputs that a contract names."""
+    """Returns a case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None
-    """The records inside one whole document such as a config file; None when it is not of this format."""
+    """Yields the records in a document such as a config file; None if it is not of this format."""
     pairing: Pairing | None = None
-    """Pairs of cases of which both sides must be there."""
+    """Pairs of cases that need both sides."""
     id_field: str = "id"
     not_object_code: str = "json_not_object"
-    """What a row that is no object is called here."""
+    """The code of the finding about a row that is not an object."""
     ids_increase: bool = False
     as_array: bool = False
     """Whether the format's own files are one JSON array instead of one object per line."""
 
-    # How a file is known to be of this format
+    # Recognition
     rank: int = 100
-    """When it is asked among all formats: a format with stronger marks comes before one with weaker ones."""
+    """The order in which formats are tested: stronger marks have lower ranks."""
     weaker: tuple[tuple[int, Sniff], ...] = ()
-    """Further marks, each with a rank of its own."""
+    """Further marks with their ranks."""
     is_fallback: bool = False
-    """Whether a record without the marks of any format is one of this."""
+    """Whether this is the format of records without the marks of any format."""
 
-    # What holds for whole files
+    # Whole files
     from_cells: Callable[[dict[str, str]], Record] = read_cells
-    """The record of a table row, for a format that is written too."""
-    problems: Callable[[list[Record], str], Iterable[Problem]] = _no_problems
-    """What is to be said of a file by its first records and its layout, before its rows."""
+    """Turns a table row into a record, for a format that can be written."""
+    problems: Callable[[list[Record], str], Iterable[Problem]] = lambda sample, layout: ()
+    """Returns the problems of a file by its first records and its layout."""
     lacks_inputs: Callable[[list[Record]], Remark | None] = lambda sample: None
-    """Why the records of a file can be neither run nor converted: they have no inputs, and never had."""
+    """Returns why the records of a file can be neither run nor converted: the format has no inputs."""
     file_name: Callable[[str, str], Remark | None] = lambda name, suffix: None
-    """What is unusual about the name of a file, which has this suffix."""
+    """Returns a warning about an unusual file name, by name and suffix."""
     contract_beside: Callable[[FilePath], Contract | None] = lambda path: None
-    """The contract that the cases of a file are for, where it stands in the usual place beside it."""
+    """Returns the contract of a dataset file, if it is in the usual place beside it."""
     forget: Callable[[], None] = lambda: None
-    """Forgets what was read of other files: they may have changed since the last check."""
+    """Clears cached contents of other files, which may have changed since the last check."""
 
-    # What a close look asks
+    # Deep checks
     is_result: Callable[[Record], bool] = lambda record: False
-    """Whether a record is what became of a case: then one case may stand in a file several times."""
+    """Whether a record is the result of a case, so that a file may repeat the case."""
     is_switched_off: Callable[[Case], bool] = lambda case: False
-    """Whether a case expects something, and says that nothing of it is to be checked."""
+    """Whether a case has expectations but switches off all checks."""
     has_conditions: bool = False
-    """Whether `conditions` of a case say when it is run (PIPE-15)."""
+    """Whether `conditions` of a case decide when it runs (PIPE-15)."""
     is_open: bool = False
-    """Whether records are of this format by little, so that names from elsewhere are worth a remark."""
+    """Whether the marks of the format are so weak that field names of other tools deserve a warning."""
     mapping_from: Callable[[list[Record]], str] = lambda sample: ""
-    """The `--map` that makes records of this format out of others; empty when none does."""
+    """Returns the `--map` value that turns other records into this format; empty if none does."""
     unread_answer: Callable[[list[Record]], UnreadAnswer | None] = lambda sample: None
-    """What looks like an expected answer in records of this format, and is none to it."""
+    """Returns the field that looks like an expected answer but is not one in this format."""
 
     def multiplied(self, record: Record) -> Iterable[Record]:
-        """The records that one record stands for: most often itself alone."""
+        """Return the records that one record expands to: usually only itself."""
         return (record,) if self.multiply is None else self.multiply(record)
 
 
 def json_schema(title: str, properties: Record, required: Iterable[str] = (), **more: Any) -> Record:
-    """The JSON Schema of one record, for editors."""
+    """Return the JSON Schema of one record, for editors."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,

@@ -1,4 +1,4 @@
-"""The formats that are known: dialects of datasets, and documents that are no dataset; which of them a record is in."""
+"""All known formats: dialects of datasets and other documents; recognises the format of a record."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from evalloom.data.dialect import VAGUE, Dialect, Sniff
 
 
 class Document(Struct, frozen=True):
-    """A file that holds no cases and that people check all the same: a pipeline, a test plan, a recipe."""
+    """A kind of file without cases that `validate` checks too: a pipeline, a test plan, a recipe."""
 
     name: str
-    """What it is, with its article: "a pipeline"."""
+    """The kind, with its article: "a pipeline"."""
     reason: str
-    """What it is known by: "it has steps"."""
-    is_one: Callable[[Record], bool]
+    """How it is recognised: "it has steps"."""
+    matches: Callable[[Record], bool]
     findings: Callable[[Path], Iterable[Finding]]
-    """Everything that is wrong with the file."""
+    """Returns the findings of the file."""
     refusal: str = ""
-    """What to say to somebody who gives it as a dataset; empty for what is said of any object without cases."""
+    """The error if it is used as a dataset; empty for the general error about an object without cases."""
     is_never_case: bool = False
-    """Whether an object like this is no case, whatever marks of a dialect it has."""
+    """Whether such an object is never a case, even if it has the marks of a dialect."""
 
 
 class Formats:
-    """All dialects and documents, and the questions that are asked of all of them."""
+    """All dialects and documents of a catalog."""
 
     def __init__(self, dialects: Iterable[Dialect], documents: Iterable[Document] = ()) -> None:
         self.dialects = tuple(dialects)
@@ -39,32 +39,32 @@ class Formats:
 
     @cached_property
     def writers(self) -> tuple[Dialect, ...]:
-        """The dialects that are written too."""
+        """The dialects that can be written."""
         return tuple(dialect for dialect in self.dialects if dialect.write is not None)
 
     @cached_property
     def fallback(self) -> Dialect:
-        """The dialect of a record that has the marks of none."""
+        """The dialect of records without the marks of any dialect."""
         return next((dialect for dialect in self.dialects if dialect.is_fallback), self.dialects[0])
 
     @cached_property
     def _marks(self) -> list[tuple[int, Dialect, Sniff]]:
-        """Every mark by which a dialect is known, the strongest first."""
+        """The marks of all dialects, the strongest first."""
         marks = [
             (rank, dialect, sniff)
             for dialect in self.dialects
             for rank, sniff in ((dialect.rank, dialect.sniff), *dialect.weaker)
         ]
-        # Sorting is stable: dialects of one rank are asked in the order of the catalog.
+        # Sorting is stable: dialects of the same rank stay in catalog order.
         return sorted(marks, key=lambda mark: mark[0])
 
     @cached_property
     def beside_inputs(self) -> tuple[str, ...]:
-        """The fields that targets get beside the inputs of a case, in whichever dialect."""
+        """The fields that targets get beside the inputs of a case, in any dialect."""
         return tuple(dict.fromkeys(name for dialect in self.dialects for name in dialect.beside_inputs))
 
     def by_name(self, name: str) -> Dialect:
-        """The dialect a user names."""
+        """Return the dialect of this name. Raises a usage error if there is none."""
         wanted = name.strip().lower().replace("_", "-")
         for dialect in self.dialects:
             if dialect.name == wanted:
@@ -74,19 +74,19 @@ class Formats:
         raise usage_error("unknown_dialect", f"expected a dialect ({', '.join(names)}), got {name!r}{hint}")
 
     def recognise(self, record: Record) -> tuple[Dialect, str]:
-        """The dialect of one record and why; the strongest mark wins."""
+        """Return the dialect of one record and the reason; the strongest mark wins."""
         for _, dialect, sniff in self._marks:
             if reason := sniff(record):
                 return dialect, reason
         return self.fallback, "it is an object with none of the marks of another dialect"
 
     def has_marks(self, record: Record) -> bool:
-        """Whether a record has a mark of a dialect, and not only a vague one."""
+        """Whether a record has a mark of a dialect that is not vague."""
         return any(sniff(record) for rank, _, sniff in self._marks if rank < VAGUE)
 
     def document(self, record: Record) -> Document | None:
-        """The document that an object is, where it is one."""
-        return next((document for document in self.documents if document.is_one(record)), None)
+        """Return the kind of document that an object is, or None."""
+        return next((document for document in self.documents if document.matches(record)), None)
 
     def is_never_case(self, record: Record) -> bool:
-        return any(document.is_one(record) for document in self.documents if document.is_never_case)
+        return any(document.matches(record) for document in self.documents if document.is_never_case)

@@ -1,4 +1,4 @@
-"""Field names from elsewhere: `--map query=question`, and the mapping we propose when we know a name."""
+"""Maps field names of other tools: `--map query=question`, and suggestions for known names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evalloom.core.model import Path, Record, Remark, error, warning
 from evalloom.core.text import did_you_mean
 from evalloom.data.dialect import Dialect
 from evalloom.data.formats import Formats
-from evalloom.files.rows import Lines, Problem, Row, one_by_one
+from evalloom.files.rows import Lines, Problem, Row, split_blocks
 
 ANSWERS = (
     "ground_truth",
@@ -31,56 +31,57 @@ ANSWERS = (
     "canonical_solution",
     "答案",
 )
-"""Names that other people's files have for the expected answer."""
+"""Common names for the expected answer in files of other tools."""
 
 
 class Mapping(Struct, frozen=True):
-    """New name → the name that a field has in the file; both may be dotted paths."""
+    """Maps new names to the field names in the file; both may be dotted paths."""
 
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     lists: frozenset[tuple[str, ...]] = frozenset()
-    """The new names under which a single value becomes a list of one."""
+    """The new names for which a single value becomes a list with one item."""
 
     def __str__(self) -> str:
-        """As `--map` takes it."""
+        """Return the mapping as `--map` accepts it."""
         return ",".join(
             f"{'.'.join(new)}{_LIST if new in self.lists else ''}={'.'.join(old)}" for new, old in self.names.items()
         )
 
     def apply(self, record: Record) -> Record:
-        """The record with its mapped fields under their new names; nothing else is touched."""
+        """Return the record with its mapped fields renamed."""
         if not self.names:
             return record
-        found = {name: value for name, value in record.items() if (name,) not in self.names.values()}
+        mapped = {name: value for name, value in record.items() if (name,) not in self.names.values()}
         for new, old in self.names.items():
             value = _dig(record, old)
             if value is not _ABSENT:
                 is_single = new in self.lists and value is not None and not isinstance(value, list)
-                _plant(found, new, [value] if is_single else value)
-        return found
+                _plant(mapped, new, [value] if is_single else value)
+        return mapped
 
     def apply_rows(self, items: Iterable[Row | Problem | Lines]) -> Iterable[Row | Problem | Lines]:
-        """The same rows with their records mapped; costs nothing where there is no mapping."""
-        return map(self._apply_row, one_by_one(items)) if self.names else items
+        """Return the rows with their records mapped; without a mapping, blocks of lines stay together."""
+        return self._map_rows(split_blocks(items)) if self.names else items
 
-    def _apply_row(self, row: Row | Problem) -> Row | Problem:
-        if isinstance(row, Row) and isinstance(row.value, dict):
-            row.value = self.apply(row.value)
-        return row
+    def _map_rows(self, items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
+        for item in items:
+            if isinstance(item, Row) and isinstance(item.value, dict):
+                item.value = self.apply(item.value)
+            yield item
 
     def source_path(self, path: Path) -> Path:
-        """Where a field of a mapped record stands in the file."""
+        """Return the path in the file of a field of a mapped record."""
         for new, old in self.names.items():
             if path[: len(new)] == new:
                 return (*old, *path[len(new) :])
         return path
 
     def unknown(self, records: Iterable[Record]) -> Iterable[Remark]:
-        """An error for each source field that none of these records has."""
-        seen = list(records)
-        fields = sorted({field for record in seen for field in record})
+        """Yield an error for each source field that none of these records has."""
+        sample = list(records)
+        fields = sorted({field for record in sample for field in record})
         for new, old in self.names.items():
-            if seen and all(_dig(record, old) is _ABSENT for record in seen):
+            if sample and all(_dig(record, old) is _ABSENT for record in sample):
                 name, written = ".".join(new), ".".join(old)
                 hint = did_you_mean(written, fields) or f". The records have {', '.join(fields[:12])}."
                 yield error("map_unknown_field", (), f"--map {name}={written}: no record has {written!r}{hint}")
@@ -99,7 +100,7 @@ def _dig(record: Any, source: tuple[str, ...]) -> Any:
 
 
 def _plant(record: Record, path: tuple[str, ...], value: Any) -> None:
-    """Puts a value at a path, in fresh objects, so that the record it came from stays as it was."""
+    """Set the value at a path; copy the objects on the way, so that the original record does not change."""
     *parents, name = path
     for parent in parents:
         below = record.get(parent)
@@ -109,7 +110,7 @@ def _plant(record: Record, path: tuple[str, ...], value: Any) -> None:
 
 
 def parse_mapping(written: str) -> Mapping:
-    """`query=question,expected_sources=docs` as a mapping; `expected_sources[]=doc` makes a list of a single value."""
+    """Parse `query=question,expected_sources=docs`; `expected_sources[]=doc` makes a list of a single value."""
     names, lists = {}, set()
     for part in filter(None, (part.strip() for part in written.split(","))):
         new, equals, old = (side.strip() for side in part.partition("="))
@@ -123,35 +124,35 @@ def parse_mapping(written: str) -> Mapping:
 
 
 def proposals(sample: list[Record], dialect: Dialect, formats: Formats) -> Iterator[Remark]:
-    """A mapping worth trying, when records were recognised by little and have names we know from elsewhere."""
+    """Suggest a mapping for records that match only an open dialect and have field names of another one."""
     if not dialect.is_open or not sample:
         return
-    for other in formats.dialects:
-        if mapping := other.mapping_from(sample):
-            what = other.summary.partition(":")[0]
-            advice = f"looks like {what}. Try --dialect {other.name} --map {mapping}"
+    for candidate in formats.dialects:
+        if mapping := candidate.mapping_from(sample):
+            what = candidate.summary.partition(":")[0]
+            advice = f"looks like {what}. Try --dialect {candidate.name} --map {mapping}"
             yield warning("fields_from_elsewhere", (), advice)
             return
     if unread := dialect.unread_answer(sample):
-        goes_in = not all(map(says_what_goes_in, sample))
-        fate = "would be given to the target as input" if goes_in else "is not checked"
-        message = f"{unread.field!r} looks like the expected answer but {fate}. {unread.advice}"
+        is_input = not all(map(has_input_object, sample))
+        use = "would be passed to the target as input" if is_input else "is not checked"
+        message = f"{unread.field!r} looks like the expected answer but {use}. {unread.advice}"
         yield warning("fields_from_elsewhere", (), message)
 
 
 def shared_fields(sample: list[Record]) -> set[str]:
-    """The fields that every record has."""
+    """Return the fields that all records have."""
     return set.intersection(*(set(record) for record in sample))
 
 
 def answer_field(sample: list[Record]) -> str:
-    """The field that other people's files have for the expected answer; empty where the records have none."""
+    """Return the field that probably has the expected answer; empty if the records have none."""
     fields = shared_fields(sample)
     return next((name for name in ANSWERS if name in fields), "")
 
 
-def says_what_goes_in(record: Record) -> bool:
-    """Whether the inputs stand in an object of their own, so that no other field is one."""
+def has_input_object(record: Record) -> bool:
+    """Whether the record has an object with its inputs, so that no other field is an input."""
     return isinstance(record.get("variables"), dict) or isinstance(record.get("inputs"), dict)
 
 

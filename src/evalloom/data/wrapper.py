@@ -1,4 +1,4 @@
-"""Documents that wrap their records: one object with the list of them under a usual name."""
+"""Documents that wrap their records: one object with the list of records under a common name."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _CASE_FIELDS = (
     "vars",
     "scenario",
 )
-"""An object with one of these is a case itself, whatever lists it has."""
+"""An object with one of these fields is a case itself, whatever lists it has."""
 
 
 def expand_wrapper(document: Record) -> Expanded | None:
-    """The records under the one usual name that the document has; None when it wraps nothing."""
-    found = [key for key in WRAPPERS if _holds_records(document.get(key))]
-    if len(found) != 1 or any(field in document for field in _CASE_FIELDS):
+    """Yield the records of a document that has exactly one of the wrapper names; None if it wraps nothing."""
+    names = [key for key in WRAPPERS if _holds_records(document.get(key))]
+    if len(names) != 1 or any(field in document for field in _CASE_FIELDS):
         return None
-    return records_under(found[0], document[found[0]])
+    return records_under(names[0], document[names[0]])
 
 
 def wraps_records(document: Record) -> bool:
-    """Whether a document has a list of records under a usual name."""
+    """Whether a document has a list of records under a common name."""
     return any(_holds_records(document.get(key)) for key in WRAPPERS)
 
 
@@ -59,19 +59,16 @@ def holds_objects(document: Record) -> bool:
 
 
 def _holds_records(value: Any) -> bool:
-    # A list of messages belongs to one conversation: it is a case, and not a list of cases.
-    return isinstance(value, list) and any(isinstance(item, dict) for item in value) and not _is_conversation(value)
-
-
-def _is_conversation(items: list[Any]) -> bool:
-    shared = [item for item in items if isinstance(item, dict)]
-    if is_messages(items) and all("content" in item for item in shared):
-        return True
-    return all("from" in item and "value" in item for item in shared)
+    objects = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    if not objects:
+        return False
+    # A list of messages is one conversation, so it is one case and not a list of cases.
+    is_conversation = is_messages(value) and all("content" in item for item in objects)
+    return not is_conversation and not all("from" in item and "value" in item for item in objects)
 
 
 def records_under(key: str, items: list[Any]) -> Iterator[tuple[Path, Record] | Remark]:
-    """The objects of a list in a document, with their paths; whatever else stands there is an error."""
+    """Yield the objects of a list in a document with their paths, and an error for each other item."""
     for number, item in enumerate(items):
         if isinstance(item, dict):
             yield (key, number), item

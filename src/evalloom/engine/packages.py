@@ -160,7 +160,7 @@ def _guarded_dialect(dialect: Dialect, package: str) -> Dialect:
 def _guarded_document(document: Document, package: str) -> Document:
     from msgspec import structs
 
-    return structs.replace(document, is_one=_guarded(document.is_one, package, False))
+    return structs.replace(document, matches=_guarded(document.matches, package, False))
 
 
 def _guarded(function: Callable[..., Given], package: str, default: Given) -> Callable[..., Given]:

@@ -1,4 +1,4 @@
-"""CSV and TSV tables as rows: one object per row, keyed by the header, every cell as the text it is."""
+"""Reads CSV and TSV tables: one object per row, keyed by the header, each cell as text."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _DELIMITERS = ",;\t|"
 
 
 class CsvReader:
-    """Rows and problems of one table; `lines` counts the lines read so far."""
+    """Iterates over the rows and problems of one table; `lines` counts the lines read so far."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self.lines = 0
         self._numbered = _numbered(chunks)
-        self._again: deque[tuple[int, bytes]] = deque()
-        self._taken: list[tuple[int, bytes]] = []
-        """The lines of the row that is being read."""
+        self._unread: deque[tuple[int, bytes]] = deque()
+        self._row_lines: list[tuple[int, bytes]] = []
+        """The lines of the current row."""
         self._problems: list[Problem] = []
 
     def __iter__(self) -> Iterator[Row | Problem]:
         csv.field_size_limit(MAX_RECORD_BYTES)
         first = next((line for line in self._text_lines() if line.strip()), "")
         delimiter = max(_DELIMITERS, key=first.count)
-        self._put_back(self._taken[-1:] if first else [])
+        self._put_back(self._row_lines[-1:] if first else [])
         header: list[str] = []
         while (cells := self._next_row(delimiter)) is not None:
             is_broken = any(problem.severity == "error" for problem in self._problems)
             yield from self._problems
-            line = self._taken[0][0]
+            line = self._row_lines[0][0]
             if not header:
                 names = [name.strip() for name in cells]
                 header = [name or f"_column{number}" for number, name in enumerate(names, 1)]
@@ -43,43 +43,45 @@ class CsvReader:
             elif is_broken:
                 continue
             elif any(cells):
-                yield from _row(header, cells, line, _Cells(self._taken, header, delimiter))
+                yield from _row(header, cells, line, _Cells(self._row_lines, header, delimiter))
             elif cells:
-                yield Problem("blank_row", "info", "every cell of this row is empty; it is no case", Place(line, 1))
+                yield Problem(
+                    "blank_row", "info", "every cell of this row is empty, so it is not a case", Place(line, 1)
+                )
         yield from self._problems
 
     def _next_row(self, delimiter: str) -> list[str] | None:
-        """The cells of the next row, none of them when it is broken; None at the end."""
-        self._taken, self._problems = [], []
+        """Return the cells of the next row, an empty list if it is broken, None at the end."""
+        self._row_lines, self._problems = [], []
         try:
-            # Made anew for each row: one that has met a fault, or the end, does not go on.
+            # A new csv.reader for each row: one that has raised an error does not continue.
             return next(csv.reader(self._text_lines(), delimiter=delimiter, strict=True), None)
-        except csv.Error as fault:
-            self._put_back(self._taken[1:])
-            place = Place(self._taken[0][0], 1)
-            self._problems.append(Problem("csv_parse_error", "error", f"is not CSV: {fault}", place))
+        except csv.Error as error:
+            self._put_back(self._row_lines[1:])
+            place = Place(self._row_lines[0][0], 1)
+            self._problems.append(Problem("csv_parse_error", "error", f"is not CSV: {error}", place))
             return []
 
     def _put_back(self, lines: list[tuple[int, bytes]]) -> None:
-        """Lines to read again: a quote that is never closed takes in what follows, but only its own line is broken."""
+        """Read these lines again: an unclosed quote swallows the lines after it, but only its own line is broken."""
         if lines:
-            self._again.extendleft(reversed(lines))
+            self._unread.extendleft(reversed(lines))
             self._problems = [problem for problem in self._problems if problem.place.line < lines[0][0]]
 
     def _text_lines(self) -> Iterator[str]:
-        while (taken := self._again.popleft() if self._again else next(self._numbered, None)) is not None:
-            number, line = taken
+        while (numbered := self._unread.popleft() if self._unread else next(self._numbered, None)) is not None:
+            number, line = numbered
             self.lines = max(self.lines, number)
             if len(line) > MAX_RECORD_BYTES:
                 limit = MAX_RECORD_BYTES // (1024 * 1024)
                 message = f"a line of more than {limit} MiB is not read"
                 self._problems.append(Problem("line_too_long", "error", message, Place(number, 1)))
                 line = b"\n"
-            self._taken.append(taken)
+            self._row_lines.append(numbered)
             try:
                 text = line.decode()
-            except UnicodeDecodeError as fault:
-                self._problems.append(not_utf8(line, fault, Place(number, 1)))
+            except UnicodeDecodeError as error:
+                self._problems.append(not_utf8(line, error, Place(number, 1)))
                 text = line.decode("utf-8", "replace")
             yield text
 
@@ -113,7 +115,7 @@ def _header_problems(names: list[str], line: int) -> Iterator[Problem]:
 
 
 class _Cells(Mapping[Path, Place]):
-    """The place of each cell of one row, worked out only when a finding asks for it."""
+    """The position of each cell of one row, computed when a finding needs it."""
 
     def __init__(self, lines: list[tuple[int, bytes]], header: list[str], delimiter: str) -> None:
         self._lines = lines
@@ -137,7 +139,7 @@ class _Cells(Mapping[Path, Place]):
         at_start, has_quotes, inside = True, False, False
         for number, line in self._lines:
             for column, char in enumerate(line.decode(), 1):
-                # A quote in a cell that does not begin with one is only a character.
+                # In a cell that does not begin with a quote, a quote is an ordinary character.
                 if char == '"' and (at_start or has_quotes):
                     has_quotes, inside = True, not inside
                 at_start = char == self._delimiter and not inside
@@ -148,7 +150,7 @@ class _Cells(Mapping[Path, Place]):
 
 
 def _numbered(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines of a text with their numbers; of a line that is too long only as much as shows that it is."""
+    """Yield the lines of a text with their numbers; a line that is too long is cut off after the limit."""
     number, pieces, size = 1, list[bytes](), 0
     for chunk in chunks:
         *lines, rest = chunk.split(b"\n")

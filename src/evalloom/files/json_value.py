@@ -1,4 +1,4 @@
-"""One JSON text, one value: at full speed where nothing is odd, and exactly where something may be."""
+"""Decodes one JSON text: with orjson if the result is certain to be exact, otherwise with the strict scanner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Place, show_path
 from evalloom.core.text import quote
-from evalloom.files.jsontext import JsonFault, Scan, offset_place, places_of
+from evalloom.files.jsontext import JsonError, Scan, offset_place, places_of
 from evalloom.files.rows import Problem, Row, not_utf8
 
 _SMALL = 4096
@@ -25,7 +25,7 @@ ODD: Any = object()
 
 
 def decode(text: bytes) -> Any:
-    """The value of a text that is in order beyond doubt, else `ODD`."""
+    """Return the value of a text that orjson decodes exactly, else `ODD`."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -34,7 +34,7 @@ def decode(text: bytes) -> Any:
 
 
 def decode_block(text: bytes, lines: list[bytes]) -> list[Any] | None:
-    """The values of lines that are all in order beyond doubt, else None."""
+    """Return the values of lines that orjson decodes exactly, else None."""
     try:
         values = list(map(orjson.loads, lines))
     except orjson.JSONDecodeError:
@@ -43,13 +43,13 @@ def decode_block(text: bytes, lines: list[bytes]) -> list[Any] | None:
 
 
 def _is_suspicious(text: bytes, values: list[Any]) -> bool:
-    """Whether the decoder may have changed something in silence; cheap, never wrong when it says no.
+    """Whether orjson may have changed a value silently; cheap, and without false negatives.
 
-    A repeated key leaves fewer quotes than were written. Only a run of 16 or more digits, or an exponent of three
-    or more digits below zero, can lose precision. Nesting deeper than MAX_DEPTH cannot be written back.
+    A repeated key leaves fewer quotes than the text has. Only a run of 16 or more digits, or a negative exponent of
+    three or more digits, can lose precision. orjson cannot write nesting deeper than MAX_DEPTH.
     """
     try:
-        again = orjson.dumps(values)
+        encoded = orjson.dumps(values)
     except TypeError:
         return True
     if b"\\" in text and b"\\u0022" in text:
@@ -59,14 +59,14 @@ def _is_suspicious(text: bytes, values: list[Any]) -> bool:
             text, (run.start() for run in _DIGITS.finditer(text))
         )
         is_indented = len(values) > 1 and _INDENTED.search(text) is not None
-        return is_lossy or is_indented or text[0] <= 32 or text.count(b'"') != again.count(b'"')
+        return is_lossy or is_indented or text[0] <= 32 or text.count(b'"') != encoded.count(b'"')
     import numpy as np
 
     raw = np.frombuffer(text, np.uint8)
-    if np.count_nonzero(raw == 34) != np.count_nonzero(np.frombuffer(again, np.uint8) == 34):
+    if np.count_nonzero(raw == 34) != np.count_nonzero(np.frombuffer(encoded, np.uint8) == 34):
         return True
-    # An indented line is read by itself, because its record does not begin in the first column. One value may well
-    # be printed over several lines.
+    # The positions of a block assume that each record begins in the first column, so an indented line is read by
+    # itself. A single value may span several lines.
     if raw[0] <= 32 or (len(values) > 1 and np.any(raw[np.flatnonzero(raw[:-1] == 10) + 1] <= 32)):
         return True
     dashes = np.flatnonzero(raw[2:] == 45)
@@ -79,7 +79,7 @@ def _is_suspicious(text: bytes, values: list[Any]) -> bool:
 
 
 def _has_long_number(text: bytes, candidates: Iterable[int]) -> bool:
-    """Whether 16 or more digits around an offset may be a number, not part of a string, that loses some of them."""
+    """Whether 16 or more digits around a candidate offset may be a number that loses digits as a float or integer."""
     end = 0
     for at in candidates:
         if at < end:
@@ -91,20 +91,18 @@ def _has_long_number(text: bytes, candidates: Iterable[int]) -> bool:
         end = run.end() if run else 0
         stands_alone = start == 0 or text[start - 1] in _BEFORE_NUMBER
         if run and stands_alone and (end == len(text) or text[end] in _AFTER_NUMBER):
-            is_plain = text[end : end + 1] not in (b"e", b"E")
-            if not (is_plain and _is_exact(run.group(), text[start - 1 : start] == b"-")):
+            digits = run.group()
+            if b"." in digits:
+                is_exact = repr(float(digits)).encode() == digits
+            else:
+                is_exact = int(digits) < (2**63 if text[start - 1 : start] == b"-" else 2**64)
+            if not is_exact or text[end : end + 1] in (b"e", b"E"):
                 return True
     return False
 
 
-def _is_exact(digits: bytes, is_negative: bool) -> bool:
-    """Whether a long number is held as written: a float as Python prints it, or an integer of 64 bits."""
-    if b"." in digits:
-        return repr(float(digits)).encode() == digits
-    return int(digits) < (2**63 if is_negative else 2**64)
-
-
 def row_of(text: bytes, place: Place) -> Iterator[Row | Problem]:
+    """Yield the row of one text, with its warnings, or its error."""
     value = decode(text)
     if value is not ODD:
         yield Row(value, *place, text)
@@ -113,14 +111,14 @@ def row_of(text: bytes, place: Place) -> Iterator[Row | Problem]:
 
 
 def diagnose(text: bytes, place: Place) -> Iterator[Row | Problem]:
-    """Reads one text the slow and exact way: the row with its warnings, or why it is refused."""
+    """Read one text with the strict scanner: yield the row and its warnings, or the error."""
     try:
         decoded = text.decode()
         scan = Scan(decoded)
-    except UnicodeDecodeError as fault:
-        yield not_utf8(text, fault, place)
-    except JsonFault as fault:
-        yield Problem(fault.code, "error", fault.message, offset_place(decoded, fault.offset, *place))
+    except UnicodeDecodeError as error:
+        yield not_utf8(text, error, place)
+    except JsonError as error:
+        yield Problem(error.code, "error", error.message, offset_place(decoded, error.offset, *place))
     else:
         offsets = [offset for _, offset in scan.repeated]
         for (path, _), where in zip(scan.repeated, places_of(decoded, offsets, *place), strict=True):

@@ -1,7 +1,7 @@
-"""The strict, slow, exact reading of one JSON text.
+"""A strict scanner for one JSON text, slower than orjson.
 
-The fast decoder reads what is in order. Whatever it refuses, or whatever looks odd, comes here: this scanner says what
-is wrong and where, finds repeated keys and numbers that a float cannot hold, and knows the place of every value.
+It reads the texts that orjson refuses or may change. It reports errors with their positions, repeated keys and numbers
+that a float cannot hold, and knows the position of each value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evalloom.core.model import Path, Place, show_path
 from evalloom.core.text import quote
 
 MAX_DEPTH = 254
-"""Deeper nesting is refused; it is also where orjson stops writing, so the fast path agrees."""
+"""The deepest nesting that orjson can write, so both readers have the same limit."""
 
 _SPACE = lazy_pattern(r"[ \t\n\r]*")
 _NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -29,8 +29,8 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
-class JsonFault(Exception):
-    """Why a text is refused. `incomplete` means that more text could still complete it."""
+class JsonError(Exception):
+    """A text that is not JSON, or that loses data. `incomplete` means that more text could complete it."""
 
     def __init__(self, code: str, message: str, offset: int = 0, incomplete: bool = False) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class JsonFault(Exception):
 
 
 class Scan:
-    """One pass over a text: its value, keys written twice, and if asked for, the offset of every value in it."""
+    """Scans a text for its value, its repeated keys and, with `keep_offsets`, the offset of each value."""
 
     def __init__(self, text: str, keep_offsets: bool = False) -> None:
         self.text = text
@@ -52,7 +52,7 @@ class Scan:
         self.value, self.end = self._value(start, (), 0)
         rest = self._skip(self.end)
         if rest < len(text):
-            raise JsonFault(
+            raise JsonError(
                 "json_parse_error", f"nothing more expected here, got {quote(text[rest : rest + 20])}", rest
             )
 
@@ -66,44 +66,44 @@ class Scan:
         head = self.text[at : at + 1]
         if head in ("{", "["):
             if depth == MAX_DEPTH:
-                raise JsonFault("nesting_too_deep", f"at most {MAX_DEPTH} levels of nesting are read, got more", at)
+                raise JsonError("nesting_too_deep", f"at most {MAX_DEPTH} levels of nesting are read, got more", at)
             return self._object(at, path, depth) if head == "{" else self._array(at, path, depth)
         if head == '"':
             return self._string(at)
         return self._scalar(at, path)
 
     def _object(self, at: int, path: Path, depth: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         at = self._skip(at + 1)
         if self.text[at : at + 1] == "}":
-            return found, at + 1
+            return members, at + 1
         while True:
             if self.text[at : at + 1] != '"':
                 raise self._unexpected(at, "a key in double quotes")
             key, after = self._string(at)
             here = (*path, key)
-            if key in found:
+            if key in members:
                 self.repeated.append((here, at))
             after = self._skip(after)
             if self.text[after : after + 1] != ":":
                 raise self._unexpected(after, "':'")
-            found[key], at = self._value(self._skip(after + 1), here, depth + 1)
+            members[key], at = self._value(self._skip(after + 1), here, depth + 1)
             at = self._skip(at)
             if self.text[at : at + 1] == "}":
-                return found, at + 1
+                return members, at + 1
             at = self._comma(at, "}")
 
     def _array(self, at: int, path: Path, depth: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        items: list[Any] = []
         at = self._skip(at + 1)
         if self.text[at : at + 1] == "]":
-            return found, at + 1
+            return items, at + 1
         while True:
-            value, at = self._value(at, (*path, len(found)), depth + 1)
-            found.append(value)
+            value, at = self._value(at, (*path, len(items)), depth + 1)
+            items.append(value)
             at = self._skip(at)
             if self.text[at : at + 1] == "]":
-                return found, at + 1
+                return items, at + 1
             at = self._comma(at, "]")
 
     def _comma(self, at: int, closer: str) -> int:
@@ -111,23 +111,23 @@ class Scan:
             raise self._unexpected(at, f"',' or '{closer}'")
         after = self._skip(at + 1)
         if self.text[after : after + 1] == closer:
-            raise JsonFault("json_parse_error", f"a comma before '{closer}' is not JSON. Take it away", at)
+            raise JsonError("json_parse_error", f"a comma before '{closer}' is not JSON. Remove it", at)
         return after
 
     def _string(self, at: int) -> tuple[str, int]:
         try:
             value, end = scanstring(self.text, at + 1, True)
-        except JSONDecodeError as fault:
-            if fault.msg.startswith("Unterminated"):
+        except JSONDecodeError as error:
+            if error.msg.startswith("Unterminated"):
                 message = "the text ends inside a string. Close it with '\"'"
-                raise JsonFault("json_parse_error", message, at, incomplete=True) from None
-            if fault.msg.startswith("Invalid control"):
-                message = f"the control character {self.text[fault.pos]!r} inside a string must be escaped"
-                raise JsonFault("json_parse_error", message, fault.pos) from None
-            raise JsonFault("json_parse_error", f"a bad escape in a string: {fault.msg.lower()}", fault.pos) from None
+                raise JsonError("json_parse_error", message, at, incomplete=True) from None
+            if error.msg.startswith("Invalid control"):
+                message = f"the control character {self.text[error.pos]!r} inside a string must be escaped"
+                raise JsonError("json_parse_error", message, error.pos) from None
+            raise JsonError("json_parse_error", f"a bad escape in a string: {error.msg.lower()}", error.pos) from None
         if _SURROGATE.search(value):
-            message = f"half of a surrogate pair in {quote(value)}: no Unicode text can hold it. Write both halves"
-            raise JsonFault("lone_surrogate", message, at)
+            message = f"half of a surrogate pair in {quote(value)} is not valid Unicode. Write both halves"
+            raise JsonError("lone_surrogate", message, at)
         return value, end
 
     def _scalar(self, at: int, path: Path) -> tuple[Any, int]:
@@ -139,45 +139,39 @@ class Scan:
             raise self._unexpected(at, "a JSON value")
         written = match.group()
         if match.group(1) is None and match.group(2) is None:
-            return _exact_int(written, at, path), match.end()
+            # Python can hold larger integers, but most other readers and all 64-bit columns would change them.
+            if len(written) > 18 and not -(2**63) <= Decimal(written) < 2**64:
+                raise JsonError("number_loses_precision", _lossy(path, written, "64 bits"), at)
+            return int(written), match.end()
         return exact_float(written, at, path), match.end()
 
-    def _unexpected(self, at: int, expected: str) -> JsonFault:
+    def _unexpected(self, at: int, expected: str) -> JsonError:
         if at >= len(self.text):
-            return JsonFault("json_parse_error", f"expected {expected}, got the end of the text", at, incomplete=True)
+            return JsonError("json_parse_error", f"expected {expected}, got the end of the text", at, incomplete=True)
         if match := _NOT_JSON.match(self.text, at):
             hint = "Use double quotes" if match.group() == "'" else "Write null or a string"
-            return JsonFault(
+            return JsonError(
                 "json_parse_error", f"expected {expected}, got {match.group()!r}, which is not JSON. {hint}", at
             )
         incomplete = any(word.startswith(self.text[at:]) for word in _LITERALS)
-        return JsonFault(
+        return JsonError(
             "json_parse_error", f"expected {expected}, got {quote(self.text[at : at + 20])}", at, incomplete
         )
 
 
-def _exact_int(written: str, at: int, path: Path) -> int:
-    # Python could hold it, but most readers of the file, and every 64-bit column, would change it.
-    if len(written) > 18 and not -(2**63) <= Decimal(written) < 2**64:
-        raise JsonFault("number_loses_precision", _lossy(path, written, "64 bits"), at)
-    return int(written)
-
-
 def exact_float(written: str, at: int = 0, path: Path = ()) -> float:
-    """The number that was written, when a float can hold it."""
+    """Return the float of a written number. Raises JsonError if it loses digits."""
     value = float(written)
     if value in (float("inf"), float("-inf")):
-        raise JsonFault("number_loses_precision", _lossy(path, written, "a float"), at)
+        raise JsonError("number_loses_precision", _lossy(path, written, "a float"), at)
     digits = len(written.lower().split("e")[0].replace(".", "").lstrip("-0"))
     may_lose = digits > 15 or (digits and abs(value) < sys.float_info.min)
-    if may_lose and (digits > 800 or Decimal(written) not in (Decimal(repr(value)), _printed(value, digits))):
-        raise JsonFault("number_loses_precision", _lossy(path, written, "a float"), at)
+    # The float is exact if it prints as written, either in its shortest form or with the same number of digits.
+    if may_lose and (
+        digits > 800 or Decimal(written) not in (Decimal(repr(value)), Decimal(format(value, f".{digits - 1}e")))
+    ):
+        raise JsonError("number_loses_precision", _lossy(path, written, "a float"), at)
     return value
-
-
-def _printed(value: float, digits: int) -> Decimal:
-    """What a float is when it is printed with so many digits; lossless means that this gives back what was written."""
-    return Decimal(format(value, f".{digits - 1}e"))
 
 
 def _lossy(path: Path, written: str, holder: str) -> str:
@@ -186,17 +180,17 @@ def _lossy(path: Path, written: str, holder: str) -> str:
 
 
 def all_places(text: bytes, line: int, column: int) -> dict[Path, Place]:
-    """The place of every value in a text that begins at line, column; empty when it is not JSON."""
+    """Return the position of each value in a text that begins at line, column; empty if it is not JSON."""
     try:
         decoded = text.decode()
         offsets = Scan(decoded, keep_offsets=True).offsets or {}
-    except (UnicodeDecodeError, JsonFault):
+    except (UnicodeDecodeError, JsonError):
         return {}
     return dict(zip(offsets, places_of(decoded, offsets.values(), line, column), strict=True))
 
 
 def places_of(text: str, offsets: Iterable[int], line: int, column: int) -> Iterator[Place]:
-    """The place of each offset in a text whose first character is at line, column."""
+    """Yield the position of each offset in a text whose first character is at line, column."""
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for offset in offsets:
         number = bisect_right(starts, offset) - 1
@@ -204,7 +198,7 @@ def places_of(text: str, offsets: Iterable[int], line: int, column: int) -> Iter
 
 
 def offset_place(text: str, offset: int, line: int, column: int) -> Place:
-    """The place of an offset in a text whose first character is at line, column."""
+    """Return the position of an offset in a text whose first character is at line, column."""
     breaks = text.count("\n", 0, offset)
     if not breaks:
         return Place(line, column + offset)

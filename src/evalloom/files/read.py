@@ -1,8 +1,9 @@
-"""One door to every layout: the rows of a source, whatever it is written in."""
+"""Reads the rows of a source in any layout: JSON, CSV or YAML."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from evalloom.core.lazy import lazy_pattern
@@ -22,18 +23,8 @@ YAML_SUFFIXES = (".yaml", ".yml")
 _YAML_START = lazy_pattern(rb"\s*(---|- |[\w\"'-]+:(\s|$))")
 
 
-def _yaml(chunks: Iterable[bytes]) -> YamlReader:
-    # Deferred: yaml takes longer to import than most files take to read.
-    from evalloom.files.yaml_rows import YamlReader
-
-    return YamlReader(chunks)
-
-
-_READERS: dict[str, Callable[[Iterable[bytes]], _Reader]] = {"csv": CsvReader, "yaml": _yaml, "json": JsonReader}
-
-
 class RowReader:
-    """Iterates over the rows and problems of one source; `lines` and `layout` are known as it goes."""
+    """Iterates over the rows and problems of one source; `lines` and `layout` are set while it reads."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -49,15 +40,14 @@ class RowReader:
         try:
             head = next(chunks, b"")
             self.layout = _layout(self.source.suffix, head)
-            reader = _READERS[self.layout](_chain(head, chunks))
-            self._reader = reader
-            yield from reader
-        except Refused as fault:
-            yield fault.problem
+            self._reader = _reader(self.layout, chain((head,), chunks))
+            yield from self._reader
+        except Refused as error:
+            yield error.problem
 
 
 def _layout(suffix: str, head: bytes) -> str:
-    """The layout by extension, and by the first characters where the extension does not tell."""
+    """Return the layout by extension, or by the first characters if the extension is unknown."""
     if suffix in CSV_SUFFIXES:
         return "csv"
     if suffix in YAML_SUFFIXES:
@@ -70,6 +60,10 @@ def _layout(suffix: str, head: bytes) -> str:
     return "csv" if any(mark in start.split(b"\n")[0] for mark in (b",", b"\t", b";")) else "json"
 
 
-def _chain(head: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    yield head
-    yield from chunks
+def _reader(layout: str, chunks: Iterable[bytes]) -> _Reader:
+    if layout == "yaml":
+        # Imported here: yaml takes longer to import than most files take to read.
+        from evalloom.files.yaml_rows import YamlReader
+
+        return YamlReader(chunks)
+    return CsvReader(chunks) if layout == "csv" else JsonReader(chunks)

@@ -1,4 +1,4 @@
-"""What every reader yields: rows of JSON values with their places, and problems in between."""
+"""The items that every reader yields: rows of JSON values with their positions, and problems."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from evalloom.core.model import Path, Place, Severity
 from evalloom.files import jsontext
 
 MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""A longer line or record is refused: no test case is that large, and memory stays bounded."""
+"""The limit for one line or record: no test case is larger, and memory stays bounded."""
 
 
 _WHOLE_FILE = Place()
 
 
 class Problem(NamedTuple):
-    """What is wrong with the file itself, at its place."""
+    """An error, warning or note about the file itself, with its position."""
 
     code: str
     severity: Severity
@@ -41,36 +41,36 @@ def refused(code: str, message: str, place: Place = _WHOLE_FILE) -> Refused:
 
 
 NO_TEXT = b"\xff\xfe\xff"
-"""Stands for bytes that are no text in the encoding of the file. It is no UTF-8, so the record around it is refused."""
+"""Replaces bytes that the encoding of the file cannot decode. It is not UTF-8, so the record around it is refused."""
 
 
-def not_utf8(text: bytes, fault: UnicodeDecodeError, start: Place) -> Problem:
-    """What to say about bytes that are no text, in a record that begins at `start`."""
-    before = text[: fault.start].decode("utf-8", "replace")
+def not_utf8(text: bytes, error: UnicodeDecodeError, start: Place) -> Problem:
+    """Return the problem of a record that begins at `start` and is not UTF-8."""
+    before = text[: error.start].decode("utf-8", "replace")
     place = jsontext.offset_place(before, len(before), *start)
-    if text.startswith(NO_TEXT, fault.start):
-        message = "holds bytes here that are no text in its encoding. Repair them, or name another --encoding"
+    if text.startswith(NO_TEXT, error.start):
+        message = "contains bytes here that are not text in its encoding. Repair them, or pass another --encoding"
         return Problem("wrong_encoding", "error", message, place)
-    shown = text[fault.start : fault.start + 4]
-    message = f"is not UTF-8 here: got the bytes {shown!r}. Save the file as UTF-8, or name its --encoding"
+    shown = text[error.start : error.start + 4]
+    message = f"is not UTF-8 here: got the bytes {shown!r}. Save the file as UTF-8, or pass its --encoding"
     return Problem("not_utf8", "error", message, place)
 
 
 class Lines(NamedTuple):
-    """Rows that stand one to a line with nothing odd about any of them; handed on together, because it is fast."""
+    """A block of rows, one per line, that need no closer look; passed on together, because that is fast."""
 
     values: list[Any]
     line: int
     texts: list[bytes]
 
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:
-        """Some of the lines, or all of them, as single rows."""
+        """Yield the lines from `start` to `stop` as single rows."""
         for number, value in enumerate(self.values[start:stop], start):
             yield Row(value, self.line + number, 1, self.texts[number])
 
 
 class Row(Struct, gc=False):
-    """One value as read. `text` is its JSON source; readers of other layouts give `places` instead."""
+    """One value and its position. `text` is its JSON source; readers of other layouts set `places` instead."""
 
     value: Any
     line: int
@@ -80,17 +80,17 @@ class Row(Struct, gc=False):
     file: str = ""
 
     def place_of(self, path: Path) -> Place:
-        """Where `path` stands in the file; the nearest thing that exists when it does not."""
+        """Return the position of `path`, or of its nearest parent that exists."""
         if self.places is None:
             self.places = jsontext.all_places(self.text, self.line, self.column)
         for length in range(len(path), 0, -1):
-            if (found := self.places.get(path[:length])) is not None:
-                return found
+            if (place := self.places.get(path[:length])) is not None:
+                return place
         return Place(self.line, self.column)
 
 
-def one_by_one(items: Iterable[Row | Problem | Lines]) -> Iterator[Row | Problem]:
-    """The same items with every block of lines taken apart."""
+def split_blocks(items: Iterable[Row | Problem | Lines]) -> Iterator[Row | Problem]:
+    """Yield the items with each block of lines split into rows."""
     for item in items:
         if isinstance(item, Lines):
             yield from item.rows()

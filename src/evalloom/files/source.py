@@ -1,4 +1,4 @@
-"""Opens what the user named: a path or stdin, packed or not, in whichever encoding, as chunks of UTF-8."""
+"""Opens a path or stdin, compressed or not, in any encoding, and yields chunks of UTF-8."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -19,6 +20,8 @@ from evalloom.files.rows import NO_TEXT, Refused, refused
 
 CHUNK = 128 * 1024
 _SAMPLE = CHUNK
+_LARGEST_SHOWN_FILE = 64 * 1024 * 1024
+_LONGEST_SHOWN_LINE = 20_000
 _PACKED_SUFFIXES = (".gz", ".zst")
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive or an Excel workbook. Save the sheet as CSV"),
@@ -37,30 +40,32 @@ class Source(Struct, frozen=True):
     path: Path | None = None
     encoding: str = ""
     content: bytes | None = None
-    """What is in it, where it is no file but has arrived already."""
+    """The bytes of a source that is in memory instead of a file."""
 
     @property
     def suffix(self) -> str:
-        """The extension that tells the layout: `.jsonl` for `cases.jsonl.gz`."""
+        """Return the extension of the layout: `.jsonl` for `cases.jsonl.gz`."""
         name = Path(self.name)
         return Path(name.stem).suffix.lower() if name.suffix.lower() in _PACKED_SUFFIXES else name.suffix.lower()
 
 
-def source_of(given: str | Path, encoding: str = "") -> Source:
-    """The source a user names on the command line; `-` is stdin."""
-    if str(given) == "-":
+def source_of(path: str | Path, encoding: str = "") -> Source:
+    """Return the source that a user names on the command line; `-` is stdin."""
+    if str(path) == "-":
         return Source("<stdin>", None, encoding)
-    return Source(Path(given).as_posix(), Path(given), encoding)
+    return Source(Path(path).as_posix(), Path(path), encoding)
 
 
 def read_chunks(source: Source) -> Iterator[bytes]:
-    """The text of a source as UTF-8 without BOM. Raises Refused where nothing (more) can be read."""
-    with _open(source) as stream, _unpacked(stream) as unpacked:
-        yield from _as_utf8(_pieces(unpacked), source)
+    """Yield the text of a source as UTF-8 without BOM. Raises Refused where reading fails."""
+    with _open(source) as stream:
+        unpack = _unpacker(stream.peek(4))
+        with cast(io.BufferedIOBase, unpack(stream)) if unpack else stream as unpacked:
+            yield from _as_utf8(_pieces(unpacked), source)
 
 
 def read_range(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    """The lines of a plain file that begin in [start, stop), to their ends."""
+    """Yield the lines of a plain file that begin in [start, stop), to their ends."""
     with path.open("rb") as stream:
         at = start
         if start:
@@ -78,7 +83,7 @@ def read_range(path: Path, start: int, stop: int) -> Iterator[bytes]:
 
 
 def _to_line_end(stream: IO[bytes], limit: int) -> int:
-    """Moves behind the next line break, or past the limit; how many bytes that was."""
+    """Move past the next line break or the limit; return the number of bytes."""
     moved = 0
     while moved <= limit and (piece := stream.readline(CHUNK)):
         moved += len(piece)
@@ -87,8 +92,35 @@ def _to_line_end(stream: IO[bytes], limit: int) -> int:
     return moved
 
 
+def read_lines(file: str, numbers: Collection[int]) -> dict[int, str]:
+    """Return the text of some lines, to show it beside findings; none for stdin and for large files."""
+    source = source_of(file)
+    if source.path is None or not source.path.is_file() or source.path.stat().st_size > _LARGEST_SHOWN_FILE:
+        return {}
+    lines: dict[int, str] = {}
+
+    def add(number: int, line: bytes) -> None:
+        if number in numbers:
+            lines[number] = line.decode("utf-8", "replace").rstrip("\r")
+
+    number, line, size = 1, b"", 0
+    with suppress(Refused):
+        for chunk in read_chunks(source):
+            first, *others = chunk.split(b"\n")
+            line += first[: _LONGEST_SHOWN_LINE - len(line)]
+            for following in others:
+                add(number, line)
+                number, line = number + 1, following[:_LONGEST_SHOWN_LINE]
+            size += len(chunk)
+            # A small compressed file may unpack to a very large one.
+            if number > max(numbers, default=0) or size > _LARGEST_SHOWN_FILE:
+                break
+    add(number, line)
+    return lines
+
+
 def is_plain(source: Source) -> bool:
-    """Whether the bytes on disk are the UTF-8 text itself, so that the file may be read in pieces."""
+    """Whether the file is uncompressed UTF-8, so that it can be read in ranges."""
     if source.path is None or source.encoding or not source.path.is_file():
         return False
     with source.path.open("rb") as stream:
@@ -101,7 +133,7 @@ def _open(source: Source) -> io.BufferedReader:
         if source.content is not None:
             return io.BufferedReader(cast(io.RawIOBase, io.BytesIO(source.content)), CHUNK)
         if source.path is None:
-            # None where the program was started without one.
+            # sys.stdin is None if the process has no standard input.
             if sys.stdin is None:
                 raise refused("file_unreadable", "cannot be opened: there is no standard input")
             stream: IO[bytes] = sys.stdin.buffer
@@ -114,13 +146,8 @@ def _open(source: Source) -> io.BufferedReader:
         return buffered
     except FileNotFoundError:
         raise refused("cases_missing", "there is no such file. Check the path and the working folder") from None
-    except (OSError, ValueError) as fault:
-        raise refused("file_unreadable", f"cannot be opened: {_reason(fault)}") from None
-
-
-def _unpacked(stream: io.BufferedReader) -> io.BufferedIOBase:
-    unpack = _unpacker(stream.peek(4))
-    return cast(io.BufferedIOBase, unpack(stream)) if unpack else stream
+    except (OSError, ValueError) as error:
+        raise refused("file_unreadable", f"cannot be opened: {_reason(error)}") from None
 
 
 def _unpacker(head: bytes) -> Callable[[IO[bytes]], IO[bytes]] | None:
@@ -132,13 +159,13 @@ def _unpacker(head: bytes) -> Callable[[IO[bytes]], IO[bytes]] | None:
 
 
 def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
-    from evalloom.files.zstd import ZstdFile  # deferred: few files are packed
+    from evalloom.files.zstd import ZstdFile  # imported here: few files are compressed
 
     return cast(IO[bytes], ZstdFile(stream))
 
 
 def _pieces(stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Chunks of a stream, all of the same size but the last; what came before a fault comes out before it."""
+    """Yield chunks of equal size; if the stream breaks off, yield the part before the error first."""
     piece = b""
     try:
         while more := stream.read1(CHUNK - len(piece)):
@@ -146,12 +173,12 @@ def _pieces(stream: io.BufferedIOBase) -> Iterator[bytes]:
             if len(piece) == CHUNK:
                 yield piece
                 piece = b""
-    except Exception as fault:
+    except Exception as error:
         # The zstd module has its own error class, under two names in two Python versions.
-        if not isinstance(fault, (EOFError, OSError, zlib.error)) and type(fault).__name__ != "ZstdError":
+        if not isinstance(error, (EOFError, OSError, zlib.error)) and type(error).__name__ != "ZstdError":
             raise
         yield piece
-        raise refused("file_truncated", f"breaks off: {_reason(fault)}. What came before was read") from None
+        raise refused("file_truncated", f"breaks off: {_reason(error)}. The part before that was read") from None
     yield piece
 
 
@@ -160,9 +187,9 @@ def _as_utf8(pieces: Iterator[bytes], source: Source) -> Iterator[bytes]:
     guess = _guess_encoding(head)
     encoding = _named_encoding(source.encoding) if source.encoding else guess
     if encoding in ("utf-16", "utf-32") and encoding != guess:
-        # Without a byte order mark, Python's own decoder can only give up.
+        # Python's decoders for utf-16 and utf-32 need a byte order mark.
         if not guess.startswith(encoding):
-            raise refused("wrong_encoding", f"is not {encoding}: there is no byte order mark. Name another --encoding")
+            raise refused("wrong_encoding", f"is not {encoding}: there is no byte order mark. Pass another --encoding")
         encoding = guess
     _refuse_foreign(head, encoding, is_named=bool(source.encoding))
     if encoding == "utf-8":
@@ -179,13 +206,13 @@ def _as_utf8(pieces: Iterator[bytes], source: Source) -> Iterator[bytes]:
 _MARK = "evalloom.mark"
 
 
-def _mark(fault: UnicodeError) -> tuple[str | bytes, int]:
-    """Puts a mark where there is no text, so that the record around it is refused and the next one read."""
-    if isinstance(fault, UnicodeDecodeError):
-        return "\udcff", fault.end
-    if isinstance(fault, UnicodeEncodeError):
-        return NO_TEXT, fault.end
-    raise fault
+def _mark(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace undecodable bytes by a mark, so that only the record around them is refused."""
+    if isinstance(error, UnicodeDecodeError):
+        return "\udcff", error.end
+    if isinstance(error, UnicodeEncodeError):
+        return NO_TEXT, error.end
+    raise error
 
 
 codecs.register_error(_MARK, _mark)
@@ -193,15 +220,15 @@ codecs.register_error(_MARK, _mark)
 
 def _named_encoding(name: str) -> str:
     try:
-        known = codecs.lookup(name).name
-        is_text = isinstance(codecs.getincrementaldecoder(known)(_MARK).decode(b""), str)
+        codec = codecs.lookup(name).name
+        is_text = isinstance(codecs.getincrementaldecoder(codec)(_MARK).decode(b""), str)
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError):
-        # Python also counts base64 and the like among its encodings; each fails in its own way.
+        # Python also lists codecs such as base64, and each of them raises another error here.
         is_text = False
     if not is_text:
         message = f"--encoding: expected utf-8, utf-16, gbk, gb18030 or another text encoding, got {quote(name)}"
         raise refused("unknown_encoding", message)
-    return "utf-8" if known == "utf-8-sig" else known
+    return "utf-8" if codec == "utf-8-sig" else codec
 
 
 def _guess_encoding(head: bytes) -> str:
@@ -211,7 +238,7 @@ def _guess_encoding(head: bytes) -> str:
         return "utf-16"
     sample = head[:_SAMPLE]
     even, odd = sample[0::2].count(0), sample[1::2].count(0)
-    # A few zeros are on the other side too: every character U+xx00, such as the frequent U+4E00.
+    # The other half has a few zeros too: one for each character U+xx00, such as the frequent U+4E00.
     if odd > max(len(sample) // 32, 8 * even, 1):
         return "utf-16-le"
     if even > max(len(sample) // 32, 8 * odd, 1):
@@ -220,7 +247,7 @@ def _guess_encoding(head: bytes) -> str:
 
 
 def _refuse_foreign(head: bytes, encoding: str, is_named: bool) -> None:
-    """Says what a file is when it is no text of ours at all."""
+    """Raise Refused with the kind of a file that is not a dataset."""
     if head.startswith(b"version https://git-lfs.github.com/spec/"):
         raise refused("git_lfs_pointer", "is a Git LFS pointer, not the data. Run 'git lfs pull'")
     for magic, kind in _FOREIGN:
@@ -238,24 +265,19 @@ def _refuse_foreign(head: bytes, encoding: str, is_named: bool) -> None:
 def _looks_like_gb18030(sample: bytes) -> bool:
     as_utf8 = sample.decode("utf-8", "replace")
     bad = as_utf8.count("\ufffd")
-    # A broken byte in UTF-8 is no reason to take the file for something else.
-    if bad <= 1 or bad <= sum(char > "\x7f" for char in as_utf8) - bad or not _decodes(sample, "gb18030"):
+    # A few broken bytes in UTF-8 do not make it another encoding.
+    if bad <= 1 or bad <= sum(char > "\x7f" for char in as_utf8) - bad:
         return False
-    text = codecs.getincrementaldecoder("gb18030")().decode(sample)
+    try:
+        text = codecs.getincrementaldecoder("gb18030")().decode(sample)
+    except UnicodeDecodeError:
+        return False
     foreign = sum(char > "\x7f" for char in text)
     return len(_CJK.findall(text)) * 10 >= foreign * 9 and foreign > 3
 
 
-def _decodes(sample: bytes, encoding: str) -> bool:
-    try:
-        codecs.getincrementaldecoder(encoding)().decode(sample)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _reason(fault: Exception) -> str:
-    return (getattr(fault, "strerror", None) or str(fault) or type(fault).__name__).lower()
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
 
 
 __all__ = ["CHUNK", "Refused", "Source", "is_plain", "read_chunks", "source_of"]

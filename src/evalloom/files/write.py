@@ -1,4 +1,4 @@
-"""Files that are either written whole or not touched at all."""
+"""Writes files atomically: completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from evalloom.core.errors import EvalloomError
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to; it takes the place of `path` only when the block ends well."""
+    """Open a temporary file for writing; it replaces `path` when the block ends without an error."""
     temporary: Path | None = None
     try:
-        if _is_special(path):
+        # A device or a pipe cannot be replaced.
+        if path.exists() and not path.is_file() and not path.is_dir():
             with path.open("wb") as stream:
                 yield stream
             return
-        # A link stays a link: the file that it leads to is written.
+        # A link stays a link: replace the file that it points to.
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
         # Not `tempfile`, which takes longer to import than most files take to write.
@@ -33,33 +34,24 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         os.chmod(temporary, _mode(target))
         os.replace(temporary, target)
         temporary = None
-    except OSError as fault:
-        raise _unwritable(path, fault) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise EvalloomError("cannot_write", f"{path.as_posix()}: cannot be written: {reason}") from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text as UTF-8, whole or not at all."""
+    """Write a text as UTF-8, completely or not at all."""
     with atomic_writer(path) as stream:
         stream.write(text.encode())
 
 
-def _is_special(path: Path) -> bool:
-    """Whether this is a device or a pipe, which is written to and never replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
 def _mode(path: Path) -> int:
-    """The mode of the file that is replaced, or what a new file would get."""
+    """Return the mode of the replaced file, or that of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
-
-
-def _unwritable(path: Path, fault: OSError) -> EvalloomError:
-    reason = (fault.strerror or str(fault)).lower()
-    return EvalloomError("cannot_write", f"{path.as_posix()}: cannot be written: {reason}")

@@ -1,6 +1,6 @@
-"""YAML documents as rows, read by the rules of YAML 1.2: `no` is a word, `on` is a word, dates are words.
+"""Reads YAML documents by the rules of YAML 1.2: `no`, `on` and dates are strings.
 
-Built from parser events, so that nesting, aliases and tags stay under our limits and every value keeps its place.
+Built from parser events, to limit nesting, aliases and tags, and to know the position of each value.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import yaml
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Place
 from evalloom.core.text import quote
-from evalloom.files.jsontext import MAX_DEPTH, JsonFault, exact_float, offset_place
+from evalloom.files.jsontext import MAX_DEPTH, JsonError, exact_float, offset_place
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Refused, Row, not_utf8, refused
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_NODES = 1_000_000
 _PLACED_DEPTH = 16
-"""Deeper values have no place of their own: their paths would take more memory than the values."""
+"""Deeper values have no position: their paths would take more memory than the values."""
 _NULL = ("", "~", "null", "Null", "NULL")
 _TRUE = ("true", "True", "TRUE")
 _FALSE = ("false", "False", "FALSE")
@@ -29,7 +29,7 @@ _NOT_FINITE = lazy_pattern(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 class _Anchored(NamedTuple):
-    """A value to be repeated: the places in it from its own root, its nodes, and how deep it is."""
+    """A value with an anchor: the positions in it relative to its root, its number of nodes, and its depth."""
 
     value: Any
     places: list[tuple[Path, Place]]
@@ -38,7 +38,7 @@ class _Anchored(NamedTuple):
 
 
 class YamlReader:
-    """Rows and problems of a YAML text: each element of a list, or each document that is an object."""
+    """Iterates over the rows and problems of a YAML text: list elements, or documents that are objects."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -54,23 +54,26 @@ class YamlReader:
         self.lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
         try:
             text = data.decode()
-        except UnicodeDecodeError as fault:
-            yield not_utf8(bytes(data), fault, Place(1, 1))
+        except UnicodeDecodeError as error:
+            yield not_utf8(bytes(data), error, Place(1, 1))
             return
         builder = _Builder(text)
         try:
             yield from builder.rows()
-        except Refused as fault:
-            builder.problems.append(fault.problem)
-        except yaml.MarkedYAMLError as fault:
-            place = _place(fault.problem_mark) if fault.problem_mark else Place()
-            reason = " ".join(part for part in (fault.context, fault.problem) if part)
+        except Refused as error:
+            builder.problems.append(error.problem)
+        except yaml.MarkedYAMLError as error:
+            place = _place(error.problem_mark) if error.problem_mark else Place()
+            reason = " ".join(part for part in (error.context, error.problem) if part)
             builder.problems.append(Problem("yaml_parse_error", "error", f"is not YAML here: {reason}", place))
-        except yaml.reader.ReaderError as fault:
-            message = f"the character {chr(int(fault.character))!r} is not allowed in YAML. Take it away or escape it"
-            builder.problems.append(Problem("yaml_parse_error", "error", message, _place_of_odd(text)))
-        except yaml.YAMLError as fault:
-            message = f"is not YAML: {quote(str(fault), 200)}"
+        except yaml.reader.ReaderError as error:
+            message = f"the character {chr(int(error.character))!r} is not allowed in YAML. Remove or escape it"
+            # A ReaderError has no line and column, so search for the character.
+            match = _NOT_ALLOWED.search(text)
+            place = offset_place(text, match.start(), 1, 1) if match else Place()
+            builder.problems.append(Problem("yaml_parse_error", "error", message, place))
+        except yaml.YAMLError as error:
+            message = f"is not YAML: {quote(str(error), 200)}"
             builder.problems.append(Problem("yaml_parse_error", "error", message))
         yield from builder.problems
 
@@ -82,16 +85,16 @@ class _Builder:
         self._nodes = 0
         self._deepest = 0
         self._places: list[tuple[Path, Place]] = []
-        """Every value of the row so far, in the order of the file."""
+        """The position of each value of the row so far, in file order."""
         self.problems: list[Problem] = []
-        """What is wrong with the row so far."""
+        """The problems of the row so far."""
 
     def rows(self) -> Iterator[Row | Problem]:
         for event in self._events:
             if isinstance(event, yaml.SequenceStartEvent):
                 while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
                     yield from self._row(event)
-            elif isinstance(event, yaml.NodeEvent) and not _is_empty(event):
+            elif isinstance(event, yaml.NodeEvent) and not (isinstance(event, yaml.ScalarEvent) and not event.value):
                 yield from self._row(event)
 
     def _row(self, event: Any) -> Iterator[Row | Problem]:
@@ -103,7 +106,7 @@ class _Builder:
             yield Row(value, *_place(event.start_mark), b"", dict(self._places))
 
     def _refuse(self, message: str, place: Place, code: str = "yaml_parse_error") -> None:
-        """Takes down why this row is refused; it is read to its end, so that the next one can be."""
+        """Record why the row is refused; it is still read to its end, to reach the next one."""
         self.problems.append(Problem(code, "error", message, place))
 
     def _value(self, event: Any, path: Path) -> Any:
@@ -118,8 +121,11 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event, place)
         else:
-            self._enter(event, len(path) + 1, place)
-            value = self._sequence(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
+            self._go_down(len(path) + 1, place)
+            is_list = isinstance(event, yaml.SequenceStartEvent)
+            if event.tag not in (None, "!", f"tag:yaml.org,2002:{'seq' if is_list else 'map'}"):
+                self._refuse(_unknown_tag(event.tag).message, place)
+            value = self._sequence(path) if is_list else self._mapping(path)
         if event.anchor:
             places = [(at[len(path) :], where) for at, where in self._places[first:]]
             self._anchors[event.anchor] = _Anchored(value, places, self._nodes - nodes + 1, self._deepest - len(path))
@@ -129,15 +135,9 @@ class _Builder:
     def _scalar(self, event: Any, place: Place) -> Any:
         try:
             return _scalar(event)
-        except JsonFault as fault:
-            self._refuse(fault.message, place, fault.code)
+        except JsonError as error:
+            self._refuse(error.message, place, error.code)
             return None
-
-    def _enter(self, event: Any, depth: int, place: Place) -> None:
-        self._go_down(depth, place)
-        kind = "seq" if isinstance(event, yaml.SequenceStartEvent) else "map"
-        if event.tag not in (None, "!", f"tag:yaml.org,2002:{kind}"):
-            self._refuse(_unknown_tag(event.tag).message, place)
 
     def _count(self, nodes: int, place: Place) -> None:
         self._nodes += nodes
@@ -154,7 +154,7 @@ class _Builder:
             self._refuse(f"the alias {quote(anchor)} has no anchor before it", place)
             return None
         anchored = self._anchors[anchor]
-        # Counted as if written out: a handful of nested aliases can stand for billions of values.
+        # Count the expanded value: a few nested aliases can expand to billions of values.
         self._count(anchored.size, place)
         self._go_down(len(path) + anchored.depth, place)
         for at, where in anchored.places:
@@ -194,7 +194,7 @@ class _Builder:
 
 
 def _scalar(event: Any) -> Any:
-    """A scalar by the core schema of YAML 1.2; quoted text is always a string."""
+    """Resolve a scalar by the core schema of YAML 1.2; quoted text is always a string."""
     text: str = event.value
     if event.tag not in (None, "!"):
         return _tagged(event.tag, text)
@@ -205,14 +205,14 @@ def _scalar(event: Any) -> Any:
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     if _NOT_FINITE.fullmatch(text):
-        raise JsonFault("yaml_parse_error", f"{text!r} is no JSON number. Write null or a string")
+        raise JsonError("yaml_parse_error", f"{text!r} is not a JSON number. Write null or a string")
     return _number(text)
 
 
 def _number(text: str) -> Any:
-    """The number that a word is, or else the word."""
+    """Return the number that a text represents, or the text itself."""
     if _INT.fullmatch(text):
-        # A longer number is an id somebody wrote without quotes; as text it keeps every digit.
+        # A longer number is an unquoted id; as text it keeps all digits.
         if len(text) > 24:
             return text
         value = int(text, 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10)
@@ -233,21 +233,11 @@ def _tagged(tag: str, text: str) -> Any:
     raise _unknown_tag(tag)
 
 
-def _unknown_tag(tag: str) -> JsonFault:
-    return JsonFault("yaml_parse_error", f"the tag {quote(tag)} is not read; only plain data is")
+def _unknown_tag(tag: str) -> JsonError:
+    return JsonError("yaml_parse_error", f"the tag {quote(tag)} is not supported; use plain data")
 
 
-_ODD = lazy_pattern("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def _place_of_odd(text: str) -> Place:
-    """Where the first character stands that YAML has no room for."""
-    match = _ODD.search(text)
-    return offset_place(text, match.start(), 1, 1) if match else Place()
-
-
-def _is_empty(event: Any) -> bool:
-    return isinstance(event, yaml.ScalarEvent) and not event.value
+_NOT_ALLOWED = lazy_pattern("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _place(mark: Any) -> Place:

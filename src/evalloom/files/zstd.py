@@ -1,4 +1,4 @@
-"""Zstandard: Python's own from 3.14 on, the backport before."""
+"""Zstandard from the standard library (Python 3.14 or later) or from its backport."""
 
 import sys
 

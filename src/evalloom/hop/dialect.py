@@ -14,9 +14,9 @@ from evalloom.core.contract import Contract
 from evalloom.core.model import Case, Check, Origin, Outcome, Record, Remark, error, warning
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.cells import read_cells
+from evalloom.data.conversion import ConversionNotes, output_field
 from evalloom.data.dialect import Dialect, Rules, Written, json_schema
 from evalloom.data.formats import Formats
-from evalloom.data.lost import Lost, output_field
 
 DIFFICULTIES = ("easy", "medium", "hard")
 OWN_FIELDS = ("id", "tag", "description", "difficulty", "hop_result", "hop_stats", "profile", "_type")
@@ -292,18 +292,18 @@ def canonical(record: Record) -> Record:
 
 def write(case: Case, number: int) -> Written:
     """Write a case as a flat HOP record: inputs beside `id` and `tag`, equalities as `expected_<field>`."""
-    lost = Lost(case)
+    lost = ConversionNotes(case)
     has_number = case.id.isdecimal() and len(case.id) < 19
     if not has_number:
         lost.add("id: ids are integers here, so cases are numbered")
     if not case.tags:
         lost.add("tag: the case has none, so 'untagged' stands there")
-    lost.tags_but(*case.tags[:1])
+    lost.drop_tags_except(*case.tags[:1])
     record: Record = {"id": int(case.id) if has_number else number, "tag": (*case.tags, "untagged")[0]}
     for name in ("description", "difficulty"):
         if name in case.meta:
             record[name] = case.meta[name]
-    lost.meta_but("description", "difficulty", "profile")
+    lost.drop_meta_except("description", "difficulty", "profile")
     for name, value in case.inputs.items():
         if name in OWN_FIELDS or name.startswith("expected_"):
             lost.add(f"input: {name} has another meaning here")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from evalloom.core.model import Case, Check, Origin, Record
+from evalloom.data.conversion import ConversionNotes, output_field
 from evalloom.data.dialect import VAGUE, Dialect, Written, json_schema
 from evalloom.data.formats import Formats
-from evalloom.data.lost import Lost, output_field
 from evalloom.pipeline import extensions
 from evalloom.pipeline.findings import are_clean, file_name, findings, unread_answer
 from evalloom.pipeline.record import DEFAULTS, V2_FIELDS, canonical, identity, is_v2, multiply
@@ -88,7 +88,7 @@ def _checks(fields: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
 
 def write(case: Case, number: int) -> Written:
     """Write a case as a v2.0 record; additional fields become custom fields."""
-    lost = Lost(case)
+    lost = ConversionNotes(case)
     expected: dict[str, Record] = {}
     for check in case.checks:
         text = check.expected[0] if isinstance(check.expected, list) and len(check.expected) == 1 else check.expected

@@ -12,7 +12,7 @@ from evalloom.core.model import Path, Record, Remark, error, info, show_path, wa
 from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, quote, type_name
 from evalloom.data.dialect import Rules, UnreadAnswer
-from evalloom.data.mapping import answer_field, names_expectation, says_what_goes_in, shared_fields
+from evalloom.data.mapping import answer_field, has_input_object, names_expectation, shared_fields
 from evalloom.pipeline import extensions, parameters
 from evalloom.pipeline.record import V2_FIELDS, canonical, is_v1_input, is_v2, multiply, v1_expectations
 
@@ -300,7 +300,7 @@ def file_name(name: str, suffix: str) -> Remark | None:
 def unread_answer(sample: list[Record]) -> UnreadAnswer | None:
     """Find a field that looks like the expected answer; beside `inputs`, it is a custom field."""
     answer = answer_field(sample)
-    if not answer or (names_expectation(answer) and not all(map(says_what_goes_in, sample))):
+    if not answer or (names_expectation(answer) and not all(map(has_input_object, sample))):
         return None
     target = "pipeline --map expected_output" if "id" in shared_fields(sample) else "replay --map _expected.equals"
     return UnreadAnswer(answer, f"Try --dialect {target}={answer}")

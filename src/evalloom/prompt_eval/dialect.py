@@ -9,9 +9,9 @@ from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
 from evalloom.core.text import describe, did_you_mean
 from evalloom.data.cells import read_cell
+from evalloom.data.conversion import ConversionNotes
 from evalloom.data.dialect import Dialect, Expanded, Rules, Written, json_schema
 from evalloom.data.formats import Formats
-from evalloom.data.lost import Lost
 from evalloom.data.wrapper import records_under, wraps_records
 from evalloom.files.rows import Problem
 
@@ -182,7 +182,7 @@ def to_case(record: Record, origin: Origin) -> Case:
 
 def write(case: Case, number: int) -> Written:
     """Write a case as a test case of step 2; its test points are in the plan, so checks are not written."""
-    lost = Lost(case)
+    lost = ConversionNotes(case)
     if not _TEST_ID.fullmatch(case.id):
         lost.add("test_id: ids are TC001 … here, so cases are numbered")
     sub = next((tag for tag in case.tags if tag in SUBCATEGORIES), "")
@@ -193,7 +193,7 @@ def write(case: Case, number: int) -> Written:
         lost.add("test_category: no tag names one, so 'happy_path' stands there")
     elif category == "safety":
         lost.add("test_subcategory: no tag names one, so it is left for you to fill in")
-    lost.tags_but(category, sub)
+    lost.drop_tags_except(category, sub)
     for check in case.checks:
         lost.check(check)
     eval_type = case.meta.get("eval_type")
@@ -202,7 +202,7 @@ def write(case: Case, number: int) -> Written:
     description = case.meta.get("description")
     if not description:
         lost.add("test_description: the case has none, so its id stands there")
-    lost.meta_but("description", "eval_type")
+    lost.drop_meta_except("description", "eval_type")
     record = {
         "test_id": case.id if _TEST_ID.fullmatch(case.id) else f"TC{number:03d}",
         "test_category": category,

@@ -14,8 +14,8 @@ from typing import Any
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
 from evalloom.core.text import describe, did_you_mean, quote
+from evalloom.data.conversion import ConversionNotes, is_text_check
 from evalloom.data.dialect import Dialect, Pairing, Rules, Written, json_schema
-from evalloom.data.lost import Lost, is_text_check
 from evalloom.data.mapping import Mapping, shared_fields
 from evalloom.files.source import Refused, Source, read_chunks
 
@@ -291,12 +291,12 @@ def _list(value: Any) -> list[Any]:
 
 def write(case: Case, number: int) -> Written:
     """A case as a RAG eval case: query, sources and anchors; the format has no other expectations."""
-    lost = Lost(case)
+    lost = ConversionNotes(case)
     query = case.inputs.get("query")
     if not isinstance(query, str):
         query = lost.only_text_input("query")
     else:
-        lost.inputs_but("query")
+        lost.drop_inputs_except("query")
     sources, anchors = [], []
     for check in case.checks:
         if check.kind == "source_hit" and isinstance(check.expected, list):

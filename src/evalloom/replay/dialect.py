@@ -11,9 +11,9 @@ from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warn
 from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe
 from evalloom.data.cells import read_cell
+from evalloom.data.conversion import ConversionNotes, output_field
 from evalloom.data.dialect import Dialect, Rules, UnreadAnswer, Written, json_schema
 from evalloom.data.formats import Formats
-from evalloom.data.lost import Lost, output_field
 from evalloom.data.mapping import answer_field, names_expectation, shared_fields
 from evalloom.replay.variables import as_text, texts_of
 
@@ -128,7 +128,7 @@ def _checks(expected: Record) -> Iterator[Check]:
 
 def write(case: Case, number: int) -> Written:
     """Write a case as a row with a `variables` object; id, tags and other fields have reserved names."""
-    lost = Lost(case)
+    lost = ConversionNotes(case)
     variables = {}
     for name, value in case.inputs.items():
         if name.startswith("_"):

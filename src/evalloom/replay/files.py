@@ -136,7 +136,7 @@ def _check_rows(source: Source) -> None:
         elif item.severity == "error":
             where = f"{item.file or source.name}:{item.place.line}" if item.place.line else item.file or source.name
             # This command has no --encoding flag.
-            errors.append(f"{where}: {item.message.replace(', or name its --encoding', '')}")
+            errors.append(f"{where}: {item.message.replace(', or pass its --encoding', '')}")
     if errors:
         more = [f"… and {len(errors) - _MAX_SHOWN} more"] if len(errors) > _MAX_SHOWN else []
         raise usage_error("bad_dataset", "\n".join(errors[:_MAX_SHOWN] + more))

@@ -1,4 +1,4 @@
-"""What a case has and the format it is written to does not: noted, so that nothing is dropped in silence."""
+"""Notes on what a case loses in another format, so that a conversion drops nothing silently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evalloom.core.model import Case, Check, Record
 _QUESTIONS = ("question", "q", "user_input", "prompt", "input", "text")
 
 
-class Lost:
+class ConversionNotes:
     """Collects notes while one case is written in another format."""
 
     def __init__(self, case: Case) -> None:
@@ -26,50 +26,50 @@ class Lost:
         negated = "not " if check.options.get("negate") else ""
         self.add(f"check: {negated}{check.kind} on {check.where} has no place")
 
-    def inputs_but(self, *kept: str) -> None:
-        """Every input that is not kept is lost."""
+    def drop_inputs_except(self, *written: str) -> None:
+        """Note each input that is not written."""
         for name in self._case.inputs:
-            if name not in kept:
+            if name not in written:
                 self.add(f"input: {name} has no place")
 
-    def tags_but(self, *kept: str) -> None:
+    def drop_tags_except(self, *written: str) -> None:
         for tag in self._case.tags:
-            if tag not in kept:
+            if tag not in written:
                 self.add(f"tag: {tag} has no place")
 
-    def meta_but(self, *kept: str) -> None:
+    def drop_meta_except(self, *written: str) -> None:
         for name in self._case.meta:
-            if name not in kept:
+            if name not in written:
                 self.add(f"field: {name} has no place")
 
-    def meta_except(self, *names: str) -> Record:
-        """The further fields of a case, less those whose names mean something else here."""
+    def meta_except(self, *reserved: str) -> Record:
+        """Return the meta fields of a case, without those whose names mean something else in the other format."""
         for name in self._case.meta:
-            if name in names:
+            if name in reserved:
                 self.add(f"field: {name} has another meaning here")
-        return {name: value for name, value in self._case.meta.items() if name not in names}
+        return {name: value for name, value in self._case.meta.items() if name not in reserved}
 
     def only_text_input(self, name: str) -> Any:
-        """The one text among the inputs that can stand for `name`; the others are lost."""
+        """Return the text input to write as `name`, and note the other inputs."""
         texts = [key for key, value in self._case.inputs.items() if isinstance(value, str)]
         texts.sort(key=lambda key: key not in _QUESTIONS)
         if not texts:
             self.add(f"{name}: no input of the case is a text")
-            self.inputs_but()
+            self.drop_inputs_except()
             return ""
         if texts[0] != name:
             self.add(f"{name}: taken from the input {texts[0]}")
-        self.inputs_but(texts[0])
+        self.drop_inputs_except(texts[0])
         return self._case.inputs[texts[0]]
 
 
 def _is_special(check: Check) -> bool:
-    """Whether a check says the opposite of its kind, or something that cannot be checked here."""
+    """Whether a check is negated or not supported."""
     return bool(check.options.get("negate") or check.options.get("unsupported"))
 
 
 def is_text_check(check: Check) -> bool:
-    """Whether a check asks for texts anywhere in the plain output."""
+    """Whether a check expects texts anywhere in the plain output."""
     if check.kind not in ("contains", "contains_all") or check.where != "output" or _is_special(check):
         return False
     texts = check.expected if isinstance(check.expected, list) else [check.expected]
@@ -77,9 +77,9 @@ def is_text_check(check: Check) -> bool:
 
 
 def output_field(check: Check, has_prefixes: bool = False) -> str | None:
-    """The output field that a check compares as a whole; plain output is the field `output`.
+    """Return the output field that a check compares completely; plain output is the field `output`.
 
-    `has_prefixes` says that texts such as `contains:…` keep their meaning where the check is written.
+    `has_prefixes` means that the other format also reads texts such as `contains:…` as patterns.
     """
     if check.kind not in ("equals", "structural") or _is_special(check):
         return None
@@ -91,7 +91,7 @@ def output_field(check: Check, has_prefixes: bool = False) -> str | None:
 
 
 def _has_prefix(expected: Any) -> bool:
-    """Whether a text anywhere in an expected value is a pattern, and not the text itself (PIPE-11)."""
+    """Whether a text anywhere in an expected value is a pattern instead of the text itself (PIPE-11)."""
     if isinstance(expected, str):
         return expected.startswith(("contains:", "regex:", "semantic:"))
     below = expected.values() if isinstance(expected, dict) else expected if isinstance(expected, list) else ()
