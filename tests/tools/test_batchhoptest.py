@@ -256,7 +256,7 @@ def test_nothing_runs_where_nobody_can_answer(task: Path) -> None:
 def test_a_case_without_a_contract_field_is_told_with_its_line(task: Path) -> None:
     write(task / "TestCases/cases.jsonl", CASES[0], {"id": 2, "tag": "x", "text": "?"})
     done = run(task, "--task", ".")
-    assert done.code == 2 and "cases.jsonl:2:1: question: missing; the contract asks for string" in done.err
+    assert done.code == 2 and "cases.jsonl:2:1: question: missing; the contract requires string" in done.err
     skipped = run(task, "--task", ".", "--skip-invalid", "--profiles", "first")
     stats = [row["hop_stats"]["status"] for row in skipped.results(task)[1:]]
     assert skipped.code == 1 and stats == ["OK", "ERROR"]

@@ -29,7 +29,7 @@ GROUPS = ("tag", "difficulty", "profile")
     "--agreement", "field", default="", metavar="FIELD", help="Compare expected with actual scores, in bands."
 )
 @click.option("--bands", default="", metavar="B,…", help="Bands for --agreement. Default: BAD=1-2,MID=3,GOOD=4-5.")
-@click.option("--rows", type=click.IntRange(0), metavar="N", help="Show the first N results instead of figures.")
+@click.option("--rows", type=click.IntRange(0), metavar="N", help="Show the first N results instead of statistics.")
 @click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="With --rows: show only matching results.")
 @click.option("--sort", default="", metavar="COLUMN", help="With --rows: sort by COLUMN; -COLUMN sorts descending.")
 @click.option("--files", is_flag=True, help="List the files and their contents.")
@@ -44,9 +44,12 @@ def command(folder: str, by: str, as_json: bool, **flags: Any) -> int:
     evalloom stats examples/hop --compare careful,hasty
     evalloom stats examples/hop --rows 5 --where correct=false --sort -retry_count
     """
-    _refuse_idle(flags)
-    store = DataStore(folder, warn)
-    result, lines = _query(store, _groups(by), flags)
+    _reject_unused_flags(flags)
+    groups = parted(by)
+    for name in groups:
+        if name not in GROUPS:
+            raise usage_error("bad_option", f"--by: expected {', '.join(GROUPS)}, got {name!r}")
+    result, lines = _query(DataStore(folder, warn), groups, flags)
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:
@@ -60,9 +63,12 @@ def _query(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         files = store.list_files()
         return files, file_lines(files)
     if flags["compare"]:
-        first, second = _two(parted(flags["compare"]))
-        compared = store.compare(first, second)
-        return compared, comparison_lines(compared)
+        profiles = parted(flags["compare"])
+        if len(profiles) != 2:
+            expected = "expected two profiles such as careful,hasty"
+            raise usage_error("bad_option", f"--compare: {expected}, got {len(profiles)}")
+        comparison = store.compare(profiles[0], profiles[1])
+        return comparison, comparison_lines(comparison)
     profile = flags["profile"] or None
     if flags["field"]:
         bands = {"bands": _bands(flags["bands"])} if flags["bands"] else {}
@@ -70,23 +76,27 @@ def _query(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         return agreement, agreement_lines(flags["field"], agreement)
     if flags["rows"] is not None:
         filters: dict[str, Any] = {}
-        for name, value in map(_condition, flags["where"]):
-            filters.setdefault(name, []).append(value)
+        for condition in flags["where"]:
+            column, sign, value = condition.partition("=")
+            if not sign or not column.strip():
+                raise usage_error("bad_option", f"--where: expected COLUMN=VALUE, got {condition!r}")
+            value = {"true": True, "false": False}.get(value.strip().lower(), value)
+            filters.setdefault(column.strip(), []).append(value)
         filters |= {"profile": profile} if profile else {}
         page = store.query_results(limit=flags["rows"], sort_by=flags["sort"], filters=filters)
         return page, row_lines(page)
     stats = store.get_stats(profile, by=groups)
-    if not store.is_one_file:
+    if not store.is_single_file:
         # The observer's log does not record which run belongs to which file.
         stats |= {"performance": store.get_perf_summary(profile)}
     return stats, stats_lines(stats, groups)
 
 
 _SHOWS = {"files": "--files", "compare": "--compare", "field": "--agreement", "rows": "--rows"}
-"""The flags that replace the figures with something else."""
+"""The flags that replace the statistics with other output."""
 
 
-def _refuse_idle(flags: dict[str, Any]) -> None:
+def _reject_unused_flags(flags: dict[str, Any]) -> None:
     """Reject flags that would have no effect."""
     shown = [flag for name, flag in _SHOWS.items() if flags[name] not in (None, "", False)]
     if len(shown) > 1:
@@ -99,28 +109,6 @@ def _refuse_idle(flags: dict[str, Any]) -> None:
     ):
         if flags[name] and ("".join(shown) or "") not in goes_with:
             raise usage_error("bad_option", f"{flag}: goes with {' or '.join(filter(None, goes_with))}")
-
-
-def _groups(text: str) -> list[str]:
-    groups = parted(text)
-    for name in groups:
-        if name not in GROUPS:
-            raise usage_error("bad_option", f"--by: expected {', '.join(GROUPS)}, got {name!r}")
-    return groups
-
-
-def _two(names: list[str]) -> list[str]:
-    if len(names) != 2:
-        raise usage_error("bad_option", f"--compare: expected two profiles such as careful,hasty, got {len(names)}")
-    return names
-
-
-def _condition(text: str) -> tuple[str, Any]:
-    """Parse `correct=false` into a column and a value."""
-    name, sign, value = text.partition("=")
-    if not sign or not name.strip():
-        raise usage_error("bad_option", f"--where: expected COLUMN=VALUE, got {text!r}")
-    return name.strip(), {"true": True, "false": False}.get(value.strip().lower(), value)
 
 
 def _bands(text: str) -> dict[str, tuple[float, float]]:

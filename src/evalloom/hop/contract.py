@@ -1,4 +1,4 @@
-"""Reads the contract of a target: which fields go in and come out, and of which type (HOP-2).
+"""Reads the contract of a target: its input and output fields and their types (HOP-2).
 
 A contract is declared in `metainfo.md` with an input and an output table, in a YAML file, or by the signature of the
 Python function. Python files are parsed, never executed.
@@ -60,22 +60,22 @@ def read_contract(reference: str) -> Contract:
 def contract_of(metainfo: Path | None, source: Path | None, function: str) -> Contract | None:
     """Return the contract of a hoplet from its metainfo.md or its signature; None if neither names a field."""
     if metainfo is not None:
-        return _declared_in(str(metainfo), "contract_empty")
+        return _read_or_none(str(metainfo), "contract_empty")
     if source is None or source.suffix != ".py":
         return None
-    contract = _declared_in(f"{source}:{function}", "contract_empty", "contract_unreadable")
+    contract = _read_or_none(f"{source}:{function}", "contract_empty", "contract_unreadable")
     if contract is None or {field.type for field in contract.inputs.values()} <= {"any", "object"}:
-        # `f(session, input_data)`, whatever the parameter names, does not declare its fields.
+        # `f(session, input_data)` does not declare its fields, under any parameter names.
         return None
     return contract
 
 
-def _declared_in(reference: str, *none: str) -> Contract | None:
-    """Read the contract from a file; return None for the error codes in `none`."""
+def _read_or_none(reference: str, *codes: str) -> Contract | None:
+    """Read the contract from a file; return None for the error codes in `codes`."""
     try:
         return read_contract(reference)
     except EvalloomError as error:
-        if error.code in none:
+        if error.code in codes:
             return None
         raise
 
@@ -97,12 +97,12 @@ def _from_document(path: Path, reference: str) -> Contract:
         reason = errors[0] if errors else "expected one object with 'inputs' and 'outputs'"
         raise usage_error("contract_unreadable", f"contract {reference}: {reason}")
     return Contract(
-        _declared(document.get("inputs", document.get("input")), reference),
-        _declared(document.get("outputs", document.get("output")), reference),
+        _fields(document.get("inputs", document.get("input")), reference),
+        _fields(document.get("outputs", document.get("output")), reference),
     )
 
 
-def _declared(fields: Any, reference: str) -> dict[str, Field]:
+def _fields(fields: Any, reference: str) -> dict[str, Field]:
     """Parse fields written as `{name: type}`, `{name: {type, required}}` or `[{name, type, required}]`."""
     if fields is None:
         return {}
@@ -177,17 +177,14 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, reference: str) ->
     first_default = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
     fields = {}
     for number, argument in enumerate(arguments):
-        if argument.arg in ("session", "self", "input_data") or _is_session(argument.annotation):
+        annotation = ast.unparse(argument.annotation).strip("'\"") if argument.annotation else ""
+        if argument.arg in ("session", "self", "input_data") or annotation.endswith("HopSession"):
             continue
         has_default = first_default <= number < len(node.args.posonlyargs) + len(node.args.args)
         if argument in node.args.kwonlyargs:
             has_default = node.args.kw_defaults[node.args.kwonlyargs.index(argument)] is not None
-        fields[argument.arg] = _annotated(argument.annotation, reference, required=not has_default)
+        fields[argument.arg] = _annotated_field(argument.annotation, reference, required=not has_default)
     return fields
-
-
-def _is_session(annotation: ast.expr | None) -> bool:
-    return annotation is not None and ast.unparse(annotation).strip("'\"").endswith("HopSession")
 
 
 def _members(returns: ast.expr | None, classes: dict[str, ast.ClassDef], reference: str) -> dict[str, Field]:
@@ -196,13 +193,13 @@ def _members(returns: ast.expr | None, classes: dict[str, ast.ClassDef], referen
         return {}
     body = classes[returns.id].body
     return {
-        node.target.id: _annotated(node.annotation, reference)
+        node.target.id: _annotated_field(node.annotation, reference)
         for node in body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
 
 
-def _annotated(annotation: ast.expr | None, reference: str, required: bool = True) -> Field:
+def _annotated_field(annotation: ast.expr | None, reference: str, required: bool = True) -> Field:
     if annotation is None:
         return Field("any", required)
     written = ast.unparse(annotation).strip("'\"")

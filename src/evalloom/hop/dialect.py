@@ -26,6 +26,7 @@ RESULT_FIELDS = ("hop_result", "hop_stats", "profile")
 """The fields that a result row in the flat wrapper adds to its case (HOP-6)."""
 
 _OWN = frozenset(OWN_FIELDS)
+_OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
 _ANY_DIFFICULTY = (None, *DIFFICULTIES)
 _RESULT_FIELDS = frozenset(("hop_result", "hop_stats", "_type", "input"))
 
@@ -66,7 +67,7 @@ def normalize_audit(record: Record) -> Record | None:
         return None
     stats = record.get("hop_stats") if isinstance(record.get("hop_stats"), dict) else {}
     case = normalize_input(record)
-    status, result = _unpacked(record.get("result" if is_view_row(record) else "hop_result"))
+    status, result = _unpack(record.get("result" if is_view_row(record) else "hop_result"))
     failure = record.get("error") if is_view_row(record) else (stats or {}).get("error")
     if status == "FAIL" and not failure:
         # A failed result holds the reason in place of the value.
@@ -84,10 +85,10 @@ def normalize_audit(record: Record) -> Record | None:
 
 def unpack_result(packed: Any) -> Any:
     """Decode a result: JSON text (also encoded twice), `[status, json]`, a plain value, or raw text."""
-    return _unpacked(packed)[1]
+    return _unpack(packed)[1]
 
 
-def _unpacked(packed: Any) -> tuple[str, Any]:
+def _unpack(packed: Any) -> tuple[str, Any]:
     """Return the status packed into a result, if any, and the value."""
     status = ""
     for depth in range(3):
@@ -154,7 +155,9 @@ def are_clean(records: list[Record], rules: Rules) -> bool:
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Check a case against HOP-1, and a result row against HOP-6 and HOP-7."""
     if is_meta(record):
-        yield from _meta_findings(record)
+        profile = record.get("profile")
+        if not isinstance(profile, str):
+            yield warning("bad_meta", ("profile",), f"profile: expected a string, got {describe(profile)}")
         return
     case = normalize_input(record)
     at: tuple[str, ...] = ("input",) if case is not record else ()
@@ -183,7 +186,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if rules.contract is not None:
         yield from _contract_findings(case, at, rules.contract)
     elif not inputs_of(record):
-        yield warning("no_inputs", at, "no input field: the function would receive nothing")
+        yield warning("no_inputs", at, "no input field, so the function receives nothing")
 
 
 def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) -> Iterator[Remark]:
@@ -192,7 +195,7 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
             if field.required:
                 others = [other for other in case if other not in contract.inputs and other not in _OWN]
                 hint = did_you_mean(name, others)
-                yield error("missing_field", at, f"{name}: missing; the contract asks for {field.type}{hint}")
+                yield error("missing_field", at, f"{name}: missing; the contract requires {field.type}{hint}")
         elif not field.accepts(case[name]):
             message = f"{name}: expected {field.type} by the contract, got {describe(case[name])}"
             yield error("contract_type_mismatch", (*at, name), message)
@@ -209,11 +212,6 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
                 yield error("contract_type_mismatch", (*at, key), message)
 
 
-def _meta_findings(record: Record) -> Iterator[Remark]:
-    if not isinstance(record.get("profile"), str):
-        yield warning("bad_meta", ("profile",), f"profile: expected a string, got {describe(record.get('profile'))}")
-
-
 def _result_findings(record: Record) -> Iterator[Remark]:
     stats = record.get("hop_stats")
     if stats is not None and not isinstance(stats, dict):
@@ -222,9 +220,7 @@ def _result_findings(record: Record) -> Iterator[Remark]:
         message = f"hop_stats.status: expected OK or ERROR, got {describe(stats['status'])}"
         yield error("bad_hop_stats", ("hop_stats", "status"), message)
     if "hop_result" in record and not isinstance(record["hop_result"], str):
-        message = (
-            f"hop_result: expected JSON as a string, got {describe(record['hop_result'])}; it is read all the same"
-        )
+        message = f"hop_result: expected JSON as a string, got {describe(record['hop_result'])}; it is read anyway"
         yield warning("hop_result_not_string", ("hop_result",), message)
     packed = record.get("hop_result", record.get("result"))
     if isinstance(packed, str) and isinstance(unpack_result(packed), str) and unpack_result(packed) == packed:
@@ -241,24 +237,18 @@ def to_case(record: Record, origin: Origin) -> Case:
         if key.startswith("expected_") and key != "expected_"
     )
     tag = case.get("tag")
+    meta: Record = {name: case[name] for name in ("description", "difficulty") if name in case}
+    if is_result(record):
+        meta |= {name: record[name] for name in _OUTCOME if name in record}
     return Case(
         id=str(case["id"]) if "id" in case else "",
         inputs=inputs_of(record),
         checks=checks,
         tags=(tag,) if isinstance(tag, str) else (),
-        meta=_meta(record, case),
+        meta=meta,
         raw=record,
         origin=origin,
     )
-
-
-def _meta(record: Record, case: Record) -> Record:
-    """Return the description and difficulty of a case, and in a result file its outcome."""
-    meta = {name: case[name] for name in ("description", "difficulty") if name in case}
-    return meta | {name: record[name] for name in _OUTCOME if name in record and is_result(record)}
-
-
-_OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
 
 
 def same_case(record: Record) -> tuple[str, str]:
@@ -297,7 +287,7 @@ def write(case: Case, number: int) -> Written:
     if not has_number:
         lost.add("id: ids are integers here, so cases are numbered")
     if not case.tags:
-        lost.add("tag: the case has none, so 'untagged' stands there")
+        lost.add("tag: the case has none, so its tag is 'untagged'")
     lost.drop_tags_except(*case.tags[:1])
     record: Record = {"id": int(case.id) if has_number else number, "tag": (*case.tags, "untagged")[0]}
     for name in ("description", "difficulty"):
@@ -306,7 +296,7 @@ def write(case: Case, number: int) -> Written:
     lost.drop_meta_except("description", "difficulty", "profile")
     for name, value in case.inputs.items():
         if name in OWN_FIELDS or name.startswith("expected_"):
-            lost.add(f"input: {name} has another meaning here")
+            lost.add(f"input: {name} is a reserved name here")
         else:
             record[name] = value
     for check in case.checks:
@@ -327,7 +317,7 @@ def schema() -> Record:
             "difficulty": {"enum": list(DIFFICULTIES)},
         },
         ("id", "tag"),
-        patternProperties={"^expected_.+": {"description": "What the output field of that name should be"}},
+        patternProperties={"^expected_.+": {"description": "The expected value of the output field of that name"}},
         additionalProperties={"description": "An input of the function"},
     )
 

@@ -43,7 +43,7 @@ class _HopletSource(NamedTuple):
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     """Build the target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
     reference = text_in(spec, "hoplet").strip()
-    source = _in_task(reference, folder) if (folder / reference).is_dir() else _by_name(reference, folder)
+    source = _load_task(reference, folder) if (folder / reference).is_dir() else _load_function(reference, folder)
     parameters = parameters_of(source.function)
     contract = contract_of(source.metainfo, source.sources[0] if source.sources else None, parameters.name)
     log = text_in(spec, "observer")
@@ -79,7 +79,7 @@ class HopletTarget:
         self._limit = limit
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
-        # A case of another dialect may hold more than the contract names.
+        # A case of another dialect may have fields that the contract does not name.
         contract_inputs = (
             {name: inputs[name] for name in self._contract.inputs if name in inputs} if self._contract else inputs
         )
@@ -114,26 +114,28 @@ class HopletTarget:
             self._observer.close()
 
 
-def session_names(taken: Parameters, contract: Contract | None) -> list[str]:
+def session_names(parameters: Parameters, contract: Contract | None) -> list[str]:
     """Return the parameters that take the session, by type or by the name `session`."""
     declared = contract.inputs if contract else ()
-    return taken.annotated(HopSession) or [name for name in taken.names if name == "session" and name not in declared]
+    return parameters.annotated(HopSession) or [
+        name for name in parameters.names if name == "session" and name not in declared
+    ]
 
 
 def arguments(
-    taken: Parameters, contract: Contract | None, inputs: Record, session: HopSession
+    parameters: Parameters, contract: Contract | None, inputs: Record, session: HopSession
 ) -> tuple[list[Any], Record]:
     """Return the arguments of a hoplet: the session if it takes one, and the inputs as one object or by name."""
-    if taken.takes_positions and not taken.names:
+    if parameters.takes_positions and not parameters.names:
         # A decorator without functools.wraps hides the signature.
         return [session, inputs], {}
-    sessions = session_names(taken, contract)
-    whole = [name for name in taken.names if name == "input_data" and not (contract and name in contract.inputs)]
-    unknown = [name for name in taken.required if name not in inputs]
-    if not sessions and not whole and len(unknown) == len(taken.required) == 2:
-        # `f(session, input_data)` under other names.
+    sessions = session_names(parameters, contract)
+    whole = [name for name in parameters.names if name == "input_data" and not (contract and name in contract.inputs)]
+    unknown = [name for name in parameters.required if name not in inputs]
+    if not sessions and not whole and len(unknown) == len(parameters.required) == 2:
+        # The parameters of `f(session, input_data)` may have other names.
         sessions, whole = unknown[:1], unknown[1:]
-    return taken.bind(inputs, {**dict.fromkeys(sessions, session), **dict.fromkeys(whole, inputs)})
+    return parameters.bind(inputs, {**dict.fromkeys(sessions, session), **dict.fromkeys(whole, inputs)})
 
 
 # -- return values ------------------------------------------------------------------------------------
@@ -141,20 +143,20 @@ def arguments(
 
 def as_hop_output(returned: Any, contract: Contract | None = None) -> Output:
     """Convert a value, JSON text or `(status, value)` to an output. Raises CallError, also for FAIL."""
-    outcome, value = _parted(returned)
+    outcome, value = _split_status(returned)
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")) and (read := loads(value)) is not NO_JSON:
         # The text itself may be `[status, json]`.
-        outcome, value = _parted(read) if outcome == "OK" else (outcome, read)
+        outcome, value = _split_status(read) if outcome == "OK" else (outcome, read)
     if outcome == "FAIL":
         reason = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
         raise CallError("hop_fail", "the hoplet returned FAIL without a reason" if value in (None, "") else reason)
     value = plain(value)
     if contract is not None and outcome == "OK":
-        _hold_to(contract, value)
+        _check_outputs(contract, value)
     return Output(value, outcome=outcome)
 
 
-def _parted(returned: Any) -> tuple[Outcome, Any]:
+def _split_status(returned: Any) -> tuple[Outcome, Any]:
     if isinstance(returned, tuple | list) and len(returned) == 2:
         status = returned[0].value if isinstance(returned[0], Enum) else returned[0]
         if isinstance(status, str) and status in _OUTCOMES:
@@ -165,7 +167,7 @@ def _parted(returned: Any) -> tuple[Outcome, Any]:
     return "OK", returned
 
 
-def _hold_to(contract: Contract, value: Any) -> None:
+def _check_outputs(contract: Contract, value: Any) -> None:
     """Raise CallError if a value does not meet the output contract."""
     errors = []
     for name, field in contract.outputs.items():
@@ -179,7 +181,7 @@ def _hold_to(contract: Contract, value: Any) -> None:
         elif name not in value and field.required:
             errors.append(f"{name}: missing; the contract expects {field.type}")
     if errors:
-        raise CallError("contract_broken", f"returned what its contract does not allow: {'; '.join(errors)}")
+        raise CallError("contract_broken", f"the output does not match the contract: {'; '.join(errors)}")
 
 
 def _shown(value: Any) -> str:
@@ -189,7 +191,7 @@ def _shown(value: Any) -> str:
 # -- finding the function -----------------------------------------------------------------------------
 
 
-def _in_task(reference: str, folder: Path) -> _HopletSource:
+def _load_task(reference: str, folder: Path) -> _HopletSource:
     """Load the hoplet of a task folder: the only function in `Hoplet/Hop.py` with `hop` in its name."""
     task = folder / reference
     file = task / "Hoplet" / "Hop.py"
@@ -199,7 +201,7 @@ def _in_task(reference: str, folder: Path) -> _HopletSource:
     # Hop.py may import its neighbours, also through the name of its folder.
     look_first_in(task.resolve())
     is_package = (file.parent / "__init__.py").is_file()
-    source = _by_name(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
+    source = _load_function(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
     metainfo = file.with_name("metainfo.md")
     return source._replace(metainfo=metainfo if metainfo.is_file() else source.metainfo)
 
@@ -210,8 +212,8 @@ def _hop_function(file: Path) -> str:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         raise usage_error("target_missing", f"{file.as_posix()}: is not Python: {error}") from None
-    written = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    made = [
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assigned = [
         target.id
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.Lambda)
@@ -224,18 +226,18 @@ def _hop_function(file: Path) -> str:
         if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("evalloom")
         for alias in node.names
     ]
-    for names in (written, made, imported):
+    for names in (defined, assigned, imported):
         hops = [name for name in dict.fromkeys(names) if "hop" in name.lower() and not name.startswith("_")]
         if len(hops) > 1:
             message = f"{file.as_posix()}: expected one function with 'hop' in its name, got {', '.join(hops)}"
             raise usage_error("several_hoplets", f"{message}. Choose one with --task {file}:{hops[0]}")
         if hops:
             return hops[0]
-    has = f"; it has {', '.join(written)}" if written else ""
+    has = f"; it has {', '.join(defined)}" if defined else ""
     raise usage_error("target_missing", f"{file.as_posix()}: expected a function with 'hop' in its name{has}")
 
 
-def _by_name(reference: str, folder: Path) -> _HopletSource:
+def _load_function(reference: str, folder: Path) -> _HopletSource:
     if ":" not in reference:
         message = f"hoplet:{reference}: expected a task folder or module:function, and there is no such folder"
         raise usage_error("task_missing", message)

@@ -24,7 +24,7 @@ from evalloom.hop.operators.tracer import Tracer
 from evalloom.llms import LlmOptions, Llms
 from evalloom.settings.section import Section
 
-_WRITTEN = lazy_pattern(r"_results_\d{8}-\d{6}-\w+$")
+_RESULT_SUFFIX = lazy_pattern(r"_results_\d{8}-\d{6}-\w+$")
 
 
 class HopTask(Struct, frozen=True):
@@ -39,7 +39,7 @@ class HopTask(Struct, frozen=True):
 
     def results(self, batch: str) -> Path:
         """Return the result file of a batch; resuming the batch gives the same file."""
-        stem = "stdin" if self.data.name == "-" else _WRITTEN.sub("", self.data.name.split(".")[0])
+        stem = "stdin" if self.data.name == "-" else _RESULT_SUFFIX.sub("", self.data.name.split(".")[0])
         return self.out or self.folder / f"{stem}_results_{batch}.jsonl"
 
     def profiles(self, sections: tuple[Section[Any], ...]) -> list[str]:
@@ -69,14 +69,14 @@ def find_data(task: Path | None, data: str) -> Path:
         raise usage_error("no_dataset", f"--data {data}: is the observer's log, not a file of cases")
     if task is None:
         if not data:
-            raise usage_error("no_dataset", "--data: name the cases; only a task folder has TestCases/ to look in")
+            raise usage_error("no_dataset", "--data: name the cases; only a task folder has TestCases/ to search")
         return Path(data)
     folder = task / "TestCases"
     if data:
         beside = folder / data
         return beside if not Path(data).exists() and beside.is_file() else Path(data)
     files = [file for file in sorted(folder.glob("*.jsonl")) if file.name != OBSERVER]
-    case_files = [file for file in files if _holds_cases(file)]
+    case_files = [file for file in files if _has_cases(file)]
     if len(case_files) == 1:
         return case_files[0]
     has = f"got {', '.join(file.name for file in case_files)}" if case_files else "found none"
@@ -85,7 +85,7 @@ def find_data(task: Path | None, data: str) -> Path:
     raise usage_error("no_dataset", message)
 
 
-def _holds_cases(file: Path) -> bool:
+def _has_cases(file: Path) -> bool:
     """Return whether a file contains objects, and none of the first ones is a result."""
     sample = Dataset(source_of(file), FORMATS, "hop").raw_sample if file.is_file() else []
     return bool(sample) and not any(is_meta(record) or is_result(record) for record in sample)
@@ -93,14 +93,14 @@ def _holds_cases(file: Path) -> bool:
 
 def find_settings(task: Path | None) -> str:
     """Find the settings of a task: in its folder, the nearest parent folder, or the working folder."""
-    for folder in (*_around(task), Path()) if task else (Path(),):
+    for folder in (*_task_and_parents(task), Path()) if task else (Path(),):
         for name in SETTINGS:
             if (folder / name).is_file():
                 return str(folder / name)
     return ""
 
 
-def _around(task: Path) -> Iterator[Path]:
+def _task_and_parents(task: Path) -> Iterator[Path]:
     """Yield the folder of a task and its parents, up to the root of the repository or the home folder."""
     yield task
     inner = task.resolve()

@@ -1,1 +1,1 @@
-"""HOP result files in numbers: the data store over a folder of them."""
+"""Statistics and queries over a folder of HOP result files."""

@@ -18,14 +18,14 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.hop.contract import read_contract
 from evalloom.hop.dialect import is_view_row, normalize_audit, normalize_input
-from evalloom.hop.results.index import Part, Source, Stamp, named_part, read_records
+from evalloom.hop.results.index import ParquetPart, SourceFile, Stamp, named_part, read_records
 from evalloom.hop.results.rows import (
     COLUMNS,
     EXPECTED,
     INPUT,
     META,
     RESULT,
-    Names,
+    FieldNames,
     can_select,
     expected_of,
     orjson_text,
@@ -50,7 +50,7 @@ _SCAN = 256 * 1024
 _NEEDLE = f'"{EXPECTED}'.encode()
 
 
-def can_stay(part: Part, stamps: dict[str, Stamp]) -> bool:
+def can_stay(part: ParquetPart, stamps: dict[str, Stamp]) -> bool:
     """Return whether a part is current, and too large to be merged with new files."""
     if any(stamps.get(source.name) != source.stamp for source in part.sources):
         return False
@@ -65,7 +65,7 @@ class Builder:
         self._connection = connection
         self._stamps = stamps
 
-    def build(self, files: Iterable[str], by_python: Iterable[str]) -> list[Part]:
+    def build(self, files: Iterable[str], by_python: Iterable[str]) -> list[ParquetPart]:
         """Build parts for files; those in `by_python` are known to need Python."""
         rest = set(by_python)
         samples = {name: sample_file(self._copy.folder / name) for name in files if name not in rest}
@@ -91,13 +91,13 @@ class Builder:
 
     # -- with SQL --------------------------------------------------------------------------------
 
-    def _sql_part(self, group: list[str], names: Names) -> Part | None:
+    def _sql_part(self, group: list[str], names: FieldNames) -> ParquetPart | None:
         """Build a part with SQL; without the files that need Python, and None if all of them do."""
         import duckdb
 
         names = joined([contract_names(self._copy.folder), names])
         while group:
-            part = named_part([Source(name, self._stamps[name]) for name in group], names)
+            part = named_part([SourceFile(name, self._stamps[name]) for name in group], names)
             try:
                 irregular, part = self._write_part(part)
             except (duckdb.InvalidInputException, duckdb.IOException):
@@ -114,7 +114,7 @@ class Builder:
             names = all_names
         return None
 
-    def _write_part(self, part: Part) -> tuple[list[str], Part]:
+    def _write_part(self, part: ParquetPart) -> tuple[list[str], ParquetPart]:
         """Write a part; return the files that SQL may not have read exactly, and the part with its counts."""
         files = [source.name for source in part.sources]
         with ThreadPoolExecutor(1) as beside:
@@ -143,7 +143,7 @@ class Builder:
     def _paths(self, files: Iterable[str]) -> list[Path]:
         return [self._copy.folder / name for name in files]
 
-    def _is_readable(self, name: str, names: Names) -> bool:
+    def _is_readable(self, name: str, names: FieldNames) -> bool:
         import duckdb
 
         try:
@@ -153,7 +153,7 @@ class Builder:
             return False
         return True
 
-    def _all_names(self, files: list[str]) -> Names:
+    def _all_names(self, files: list[str]) -> FieldNames:
         """Return all field names in files, from all lines."""
         pattern = re.compile(_NEEDLE + rb'([^"\\]+)"')
         expected: set[bytes] = set()
@@ -166,9 +166,9 @@ class Builder:
 
     # -- with Python -----------------------------------------------------------------------------
 
-    def _python_part(self, group: list[str]) -> Part:
+    def _python_part(self, group: list[str]) -> ParquetPart:
         """Build a part with `row_of`, line by line, by way of clean JSON lines that DuckDB reads."""
-        part = named_part([Source(name, self._stamps[name]) for name in group], Names(), by_python=True)
+        part = named_part([SourceFile(name, self._stamps[name]) for name in group], FieldNames(), by_python=True)
         plain = self._copy.place / f"{part.name}.{secrets.token_hex(4)}.tmp"
         fields: dict[str, int] = {}
         expected: dict[str, int] = {}
@@ -199,7 +199,7 @@ class Builder:
             self._copy.write_parquet(self._connection, query, part.name)
         finally:
             plain.unlink(missing_ok=True)
-        return structs.replace(part, names=Names(list(fields), list(expected)), sources=sources)
+        return structs.replace(part, names=FieldNames(list(fields), list(expected)), sources=sources)
 
 
 class _Rows:
@@ -225,7 +225,7 @@ class _Rows:
                 self._profiles.add(row["profile"])
             yield row
 
-    def counted(self, source: Source, first: int) -> Source:
+    def counted(self, source: SourceFile, first: int) -> SourceFile:
         return structs.replace(
             source,
             first=first,
@@ -246,7 +246,7 @@ def _sorted_profiles(names: Iterable[str | None]) -> list[str | None]:
 # -- field names ---------------------------------------------------------------------------------
 
 
-def sample_file(path: Path) -> Names | None:
+def sample_file(path: Path) -> FieldNames | None:
     """Return the field names in some lines of a file; None if one of these lines needs Python."""
     fields: dict[str, None] = {}
     expected: Record = {}
@@ -275,25 +275,25 @@ def _sample_records(path: Path) -> Iterator[Record]:
                         yield record
 
 
-def contract_names(folder: Path) -> Names:
+def contract_names(folder: Path) -> FieldNames:
     """Return the output fields of the task's contract, if there is one beside the folder."""
     path = folder.parent / "Hoplet" / "metainfo.md"
     if not path.is_file():
-        return Names()
+        return FieldNames()
     try:
         return selectable(read_contract(str(path)).outputs, ())
     except EvalloomError:
         # The contract is only a hint here; other commands report its errors.
-        return Names()
+        return FieldNames()
 
 
-def selectable(fields: Iterable[str], expected: Iterable[str]) -> Names:
+def selectable(fields: Iterable[str], expected: Iterable[str]) -> FieldNames:
     """Return the names that SQL can select. DuckDB ignores case in column names."""
     by_fold = {name.casefold(): name for name in expected if can_select(name)}
-    return Names([name for name in fields if can_select(name)], list(by_fold.values()))
+    return FieldNames([name for name in fields if can_select(name)], list(by_fold.values()))
 
 
-def joined(groups: Iterable[Names]) -> Names:
+def joined(groups: Iterable[FieldNames]) -> FieldNames:
     """Merge names in a deterministic order."""
     every = list(groups)
     fields = {name for names in every for name in names.fields}

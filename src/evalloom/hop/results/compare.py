@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from evalloom.analysis.statistics import mcnemar, paired_interval
 from evalloom.core.model import Record
 from evalloom.hop.results.copy import Copy
-from evalloom.hop.results.index import Index, Part
-from evalloom.hop.results.query import SHOWN, checked_page, row_shown
+from evalloom.hop.results.index import CopyIndex, ParquetPart
+from evalloom.hop.results.query import SHOWN, as_record, checked_page
 from evalloom.hop.results.rows import case_key, path_pattern, quoted
 from evalloom.hop.results.table import Position, Table, read_details
 
@@ -31,7 +31,7 @@ def compare(
     counts = connection.execute(_COUNTING).fetchall()[0]
     cases, judged, better, worse, *per_side = (int(count or 0) for count in counts)
     only = dict(connection.execute(_ALONE).fetchall())
-    shown = _Shown(connection, copy.folder, table.index, page)
+    reader = _PairReader(connection, copy.folder, table.index, page)
     return {
         "profile_a": profiles[0],
         "profile_b": profiles[1],
@@ -47,8 +47,8 @@ def compare(
         "p_value": mcnemar(better, worse) if judged else None,
         "improved": better,
         "worsened": worse,
-        "flipped": shown.pairs("AND a.good <> b.good"),
-        "rows": shown.pairs(""),
+        "flipped": reader.pairs("AND a.good <> b.good"),
+        "rows": reader.pairs(""),
     }
 
 
@@ -78,15 +78,21 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
         f"SELECT {number} AS part, file_row_number AS row, case_key FROM read_parquet({path})"
         for number, path in enumerate(_keys(connection, copy, part) for part in table.index.parts)
     )
-    ages = {source.name: _age(copy.folder / source.name) for source in table.index.sources()}
-    newest = sorted(ages, key=lambda name: (ages[name], name))
+    modified: dict[str, int] = {}
+    for source in table.index.sources():
+        try:
+            modified[source.name] = (copy.folder / source.name).stat().st_mtime_ns
+        except OSError:
+            # The file was deleted after the index was read.
+            modified[source.name] = 0
+    newest_last = sorted(modified, key=lambda name: (modified[name], name))
     sides = []
     parameters: list[str] = []
     for side, profile in zip("ab", profiles, strict=True):
         where, bound = table.where_profile(profile)
         sides.append(f"SELECT '{side}' AS side, * FROM results WHERE {where}")
         parameters += bound
-    files = ", ".join(quoted(name) for name in newest)
+    files = ", ".join(quoted(name) for name in newest_last)
     connection.execute(
         f"""CREATE TEMP TABLE sides AS
         WITH results AS (FROM ({table.query}) LEFT JOIN ({keys}) USING (part, row)),
@@ -103,14 +109,7 @@ def _make_sides(connection: DuckDBPyConnection, copy: Copy, table: Table, profil
     return int(repeated)
 
 
-def _age(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
+def _keys(connection: DuckDBPyConnection, copy: Copy, part: ParquetPart) -> str:
     """Return the Parquet file with the case key of each row of a part; built on first use."""
     path = copy.place / part.name.replace(".parquet", ".keys.parquet")
     if not path.is_file():
@@ -129,10 +128,10 @@ def _keys(connection: DuckDBPyConnection, copy: Copy, part: Part) -> str:
     return quoted(path_pattern(path))
 
 
-class _Shown:
+class _PairReader:
     """Reads pairs of results, in the order of profile a's files."""
 
-    def __init__(self, connection: DuckDBPyConnection, folder: Path, index: Index, page: tuple[int, int]) -> None:
+    def __init__(self, connection: DuckDBPyConnection, folder: Path, index: CopyIndex, page: tuple[int, int]) -> None:
         self._connection = connection
         self._folder = folder
         self._index = index
@@ -146,7 +145,7 @@ class _Shown:
         ).fetchall()
         halves = [(row[: len(_SIDE)], row[len(_SIDE) :]) for row in rows]
         details = read_details(self._folder, self._index, [Position(*half[:3]) for pair in halves for half in pair])
-        return [_pair(row_shown(a, details), row_shown(b, details)) for a, b in halves]
+        return [_pair(as_record(a, details), as_record(b, details)) for a, b in halves]
 
 
 def _pair(a: Record, b: Record) -> Record:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.hop.results.build import Builder, can_stay
-from evalloom.hop.results.index import FORMAT, Index, Stamp, stamps_of
+from evalloom.hop.results.index import FORMAT, CopyIndex, Stamp, stamps_of
 from evalloom.hop.results.rows import quoted, same_json
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Copy:
             return Path(self._temporary_folder.name)
         return self.folder / ".evalloom" / "hop-store"
 
-    def refresh(self) -> Index:
+    def refresh(self) -> CopyIndex:
         """Update the copy to the current files, and return its index."""
         stamps = stamps_of(self.folder)
         index = self._read_index()
@@ -114,12 +114,12 @@ class Copy:
 
     # -- cached statistics -----------------------------------------------------------------------
 
-    def cached_stats(self, index: Index, query: str) -> Record | None:
+    def cached_stats(self, index: CopyIndex, query: str) -> Record | None:
         """Return the statistics that a query gave for the same parts."""
         cached = self._read_stats(index).answers.get(query)
         return None if cached is None else msgspec.json.decode(cached)
 
-    def cache_stats(self, index: Index, query: str, answer: Record) -> None:
+    def cache_stats(self, index: CopyIndex, query: str, answer: Record) -> None:
         """Cache the statistics of a query, until a file changes."""
         encoded = msgspec.json.encode(answer)
         if msgspec.json.decode(encoded) != answer:
@@ -130,7 +130,7 @@ class Copy:
             # If the disk is full, the statistics are computed again next time.
             self.write_json(_STATS, CachedStats(stats.parts, answers))
 
-    def _read_stats(self, index: Index) -> CachedStats:
+    def _read_stats(self, index: CopyIndex) -> CachedStats:
         # A part is named by a hash of its files' stamps, so the names tell whether a file has changed.
         parts = sorted(part.name for part in index.parts)
         with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -141,13 +141,13 @@ class Copy:
 
     # -- building --------------------------------------------------------------------------------
 
-    def _read_index(self) -> Index:
+    def _read_index(self) -> CopyIndex:
         try:
-            index = msgspec.json.decode((self.place / _INDEX).read_bytes(), type=Index)
+            index = msgspec.json.decode((self.place / _INDEX).read_bytes(), type=CopyIndex)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            return Index()
+            return CopyIndex()
         is_whole = index.format == FORMAT and all((self.place / part.name).is_file() for part in index.parts)
-        return index if is_whole else Index()
+        return index if is_whole else CopyIndex()
 
     def make_writable(self) -> None:
         """Create the folder of the copy, or a temporary folder if it is not writable."""
@@ -161,7 +161,7 @@ class Copy:
     def _use_temporary_folder(self) -> None:
         self._temporary_folder = tempfile.TemporaryDirectory(prefix="evalloom-hop-store-")
 
-    def _build(self, old: Index, stamps: dict[str, Stamp]) -> Index:
+    def _build(self, old: CopyIndex, stamps: dict[str, Stamp]) -> CopyIndex:
         import duckdb
 
         self.make_writable()
@@ -175,9 +175,9 @@ class Copy:
                 )
                 raise EvalloomError("cannot_write", message) from None
         self._use_temporary_folder()
-        return self._build(Index(), stamps)
+        return self._build(CopyIndex(), stamps)
 
-    def _build_here(self, old: Index, stamps: dict[str, Stamp]) -> Index:
+    def _build_here(self, old: CopyIndex, stamps: dict[str, Stamp]) -> CopyIndex:
         """Keep the valid parts, and build new parts for all other files."""
         unchanged = [part for part in old.parts if can_stay(part, stamps)]
         current = {source.name for part in unchanged for source in part.sources}
@@ -189,12 +189,12 @@ class Copy:
         }
         with self.connection() as connection:
             added = Builder(self, connection, stamps).build(stamps.keys() - current, by_python - current)
-        index = Index(FORMAT, unchanged + added)
+        index = CopyIndex(FORMAT, unchanged + added)
         self.write_json(_INDEX, index)
         self._clean(old, index)
         return index
 
-    def _clean(self, old: Index, new: Index) -> None:
+    def _clean(self, old: CopyIndex, new: CopyIndex) -> None:
         """Delete replaced parts, and what killed processes and earlier versions left.
 
         Another process may be about to add an unlisted part to the index, so unlisted parts are kept for a while.

@@ -19,7 +19,7 @@ from evalloom.core.model import Record
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
-from evalloom.hop.results.rows import Names
+from evalloom.hop.results.rows import FieldNames
 
 OBSERVER = "observer.jsonl"
 FORMAT = 3
@@ -35,7 +35,7 @@ class Stamp(Struct, frozen=True):
     mtime_ns: int
 
 
-class Source(Struct, frozen=True):
+class SourceFile(Struct, frozen=True):
     """A JSONL file inside a part, with counts of its lines."""
 
     name: str
@@ -51,12 +51,12 @@ class Source(Struct, frozen=True):
     """The first unreadable lines, each with the reason."""
 
 
-class Part(Struct, frozen=True):
+class ParquetPart(Struct, frozen=True):
     """One Parquet file, with all records of its source files in order."""
 
     name: str
-    names: Names
-    sources: list[Source]
+    names: FieldNames
+    sources: list[SourceFile]
     by_python: bool = False
     """Whether Python read the files; SQL did otherwise."""
 
@@ -64,26 +64,26 @@ class Part(Struct, frozen=True):
     def size(self) -> int:
         return sum(source.stamp.size for source in self.sources)
 
-    def records(self, folder: Path, source: Source) -> Iterator[tuple[int, Record | None]]:
+    def records(self, folder: Path, source: SourceFile) -> Iterator[tuple[int, Record | None]]:
         """Yield the line number and the object of each row of a source."""
         if not self.by_python:
             return _lines(folder / source.name)
         return ((line, record) for line, record in read_records(folder / source.name) if isinstance(record, dict))
 
 
-def named_part(sources: list[Source], names: Names, by_python: bool = False) -> Part:
+def named_part(sources: list[SourceFile], names: FieldNames, by_python: bool = False) -> ParquetPart:
     """Return a part named by a hash of its contents, so that concurrent processes build the same part."""
     digest = sha256_hex(msgspec.json.encode([FORMAT, by_python, names, sources]))
-    return Part(f"{digest[:20]}.parquet", names, sources, by_python)
+    return ParquetPart(f"{digest[:20]}.parquet", names, sources, by_python)
 
 
-class Index(Struct, frozen=True):
+class CopyIndex(Struct, frozen=True):
     """All parts of a copy."""
 
     format: int = FORMAT
-    parts: list[Part] = []
+    parts: list[ParquetPart] = []
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SourceFile]:
         return sorted((source for part in self.parts for source in part.sources), key=lambda source: source.name)
 
 

@@ -42,11 +42,11 @@ def query_results(
         f"SELECT {SHOWN} {source} ORDER BY {order} LIMIT {limit} OFFSET {offset}", parameters
     ).fetchall()
     details = read_details(folder, table.index, [Position(*row[:3]) for row in rows])
-    return {"total": total, "rows": [row_shown(row, details) for row in rows]}
+    return {"total": total, "rows": [as_record(row, details) for row in rows]}
 
 
-def row_shown(row: tuple[Any, ...], details: Mapping[Position, Record]) -> Record:
-    """Return one result as shown to users."""
+def as_record(row: tuple[Any, ...], details: Mapping[Position, Record]) -> Record:
+    """Return one result as a record, with its details."""
     file, part, number, identity, tag, difficulty, profile, completed, outcome, correct, retry_count, error = row
     return {
         "file": file,
@@ -104,14 +104,14 @@ def _conditions(table: Table, filters: Mapping[str, Any]) -> tuple[str, list[Any
         values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
         either = []
         for value in values:
-            condition, bound = _is(column, is_json, name, value)
+            condition, bound = _equals(column, is_json, name, value)
             either.append(condition)
             parameters += bound
         conditions.append(f"({' OR '.join(either) or 'false'})")
     return " AND ".join(conditions), parameters
 
 
-def _is(column: str, is_json: bool, name: str, value: Any) -> tuple[str, list[Any]]:
+def _equals(column: str, is_json: bool, name: str, value: Any) -> tuple[str, list[Any]]:
     """Return the condition that a column equals a value; "3" matches 3 too, because command lines pass texts."""
     if value is None or value == GROUPS.get(name):
         return f"({column} IS NULL OR {column}::VARCHAR = 'null')", []

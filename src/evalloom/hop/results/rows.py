@@ -51,7 +51,7 @@ _NO_CASE = Case("", {})
 _equals = by_kind("equals")
 
 
-class Names(Struct, frozen=True):
+class FieldNames(Struct, frozen=True):
     """The result fields and the expected fields, in column order."""
 
     fields: list[str] = []
@@ -79,7 +79,7 @@ def row_of(record: Record) -> Record:
         "outcome": OUTCOMES.index(outcome if outcome in OUTCOMES else "OK" if completed else "FAIL"),
         "retry_count": number_of(stats.get("retry_count")),
         "error": _text(audit["error"]),
-        "correct": all(_holds(name, value, result) for name, value in expected.items()) if expected else None,
+        "correct": all(_is_met(name, value, result) for name, value in expected.items()) if expected else None,
         "fields": {name: json_text(value) for name, value in result.items()} if isinstance(result, dict) else {},
         "expected": {name: json_text(value) for name, value in expected.items()},
     }
@@ -112,7 +112,7 @@ def _has_completed(record: Record, audit: Record) -> bool:
     return not failed and audit["stats"].get("hop_status") != "FAIL"
 
 
-def _holds(name: str, expected: Any, result: Any) -> bool:
+def _is_met(name: str, expected: Any, result: Any) -> bool:
     value = find(where_of(name), Output(result))
     return type(value) is not Missing and _is_equal(expected, value)
 
@@ -157,7 +157,7 @@ def can_select(name: str) -> bool:
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
-def select_rows(files: Iterable[Path], names: Names) -> str:
+def select_rows(files: Iterable[Path], names: FieldNames) -> str:
     """Return the query that reads the rows of files; `needs_python` marks rows that only `row_of` reads exactly.
 
     Such rows are View rows, cases, unreadable lines, nulls in place of a result, and results that are not objects of
@@ -184,7 +184,7 @@ def select_rows(files: Iterable[Path], names: Names) -> str:
             FROM ({_read_lines(files, names)})))"""
 
 
-def _read_lines(files: Iterable[Path], names: Names) -> str:
+def _read_lines(files: Iterable[Path], names: FieldNames) -> str:
     """Return the query that reads the lines of files; `packed` is the text of the result.
 
     All columns are declared, because DuckDB infers types from the first rows only. `ignore_errors` makes the columns of
@@ -213,7 +213,7 @@ def _read_lines(files: Iterable[Path], names: Names) -> str:
 
 def result_names(files: Iterable[Path]) -> str:
     """Return the query for the names of all fields in the results of files."""
-    return f"""SELECT DISTINCT unnest(json_keys(packed)) FROM ({_read_lines(files, Names())})
+    return f"""SELECT DISTINCT unnest(json_keys(packed)) FROM ({_read_lines(files, FieldNames())})
         WHERE starts_with(packed, '{{') AND json_valid(packed)"""
 
 
@@ -221,7 +221,7 @@ def _columns(letter: str, names: list[str]) -> list[str]:
     return [f"{letter}{number}" for number in range(len(names))]
 
 
-def _needs_python(names: Names) -> str:
+def _needs_python(names: FieldNames) -> str:
     """Return the SQL for whether a result is not an object, has an unknown field or a repeated one, or is not JSON.
 
     A result as long as its known fields in compact JSON has no other fields, which is cheap to check; only other
@@ -249,7 +249,7 @@ _LAX_JSON = r",\s*[\]}]|[:\[,]\s*[-+]?(?i:nan|inf|infinity)\s*[,\]}]"
 """Text that DuckDB accepts although it is not JSON."""
 
 
-def _correct(names: Names) -> str:
+def _correct(names: FieldNames) -> str:
     """Return the SQL for whether a row meets all its expectations; NULL if it has none."""
     if not names.expected:
         return "NULL::BOOLEAN"
@@ -261,8 +261,11 @@ def _correct(names: Names) -> str:
 
 
 def _agree(expected: str, actual: str) -> str:
-    """Equal texts are equal values. Texts that differ are different values but for fractions, containers, and JSON in
-    a text where no text is expected, which Python compares by the engine's own rule."""
+    """Return the SQL for whether two JSON texts are equal values.
+
+    Equal texts are equal values. Python compares texts that differ if both are numbers and one is a fraction, if both
+    are containers, or if the actual value is a text and the expected one is not.
+    """
     if actual == "NULL":
         return f"{expected} IS NULL"
     return f"""CASE WHEN {expected} IS NULL THEN true WHEN {actual} IS NULL THEN false
@@ -278,7 +281,7 @@ def _is_container(text: str) -> str:
 
 
 def _is_number(text: str) -> str:
-    """Digits and the minus sign sort before letters and brackets, but after the quotation mark."""
+    # Digits and the minus sign sort before letters and brackets, but after the quotation mark.
     return f"({text} >= '-' AND {text} < ':')"
 
 

@@ -107,7 +107,7 @@ class _Counter:
             {_total_where("true")}, fsum(number * n), min(number), max(number), {_total_where("text = 'true'")},
             sum(CASE WHEN type = 'array' THEN n * json_array_length(text) END),
             bool_and({_is_score("number")}), {types}""")
-        texts = self._few_texts()
+        texts = self._text_counts()
         figures: dict[_Group, Record] = {}
         for group, [(count, total, low, high, true, items, _, *by_type)] in groups.items():
             if not count:
@@ -132,7 +132,7 @@ class _Counter:
                 figures[group]["agreement"] = agreement_of(by_pair, DEFAULT_BANDS)
         return figures
 
-    def _few_texts(self) -> dict[_Group, list[tuple[Any, ...]]]:
+    def _text_counts(self) -> dict[_Group, list[tuple[Any, ...]]]:
         """Return the counts of the distinct texts of a field; nothing if there are many."""
         strings = "type = 'string'"
         [(distinct,)] = self._connection.execute(f"SELECT count(DISTINCT text) FROM counted WHERE {strings}").fetchall()
@@ -164,12 +164,12 @@ class _Counter:
         )
 
     def _add_up(
-        self, sums: str, divided_by: Sequence[str] = (), where: str = "true"
+        self, sums: str, split_by: Sequence[str] = (), where: str = "true"
     ) -> dict[_Group, list[tuple[Any, ...]]]:
-        """Sum up `counted` in total and per group; `divided_by` divides every group into several rows."""
-        sets = ", ".join(f"({', '.join((*group, *divided_by))})" for group in ((), *((name,) for name in self._by)))
+        """Sum up `counted` in total and per group; `split_by` splits every group into several rows."""
+        sets = ", ".join(f"({', '.join((*group, *split_by))})" for group in ((), *((name,) for name in self._by)))
         keys = (name if name in self._by else "NULL" for name in GROUPS)
-        columns = ", ".join((*keys, *divided_by, sums))
+        columns = ", ".join((*keys, *split_by, sums))
         rows = self._connection.execute(f"SELECT {columns} FROM counted WHERE {where} GROUP BY GROUPING SETS ({sets})")
         groups: dict[_Group, list[tuple[Any, ...]]] = {}
         for tag, difficulty, profile, *values in rows.fetchall():
@@ -233,9 +233,9 @@ def _band(value: float, bands: Bands) -> str | None:
     return next((name for name, (low, high) in bands.items() if low <= value <= high), None)
 
 
-def _rate(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _rate(part: int, total: int) -> float | None:
+    return part / total if total else None
 
 
-def _interval(part: int, whole: int) -> list[float] | None:
-    return list(wilson(part, whole)) if whole else None
+def _interval(part: int, total: int) -> list[float] | None:
+    return list(wilson(part, total)) if total else None

@@ -16,7 +16,7 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.hop.results.compare import compare
 from evalloom.hop.results.copy import Copy
-from evalloom.hop.results.index import OBSERVER, Index
+from evalloom.hop.results.index import OBSERVER, CopyIndex
 from evalloom.hop.results.perf import NO_RUNS, perf_summary
 from evalloom.hop.results.query import query_results
 from evalloom.hop.results.rows import json_text
@@ -50,7 +50,7 @@ class DataStore:
         self._copy = Copy(self.folder, warn)
 
     @property
-    def is_one_file(self) -> bool:
+    def is_single_file(self) -> bool:
         """Whether the store covers one file instead of a folder."""
         return bool(self._only)
 
@@ -81,7 +81,7 @@ class DataStore:
         by = [by] if isinstance(by, str) else list(by)
         key = json_text([self._only, profile, by])
 
-        def cached_or_counted(index: Index) -> Record:
+        def cached_or_counted(index: CopyIndex) -> Record:
             cached = self._copy.cached_stats(index, key)
             if cached is not None:
                 return cached
@@ -126,13 +126,13 @@ class DataStore:
         return self._query(lambda connection, table: agreement(connection, table, field, bands, profile))
 
     def _query(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
-        def answer(index: Index) -> _Answer:
+        def answer(index: CopyIndex) -> _Answer:
             with self._copy.connection() as connection:
                 return question(connection, Table(index, self._copy.place, self._only))
 
         return self._retried(answer)
 
-    def _retried(self, answer: Callable[[Index], _Answer]) -> _Answer:
+    def _retried(self, answer: Callable[[CopyIndex], _Answer]) -> _Answer:
         """Query the copy; retry if another process replaced it meanwhile, and finally with a new copy."""
         import duckdb
 

@@ -11,8 +11,8 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean
 from evalloom.hop.dialect import inputs_of, normalize_audit
-from evalloom.hop.results.index import Index
-from evalloom.hop.results.rows import OUTCOMES, RESULT, Names, expected_of, path_pattern, quoted
+from evalloom.hop.results.index import CopyIndex
+from evalloom.hop.results.rows import OUTCOMES, RESULT, FieldNames, expected_of, path_pattern, quoted
 
 NO_PROFILE, NO_TAG, NO_DIFFICULTY = "no profile", "no tag", "no difficulty"
 _OWN = ("tag", "difficulty", "profile", "completed", "retry_count", "error", "correct")
@@ -32,7 +32,7 @@ class Table:
     Field `n` of `names.fields` is its column `f<n>`.
     """
 
-    def __init__(self, index: Index, place: Path, only: str = "") -> None:
+    def __init__(self, index: CopyIndex, place: Path, only: str = "") -> None:
         self.index = index
         self._sources = [source for source in index.sources() if only in ("", source.name)]
         files = {source.name for source in self._sources}
@@ -41,7 +41,7 @@ class Table:
             for number, part in enumerate(index.parts)
             if any(source.name in files for source in part.sources)
         }
-        self.names = Names(
+        self.names = FieldNames(
             sorted({name for part in parts.values() for name in part.names.fields}),
             sorted({name for part in parts.values() for name in part.names.expected}),
         )
@@ -102,7 +102,7 @@ class Table:
         return f"SELECT {', '.join(columns)} FROM read_parquet({parquet}) WHERE kind = {RESULT}{condition}"
 
 
-def read_details(folder: Path, index: Index, positions: Iterable[Position]) -> dict[Position, Record]:
+def read_details(folder: Path, index: CopyIndex, positions: Iterable[Position]) -> dict[Position, Record]:
     """Read what the copy does not hold: `line, result, expected, input, execution_path` of some results.
 
     Positions that no longer exist are skipped.
