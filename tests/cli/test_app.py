@@ -80,7 +80,7 @@ def test_help_without_click_is_that_of_click(columns: str, monkeypatch: pytest.M
     assert [parameter.get_help_record(context) for parameter in app.main.get_params(context)] == [
         ("--version", OPTIONS["--version"]),
         ("--debug", OPTIONS["--debug"]),
-        ("-h, --help", OPTIONS["-h, --help"]),
+        ("--help", OPTIONS["-h, --help"]),
     ]
     assert all(len(line) <= max(int(columns) - 2, 50) for line in lines if not line.startswith("  evalloom "))
     words = " ".join(" ".join(lines).split())

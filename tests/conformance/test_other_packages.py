@@ -121,12 +121,12 @@ def command():
 """
 LEFT_OUT = {
     "exits": "sys.exit(5)",
-    "kind of batch": 'SYSTEM = system(batch_kinds=(BatchKind("rag"),))',
+    "kind of batch": 'SYSTEM = system(batch_kinds=lambda: (BatchKind("rag"),))',
     "engine command": 'SYSTEM = system(commands=(Command("run", "x", lambda: command),))',
     "engine check": 'SYSTEM = system(matchers=(Matcher("similar", "x", boom),))',
     "flag of validate": 'SYSTEM = system(rule_flags=(RuleFlag("--strict", "x", boom),))',
     "flag in capitals": 'SYSTEM = system(rule_flags=(RuleFlag("--Loud", "x", boom),))',
-    "section of the engine": 'SYSTEM = system(sections=(Section("llms", "x", Struct),))',
+    "section of the engine": 'SYSTEM = system(sections=lambda: (Section("llms", "x", Struct),))',
     "starter alone": "SYSTEM = system(starter=boom)",
     "no rank": 'SYSTEM = system(dialects=(dialect(rank="high"),))',
     "no summary": 'SYSTEM = system(commands=(Command("bad", None, lambda: command),))',

@@ -229,7 +229,7 @@ def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], fold
     incomplete = {
         dialect.name
         for parts in catalog.parts
-        if parts.example and parts.example.may_be_incomplete
+        if parts.example and parts.example().may_be_incomplete
         for dialect in parts.dialects
     }
     first = {result.example.dialect: result for result in reversed(files) if not result.example.is_faulty}

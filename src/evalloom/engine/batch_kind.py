@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalloom.analysis.compare_measures import Measures
+if TYPE_CHECKING:
+    from evalloom.analysis.compare_measures import Measures
+
 from evalloom.core.model import Case, Check, Record, Run, Scored
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from evalloom.core import expressions
 from evalloom.core.digest import digest_value
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check, Origin, Record
@@ -20,6 +19,7 @@ from evalloom.engine.system import Catalog
 from evalloom.files.rows import Problem, Row
 
 if TYPE_CHECKING:
+    from evalloom.core.expressions import Expression
     from evalloom.engine.plan import Plan
 
 Rows = Iterator[Row | Problem]
@@ -44,8 +44,10 @@ def case_filter(plan: Plan) -> Callable[[Case], bool]:
     return is_selected
 
 
-def compile_filter(text: str) -> expressions.Expression:
+def compile_filter(text: str) -> Expression:
     """Compile the expression of --filter."""
+    from evalloom.core import expressions  # deferred: few runs have a filter
+
     try:
         return expressions.compile(text)
     except expressions.ExpressionError as error:

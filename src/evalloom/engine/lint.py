@@ -22,14 +22,12 @@ from evalloom.engine.system import Catalog
 from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
 from evalloom.files.source import Source, source_of
 from evalloom.reports.lint import LintReport
-from evalloom.settings import FILE_NAME
-from evalloom.settings import load as load_settings
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
 _SKIPPED_FOLDERS = ("node_modules", "__pycache__")
 _REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
-SETTINGS = ("settings.yaml", FILE_NAME)
-"""The names that settings have; the first is the one of older tasks."""
+SETTINGS = ("settings.yaml", "evalloom.yaml")
+"""The names of settings files; HOP tasks had the first one before."""
 _SKIPPED_FILES = (*SETTINGS, "package.json", "package-lock.json")
 
 
@@ -103,6 +101,8 @@ def find_sources(paths: Iterable[str], catalog: Catalog, encoding: str = "") -> 
 
 def _scripts_and_prompt(config: Path, catalog: Catalog) -> Iterator[Path]:
     """Yield the files that a settings file names as scripts of llms or as its prompt: YAML, but not datasets."""
+    from evalloom.settings import load as load_settings  # deferred: only a search of folders needs it
+
     try:
         settings = load_settings(config, catalog.sections)
     except EvalloomError:

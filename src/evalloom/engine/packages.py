@@ -122,10 +122,10 @@ def _problems(system: System, parts: Parts, known: Catalog) -> Iterator[str]:
         (
             "section of evalloom.yaml",
             {*ENGINE_KEYS, *(one.name for one in known.sections)},
-            [one.name for one in parts.sections],
+            [one.name for one in parts.sections()],
             re.compile(r"[a-z]\w*"),
         ),
-        ("kind of batch", {*known.batch_kinds}, [one.name for one in parts.batch_kinds], re.compile(r"\w[\w-]*")),
+        ("kind of batch", {*known.batch_kinds}, [one.name for one in parts.batch_kinds()], re.compile(r"\w[\w-]*")),
     ]
     for kind, taken, theirs, form in names:
         for number, name in enumerate(theirs):

@@ -62,16 +62,16 @@ class Parts(NamedTuple):
     reporters: tuple[RunReporter, ...] = ()
     """Those of results, for `-o`."""
     rule_flags: tuple[RuleFlag, ...] = ()
-    sections: tuple[Section[Any], ...] = ()
+    sections: Callable[[], tuple[Section[Any], ...]] = tuple
     """Its sections of evalloom.yaml."""
-    batch_kinds: tuple[BatchKind, ...] = ()
+    batch_kinds: Callable[[], tuple[BatchKind, ...]] = tuple
     buckets: tuple[str, ...] = ()
     """Tags that part its cases into groups, of which each case is in one at most; in the order they are shown."""
     own_files: tuple[str, ...] = ()
     """Names of files that it keeps beside datasets, and that hold no cases."""
     starter: Callable[[], Starter] | None = None
     """The suite that `evalloom init` writes for its first dialect."""
-    example: Example | None = None
+    example: Callable[[], Example] | None = None
     """What `evalloom demo` shows of it."""
 
 
@@ -142,7 +142,7 @@ class Catalog:
 
     @cached_property
     def sections(self) -> tuple[Section[Any], ...]:
-        return self._all(lambda parts: parts.sections)
+        return self._all(lambda parts: parts.sections())
 
     @cached_property
     def starters(self) -> dict[str, Callable[[], Starter]]:
@@ -152,7 +152,7 @@ class Catalog:
     @cached_property
     def examples(self) -> tuple[Example, ...]:
         """What the demo shows, system by system."""
-        return tuple(parts.example for parts in self.parts if parts.example is not None)
+        return tuple(parts.example() for parts in self.parts if parts.example is not None)
 
     @cached_property
     def buckets(self) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class Catalog:
 
     @cached_property
     def batch_kinds(self) -> dict[str, BatchKind]:
-        return {kind.name: kind for kind in self._all(lambda parts: parts.batch_kinds)}
+        return {kind.name: kind for kind in self._all(lambda parts: parts.batch_kinds())}
 
     @cached_property
     def parts(self) -> tuple[Parts, ...]:

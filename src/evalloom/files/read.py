@@ -7,12 +7,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.files.csv_rows import CsvReader
 from evalloom.files.json_rows import JsonReader
 from evalloom.files.rows import Problem, Refused, Row
 from evalloom.files.source import Source, read_chunks
 
 if TYPE_CHECKING:
+    from evalloom.files.csv_rows import CsvReader
     from evalloom.files.yaml_rows import YamlReader
 
     _Reader = JsonReader | CsvReader | YamlReader
@@ -66,4 +66,8 @@ def _reader(layout: str, chunks: Iterable[bytes]) -> _Reader:
         from evalloom.files.yaml_rows import YamlReader
 
         return YamlReader(chunks)
-    return CsvReader(chunks) if layout == "csv" else JsonReader(chunks)
+    if layout == "csv":
+        from evalloom.files.csv_rows import CsvReader
+
+        return CsvReader(chunks)
+    return JsonReader(chunks)

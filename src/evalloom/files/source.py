@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import sys
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -152,6 +150,8 @@ def _open(source: Source) -> io.BufferedReader:
 
 def _unpacker(head: bytes) -> Callable[[IO[bytes]], IO[bytes]] | None:
     if head.startswith(b"\x1f\x8b"):
+        import gzip
+
         return lambda stream: cast(IO[bytes], gzip.GzipFile(fileobj=stream))
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         return _open_zstd
@@ -175,6 +175,8 @@ def _pieces(stream: io.BufferedIOBase) -> Iterator[bytes]:
                 piece = b""
     except Exception as error:
         # The zstd module has its own error class, under two names in two Python versions.
+        import zlib  # deferred: only a damaged file needs it
+
         if not isinstance(error, (EOFError, OSError, zlib.error)) and type(error).__name__ != "ZstdError":
             raise
         yield piece

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -203,6 +202,8 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
         if key.startswith("expected_") and contract.outputs:
             name = key.removeprefix("expected_")
             if name not in contract.outputs:
+                from difflib import get_close_matches
+
                 guess = get_close_matches(name, list(contract.outputs), 1)
                 hint = f". Did you mean 'expected_{guess[0]}'?" if guess else ""
                 message = f"{key}: the contract has no output field {name!r}{hint}"

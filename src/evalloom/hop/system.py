@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from evalloom.core.model import Record
     from evalloom.data.dialect import Rules
+    from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.reports import RunReporter
     from evalloom.targets.base import BuiltTarget, TargetOptions
@@ -50,9 +51,14 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _example() -> Example:
+    from evalloom.hop.example import EXAMPLE
+
+    return EXAMPLE
+
+
 def _parts() -> Parts:
     from evalloom.hop.dialect import DIALECT
-    from evalloom.hop.example import EXAMPLE
     from evalloom.reports.lazy import LazyReporter
     from evalloom.targets.base import Kind
 
@@ -64,7 +70,7 @@ def _parts() -> Parts:
         rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
         own_files=("observer.jsonl",),
         starter=_starter,
-        example=EXAMPLE,
+        example=_example,
     )
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from evalloom.engine.system import Parts, System
+
+if TYPE_CHECKING:
+    from evalloom.engine.example import Example
+
+
+def _example() -> Example:
+    from evalloom.interop.example import EXAMPLE
+
+    return EXAMPLE
 
 
 def _parts() -> Parts:
     from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
-    from evalloom.interop.example import EXAMPLE
     from evalloom.interop.promptfoo import dialect as promptfoo
 
     return Parts(
@@ -19,7 +29,7 @@ def _parts() -> Parts:
             ragas.DIALECT,
             pydantic_evals.DIALECT,
         ),
-        example=EXAMPLE,
+        example=_example,
     )
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from evalloom.core.expressions import ExpressionError, compiled
 from evalloom.core.model import Check, Record, Remark, error, warning
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.data.cells import texts_of
@@ -96,6 +95,8 @@ def _conditions_findings(conditions: Any) -> Iterator[Remark]:
 
 
 def _condition_findings(text: str, path: tuple[str | int, ...]) -> Iterator[Remark]:
+    from evalloom.core.expressions import ExpressionError, compiled  # deferred: few cases have conditions
+
     try:
         names = compiled(text).names
     except ExpressionError as exc:

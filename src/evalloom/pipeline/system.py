@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from evalloom.core.model import Finding, Record
     from evalloom.data.dialect import Rules
+    from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.targets.base import BuiltTarget, TargetOptions
 
@@ -55,10 +56,15 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _example() -> Example:
+    from evalloom.pipeline.example import EXAMPLE
+
+    return EXAMPLE
+
+
 def _parts() -> Parts:
     from evalloom.data.formats import Document
     from evalloom.pipeline.dialect import DIALECT
-    from evalloom.pipeline.example import EXAMPLE
     from evalloom.targets.base import Kind
 
     refusal = "is a pipeline, not a testset. Give it as --pipeline beside a testset"
@@ -69,7 +75,7 @@ def _parts() -> Parts:
         targets=(Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", _pipeline),),
         rule_flags=(RuleFlag("--pipeline", help_text, _check_fit, "FILE"),),
         starter=_starter,
-        example=EXAMPLE,
+        example=_example,
     )
 
 

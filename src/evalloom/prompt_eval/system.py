@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evalloom.engine.system import Command, Parts, System
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import click
 
     from evalloom.core.model import Finding, Record
+    from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.settings.section import Section
 
 
 def is_plan(document: Record) -> bool:
@@ -39,18 +41,28 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _example() -> Example:
+    from evalloom.prompt_eval.example import EXAMPLE
+
+    return EXAMPLE
+
+
+def _sections() -> tuple[Section[Any], ...]:
+    from evalloom.prompt_eval.settings import SECTION
+
+    return (SECTION,)
+
+
 def _parts() -> Parts:
     from evalloom.data.formats import Document
     from evalloom.prompt_eval.dialect import DIALECT
-    from evalloom.prompt_eval.example import EXAMPLE
-    from evalloom.prompt_eval.settings import SECTION
 
     return Parts(
         dialects=(DIALECT,),
         documents=(Document("a test plan", "it has test points", is_plan, _findings),),
-        sections=(SECTION,),
+        sections=_sections,
         starter=_starter,
-        example=EXAMPLE,
+        example=_example,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evalloom.engine.system import Command, Parts, RuleFlag, System
 
@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     import click
 
     from evalloom.data.dialect import Rules
+    from evalloom.engine.batch_kind import BatchKind
+    from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.settings.section import Section
 
 
 def _command() -> click.Command:
@@ -37,11 +40,26 @@ def _check_anchors(rules: Rules, value: str) -> Rules:
     return structs.replace(rules, check_must_include_in_sources=True)
 
 
-def _parts() -> Parts:
-    from evalloom.rag.batches import BATCH_KIND
-    from evalloom.rag.dialect import BUCKETS, DIALECT
+def _example() -> Example:
     from evalloom.rag.example import EXAMPLE
+
+    return EXAMPLE
+
+
+def _sections() -> tuple[Section[Any], ...]:
     from evalloom.rag.settings import SECTION
+
+    return (SECTION,)
+
+
+def _batch_kinds() -> tuple[BatchKind, ...]:
+    from evalloom.rag.batches import BATCH_KIND
+
+    return (BATCH_KIND,)
+
+
+def _parts() -> Parts:
+    from evalloom.rag.dialect import BUCKETS, DIALECT
 
     return Parts(
         dialects=(DIALECT,),
@@ -49,11 +67,11 @@ def _parts() -> Parts:
             RuleFlag("--check-sources-exist", "RAG: every expected source must exist under --root.", _check_sources),
             RuleFlag("--check-must-include-in-sources", "RAG: look for must_include in the sources.", _check_anchors),
         ),
-        sections=(SECTION,),
-        batch_kinds=(BATCH_KIND,),
+        sections=_sections,
+        batch_kinds=_batch_kinds,
         buckets=BUCKETS,
         starter=_starter,
-        example=EXAMPLE,
+        example=_example,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evalloom.engine.system import Command, Parts, System
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import click
 
     from evalloom.core.model import Finding, Record
+    from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.settings.section import Section
     from evalloom.targets.base import BuiltTarget, TargetOptions
 
 
@@ -56,11 +58,21 @@ def _starter() -> Starter:
     return STARTER
 
 
+def _example() -> Example:
+    from evalloom.replay.example import EXAMPLE
+
+    return EXAMPLE
+
+
+def _sections() -> tuple[Section[Any], ...]:
+    from evalloom.replay.settings import SECTION
+
+    return (SECTION,)
+
+
 def _parts() -> Parts:
     from evalloom.data.formats import Document
     from evalloom.replay.dialect import DIALECT
-    from evalloom.replay.example import EXAMPLE
-    from evalloom.replay.settings import SECTION
     from evalloom.targets.base import Kind
 
     what = "a context of nodes and variables, sent to the llm of the profile"
@@ -68,9 +80,9 @@ def _parts() -> Parts:
         dialects=(DIALECT,),
         documents=(Document("a context recipe", "it has nodes", is_recipe, _findings),),
         targets=(Kind("recipe", "FILE.json", what, _recipe),),
-        sections=(SECTION,),
+        sections=_sections,
         starter=_starter,
-        example=EXAMPLE,
+        example=_example,
     )
 
 

@@ -1,31 +1,34 @@
-"""Whether a case is to be run at all: what its conditions say about the profile, the environment and itself."""
+"""Conditions of a case on the profile, the environment and itself: they decide whether it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from evalloom.core.errors import usage_error
-from evalloom.core.expressions import Expression, ExpressionError, compiled
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Profile, Record
 from evalloom.data.cells import texts_of
 
+if TYPE_CHECKING:
+    from evalloom.core.expressions import Expression
+
 _STRING = lazy_pattern(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'""")
 _PATH = lazy_pattern(r"(?<![\w.])(?:inputs|env)(?:\.[^\W\d]\w*)+")
-"""Something of a case or of the environment that an expression asks for by its name."""
+"""A field of a case or an environment variable in an expression."""
 
 
 class Conditions(Struct, frozen=True):
-    """Holds cases against their conditions (PIPE-15); `env` has no secrets in it."""
+    """Evaluates the conditions of cases (PIPE-15); `env` holds no secrets."""
 
     env: Mapping[str, str] = {}
     dialects: frozenset[str] = frozenset()
-    """Those in which `conditions` means this; cases from Python have no dialect, and always mean it."""
+    """The dialects whose `conditions` are evaluated; those of cases from Python always are."""
 
     def why_not(self, case: Case, profile: Profile, dialect: str) -> str:
-        """Why a case is not to be run under a profile; empty when it is."""
+        """Return why a case is skipped under a profile; empty when it runs."""
         if not case.meta or "conditions" not in case.meta or (dialect and dialect not in self.dialects):
             return ""
         names = {
@@ -42,15 +45,19 @@ class Conditions(Struct, frozen=True):
 
 
 def _nulls(text: str, names: Record) -> str:
-    """What a condition asks for and is not there: most often that is why it does not hold."""
+    """List what a condition names and is null: most often that is why it is false."""
+    from evalloom.core.expressions import compiled
+
     paths = dict.fromkeys(_PATH.findall(_STRING.sub("''", text)))
-    found = [path for path in paths if compiled(path).value(names) is None]
-    return f" ({', '.join(found)} {'are' if len(found) > 1 else 'is'} null)" if found else ""
+    nulls = [path for path in paths if compiled(path).value(names) is None]
+    return f" ({', '.join(nulls)} {'are' if len(nulls) > 1 else 'is'} null)" if nulls else ""
 
 
 def _expression(text: str, case: Case) -> Expression:
+    from evalloom.core.expressions import ExpressionError, compiled  # deferred: few cases have conditions
+
     try:
         return compiled(text)
-    except ExpressionError as fault:
-        # A file with such a condition is refused by the linter; cases from Python come without one.
-        raise usage_error("bad_conditions", f"case {case.id!r}: conditions: {text!r}: {fault}") from None
+    except ExpressionError as error:
+        # The linter refuses a file with such a condition; cases from Python are not linted.
+        raise usage_error("bad_conditions", f"case {case.id!r}: conditions: {text!r}: {error}") from None
