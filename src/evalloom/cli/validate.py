@@ -17,7 +17,6 @@ from evalloom.engine.lint import LintOptions, lint
 from evalloom.engine.system import RuleFlag
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
-from evalloom.settings import find_datasets
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -86,7 +85,11 @@ def command(
         if value := flags.get(_parameter(flag)):
             rules = flag.apply(rules, value if isinstance(value, str) else "")
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
-    report = lint(paths or find_datasets(sections=catalog.sections), catalog, options)
+    if not paths:
+        from evalloom.settings import find_datasets  # deferred: files that are named need no settings
+
+        paths = tuple(find_datasets(sections=catalog.sections))
+    report = lint(paths, catalog, options)
     if format_name == "text" and not as_json:
         print_findings(report)
     else:

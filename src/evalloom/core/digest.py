@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from binascii import b2a_base64
-from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,9 @@ import orjson
 
 def digest_bytes(data: bytes, size: int = 16, key: bytes = b"") -> str:
     """Return the BLAKE2b digest of bytes as hex; `size` is its length in bytes."""
+    # Deferred in each function: hashlib loads OpenSSL, and few commands digest anything.
+    from hashlib import blake2b
+
     return blake2b(data, digest_size=size, key=key).hexdigest()
 
 
@@ -38,6 +40,8 @@ def digest_of(*parts: Any) -> str:
 
 def digest_file(path: Path) -> str:
     """Return the BLAKE2b digest of a file's content. Raises OSError."""
+    from hashlib import blake2b
+
     digest = blake2b(digest_size=16)
     with path.open("rb") as stream:
         while chunk := stream.read(1 << 20):
@@ -56,9 +60,13 @@ def canonical_json(value: object) -> bytes:
 
 def sha256_hex(data: bytes) -> str:
     """Return the SHA-256 digest of bytes as hex."""
+    from hashlib import sha256
+
     return sha256(data).hexdigest()
 
 
 def sha256_base64(text: str) -> str:
     """Return the SHA-256 digest of a text as base64."""
+    from hashlib import sha256
+
     return b2a_base64(sha256(text.encode()).digest(), newline=False).decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -149,6 +148,8 @@ def from_cell(text: str) -> Record:
 
 def _parts(value: str) -> list[str]:
     """Split comma-separated texts; a text with a comma is in double quotes."""
+    import csv  # deferred: few asserts are written as CSV
+
     try:
         rows = list(csv.reader([value.replace("\r", " ").replace("\n", " ")], skipinitialspace=True))
     except csv.Error:
