@@ -26,7 +26,6 @@ from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
 from evalloom.engine.system import Catalog
-from evalloom.engine.watch import changes, watched_files
 from evalloom.settings import keys
 from evalloom.settings import secrets as secrets_of
 
@@ -108,7 +107,10 @@ class RunCommand:
         plan = prepare(self._request, self._catalog)
         outputs = reporters_for(plan.options.output, self._catalog.reporters)
         written = [path for path, _ in (*outputs, *self._more(""))] + [Path(name) for name in [plan.record] if name]
-        refuse_overwriting(written, [*watched_files(plan), *(Path(name) for name in [plan.replay] if name)])
+        if written:
+            from evalloom.engine.watch import watched_files
+
+            refuse_overwriting(written, [*watched_files(plan), *(Path(name) for name in [plan.replay] if name)])
         live = Live()
         with showing(live, is_quiet=self._as_json), printing_findings():
             results = evaluate(plan, live, resume, warn)
@@ -122,6 +124,8 @@ class RunCommand:
 
     def watch(self, resume: Resume) -> int:
         """Run, and run again what a change affects, until Ctrl-C; return the exit code of the last run."""
+        from evalloom.engine.watch import changes
+
         code = 0
         try:
             for files in changes(lambda: prepare(self._request, self._catalog)):

@@ -22,6 +22,8 @@ from evalloom.core.text import printable
 Line = tuple[str, str]
 """A line to print, and its style on a terminal, such as `bold red`."""
 
+_NARROW = dict.fromkeys(map(ord, "–—·…→×"), "-")
+"""The signs of our own messages that are not ASCII and take one cell."""
 _GAP = 2
 _NARROWEST = 40
 _SMALL_COLUMN = 9
@@ -53,9 +55,9 @@ class Verbatim(str):
 
 def cell_len(text: str) -> int:
     """Return the number of cells that a text takes on a terminal."""
-    if text.isascii():
+    if text.translate(_NARROW).isascii():
         return len(text)
-    from rich.cells import cell_len as count_cells  # deferred: most tables are ASCII
+    from rich.cells import cell_len as count_cells  # deferred: most tables need no more than the line above
 
     return count_cells(text)
 

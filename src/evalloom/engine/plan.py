@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import platform
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -196,9 +194,12 @@ def qualified_name(value: object) -> str:
 
 
 def spooled(source: Source) -> Source:
-    """A source that can be read more than once: stdin goes into a file first."""
+    """Return a source that can be read more than once: stdin is copied to a temporary file."""
     if source.path is not None:
         return source
+    import atexit
+    import tempfile
+
     with tempfile.NamedTemporaryFile(prefix="evalloom-stdin-", delete=False) as stream:
         for chunk in iter(lambda: sys.stdin.buffer.read(1 << 20), b""):
             stream.write(chunk)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from evalloom.core import expressions
 from evalloom.core.errors import CallError, EvalloomError, usage_error
-from evalloom.core.expressions import Expression, ExpressionError
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, list_names, quote
+
+if TYPE_CHECKING:
+    from evalloom.core.expressions import Expression
 
 # `{{"a": 1}}` begins with no letter: that is JSON, or a brace doubled for another template language.
 _HOLE = lazy_pattern(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
@@ -49,7 +50,7 @@ class _Choice(NamedTuple):
     branches: list[tuple[Expression | None, Template]]
 
 
-_Branches = list[tuple[Expression | None, "_Body"]]
+_Branches: TypeAlias = "list[tuple[Expression | None, _Body]]"
 _Body = list["str | _Branches"]
 """A parsed template: texts, and the branches of each block between them."""
 
@@ -188,9 +189,11 @@ def _body(text: str, name: str) -> _Body:
         if tag.word == "endif":
             body = opened.pop().outer
             continue
+        from evalloom.core import expressions  # deferred: few prompts have conditions
+
         try:
             when = None if tag.word == "else" else expressions.compile(tag.rest)
-        except ExpressionError as refusal:
+        except expressions.ExpressionError as refusal:
             raise tag_error(tag, f"has a condition that cannot be read: {refusal}") from None
         if tag.word == "if":
             opened.append(_Open(tag, body, []))

@@ -418,7 +418,7 @@ def test_pauses_double_and_have_jitter() -> None:
 def test_retry_after_is_never_cut_short() -> None:
     result, slept = tried([refused(429, "20"), refused(429, "0")])
     assert result == ("answer", 2)
-    assert 20 <= slept[0] <= 20.25 and 0 <= slept[1] <= 0.25
+    assert 20 <= slept[0] <= 20.25 and 0 < slept[1] <= 0.25
 
 
 def test_a_wait_of_hours_is_given_up_at_once() -> None:
@@ -431,3 +431,8 @@ def test_giving_up_says_after_how_many_attempts() -> None:
     assert (result.message, len(slept)) == ("HTTP 500: no; given up after 3 attempts", 2)
     result, slept = tried([refused(404)])
     assert (result.message, slept) == ("HTTP 404: no", [])
+
+
+def test_a_first_wait_is_at_most_twice_what_the_server_asks() -> None:
+    _, slept = tried([refused(429, "0.01")])
+    assert 0.01 <= slept[0] <= 0.02

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from time import time
@@ -59,13 +58,16 @@ async def retry(call: Callable[[], Awaitable[Result]], retries: int = RETRIES) -
     raise AssertionError("the last attempt returns or raises")
 
 
-def _delay(fault: CallError, attempt: int) -> float:
-    """Twice as long each time, with jitter so that those who failed together do not come back together."""
-    pause: float = min(0.25 * 2**attempt, 30.0) * random.uniform(0.5, 1.0)
-    if fault.retry_after is not None:
-        # Never earlier than asked for; a little later, so that not everybody comes at the same moment.
-        return fault.retry_after + min(pause, 0.25)
-    return pause
+def _delay(error: CallError, attempt: int) -> float:
+    """Return the pause before the next attempt: twice as long each time, with jitter."""
+    from random import uniform  # deferred: few calls fail
+
+    pause: float = min(0.25 * 2**attempt, 30.0) * uniform(0.5, 1.0)
+    if error.retry_after is None:
+        return pause
+    # Never earlier than the server asks, and a little later, so that calls that failed together do not return
+    # together: at first at most twice what it asks, because a server that asks for milliseconds means them.
+    return error.retry_after + (min(pause, 0.25) if attempt else uniform(0.0, min(error.retry_after, 0.25)))
 
 
 def _given_up(fault: CallError, attempt: int) -> CallError:
