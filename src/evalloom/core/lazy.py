@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False  # what typing.TYPE_CHECKING is at run time, without the time to import it
 if TYPE_CHECKING:
     import re
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], object]:
-    """The `__getattr__` of a package that shows names of other modules; `names` has those of each module."""
+    """Return the `__getattr__` of a package that exports names of other modules; `names` lists them by module."""
     homes = {name: module for module, shown in names.items() for name in shown}
 
     def load(name: str) -> object:
@@ -18,7 +20,10 @@ def lazy_names(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(homes[name]), name)
+        value: object = getattr(import_module(homes[name]), name)
+        # `from package import name` asks twice, so the second time finds it without this function.
+        sys.modules[package].__dict__[name] = value
+        return value
 
     return load
 
