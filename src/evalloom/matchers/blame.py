@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from msgspec import structs
 
 from evalloom.core.model import Record, Verdict
@@ -58,15 +60,14 @@ def _step_of(where: str, steps: dict[str, Record]) -> str:
     """Return the step whose output a check reads; empty if there is no single step."""
     root, _, rest = where.partition(".")
     if root == "steps":
-        return next((step for step in steps if _is_inside(rest, step)), "") or _producer(rest, steps)
+        # A step is named by its id, or else by its output key.
+        by_id = (step for step in steps if _is_inside(rest, step))
+        by_key = (step for step, entry in steps.items() if _is_inside(rest, entry["output_key"]))
+        return next(chain(by_id, by_key), "")
     if root.startswith("aggregation"):
         return next((step for step in reversed(steps) if steps[step]["kind"] == "batch_aggregator"), "")
     produced = ((step, key) for step, entry in steps.items() for key in entry["outputs"])
     return next((step for step, key in produced if root == "output" and _is_inside(rest or root, key)), "")
-
-
-def _producer(path: str, steps: dict[str, Record]) -> str:
-    return next((step for step, entry in steps.items() if _is_inside(path, entry["output_key"])), "")
 
 
 def _is_inside(path: str, name: str) -> bool:

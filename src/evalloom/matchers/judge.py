@@ -114,11 +114,12 @@ def task_of(check: Check, context: MatchContext) -> Task | CheckResult:
     if variant in _WITH_SOURCES and not context.output.sources and "context" not in context.case.inputs:
         return unscored(f"the run has no sources, which {variant!r} needs")
     reference = expected if variant in _WITH_REFERENCE else check.options.get("reference")
+    inputs = context.case.inputs
     middle = (scale.low + scale.high) / 2 if scale else 0.0
     return Task(
         criterion=criterion,
         output=output,
-        question=_question(context.case.inputs),
+        question=text_of(next(iter(inputs.values())) if len(inputs) == 1 else inputs) if inputs else "",
         reference="" if reference is None else text_of(reference),
         sources="\n\n".join(map(text_of, context.output.sources)) if variant in _WITH_SOURCES else "",
         scale=scale,
@@ -163,12 +164,6 @@ def _criterion_text(expected: Any) -> str:
     return text_of(expected).strip()
 
 
-def _question(inputs: Record) -> str:
-    if not inputs:
-        return ""
-    return text_of(next(iter(inputs.values())) if len(inputs) == 1 else inputs)
-
-
 async def ask(task: Task, services: Services) -> CheckResult:
     """Return the result of the judge; unscored if it gives none. Raises BudgetSpent."""
     assert services.judge is not None
@@ -186,11 +181,12 @@ async def ask(task: Task, services: Services) -> CheckResult:
             return read_answer(response.text, task, usage)
         except AnswerError as error:
             problem = str(error)
-        messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _again(problem, task)]
+        messages = [*messages, {"role": "assistant", "content": response.text or "…"}, _correction(problem, task)]
     return CheckResult(None, reason=f"{who}: its answer could not be read: {problem}", usage=usage)
 
 
-def _again(problem: str, task: Task) -> Record:
+def _correction(problem: str, task: Task) -> Record:
+    """Return the message that requests an answer once more, because of a problem with the last one."""
     form = _form(task)
     if task.is_chinese:
         return {"role": "user", "content": f"上面的回答无法读取：{problem}。请只回复一个 JSON 对象：{form}"}
@@ -246,7 +242,7 @@ def _form(task: Task) -> str:
 
 def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> CheckResult:
     """Return the result in the answer of a judge. Raises AnswerError."""
-    objects = [found.value for found in find_json(text) if isinstance(found.value, dict)]
+    objects = [parsed.value for parsed in find_json(text) if isinstance(parsed.value, dict)]
     if len(objects) != 1:
         raise AnswerError(f"expected one JSON object, got {'several' if objects else show(text)}")
     answer = objects[0]
@@ -254,18 +250,14 @@ def read_answer(text: str, task: Task, usage: Usage = NO_USAGE) -> CheckResult:
     if not isinstance(reason, str) or not reason.strip():
         raise AnswerError(f"reason: expected a text that is not empty, got {show(reason)}")
     if task.scale is None:
-        return CheckResult(_read_pass(answer), reason=reason.strip(), usage=usage)
+        passed = answer.get("pass")
+        if not isinstance(passed, bool):
+            raise AnswerError(f"pass: expected true or false, got {show(passed)}")
+        return CheckResult(passed, reason=reason.strip(), usage=usage)
     score = _read_score(answer, task.scale)
     share = (score - task.scale.low) / (task.scale.high - task.scale.low)
     shown = f"{reason.strip()} ({score:g} on {task.scale})"
     return CheckResult(score >= task.threshold - 1e-9, score, shown, share=share, usage=usage)
-
-
-def _read_pass(answer: Record) -> bool:
-    passed = answer.get("pass")
-    if not isinstance(passed, bool):
-        raise AnswerError(f"pass: expected true or false, got {show(passed)}")
-    return passed
 
 
 def _read_score(answer: Record, scale: Scale) -> float:

@@ -67,7 +67,10 @@ def _numeric(check: Check, context: MatchContext) -> CheckResult:
         return bad_option("expected", "a number", check.expected)
     if _is_near(wanted, found, bounds["tolerance"], bounds["relative"]):
         return PASSED
-    return failed(f"expected {wanted:g}{_allowance(bounds)}, got {found:.12g}")
+    margins = [f"{bounds['tolerance']:g}"] if bounds["tolerance"] else []
+    margins += [f"{bounds['relative']:.3g} of it"] if bounds["relative"] else []
+    allowed = f" ± {' or '.join(margins)}" if margins else ""
+    return failed(f"expected {wanted:g}{allowed}, got {found:.12g}")
 
 
 def _is_near(wanted: float, actual: float, tolerance: float, relative: float) -> bool:
@@ -77,12 +80,6 @@ def _is_near(wanted: float, actual: float, tolerance: float, relative: float) ->
         return within(wanted, actual, max(tolerance, relative * abs(wanted)))
     except OverflowError:
         return wanted == actual
-
-
-def _allowance(bounds: dict[str, float]) -> str:
-    parts = [f"{bounds['tolerance']:g}"] if bounds["tolerance"] else []
-    parts += [f"{bounds['relative']:.3g} of it"] if bounds["relative"] else []
-    return f" ± {' or '.join(parts)}" if parts else ""
 
 
 def _bounds(check: Check) -> tuple[float | None, float | None] | CheckResult:
@@ -134,14 +131,11 @@ def _word_count(check: Check, context: MatchContext) -> CheckResult:
     return _within_bounds(check, _count(context.value, "words"), "the number of words")
 
 
-def _limit(check: Check) -> float | None:
-    return number_of(check.options.get("threshold", check.expected))
-
-
-def _bounded(check: Check, actual: float, unit: str) -> CheckResult:
-    limit = _limit(check)
+def _at_most(check: Check, actual: float, unit: str) -> CheckResult:
+    written = check.options.get("threshold", check.expected)
+    limit = number_of(written)
     if limit is None:
-        return bad_option("threshold", f"a number of {unit}", check.options.get("threshold", check.expected))
+        return bad_option("threshold", f"a number of {unit}", written)
     if actual <= limit:
         return CheckResult(True, reason=f"{actual:.6g} {unit}")
     return failed(f"expected at most {limit:g} {unit}, got {actual:.6g}")
@@ -150,11 +144,11 @@ def _bounded(check: Check, actual: float, unit: str) -> CheckResult:
 def _latency(check: Check, context: MatchContext) -> CheckResult:
     if context.usage.cached:
         return unscored("the answer came from the cache, so its time says nothing; run with --no-cache")
-    return _bounded(check, context.duration_s * 1000, "ms")
+    return _at_most(check, context.duration_s * 1000, "ms")
 
 
-def _unknown(usage: Usage) -> str:
-    """Why nobody knows what a run took; empty when it is known. A limit must not hold for want of numbers."""
+def _why_unknown(usage: Usage) -> str:
+    """Return why the usage of a run is unknown, or an empty text. A limit must not pass because numbers are missing."""
     if usage.cached:
         return "the answer came from the cache, so nothing was spent on it; run with --no-cache"
     if usage.tokens or usage.cost:
@@ -164,23 +158,23 @@ def _unknown(usage: Usage) -> str:
 
 def _tokens(check: Check, context: MatchContext) -> CheckResult:
     if not context.usage.tokens or context.usage.cached:
-        return unscored(_unknown(context.usage) or "the llm reported no tokens")
-    return _bounded(check, context.usage.tokens, "tokens")
+        return unscored(_why_unknown(context.usage) or "the llm reported no tokens")
+    return _at_most(check, context.usage.tokens, "tokens")
 
 
 def _cost(check: Check, context: MatchContext) -> CheckResult:
     if context.usage.unpriced:
         return unscored("the price of the llm is not known; give it under prices: in evalloom.yaml")
-    if why := _unknown(context.usage):
+    if why := _why_unknown(context.usage):
         return unscored(why)
-    return _bounded(check, context.usage.cost, "of cost")
+    return _at_most(check, context.usage.cost, "of cost")
 
 
 MATCHERS = (
     Matcher("numeric", "a number, also one inside a text, within a tolerance or between min and max", _numeric),
     Matcher("length", "as many characters, words or items as min and max say", _length),
-    Matcher("word_count", "as many words; a Chinese character counts as one", _word_count),
-    Matcher("latency", "the run took at most so many milliseconds", _latency),
-    Matcher("tokens", "the run took at most so many tokens", _tokens),
-    Matcher("cost", "the run cost at most so much", _cost),
+    Matcher("word_count", "as many words as min and max say; a Chinese character counts as one", _word_count),
+    Matcher("latency", "the run took at most this many milliseconds", _latency),
+    Matcher("tokens", "the run took at most this many tokens", _tokens),
+    Matcher("cost", "the run cost at most this much", _cost),
 )

@@ -124,7 +124,8 @@ def _combine(check: Check, further: Check, places: list[tuple[str, Any]], grades
     usage = sum((grade.usage for grade in grades), NO_USAGE)
     negated = further.options.get("negate") is True
     pairs = [
-        (place, value, grade, _outcome(grade, negated)) for (place, value), grade in zip(places, grades, strict=True)
+        (place, value, grade, not grade.passed if negated and grade.passed is not None else grade.passed)
+        for (place, value), grade in zip(places, grades, strict=True)
     ]
     bad = [pair for pair in pairs if pair[3] is False]
     unsure = [pair for pair in pairs if pair[3] is None]
@@ -134,7 +135,3 @@ def _combine(check: Check, further: Check, places: list[tuple[str, Any]], grades
     reason = f"{decides[0]}: {decides[2].reason or 'holds, and should not'}"
     mismatches = tuple(Mismatch(place, further.expected, value) for place, value, _, _ in bad)
     return CheckResult(decides[3], reason=reason, mismatches=mismatches if decides[3] is False else (), usage=usage)
-
-
-def _outcome(grade: CheckResult, negated: bool) -> bool | None:
-    return not grade.passed if negated and grade.passed is not None else grade.passed

@@ -67,7 +67,7 @@ def gleu(candidate: Sequence[str], reference: Sequence[str]) -> float:
 
 
 def rouge_n(candidate: Sequence[str], reference: Sequence[str], size: int = 1) -> float:
-    """F1 over runs of so many words."""
+    """F1 over runs of `size` words."""
     ours, theirs = _grams(candidate, size), _grams(reference, size)
     return _f1((ours & theirs).total(), ours.total(), theirs.total())
 
@@ -87,27 +87,20 @@ def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
     return Counter(zip(*(words[start:] for start in range(size)), strict=False))
 
 
-def _references(check: Check) -> list[list[str]] | None:
-    """Return the words of each expected text; None if there is no text."""
-    given = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
-    if not given or any(not isinstance(text, str | int | float) or isinstance(text, bool) for text in given):
-        return None
-    return [_words(prepared(check, text_of(text))) for text in given]
-
-
 def _words(text: str) -> list[str]:
     """Return the words of a text, or its characters if it has none, such as an emoji."""
     return words_of(text) or list("".join(text.split()))
 
 
-def _by(check: Check, context: MatchContext, name: str, default: float, measure: _Measure) -> CheckResult:
+def _compare_words(check: Check, context: MatchContext, name: str, default: float, measure: _Measure) -> CheckResult:
     """Compare the score against the expected texts with the threshold."""
-    references = _references(check)
+    texts = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     threshold = threshold_of(check, default)
-    if references is None:
+    if not texts or any(not isinstance(text, str | int | float) or isinstance(text, bool) for text in texts):
         return bad_option("expected", "a text or a list of texts", check.expected)
     if threshold is None:
         return bad_option("threshold", "a number", check.options.get("threshold"))
+    references = [_words(prepared(check, text_of(text))) for text in texts]
     words = _words(prepared(check, text_of(context.value)))
     return graded(measure(words, references), threshold, name)
 
@@ -117,26 +110,14 @@ def _best(measure: Callable[[Sequence[str], Sequence[str]], float]) -> _Measure:
     return lambda words, references: max(measure(words, reference) for reference in references)
 
 
-def _bleu(check: Check, context: MatchContext) -> CheckResult:
-    return _by(check, context, "BLEU", 0.5, bleu)
-
-
-def _gleu(check: Check, context: MatchContext) -> CheckResult:
-    return _by(check, context, "GLEU", 0.5, _best(gleu))
-
-
 def _rouge(check: Check, context: MatchContext) -> CheckResult:
     variant = check.options.get("variant", check.options.get("n", 1))
     variant = str(variant).lower().removeprefix("rouge").strip("-_")
     if variant == "l":
-        return _by(check, context, "ROUGE-L", 0.75, _best(rouge_l))
+        return _compare_words(check, context, "ROUGE-L", 0.75, _best(rouge_l))
     if variant not in ("1", "2", "3", "4"):
         return bad_option("variant", "1, 2, 3, 4 or l", variant)
-    return _by(check, context, f"ROUGE-{variant}", 0.75, _best(partial(rouge_n, size=int(variant))))
-
-
-def _f1_words(check: Check, context: MatchContext) -> CheckResult:
-    return _by(check, context, "F1", 0.5, _best(rouge_n))
+    return _compare_words(check, context, f"ROUGE-{variant}", 0.75, _best(partial(rouge_n, size=int(variant))))
 
 
 def _levenshtein(check: Check, context: MatchContext) -> CheckResult:
@@ -156,9 +137,11 @@ def _levenshtein(check: Check, context: MatchContext) -> CheckResult:
 
 
 MATCHERS = (
-    Matcher("levenshtein", "at most so many edits (5) from the text", _levenshtein),
-    Matcher("bleu", "BLEU of at least 0.5", _bleu),
-    Matcher("gleu", "GLEU of at least 0.5", _gleu),
+    Matcher("levenshtein", "at most 5 edits from the text, or another number", _levenshtein),
+    Matcher("bleu", "BLEU of at least 0.5", partial(_compare_words, name="BLEU", default=0.5, measure=bleu)),
+    Matcher("gleu", "GLEU of at least 0.5", partial(_compare_words, name="GLEU", default=0.5, measure=_best(gleu))),
     Matcher("rouge", "ROUGE-1, -2 or -L of at least 0.75", _rouge),
-    Matcher("f1", "F1 over words of at least 0.5", _f1_words),
+    Matcher(
+        "f1", "F1 over words of at least 0.5", partial(_compare_words, name="F1", default=0.5, measure=_best(rouge_n))
+    ),
 )

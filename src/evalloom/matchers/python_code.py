@@ -115,10 +115,10 @@ async def _grade_in_sandbox(check: Check, context: MatchContext, limit: float) -
 async def _called(function: Function, context: MatchContext) -> Any:
     """Call a function; one that is not async runs in a thread, so that it does not block other runs."""
     value = copied(context.value)
-    given = (value, context.case) if takes_case(function) else (value,)
+    arguments = (value, context.case) if takes_case(function) else (value,)
     if inspect.iscoroutinefunction(function):
-        return await function(*given)
-    answer = await _THREADS.run(partial(function, *given))
+        return await function(*arguments)
+    answer = await _THREADS.run(partial(function, *arguments))
     return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -148,8 +148,9 @@ def takes_case(function: Function) -> bool:
         parameters = _signature(function).parameters.values()
     except Exception:  # the user's code: what a function says of itself may be computed
         return False
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    return len(positional) > 1 or any(one.kind == one.VAR_POSITIONAL for one in parameters)
+    kinds = [parameter.kind for parameter in parameters]
+    positional = kinds.count(inspect.Parameter.POSITIONAL_ONLY) + kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return positional > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
 
 
 def _signature(function: Function) -> inspect.Signature:

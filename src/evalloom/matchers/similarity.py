@@ -26,14 +26,14 @@ _THRESHOLD = 0.75
 _VARIANTS = ("cosine", "dot", "euclidean")
 
 
-def likeness(first: Sequence[float], other: Sequence[float], variant: str = "cosine") -> float:
+def likeness(first: Sequence[float], second: Sequence[float], variant: str = "cosine") -> float:
     """Return the similarity of two vectors; a distance becomes 1 / (1 + distance), so that more is nearer."""
     if variant == "euclidean":
-        return 1 / (1 + math.dist(first, other))
-    dot = sum(a * b for a, b in zip(first, other, strict=True))
+        return 1 / (1 + math.dist(first, second))
+    dot = sum(a * b for a, b in zip(first, second, strict=True))
     if variant == "dot":
         return dot
-    lengths = math.hypot(*first) * math.hypot(*other)
+    lengths = math.hypot(*first) * math.hypot(*second)
     return dot / lengths if lengths else 0.0
 
 

@@ -114,7 +114,7 @@ def _citations(check: Check, context: MatchContext) -> CheckResult:
     sources = _items(context.output.sources)
     if not sources:
         return unscored("the run has no sources that could be cited")
-    cited = list(dict.fromkeys(_numbers(text_of(context.value))))
+    cited = list(dict.fromkeys(_cited_numbers(text_of(context.value))))
     if not cited:
         return CheckResult(False, 0.0, "cites no source; expected a number such as [1]")
     wrong = [number for number in cited if not 1 <= number <= len(sources)]
@@ -126,7 +126,7 @@ def _citations(check: Check, context: MatchContext) -> CheckResult:
     return CheckResult(True, 1.0, f"cites {shown}")
 
 
-def _numbers(text: str) -> Iterator[int]:
+def _cited_numbers(text: str) -> Iterator[int]:
     """Return the numbers that a text cites, outside code; full-width brackets count too."""
     for bracket in _CITED.finditer(unicodedata.normalize("NFKC", _CODE.sub(" ", text))):
         for first, last in _NUMBERS.findall(bracket[1]):
@@ -141,8 +141,8 @@ def _context_recall(check: Check, context: MatchContext) -> CheckResult:
     threshold = threshold_of(check, 1.0)
     if threshold is None:
         return bad_option("threshold", "a share between 0 and 1", check.options.get("threshold"))
-    found = [_one_line(_passage(item)) for item in _items(context.value)]
-    lacking = [text for text in wanted if not any(_one_line(text) in passage for passage in found)]
+    found = [_collapse_blanks(_passage(item)) for item in _items(context.value)]
+    lacking = [text for text in wanted if not any(_collapse_blanks(text) in passage for passage in found)]
     grade = graded(1 - len(lacking) / len(wanted), threshold, "share of the passages found")
     return CheckResult(grade.passed, grade.score, f"{grade.reason}; missing {show(lacking, 120)}") if lacking else grade
 
@@ -153,7 +153,7 @@ def _passage(item: Any) -> str:
     return text_of(item)
 
 
-def _one_line(text: str) -> str:
+def _collapse_blanks(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from evalloom.core.model import Check
@@ -93,24 +94,19 @@ def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]]
         return bad_option("expected", "a list of texts", check.expected)
     if any(part == "" for part in wanted):
         return unscored(_EMPTY)
-    holds = _members(check, value, folds) if isinstance(value, list) else _text(check, value, folds)
     there: list[Any] = []
     lacking: list[Any] = []
-    for part in wanted:
-        (there if holds(part) else lacking).append(part)
+    if isinstance(value, list):
+        # Members are compared by value, so that "1" is not in [10].
+        members = [_prepared_text(check, item, folds) for item in value]
+        for part in wanted:
+            is_member = any(_is_same(_prepared_text(check, part, folds), member) for member in members)
+            (there if is_member else lacking).append(part)
+    else:
+        text = _prepared_text(check, text_of(value), folds)
+        for part in wanted:
+            (there if _prepared_text(check, text_of(part), folds) in text else lacking).append(part)
     return there, lacking
-
-
-def _text(check: Check, value: Any, folds: bool) -> Callable[[Any], bool]:
-    """Return a function that tells whether a text contains a part."""
-    text = _prepared_text(check, text_of(value), folds)
-    return lambda part: _prepared_text(check, text_of(part), folds) in text
-
-
-def _members(check: Check, items: list[Any], folds: bool) -> Callable[[Any], bool]:
-    """Return a function that tells whether a list has a member: by value, so that "1" is not in [10]."""
-    members = [_prepared_text(check, item, folds) for item in items]
-    return lambda part: any(_is_same(_prepared_text(check, part, folds), member) for member in members)
 
 
 def _prepared_text(check: Check, value: Any, folds: bool) -> Any:
@@ -138,14 +134,6 @@ def _any(check: Check, context: MatchContext, folds: bool = False) -> CheckResul
     return failed(f"found none of {show(lacking, 120)} in {show(context.value)}")
 
 
-def _iall(check: Check, context: MatchContext) -> CheckResult:
-    return _all(check, context, folds=True)
-
-
-def _iany(check: Check, context: MatchContext) -> CheckResult:
-    return _any(check, context, folds=True)
-
-
 def _regex(check: Check, context: MatchContext) -> CheckResult:
     if not isinstance(check.expected, str):
         return bad_option("expected", "a regular expression", check.expected)
@@ -171,8 +159,8 @@ MATCHERS = (
     Matcher("icontains", "the same, upper or lower case", _icontains),
     Matcher("contains_all", "every text of a list stands in the output", _all),
     Matcher("contains_any", "at least one text of a list does", _any),
-    Matcher("icontains_all", "every text, upper or lower case", _iall),
-    Matcher("icontains_any", "at least one text, upper or lower case", _iany),
+    Matcher("icontains_all", "every text, upper or lower case", partial(_all, folds=True)),
+    Matcher("icontains_any", "at least one text, upper or lower case", partial(_any, folds=True)),
     Matcher("starts_with", "the output begins with the text", _starts_with),
     Matcher("ends_with", "the output ends with the text", _ends_with),
     Matcher("regex", "a regular expression is found in the output", _regex),

@@ -16,7 +16,7 @@ _LENIENT = CompareRules(has_patterns=False)
 
 
 class ToolCall(NamedTuple):
-    """One call: the tool's name, and its arguments where they are told."""
+    """One call: the tool's name, and its arguments where they are known."""
 
     name: str
     arguments: Any
@@ -61,13 +61,13 @@ def _tool_calls(check: Check, context: MatchContext) -> CheckResult:
         return bad_option("threshold", "a share between 0 and 1", check.options.get("threshold"))
     places = (context.value, context.output.value, context.output.steps)
     made = next((calls for place in places if (calls := list(_calls_in(place)))), [])
-    if not made and not _tells_calls(context):
-        return unscored("the run tells no tool calls; give them as 'tool_calls' of the output or of a step")
+    if not made and not _reports_calls(context):
+        return unscored("the run reports no tool calls; give them as 'tool_calls' of the output or of a step")
     lacking, extra = _unmatched(wanted, made, check.options.get("ordered") is True)
     return _graded(check, wanted, lacking, extra, threshold)
 
 
-def _tells_calls(context: MatchContext) -> bool:
+def _reports_calls(context: MatchContext) -> bool:
     places = [context.value, context.output.value, context.output.steps, *context.output.steps.values()]
     return any(
         isinstance(place, list) or (isinstance(place, dict) and any(name in place for name in _LISTS))
