@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from evalloom.core.contract import Contract, Field
     from evalloom.hop.contract import read_contract
     from evalloom.hop.dialect import inputs_of, normalize_audit, normalize_input, unpack_result
-    from evalloom.hop.operators.observer import HopletObserver, Observer
+    from evalloom.hop.operators.observer import HopletObserver, Observer, Tracer
     from evalloom.hop.operators.session import HopSession
-    from evalloom.hop.operators.tracer import Tracer
     from evalloom.hop.operators.verifiers import (
         Attempt,
         Verified,
@@ -52,9 +51,8 @@ __getattr__ = lazy_names(
         "evalloom.core.contract": ("Contract", "Field"),
         "evalloom.hop.contract": ("read_contract",),
         "evalloom.hop.dialect": ("inputs_of", "normalize_audit", "normalize_input", "unpack_result"),
-        "evalloom.hop.operators.observer": ("HopletObserver", "Observer"),
+        "evalloom.hop.operators.observer": ("HopletObserver", "Observer", "Tracer"),
         "evalloom.hop.operators.session": ("HopSession",),
-        "evalloom.hop.operators.tracer": ("Tracer",),
         "evalloom.hop.operators.verifiers": (
             "Attempt",
             "Verified",

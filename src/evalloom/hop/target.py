@@ -20,9 +20,8 @@ from evalloom.core.model import Context, Outcome, Output, Record
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.core.value import plain
 from evalloom.hop.contract import contract_of
-from evalloom.hop.operators.observer import HopletObserver
+from evalloom.hop.operators.observer import HopletObserver, Tracer
 from evalloom.hop.operators.session import HopSession
-from evalloom.hop.operators.tracer import Tracer
 from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.settings import keys
 from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within

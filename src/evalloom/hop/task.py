@@ -19,8 +19,8 @@ from evalloom.engine.run import Traced
 from evalloom.files.source import source_of
 from evalloom.hop.dialect import FORMATS, is_meta, is_result
 from evalloom.hop.operators.observer import FILE_NAME as OBSERVER
+from evalloom.hop.operators.observer import Tracer
 from evalloom.hop.operators.session import HopSession
-from evalloom.hop.operators.tracer import Tracer
 from evalloom.llms import LlmOptions, Llms
 from evalloom.settings.section import Section
 

@@ -11,18 +11,18 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 
 from evalloom.core.model import Record
 from evalloom.hop import HopletObserver, Observer, Tracer
-
-pytestmark = pytest.mark.req("HOP-13")
 
 
 def lines(path: Path) -> list[Record]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
+@pytest.mark.req("HOP-13")
 def test_a_run_has_its_three_kinds_of_lines(tmp_path: Path) -> None:
     observer = HopletObserver(tmp_path)
     run_id = observer.run_start("check_hop", {"q": "为什么"})
@@ -36,6 +36,7 @@ def test_a_run_has_its_three_kinds_of_lines(tmp_path: Path) -> None:
     assert Observer is HopletObserver and "T" in start["timestamp"]
 
 
+@pytest.mark.req("HOP-13")
 def test_many_threads_and_processes_write_whole_lines(tmp_path: Path) -> None:
     code = (
         "import sys; from evalloom.hop import Observer; o = Observer(sys.argv[1])\n"
@@ -53,6 +54,7 @@ def test_many_threads_and_processes_write_whole_lines(tmp_path: Path) -> None:
     assert len(found) == 2 * 400 + 400 and not observer.errors
 
 
+@pytest.mark.req("HOP-13")
 def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path) -> None:
     log = tmp_path / "observer.jsonl"
     log.write_text('{"type": "run_start", "run_id": "a", "ti', encoding="utf-8")
@@ -61,6 +63,7 @@ def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path) -> None:
     assert first.endswith('"ti') and json.loads(second)["hoplet"] == "h"
 
 
+@pytest.mark.req("HOP-13")
 def test_what_cannot_be_written_is_told_once_and_breaks_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     observer = HopletObserver(tmp_path / "file" / "observer.jsonl")
@@ -69,6 +72,7 @@ def test_what_cannot_be_written_is_told_once_and_breaks_nothing(tmp_path: Path) 
     assert len(observer.errors) == 1 and "cannot be written" in observer.errors[0]
 
 
+@pytest.mark.req("HOP-13")
 @pytest.mark.parametrize(
     "make", [lambda one: one, lambda one: {"o": one}, lambda one: {one: [one]}, lambda one: "\ud800"]
 )
@@ -82,6 +86,7 @@ def test_whatever_it_is_given_a_line_is_written(tmp_path: Path, untold: Any, mak
     assert not observer.errors
 
 
+@pytest.mark.req("HOP-13")
 def test_secrets_are_hidden_and_what_hides_them_may_fail(tmp_path: Path) -> None:
     HopletObserver(tmp_path, hide=lambda text: text.replace("sk-secret", "[hidden]")).run_start("h", "sk-secret")
     failing = HopletObserver(tmp_path, hide=lambda text: {"known": text}["unknown"])
@@ -89,6 +94,7 @@ def test_secrets_are_hidden_and_what_hides_them_may_fail(tmp_path: Path) -> None
     assert [line["input"] for line in lines(failing.path)] == ["[hidden]"] and len(failing.errors) == 1
 
 
+@pytest.mark.req("HOP-13")
 def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:
     # A limit on the size of files does what a full disk does: it takes a part of a line, and then refuses.
     code = """
@@ -105,6 +111,7 @@ print(*o.errors)"""
     assert "cannot be written" in done.stdout
 
 
+@pytest.mark.req("HOP-13")
 def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     observer = HopletObserver(tmp_path)
     seen = [observer.run_start("h", n) and len(lines(tmp_path / "observer.jsonl")) for n in range(5)]
@@ -112,3 +119,80 @@ def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     observer.close()
     observer.run_start("h", 6)
     assert len(lines(tmp_path / "observer.jsonl")) == 6 and os.path.getsize(observer.path)
+
+
+# -- the tracer: the steps of one run, in the order in which they end
+
+
+@pytest.mark.req("HOP-12")
+def test_steps_are_numbered_and_have_six_fields() -> None:
+    tracer = Tracer()
+    tracer.trace_step("retrieve", "find pages", duration=0.25)
+    tracer.trace_step("hop_get", "answer", "UNCERTAIN", 1.5, retry_count=2)
+    assert tracer.steps == [
+        {"step": 1, "op": "retrieve", "task": "find pages", "status": "OK", "retry_count": 0, "duration": 0.25},
+        {"step": 2, "op": "hop_get", "task": "answer", "status": "UNCERTAIN", "retry_count": 2, "duration": 1.5},
+    ]
+
+
+@pytest.mark.req("HOP-12")
+def test_metadata_goes_to_the_trace_and_not_into_the_path() -> None:
+    trace: list[dict[str, Any]] = []
+    tracer = Tracer(trace)
+    tracer.trace_step("rank", metadata={"kept": 3})
+    assert trace == [{"type": "step", **tracer.steps[0], "metadata": {"kept": 3}}]
+
+
+def test_a_long_task_is_cut_and_a_step_may_have_a_name() -> None:
+    tracer = Tracer()
+    tracer.trace_step("hop_get", "x" * 1000, step="first")
+    assert len(tracer.steps[0]["task"]) == 200 and tracer.steps[0]["step"] == "first"
+
+
+@pytest.mark.req("HOP-13")
+def test_steps_stand_in_the_observers_log(tmp_path: Path) -> None:
+    observer = HopletObserver(tmp_path)
+    run_id = observer.run_start("hoplet", {"text": "x"})
+    Tracer(observer=observer, run_id=run_id).trace_step("rank", "sort", metadata={"kept": 3})
+    observer.close()
+    step = json.loads(observer.path.read_text(encoding="utf-8").splitlines()[1])
+    assert step["type"] == "step" and step["run_id"] == run_id
+    assert (step["op"], step["task"], step["metadata"]) == ("rank", "sort", {"kept": 3})
+
+
+@pytest.mark.req("HOP-13")
+@pytest.mark.parametrize(
+    ("given", "taken"), [(None, None), ("soon", None), (float("nan"), None), ("1.5", 1.5), (10**400, None), ([], None)]
+)
+def test_a_duration_that_is_no_number_is_not_known(given: Any, taken: float | None) -> None:
+    tracer = Tracer()
+    tracer.trace_step("rank", duration=given, retry_count=given)
+    assert tracer.steps[0]["duration"] == taken and tracer.steps[0]["retry_count"] == int(taken or 0)
+
+
+@pytest.mark.req("HOP-13")
+def test_what_is_taken_down_is_json_whatever_was_given(untold: Any) -> None:
+    trace: list[dict[str, Any]] = []
+    metadata = {"o": untold, "set": {1}, "text": "\ud800"}
+    Tracer(trace).trace_step(untold, untold, untold, untold, untold, metadata, untold)
+    (step,) = json.loads(msgspec.json.encode(trace))
+    assert step.pop("metadata") == {"o": "<Untold>", "set": [1], "text": "?"}
+    told = dict.fromkeys(("step", "op", "task", "status"), "<Untold>")
+    assert step == {"type": "step", **told, "retry_count": 0, "duration": None}
+
+
+def test_a_step_that_is_changed_later_was_taken_down_as_it_was() -> None:
+    trace: list[dict[str, Any]] = []
+    kept = [1]
+    Tracer(trace).trace_step("rank", metadata={"kept": kept})
+    kept.append(2)
+    assert trace[0]["metadata"] == {"kept": [1]}
+
+
+@pytest.mark.req("HOP-13")
+def test_a_tracer_that_was_closed_writes_nothing(tmp_path: Path) -> None:
+    trace: list[dict[str, Any]] = []
+    tracer = Tracer(trace, HopletObserver(tmp_path))
+    tracer.close()
+    tracer.trace_step("rank")
+    assert tracer.steps == trace == [] and not list(tmp_path.iterdir())

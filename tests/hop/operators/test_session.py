@@ -24,7 +24,7 @@ from evalloom.hop import (
 MakeLlm = Callable[..., Any]
 
 OK = {"status": "OK", "reason": "fine"}
-OVER = ("FAIL", "the run is over, so nothing more is asked")
+OVER = ("FAIL", "the run has ended, so no further request is sent")
 AFTER_CHECK = {"contains": "A check of your answer", "role": "last"}
 AFTER_MISFIT = {"contains": "cannot be used", "role": "last"}
 

@@ -1,4 +1,4 @@
 """The operators of a hoplet: call the llm, verify the answer, retry with the reason, and trace every step.
 
-`evalloom.hop` is the door to them.
+Import them from `evalloom.hop`.
 """

@@ -81,11 +81,11 @@ def format_of(return_format: Any) -> Format:
         cached = _CACHE.get(key)
     except TypeError:
         # Some part of it is not hashable.
-        return _compiled(return_format)
+        return _compile(return_format)
     if cached is None:
         if len(_CACHE) == _CACHE_SIZE:
             _CACHE.clear()
-        cached = _CACHE[key] = _compiled(return_format)
+        cached = _CACHE[key] = _compile(return_format)
     return cached
 
 
@@ -101,8 +101,8 @@ def _key(spec: Any) -> Any:
     return (list, tuple(map(_key, spec))) if isinstance(spec, list) else (type(spec), spec)
 
 
-def _compiled(spec: Any) -> Format:
-    if _holds_schema(spec):
+def _compile(spec: Any) -> Format:
+    if _contains_schema(spec):
         return _schema_format(schema_of(spec))
     if hasattr(spec, "model_validate") and hasattr(spec, "model_json_schema"):
         return _model_format(spec)
@@ -121,17 +121,17 @@ def _type_format(kind: Any) -> Format:
     try:
         schema = msgspec.json.schema(kind)
     except Exception as error:  # users' code: their annotations are evaluated here
-        raise TypeError(_unfit(kind, in_words(error).rpartition("\n")[2] or type(error).__name__)) from None
+        raise TypeError(_format_error(kind, in_words(error).rpartition("\n")[2] or type(error).__name__)) from None
     # msgspec.convert does not find a field whose name is not ASCII and was never encoded
     # (https://github.com/msgspec/msgspec/pull/1126).
     msgspec.json.encode(schema)
-    root = _resolved(schema, schema)
+    root = _resolve(schema, schema)
     is_object, is_list = root.get("type") == "object", root.get("type") == "array"
     convert = _to_type(kind, tuple(choice for choice in root.get("enum", ()) if isinstance(choice, str)))
     return json_format(convert, _form_of(kind), is_object, takes_text=not is_object and not is_list)
 
 
-def _unfit(spec: Any, reason: str) -> str:
+def _format_error(spec: Any, reason: str) -> str:
     wanted = "a type, a JSON Schema, fields by name, or a description in words"
     return f"return_format: expected {wanted}, got {quoted(spec)}: {reason}"
 
@@ -144,7 +144,7 @@ def _to_type(kind: Any, choices: tuple[str, ...] = ()) -> Convert:
             try:
                 value = msgspec.convert(answer, kind, strict=False)
             except msgspec.ValidationError as error:
-                repaired = _repaired(answer, str(error), choices)
+                repaired = _repair(answer, str(error), choices)
                 if repaired is None:
                     raise AnswerError(f"{error}, in {shown(answer)}") from None
                 answer = repaired
@@ -159,7 +159,7 @@ def _to_type(kind: Any, choices: tuple[str, ...] = ()) -> Convert:
     return convert
 
 
-def _repaired(answer: Any, error: str, choices: tuple[str, ...]) -> Any:
+def _repair(answer: Any, error: str, choices: tuple[str, ...]) -> Any:
     """Return the JSON with one boolean or choice corrected; None if there is nothing to correct."""
     if isinstance(answer, str):
         same = [choice for choice in choices if choice.casefold() == answer.strip().casefold() and choice != answer]
@@ -196,20 +196,20 @@ def type_of(spec: Any) -> Any:
         word = _word(spec)
         return Annotated[Any, Meta(description=spec.strip())] if word is None else word[0]
     if isinstance(spec, dict):
-        fields = {str(name): _member(item) for name, item in spec.items()}
+        fields = {str(name): _field_type(item) for name, item in spec.items()}
         # msgspec treats two types with the same name as one.
         return TypedDict(f"Fields{next(_NUMBERS)}", fields) if fields else dict  # type: ignore[operator]
     if isinstance(spec, list):
         if len(spec) != 1:
-            raise TypeError(_unfit(spec, "a list stands for a list of its one item"))
+            raise TypeError(_format_error(spec, "a list needs exactly one item, the type of its items"))
         return list[type_of(spec[0])]  # type: ignore[misc]
     return spec
 
 
-def _member(spec: Any) -> Any:
+def _field_type(spec: Any) -> Any:
     word = _word(spec) if isinstance(spec, str) else None
     if isinstance(spec, str) and word is None and (meant := did_you_mean(spec, TYPE_WORDS, cutoff=0.85)):
-        raise ValueError(_unfit(spec, f"it looks like the name of a type{meant}"))
+        raise ValueError(_format_error(spec, f"it looks like the name of a type{meant}"))
     return NotRequired[word[0]] if word and word[1] else type_of(spec)
 
 
@@ -256,7 +256,7 @@ def _schema_form(schema: Record, root: Record, depth: int = 0) -> str:
     if depth > 8:
         # A type may be recursive.
         return "<…>"
-    schema = _resolved(schema, root)
+    schema = _resolve(schema, root)
     if "enum" in schema:
         return " | ".join(map(shown, schema["enum"]))
     if "anyOf" in schema:
@@ -272,17 +272,14 @@ def _schema_form(schema: Record, root: Record, depth: int = 0) -> str:
         return f"[{_schema_form(schema['items'], root, depth + 1)}, …]"
     if kind == "array" and schema.get("prefixItems"):
         return f"[{', '.join(_schema_form(inner, root, depth + 1) for inner in schema['prefixItems'])}]"
-    return _leaf_form(schema)
+    if kind == "null":
+        return "null"
+    word = {"boolean": "true or false", "array": "list"}.get(kind or "", kind)
+    parts = [word, schema.get("format"), schema.get("description")]
+    return f"<{': '.join(filter(None, parts)) or 'anything'}>"
 
 
-def _leaf_form(schema: Record) -> str:
-    words = {"boolean": "true or false", "array": "list"}
-    kind = schema.get("type") or ""
-    parts = [words.get(kind, kind), schema.get("format"), schema.get("description")]
-    return "null" if kind == "null" else f"<{': '.join(filter(None, parts)) or 'anything'}>"
-
-
-def _resolved(schema: Record, root: Record) -> Record:
+def _resolve(schema: Record, root: Record) -> Record:
     """Resolve a reference written by msgspec."""
     reference = schema.get("$ref", "")
     return root.get("$defs", {}).get(reference.rpartition("/")[2], {}) if reference else schema
@@ -312,12 +309,12 @@ def _is_well_formed(mark: str, spec: Any) -> bool:
         return False
 
 
-def _holds_schema(spec: Any) -> bool:
+def _contains_schema(spec: Any) -> bool:
     """Return whether a spec is or contains a JSON Schema, at any depth."""
     if isinstance(spec, dict) and is_schema(spec):
         return True
     inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
-    return any(map(_holds_schema, inner))
+    return any(map(_contains_schema, inner))
 
 
 def schema_of(spec: Any) -> Record:
@@ -329,10 +326,12 @@ def schema_of(spec: Any) -> Record:
     schema = msgspec.json.schema(type_of(spec))
     if "$defs" in schema:
         # References point to the root of the schema, and this schema will be nested.
-        raise TypeError(_unfit(spec, "a class cannot stand beside a JSON Schema"))
+        raise TypeError(_format_error(spec, "a class cannot be combined with a JSON Schema"))
     choices = schema.get("anyOf", ())
-    # Equivalent, but validation errors are shorter.
-    return {"type": [choice["type"] for choice in choices]} if choices and all(map(_is_bare, choices)) else schema
+    if choices and all(choice.keys() == {"type"} for choice in choices):
+        # Equivalent, but validation errors are shorter.
+        return {"type": [choice["type"] for choice in choices]}
+    return schema
 
 
 def fields_schema(fields: Record) -> Record:
@@ -345,15 +344,11 @@ def fields_schema(fields: Record) -> Record:
     }
 
 
-def _is_bare(schema: Record) -> bool:
-    return schema.keys() == {"type"}
-
-
 def _schema_format(schema: Record) -> Format:
     if "type" not in schema and ("properties" in schema or "required" in schema):
         # Without a type, JSON Schema would also accept a text.
         schema = {"type": "object", **schema}
-    convert = against(schema)
+    convert = schema_converter(schema)
     form = json.dumps(schema, ensure_ascii=False)
     return json_format(convert, form, schema.get("type") == "object", _takes_texts(schema), _BY_SCHEMA)
 
@@ -367,12 +362,12 @@ def _takes_texts(schema: Record) -> bool:
     )
 
 
-def against(schema: Record) -> Convert:
+def schema_converter(schema: Record) -> Convert:
     """Return a converter that validates against a JSON Schema. Raises ValueError if the schema is invalid."""
     try:
         fits = validator(schema)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(_unfit(schema, str(error).partition("\n")[0])) from None
+        raise ValueError(_format_error(schema, str(error).partition("\n")[0])) from None
 
     def convert(answer: Any) -> Any:
         try:

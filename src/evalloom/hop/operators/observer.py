@@ -1,8 +1,9 @@
-"""The observer's log: one line when a run starts, one per step, one when it ends (HOP-13)."""
+"""Records the runs of a hoplet: the tracer keeps the steps of one run (HOP-12), the observer logs all runs (HOP-13)."""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 from collections.abc import Callable
@@ -13,13 +14,16 @@ from typing import Any
 
 from evalloom.core.clock import utc_now
 from evalloom.core.model import Record
-from evalloom.hop.operators.to_json import in_words, json_of
+from evalloom.hop.operators.to_json import as_json, in_words, json_of
 
 FILE_NAME = "observer.jsonl"
+_LONGEST_TASK = 200
 
 
 class HopletObserver:
-    """Appends to `observer.jsonl`, safely from concurrent runs, threads and processes.
+    """Appends one line to `observer.jsonl` when a run starts, one per step, and one when it ends.
+
+    Concurrent runs, threads and processes may share the file.
 
     Errors are collected in `errors` and never reach the observed run.
     """
@@ -52,14 +56,16 @@ class HopletObserver:
     def step(self, run_id: str, step: Record, metadata: Record | None = None) -> None:
         """Log one step: `step, op, task, status, retry_count, duration`."""
         fields = step if isinstance(step, dict) else {"step": step}
-        self._append({"type": "step", "run_id": run_id, "timestamp": _now(), **fields, **_beside(metadata=metadata)})
+        self._append(
+            {"type": "step", "run_id": run_id, "timestamp": _now(), **fields, **_without_none(metadata=metadata)}
+        )
 
     def run_end(
         self, run_id: str, status: str, duration: float, result: Any = None, metadata: Record | None = None
     ) -> None:
         """Log the end of a run: its status and its duration in seconds."""
         ended = {"type": "run_end", "run_id": run_id, "timestamp": _now(), "duration": duration, "status": status}
-        self._append({**ended, **_beside(result=result, metadata=metadata)})
+        self._append({**ended, **_without_none(result=result, metadata=metadata)})
 
     def close(self) -> None:
         """Close the file; a later write opens it again."""
@@ -73,7 +79,7 @@ class HopletObserver:
             line = self._hide(json_of(record)).encode() + b"\n"
             with self._lock:
                 if self._file < 0:
-                    self._file, self._is_cut = _opened(self.path)
+                    self._file, self._is_cut = _open_log(self.path)
                 self._write(line)
         except Exception as error:  # users' code: `hide` may be theirs, and nothing here may end a run
             if not self.errors:
@@ -97,7 +103,7 @@ class HopletObserver:
 Observer = HopletObserver
 
 
-def _opened(path: Path) -> tuple[int, bool]:
+def _open_log(path: Path) -> tuple[int, bool]:
     """Open the file for appending, and return whether its last line is truncated."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
@@ -105,10 +111,67 @@ def _opened(path: Path) -> tuple[int, bool]:
     return file, size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
-def _beside(**fields: Any) -> Record:
+def _without_none(**fields: Any) -> Record:
     """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _now() -> str:
     return utc_now("milliseconds")
+
+
+class Tracer:
+    """Records the steps of one run, in the order in which they end. Never raises."""
+
+    def __init__(
+        self, trace: list[Record] | None = None, observer: HopletObserver | None = None, run_id: str = ""
+    ) -> None:
+        self.steps: list[Record] = []
+        self._trace = trace if trace is not None else []
+        self._observer = observer
+        self._run_id = run_id
+        self._is_closed = False
+
+    def trace_step(
+        self,
+        op: str,
+        task: str = "",
+        status: str = "OK",
+        duration: float | None = 0.0,
+        retry_count: int = 0,
+        metadata: Record | None = None,
+        step: int | str | None = None,
+    ) -> None:
+        """Record one step. Operators do this automatically; a hoplet may add its own steps.
+
+        An unknown duration is None. Values in `metadata` that are not JSON are converted to text.
+        """
+        if self._is_closed:
+            return
+        fields: Record = as_json(
+            {
+                "step": len(self.steps) + 1 if step is None else step if isinstance(step, int) else in_words(step),
+                "op": in_words(op),
+                "task": in_words(task)[:_LONGEST_TASK],
+                "status": in_words(status),
+                "retry_count": int(_number(retry_count) or 0),
+                "duration": _number(duration),
+            }
+        )
+        metadata = as_json(metadata)
+        self.steps.append(fields)
+        self._trace.append({"type": "step", **fields, **({"metadata": metadata} if metadata else {})})
+        if self._observer is not None:
+            self._observer.step(self._run_id, fields, metadata)
+
+    def close(self) -> None:
+        """Stop recording: steps that a hoplet takes after its run has ended are not part of the run."""
+        self._is_closed = True
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except Exception:  # users' code: any value may be passed as a number
+        return None
+    return round(number, 6) if math.isfinite(number) else None

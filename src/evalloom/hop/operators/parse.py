@@ -30,25 +30,25 @@ class Format(Struct, frozen=True):
     """How to request an answer and how to parse it. `read` converts a text to a value, or raises AnswerError."""
 
     read: Callable[[str], Any]
-    asks: tuple[str, str]
+    instructions: tuple[str, str]
     is_object: bool = False
     """Whether the answer is a JSON object, so the llm's JSON mode applies."""
 
     def describe(self, is_chinese: bool) -> str:
-        """Return the sentence of the prompt that says how to reply."""
-        return self.asks[is_chinese]
+        """Return the sentence of the prompt that describes the reply."""
+        return self.instructions[is_chinese]
 
 
 # --- plain texts
 
 
 def _read_text(text: str) -> str:
-    text = _not_empty(text, "a text")
-    whole = loads(text) if text[0] == '"' else NO_JSON
-    return whole.strip() if isinstance(whole, str) else text
+    text = _require_text(text, "a text")
+    parsed = loads(text) if text[0] == '"' else NO_JSON
+    return parsed.strip() if isinstance(parsed, str) else text
 
 
-def _not_empty(text: str, expected: str) -> str:
+def _require_text(text: str, expected: str) -> str:
     text = text.strip()
     if not text:
         raise AnswerError(f"expected {expected}, got an empty answer")
@@ -62,9 +62,9 @@ def note_format(note: str) -> Format:
     """Return the format for a description in words: a JSON object or list if the answer is one, else the text."""
 
     def read(text: str) -> Any:
-        text = _not_empty(text, note or "an answer")
-        whole = loads(strip_fence(text))
-        return whole if isinstance(whole, dict | list) else _not_empty(_read_text(text), note or "an answer")
+        text = _require_text(text, note or "an answer")
+        parsed = loads(strip_fence(text))
+        return parsed if isinstance(parsed, dict | list) else _require_text(_read_text(text), note or "an answer")
 
     english, chinese = "Reply with the answer only", "只回复答案本身"
     return Format(
@@ -83,7 +83,7 @@ def json_format(
     expected = shorten(form, _LONGEST)
 
     def read(text: str) -> Any:
-        return _read_json(_not_empty(text, expected), convert, expected, takes_text)
+        return _read_json(_require_text(text, expected), convert, expected, takes_text)
 
     english = f"Reply with JSON only, without a fence or any other text, {by[0]}: {form}"
     return Format(read, (english, f"只回复 JSON，不要代码围栏，也不要其他文字，{by[1]}：{form}"), is_object)
@@ -93,10 +93,10 @@ def _read_json(text: str, convert: Convert, expected: str, takes_text: bool) -> 
     """Return the only matching value in a text, or plain words if `takes_text`."""
     fits: list[tuple[Any, Any]] = []
     errors: list[AnswerError] = []
-    # The parts of malformed JSON are not the answer, but plain words may hold any brackets.
+    # Parts of malformed JSON are not the answer, but plain words may contain brackets.
     for answer in find_json(text, malformed="skip" if takes_text else "refuse"):
         try:
-            fits.append((answer.value, _converted(answer.value, convert)))
+            fits.append((answer.value, _convert_unwrapped(answer.value, convert)))
         except AnswerError as error:
             errors.append(error)
     for words in (text, plain(text)) if takes_text and not fits else ():
@@ -111,11 +111,11 @@ def _read_json(text: str, convert: Convert, expected: str, takes_text: bool) -> 
     return fits[0][1]
 
 
-def _converted(value: Any, convert: Convert) -> Any:
+def _convert_unwrapped(value: Any, convert: Convert) -> Any:
     try:
         return convert(value)
     except AnswerError as error:
-        for inner in _inside(value):
+        for inner in _unwrap(value):
             try:
                 return convert(inner)
             except AnswerError:
@@ -123,7 +123,7 @@ def _converted(value: Any, convert: Convert) -> Any:
         raise error
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def _unwrap(value: Any) -> Iterator[Any]:
     """Yield the value inside common wrappers: an object with one field, or JSON in a string."""
     if isinstance(value, dict) and len(value) == 1:
         name, inner = next(iter(value.items()))

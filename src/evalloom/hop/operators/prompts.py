@@ -74,8 +74,8 @@ def question(
     shown = [(name, text) for name, text in parts if text]
     mark = mark_for("\n".join([task, *(text for _, text in shown)]))
     rules = [role[is_chinese], *([_MATERIAL[is_chinese].format(mark=mark)] if shown else []), form.describe(is_chinese)]
-    said = [task, *(block(name, mark, text) for name, text in shown)]
-    return [_message("system", "\n".join(rules)), _message("user", "\n\n".join(said))]
+    content = [task, *(block(name, mark, text) for name, text in shown)]
+    return [_message("system", "\n".join(rules)), _message("user", "\n\n".join(content))]
 
 
 def verification(task: str, context: str, value: Any, is_chinese: bool) -> list[Record]:
@@ -93,9 +93,9 @@ def feedback(text: str, reason: str, status: str, is_chinese: bool) -> list[Reco
     mark = mark_for(reason)
     sentence = (_UNVERIFIED if status else _UNFIT)[is_chinese]
     why = _WHY[is_chinese].format(mark=mark)
-    said = sentence.format(status=status, why=why, reason=block("reason", mark, reason))
+    content = sentence.format(status=status, why=why, reason=block("reason", mark, reason))
     # Some servers reject empty messages.
-    return [_message("assistant", text or "…"), _message("user", said)]
+    return [_message("assistant", text or "…"), _message("user", content)]
 
 
 def _message(role: str, content: str) -> Record:

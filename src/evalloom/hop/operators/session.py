@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -15,10 +16,10 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Llm, Outcome, Record, Request, Response
 from evalloom.hop.operators import prompts
 from evalloom.hop.operators.formats import format_of
+from evalloom.hop.operators.observer import Tracer
 from evalloom.hop.operators.parse import JUDGEMENT, Format
 from evalloom.hop.operators.to_json import describe_error, quoted, text_of
 from evalloom.hop.operators.tools import Tool, choice_format, tools_of
-from evalloom.hop.operators.tracer import Tracer
 from evalloom.hop.operators.verifiers import (
     CROSS_TEMPERATURE,
     Attempt,
@@ -34,10 +35,10 @@ from evalloom.llms.delimiters import mostly_chinese
 ATTEMPTS = 3
 _LONGEST_ANSWER = 1000
 _NO_REASON = "no reason was given"
-_OVER: tuple[Outcome, str] = ("FAIL", "the run is over, so nothing more is asked")
+_ENDED: tuple[Outcome, str] = ("FAIL", "the run has ended, so no further request is sent")
 
 
-class _RunOver(Exception):
+class _RunEnded(Exception):
     """The run has ended, so no further call is made."""
 
 
@@ -82,9 +83,11 @@ class HopSession:
         self.tracer = tracer if tracer is not None else Tracer()
         self._run = run
         self._verify = verify if verify is not None else run
-        self._loop = _running_loop()
-        self._is_over = False
-        self._sent_home: set[Future[tuple[Outcome, Any]]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):  # no loop is running
+            self._loop = asyncio.get_running_loop()
+        self._has_ended = False
+        self._pending: set[Future[tuple[Outcome, Any]]] = set()
 
     def close(self) -> None:
         """End the run: later calls of operators fail without sending a request.
@@ -92,10 +95,10 @@ class HopSession:
         A sync hoplet that timed out continues in its thread; its pending calls are cancelled, and its tracer records
         nothing more.
         """
-        self._is_over = True
+        self._has_ended = True
         self.tracer.close()
-        for sent in tuple(self._sent_home):
-            sent.cancel()
+        for operation in tuple(self._pending):
+            operation.cancel()
 
     async def hop_get(
         self,
@@ -119,7 +122,7 @@ class HopSession:
         """
 
         def ask() -> _Question:
-            return _question(prompts.DO, task, context, format_of(return_format), _always_ok)
+            return _question(prompts.DO, task, context, format_of(return_format), lambda value: "OK")
 
         return await self._operate("hop_get", task, ask, verifier)
 
@@ -131,8 +134,11 @@ class HopSession:
         `task`, `context` and `verifier` are as in `hop_get`.
         """
 
+        def outcome(value: Any) -> Outcome:
+            return "UNCERTAIN" if value == "Uncertain" else "OK"
+
         def ask() -> _Question:
-            return _question(prompts.JUDGE, task, context, JUDGEMENT, _judged)
+            return _question(prompts.JUDGE, task, context, JUDGEMENT, outcome)
 
         return await self._operate("hop_judge", task, ask, verifier)
 
@@ -150,9 +156,12 @@ class HopSession:
         `task`, `context` and `verifier` are as in `hop_get`.
         """
 
+        def outcome(value: Any) -> Outcome:
+            return "LACK_OF_INFO" if value["tool"] is None else "OK"
+
         def ask() -> _Question:
             parsed_tools = tools_of(tools)
-            return _question(prompts.CHOOSE, task, context, choice_format(parsed_tools), _chosen, parsed_tools)
+            return _question(prompts.CHOOSE, task, context, choice_format(parsed_tools), outcome, parsed_tools)
 
         return await self._operate("hop_tool_use", task, ask, verifier)
 
@@ -163,51 +172,52 @@ class HopSession:
 
         Connections, limits and locks of the llms belong to that loop.
         """
-        if self._is_over:
-            return _OVER
-        work = self._traced(op, task, ask, verifier)
+        if self._has_ended:
+            return _ENDED
+        work = self._run_traced(op, task, ask, verifier)
         home = self._loop
         if home is None or home is asyncio.get_running_loop() or not home.is_running():
             return await work
-        return await self._from_afar(asyncio.run_coroutine_threadsafe(work, home))
+        return await self._wait_for(asyncio.run_coroutine_threadsafe(work, home))
 
-    async def _from_afar(self, sent: Future[tuple[Outcome, Any]]) -> tuple[Outcome, Any]:
-        self._sent_home.add(sent)
-        sent.add_done_callback(self._sent_home.discard)
-        if self._is_over:
+    async def _wait_for(self, operation: Future[tuple[Outcome, Any]]) -> tuple[Outcome, Any]:
+        """Wait for an operator that runs in the session's loop; `close` cancels it."""
+        self._pending.add(operation)
+        operation.add_done_callback(self._pending.discard)
+        if self._has_ended:
             # The session may have been closed before this call was registered.
-            sent.cancel()
+            operation.cancel()
         try:
-            return await asyncio.wrap_future(sent)
+            return await asyncio.wrap_future(operation)
         except asyncio.CancelledError:
             here = asyncio.current_task()
-            if not self._is_over or (here and here.cancelling()):
+            if not self._has_ended or (here and here.cancelling()):
                 raise
-            return _OVER
+            return _ENDED
 
-    async def _traced(
+    async def _run_traced(
         self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
     ) -> tuple[Outcome, Any]:
         """Run the attempts of one operator, and trace them as one step."""
         start = perf_counter()
-        tries: list[Record] = []
+        attempts: list[Record] = []
         status: Outcome
         try:
-            status, value = await self._attempts(ask(), verifier, tries)
+            status, value = await self._run_attempts(ask(), verifier, attempts)
         except CallError as error:
-            status, value = _gone_wrong(str(error), tries)
-        except Exception as error:  # users' code: what a hoplet passes in is theirs, down to the llm and the types
-            status, value = _gone_wrong(describe_error(error), tries)
-        if self._is_over:
-            return _OVER
-        failed = [attempt for attempt in tries if attempt["status"] != "OK"]
+            status, value = _record_failure(str(error), attempts)
+        except Exception as error:  # users' code: the llm, the types and the values come from the hoplet
+            status, value = _record_failure(describe_error(error), attempts)
+        if self._has_ended:
+            return _ENDED
+        failed = [attempt for attempt in attempts if attempt["status"] != "OK"]
         self.tracer.trace_step(
-            op, task, status, perf_counter() - start, len(tries) - 1, {"attempts": failed} if failed else None
+            op, task, status, perf_counter() - start, len(attempts) - 1, {"attempts": failed} if failed else None
         )
         return status, value
 
-    async def _attempts(
-        self, question: _Question, verifier: Verifier | None, tries: list[Record]
+    async def _run_attempts(
+        self, question: _Question, verifier: Verifier | None, attempts: list[Record]
     ) -> tuple[Outcome, Any]:
         if verifier is not None and not callable(verifier):
             raise TypeError(f"verifier: expected a function such as reverse_verify, or None, got {quoted(verifier)}")
@@ -220,21 +230,21 @@ class HopSession:
             except AnswerError as error:
                 value, verified, status = None, Verified("FAIL", str(error)), ""
             else:
-                verified = await self._verified(question, text, value, verifier)
+                verified = await self._run_verifier(question, text, value, verifier)
                 status = verified.outcome
-            tries.append({"answer": text[:_LONGEST_ANSWER], "status": verified.outcome, "reason": verified.reason})
+            attempts.append({"answer": text[:_LONGEST_ANSWER], "status": verified.outcome, "reason": verified.reason})
             if verified.outcome == "OK":
                 return question.outcome(value), value
-            if len(tries) == ATTEMPTS:
+            if len(attempts) == ATTEMPTS:
                 return verified.outcome, (verified.reason or _NO_REASON) if verified.outcome == "FAIL" else value
             messages = messages + prompts.feedback(text, verified.reason or _NO_REASON, status, question.is_chinese)
 
-    async def _verified(self, question: _Question, text: str, value: Any, verifier: Verifier | None) -> Verified:
+    async def _run_verifier(self, question: _Question, text: str, value: Any, verifier: Verifier | None) -> Verified:
         if verifier is None:
             return Verified("OK")
         verify = partial(self._ask, self._verify)
 
-        async def ask_again() -> Any:
+        async def repeat_question() -> Any:
             return question.read(await verify(question.request(question.messages, temperature=CROSS_TEMPERATURE)))
 
         attempt = Attempt(
@@ -244,7 +254,7 @@ class HopSession:
             text=text,
             format=question.format,
             verify=verify,
-            ask_again=ask_again,
+            ask_again=repeat_question,
             tools=question.tools,
             is_chinese=question.is_chinese,
         )
@@ -252,14 +262,14 @@ class HopSession:
 
     async def _ask(self, llm: Llm, request: Request) -> Response:
         """Call an llm; every request of the session goes through here."""
-        if self._is_over:
-            raise _RunOver
+        if self._has_ended:
+            raise _RunEnded
         return await llm(request)
 
 
-def _gone_wrong(reason: str, tries: list[Record]) -> tuple[Outcome, str]:
+def _record_failure(reason: str, attempts: list[Record]) -> tuple[Outcome, str]:
     """Record a failed attempt that is not retried."""
-    tries.append({"status": "FAIL", "reason": reason})
+    attempts.append({"status": "FAIL", "reason": reason})
     return "FAIL", reason
 
 
@@ -277,22 +287,3 @@ def _question(
     shown = "" if context is None else text_of(context)
     messages = prompts.question(role, task, shown, form, is_chinese, tools)
     return _Question(task, shown, messages, form, is_chinese, outcome, tools)
-
-
-def _always_ok(value: Any) -> Outcome:
-    return "OK"
-
-
-def _judged(value: Any) -> Outcome:
-    return "UNCERTAIN" if value == "Uncertain" else "OK"
-
-
-def _chosen(value: Any) -> Outcome:
-    return "LACK_OF_INFO" if value["tool"] is None else "OK"
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

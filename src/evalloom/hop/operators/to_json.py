@@ -15,9 +15,9 @@ _TOO_DEEP = "…"
 def as_json(value: Any) -> Any:
     """Convert a value to plain JSON; values without a JSON form become text. Never raises."""
     try:
-        return _through_json(value)
-    except Exception:  # users' code: their objects say what they are, or fail to
-        return _in_parts(value, ())
+        return _round_trip(value)
+    except Exception:  # users' code: objects convert themselves, and may raise
+        return _convert_safely(value, ())
 
 
 def json_of(value: Any) -> str:
@@ -25,7 +25,7 @@ def json_of(value: Any) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=fields_of).decode()
     except Exception:  # users' code, as above
-        return msgspec.json.encode(_in_parts(value, ())).decode()
+        return msgspec.json.encode(_convert_safely(value, ())).decode()
 
 
 def text_of(value: Any) -> str:
@@ -43,7 +43,7 @@ def in_words(value: Any) -> str:
     try:
         return str(value)
     except Exception:  # users' code
-        return _by_type(value)
+        return _type_in_brackets(value)
 
 
 def quoted(value: Any) -> str:
@@ -51,7 +51,7 @@ def quoted(value: Any) -> str:
     try:
         return quote(value)
     except Exception:  # users' code
-        return _by_type(value)
+        return _type_in_brackets(value)
 
 
 def describe_error(error: BaseException) -> str:
@@ -59,33 +59,33 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {in_words(error)}"
 
 
-def _by_type(value: Any) -> str:
+def _type_in_brackets(value: Any) -> str:
     return f"<{type(value).__name__}>"
 
 
-def _through_json(value: Any) -> Any:
+def _round_trip(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=fields_of))
 
 
-def _in_parts(value: Any, around: tuple[int, ...]) -> Any:
+def _convert_safely(value: Any, enclosing: tuple[int, ...]) -> Any:
     """Convert a value piece by piece, so that one bad piece does not affect the others."""
     try:
-        return _parted(value, around)
+        return _convert(value, enclosing)
     except Exception:  # users' code
         return _encodable(in_words(value))
 
 
-def _parted(value: Any, around: tuple[int, ...]) -> Any:
+def _convert(value: Any, enclosing: tuple[int, ...]) -> Any:
     if isinstance(value, str):
         return _encodable(value)
     if not isinstance(value, dict | list | tuple | set | frozenset):
-        return _through_json(value)
-    if id(value) in around or len(around) == _DEEPEST:
+        return _round_trip(value)
+    if id(value) in enclosing or len(enclosing) == _DEEPEST:
         return _TOO_DEEP
-    inside = (*around, id(value))
+    nested = (*enclosing, id(value))
     if isinstance(value, dict):
-        return {_encodable(in_words(key)): _in_parts(item, inside) for key, item in value.items()}
-    return [_in_parts(item, inside) for item in value]
+        return {_encodable(in_words(key)): _convert_safely(item, nested) for key, item in value.items()}
+    return [_convert_safely(item, nested) for item in value]
 
 
 def _encodable(text: str) -> str:

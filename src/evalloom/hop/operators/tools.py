@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, type_name
-from evalloom.hop.operators.formats import against, fields_schema, schema_of
+from evalloom.hop.operators.formats import fields_schema, schema_converter, schema_of
 from evalloom.hop.operators.parse import Format, json_format, shown
 from evalloom.hop.operators.to_json import in_words, quoted
 from evalloom.llms.answer_json import AnswerError, loads
@@ -28,7 +28,7 @@ class Tool(Struct, frozen=True):
 
     def check(self, parameters: Record) -> None:
         """Raise AnswerError if a parameter is missing, unknown or of the wrong type."""
-        against(self.parameters)(parameters)
+        schema_converter(self.parameters)(parameters)
 
 
 def tools_of(tools: Any) -> tuple[Tool, ...]:
@@ -39,9 +39,9 @@ def tools_of(tools: Any) -> tuple[Tool, ...]:
     if not parsed:
         raise ValueError("tools: expected at least one tool, got none")
     names = [tool.name for tool in parsed]
-    twice = next((name for name in names if names.count(name) > 1), "")
-    if twice:
-        raise ValueError(f"tools: expected names that differ, got {twice!r} twice")
+    duplicate = next((name for name in names if names.count(name) > 1), "")
+    if duplicate:
+        raise ValueError(f"tools: expected names that differ, got {duplicate!r} twice")
     return parsed
 
 
@@ -56,15 +56,12 @@ def _tool(spec: Any, number: int) -> Tool:
     if not isinstance(parameters, dict):
         raise TypeError(f"tools[{number}].parameters: expected an object, got {type_name(parameters)}")
     # The parameters of a tool are an object, so any other `type` is the name of a parameter.
-    is_whole = parameters.get("type") == "object" or bool(parameters.keys() & {"properties", "$ref", "$schema"})
-    return Tool(
-        name, str(inner.get("description") or ""), _closed(parameters if is_whole else fields_schema(parameters))
-    )
-
-
-def _closed(schema: Record) -> Record:
-    """Forbid undeclared fields, unless the schema allows them explicitly."""
-    return {"type": "object", "additionalProperties": False, **schema} if "properties" in schema else schema
+    is_schema = parameters.get("type") == "object" or bool(parameters.keys() & {"properties", "$ref", "$schema"})
+    schema = parameters if is_schema else fields_schema(parameters)
+    if "properties" in schema:
+        # Undeclared fields are forbidden, unless the schema allows them explicitly.
+        schema = {"type": "object", "additionalProperties": False, **schema}
+    return Tool(name, str(inner.get("description") or ""), schema)
 
 
 def _function_tool(function: Callable[..., Any]) -> Tool:
@@ -73,20 +70,22 @@ def _function_tool(function: Callable[..., Any]) -> Tool:
         signature = inspect.signature(function, eval_str=True)
     except Exception as error:  # users' code: their annotations are evaluated here
         raise TypeError(f"tools: the signature of {name} cannot be read: {in_words(error)}") from None
-    taken = signature.parameters.values()
+    parameters = signature.parameters.values()
     named = [
-        parameter for parameter in taken if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
     schema = {
         "type": "object",
-        "properties": {parameter.name: _annotated(parameter.annotation) for parameter in named},
+        "properties": {parameter.name: _annotation_schema(parameter.annotation) for parameter in named},
         "required": [parameter.name for parameter in named if parameter.default is parameter.empty],
-        "additionalProperties": any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken),
+        "additionalProperties": any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
     }
     return Tool(name, (inspect.getdoc(function) or "").partition("\n")[0], schema)
 
 
-def _annotated(annotation: Any) -> Record:
+def _annotation_schema(annotation: Any) -> Record:
     """Convert an annotation to JSON Schema; empty if it has no JSON equivalent."""
     try:
         return {} if annotation is inspect.Parameter.empty else schema_of(annotation)

@@ -73,25 +73,25 @@ async def verified_by(verifier: Verifier, attempt: Attempt) -> Verified:
     """Run a verifier. An exception counts as FAIL, except a CallError, which ends the operator."""
     name = getattr(verifier, "__name__", type(verifier).__name__)
     try:
-        said = verifier(attempt)
-        if inspect.isawaitable(said):
-            said = await said
-        return _read(said, name)
+        returned = verifier(attempt)
+        if inspect.isawaitable(returned):
+            returned = await returned
+        return _to_verified(returned, name)
     except CallError:
         raise
     except Exception as error:  # users' code
         return Verified("FAIL", f"{name} raised {describe_error(error)}")
 
 
-def _read(said: Any, name: str) -> Verified:
-    if isinstance(said, bool):
-        return Verified("OK") if said else Verified("FAIL", f"{name} does not accept this answer")
-    if isinstance(said, Verified):
-        said = said.outcome, said.reason
-    if isinstance(said, tuple | list) and len(said) == 2 and said[0] in _OUTCOMES:
-        return Verified(said[0], str(said[1] or ""))
+def _to_verified(returned: Any, name: str) -> Verified:
+    if isinstance(returned, bool):
+        return Verified("OK") if returned else Verified("FAIL", f"{name} does not accept this answer")
+    if isinstance(returned, Verified):
+        returned = returned.outcome, returned.reason
+    if isinstance(returned, tuple | list) and len(returned) == 2 and returned[0] in _OUTCOMES:
+        return Verified(returned[0], str(returned[1] or ""))
     wanted = f"True, False, Verified or (outcome, reason) with one of {', '.join(_OUTCOMES)}"
-    return Verified("FAIL", f"{name}: expected {wanted}, got {quoted(said)}")
+    return Verified("FAIL", f"{name}: expected {wanted}, got {quoted(returned)}")
 
 
 def format_verifier(attempt: Attempt) -> Verified:
@@ -118,21 +118,17 @@ async def reverse_verify(attempt: Attempt) -> Verified:
 def _verdict(answer: Any) -> Verified | None:
     """Return the outcome in a verifier's JSON or single word; None if there is none or more than one."""
     candidates = [answer.get(name) for name in _VERDICT_FIELDS] if isinstance(answer, dict) else [answer]
-    outcomes = {outcome for candidate in candidates if (outcome := _outcome(candidate))}
+    # Case and separators do not matter: "lack of info" is LACK_OF_INFO.
+    words = {"_".join(plain(text).upper().replace("-", " ").split()) for text in candidates if isinstance(text, str)}
+    outcomes = [outcome for outcome in _OUTCOMES if outcome in words]
     if len(outcomes) != 1:
         return None
     return Verified(outcomes.pop(), str(answer.get("reason") or "").strip() if isinstance(answer, dict) else "")
 
 
-def _outcome(word: Any) -> Outcome | None:
-    """Parse an outcome, ignoring case and separators."""
-    said = "_".join(plain(word).upper().replace("-", " ").split()) if isinstance(word, str) else ""
-    return next((outcome for outcome in _OUTCOMES if outcome == said), None)
-
-
 async def forward_cross_verify(attempt: Attempt) -> Verified:
     """Compare with three answers of the verify llm at temperature 0.3: an agreement of 0.7 or more is OK."""
-    return await _cross(attempt, agreement)
+    return await _cross_verify(attempt, agreement)
 
 
 async def tool_use_verifier(attempt: Attempt) -> Verified:
@@ -141,15 +137,15 @@ async def tool_use_verifier(attempt: Attempt) -> Verified:
         check_choice(attempt.value, attempt.tools)
     except AnswerError as error:
         return Verified("FAIL", str(error))
-    return await _cross(attempt, _same_choice)
+    return await _cross_verify(attempt, _choice_agreement)
 
 
-def _same_choice(first: Any, second: Any) -> float:
+def _choice_agreement(first: Any, second: Any) -> float:
     """Return the agreement of two choices; 0 if the tools differ."""
     return agreement(first["parameters"], second["parameters"]) if first["tool"] == second["tool"] else 0.0
 
 
-async def _cross(attempt: Attempt, agree: Callable[[Any, Any], float]) -> Verified:
+async def _cross_verify(attempt: Attempt, agree: Callable[[Any, Any], float]) -> Verified:
     # Wait for all, so that no call continues unobserved when another fails.
     others = await asyncio.gather(*(attempt.ask_again() for _ in range(CROSS_CALLS)), return_exceptions=True)
     errors = [other for other in others if isinstance(other, BaseException) and not isinstance(other, AnswerError)]
@@ -161,10 +157,10 @@ async def _cross(attempt: Attempt, agree: Callable[[Any, Any], float]) -> Verifi
     texts = (
         f"unreadable ({other})" if isinstance(other, AnswerError) else shorten(text_of(other), 200) for other in others
     )
-    said = "; ".join(sorted(texts))
+    answers = "; ".join(sorted(texts))
     # Floating-point sums may fall just below the threshold.
     outcome: Outcome = "OK" if mean >= _AGREES - 1e-9 else "UNCERTAIN" if mean >= _LEANS - 1e-9 else "FAIL"
-    return Verified(outcome, f"{CROSS_CALLS} other answers agree with this one by {mean:.2f}: {said}")
+    return Verified(outcome, f"{CROSS_CALLS} other answers agree with this one by {mean:.2f}: {answers}")
 
 
 def agreement(first: Any, second: Any) -> float:
@@ -192,7 +188,7 @@ def _mean(shares: list[float]) -> float:
 
 def _same_leaf(first: Any, second: Any) -> bool:
     if isinstance(first, str) and isinstance(second, str):
-        return _same_text(_folded(first), _folded(second))
+        return _same_text(_normalize(first), _normalize(second))
     # For Python, True is 1.
     if isinstance(first, bool) is not isinstance(second, bool):
         return False
@@ -209,6 +205,6 @@ def _same_text(first: str, second: str) -> bool:
     return ratio(first, second, score_cutoff=_ALIKE) >= _ALIKE
 
 
-def _folded(text: str) -> str:
+def _normalize(text: str) -> str:
     """Normalize case, width and whitespace."""
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
