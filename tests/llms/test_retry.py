@@ -50,7 +50,7 @@ def test_an_answer_at_once_counts_no_retry(llm_server: Any) -> None:
 def test_what_does_not_heal_is_given_up_after_so_many_attempts(llm_server: Any, mode: str) -> None:
     prompt = f"[[{mode}]] never heals"
     fault, slept = ask(llm_server.url, prompt, retries=2)
-    assert isinstance(fault, CallError) and fault.message.endswith("given up after 3 attempts")
+    assert isinstance(fault, CallError) and fault.message.endswith("gave up after 3 attempts")
     assert (len(slept), llm_server.log()[prompt]) == (2, 3)
 
 

@@ -1,4 +1,4 @@
-"""What a target takes and gives: its contract, field by field, and its shape where it has steps."""
+"""The contract of a target (its input and output fields), and its shape if it has steps."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Field(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """What a target with steps takes and gives, as far as its cases must fit it."""
+    """The steps, inputs and outputs of a target that its cases must fit."""
 
     steps: Mapping[str, frozenset[str] | None] = {}
-    """By step id and output key, what `step_inputs` may hold; None where anything may."""
+    """The keys that `step_inputs` may have, by step id and output key; None if any are allowed."""
     inputs: frozenset[str] = frozenset()
-    """The inputs that a case must bring."""
+    """The inputs that a case must have."""
     batch_inputs: frozenset[str] = frozenset()
-    """Those of them that a case with batch items must bring too: its items may have the others."""
+    """The inputs that a case with batch items must have itself; its items may have the others."""
     outputs: frozenset[str] = frozenset()
     reads_items: bool = True
     aggregates: bool = True

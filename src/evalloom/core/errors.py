@@ -1,10 +1,10 @@
-"""The words for what goes wrong when evalloom itself cannot go on."""
+"""The exceptions of evalloom."""
 
 from __future__ import annotations
 
 
 class EvalloomError(Exception):
-    """We cannot go on: shown once, without a traceback, with its code."""
+    """An error that ends the command; shown once with its code, without a traceback."""
 
     def __init__(self, code: str, message: str, exit_code: int = 3) -> None:
         super().__init__(message)
@@ -16,14 +16,14 @@ class EvalloomError(Exception):
 
 
 def usage_error(code: str, message: str) -> EvalloomError:
-    """An error in how the command was called (exit code 2)."""
+    """Return an error about how the command was called (exit code 2)."""
     return EvalloomError(code, message, exit_code=2)
 
 
 class CallError(Exception):
     """A call to a target or an llm failed: an error of that one run, never of the batch.
 
-    `is_transient` says that trying again may help; `retry_after` is how many seconds the other side asked us to wait.
+    `is_transient` means that a retry may help; `retry_after` is the number of seconds that the server asks to wait.
     """
 
     def __init__(self, code: str, message: str, is_transient: bool = False, retry_after: float | None = None) -> None:
@@ -38,7 +38,7 @@ class CallError(Exception):
 
 
 class BudgetSpent(BaseException):
-    """The budget of this batch is used up: nothing more is sent, and what was not finished is not counted.
+    """The budget of the batch is used up: nothing more is sent, and unfinished runs are not counted.
 
-    No Exception, so that a function under test that falls back on any of them does not make a result of it.
+    Not an Exception, so that a function under test with `except Exception` does not turn it into a result.
     """

@@ -1,4 +1,4 @@
-"""Users' functions: the one that `module:function` or `path/file.py:function` names, and the files it is written in."""
+"""Finds functions of users by `module:function` or `path/file.py:function`, and the source files they depend on."""
 
 from __future__ import annotations
 
@@ -26,52 +26,52 @@ _MANY_NAMES = 12
 
 _Stamp = tuple[int, int]
 _loaded: dict[Path, _Stamp] = {}
-"""The files that functions were loaded from, so that they are loaded again once one of them was edited."""
+"""The files of loaded functions and their stamps, to load all of them again after an edit."""
 
 
 class NoFunction(Exception):
-    """There is no such function, or its module does not load; the message says which."""
+    """The function does not exist, or its module cannot be imported; the message says which."""
 
 
 def find_function(
     reference: str, folder: Path, adapted: Callable[[Any], Any] | None = None
 ) -> tuple[Any, tuple[Path, ...]]:
-    """A function and its files: beside the file that names it, then in the working folder, then on `sys.path`.
+    """Return a function and its source files. Searches `folder`, then the working folder, then `sys.path`.
 
-    `adapted` makes a function of what is found there.
+    `adapted` turns the object of this name into a function.
     """
     place, _, name = reference.rpartition(":")
     if not place or not name:
         raise NoFunction("expected module:function or path/file.py:function")
     module = _import(place, folder)
-    found = _attribute(module, name)
-    function = adapted(found) if adapted else found
+    target = _attribute(module, name)
+    function = adapted(target) if adapted else target
     if not callable(function):
         raise NoFunction(f"expected a function, got {quote(function)}")
-    sources = sources_of(module, found)
-    # What the function imports only when it is called is not loaded yet, and may be edited all the same.
+    sources = sources_of(module, target)
+    # Also watch modules that the function imports when it is called.
     _loaded.update({file: _stamp(file) for file in sources if not _is_installed(file)})
     return function, sources
 
 
 def sources_of(*things: Any) -> tuple[Path, ...]:
-    """The files in which modules and functions are written, and what those import from the same folder."""
-    found: dict[Path, None] = {}
+    """Return the source files of modules and functions, and the files they import from the same folder."""
+    files: dict[Path, None] = {}
     for thing in things:
         name = thing.__name__ if inspect.ismodule(thing) else str(getattr(thing, "__module__", ""))
         file = source_of(thing)
         if file is not None:
-            found[file] = None
-            _add_imported(file, _base(file, name), found)
-    return tuple(found)
+            files[file] = None
+            _add_imported(file, _base(file, name), files)
+    return tuple(files)
 
 
 def source_of(thing: Any) -> Path | None:
-    """The file in which a module or a function is written; none for what was typed in or is not Python."""
+    """Return the source file of a module or a function; None for interactive input and for compiled code."""
     while isinstance(thing, partial):
         thing = thing.func
     thing = thing if inspect.ismodule(thing) else inspect.unwrap(thing)
-    # What an object that can be called does is written in its class.
+    # The code of a callable object is in its class.
     for written in (thing, type(thing)):
         try:
             file = inspect.getsourcefile(written)
@@ -93,21 +93,23 @@ def _import(place: str, folder: Path) -> ModuleType:
         if file is None:
             return importlib.import_module(place)
         return _load(file, file.stem if is_path else place)
-    except (Exception, SystemExit) as fault:  # users' code runs at import
-        traceback = TracebackException.from_exception(fault)
-        frames = [frame for frame in traceback.stack if not is_ours(frame.filename) and not _imports(frame.filename)]
+    except (Exception, SystemExit) as error:  # users' code runs at import
+        traceback = TracebackException.from_exception(error)
+        frames = [
+            frame for frame in traceback.stack if not is_ours(frame.filename) and not _is_importlib(frame.filename)
+        ]
         at = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-        said = "".join(traceback.format_exception_only()).strip().splitlines()[-1]
-        raise NoFunction(f"cannot import {place}: {said}{at}") from None
+        message = "".join(traceback.format_exception_only()).strip().splitlines()[-1]
+        raise NoFunction(f"cannot import {place}: {message}{at}") from None
 
 
-def _imports(filename: str) -> bool:
-    """Whether a file is part of Python's own way to import."""
+def _is_importlib(filename: str) -> bool:
+    """Whether a file is part of the import system."""
     return filename.startswith("<") or Path(filename).parent.name == "importlib"
 
 
 def _file(place: str, is_path: bool, folder: Path) -> Path | None:
-    """The file of a module that lies beside the file that names it or in the working folder."""
+    """Return the file of a module in `folder` or in the working folder."""
     steps = place.replace(".", "/")
     names = (place,) if is_path else (f"{steps}.py", f"{steps}/__init__.py")
     for file in (base / name for base in (folder, Path()) for name in names):
@@ -119,19 +121,19 @@ def _file(place: str, is_path: bool, folder: Path) -> Path | None:
 
 
 def _load(file: Path, name: str) -> ModuleType:
-    """The module of a file, beside any other module of the same name."""
+    """Import a file, even if another module has the same name."""
     _forget_edited()
     base = _base(file, name)
-    look_first_in(base)
-    known = sys.modules.get(name)
-    if known is not None and source_of(known) == file:
-        return known
-    with _noted(base):
-        return _execute(file, name if known is None else f"{file.stem}_{digest_text(str(file), 4)}")
+    prefer_folder(base)
+    loaded = sys.modules.get(name)
+    if loaded is not None and source_of(loaded) == file:
+        return loaded
+    with _watch_imports(base):
+        return _execute(file, name if loaded is None else f"{file.stem}_{digest_text(str(file), 4)}")
 
 
-def look_first_in(base: Path) -> None:
-    """Lets imports find what lies in a folder, as they would for a script there, and no namesake from elsewhere."""
+def prefer_folder(base: Path) -> None:
+    """Put a folder first on `sys.path`, as for a script in it, and forget modules of the same names from elsewhere."""
     if str(base) in sys.path:
         sys.path.remove(str(base))
     sys.path.insert(0, str(base))
@@ -143,45 +145,45 @@ def look_first_in(base: Path) -> None:
 
 
 def _lies_elsewhere(module: ModuleType, base: Path) -> bool:
-    """Whether a module is the user's, and not from this folder."""
+    """Whether a module belongs to the user but is not from this folder."""
     file = getattr(module, "__file__", None)
     if isinstance(file, str):
         place = Path(file).resolve()
         return place in _loaded and not place.is_relative_to(base)
-    # A package without a file of its own is the folders that it was found in.
+    # A namespace package has no file, only folders.
     places = [Path(place) for place in getattr(module, "__path__", ())]
     return bool(places) and not any(place.is_relative_to(base) or _is_installed(place) for place in places)
 
 
 def _base(file: Path, name: str) -> Path:
-    """The folder from which a module of this name is imported."""
+    """Return the folder from which a module of this name is imported."""
     above = name.count(".") + (file.name == "__init__.py")
     return file.parents[min(above, len(file.parents) - 1)]
 
 
-def _add_imported(file: Path, base: Path, found: dict[Path, None]) -> None:
-    """Adds what a file imports from its own folder, and what that imports in turn.
+def _add_imported(file: Path, base: Path, files: dict[Path, None]) -> None:
+    """Add the files that a file imports from its own folder, recursively.
 
-    Read from the text, because which modules are loaded already when it is imported is a matter of chance.
+    Parsed from the source: `sys.modules` depends on what else was imported before.
     """
     if _is_installed(file) or not file.is_relative_to(base):
         return
     for name in _imported_names(file, file.relative_to(base).parent.parts):
         steps = base.joinpath(*name.split("."))
-        for other in (steps.with_name(f"{steps.name}.py"), steps / "__init__.py"):
-            if other not in found and other.is_file():
-                found[other] = None
-                _add_imported(other, base, found)
+        for imported in (steps.with_name(f"{steps.name}.py"), steps / "__init__.py"):
+            if imported not in files and imported.is_file():
+                files[imported] = None
+                _add_imported(imported, base, files)
 
 
 def _is_installed(file: Path) -> bool:
-    """Whether a file is part of Python or of a package that was installed: nobody edits those between two runs."""
+    """Whether a file belongs to Python or to an installed package, which does not change between runs."""
     is_package = {"site-packages", "dist-packages"} & {*file.parts}
     return bool(is_package) or file.is_relative_to(_STANDARD) or is_ours(str(file))
 
 
 def _imported_names(file: Path, package: tuple[str, ...]) -> Iterator[str]:
-    """Every module that a file of this package may import, with those around it."""
+    """Yield the modules that a file of this package may import, and their parent packages."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -212,15 +214,15 @@ def _execute(file: Path, name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        # As with any import: a module that failed half-way must not be found by the next one.
+        # As the import system does: do not leave a half-initialised module behind.
         del sys.modules[name]
         raise
     return module
 
 
 @contextmanager
-def _noted(base: Path) -> Iterator[None]:
-    """Notes which modules of a folder are loaded meanwhile."""
+def _watch_imports(base: Path) -> Iterator[None]:
+    """Record which modules of a folder are imported in the block."""
     before = set(sys.modules)
     try:
         yield
@@ -232,8 +234,8 @@ def _noted(base: Path) -> Iterator[None]:
 
 
 def _forget_edited() -> None:
-    """Lets go of every module of the noted files when one was edited: it may be in use in the others."""
-    # A file that was written just now may be younger than what the import system remembers of its folder.
+    """Forget all recorded modules if one of the files was edited, because the others may use it."""
+    # The import system caches folder contents, and may not know a new file yet.
     importlib.invalidate_caches()
     if any(_stamp(file) != stamp for file, stamp in _loaded.items()):
         for name, module in list(sys.modules.items()):
@@ -244,7 +246,7 @@ def _forget_edited() -> None:
 
 
 def _forget(name: str) -> None:
-    """Lets go of a module, and of what `from package import module` would still find of it."""
+    """Remove a module from `sys.modules` and from its package."""
     package, _, own = name.rpartition(".")
     del sys.modules[name]
     if package in sys.modules:
@@ -260,19 +262,19 @@ def _stamp(file: Path) -> _Stamp:
 
 
 def _attribute(module: ModuleType, name: str) -> Any:
-    found: Any = module
+    value: Any = module
     for step in name.split("."):
-        if not hasattr(found, step):
-            known = [one for one in dir(found) if not one.startswith("_") and callable(getattr(found, one, None))]
-            more = f" and {len(known) - _MANY_NAMES} more" if len(known) > _MANY_NAMES else ""
-            has = f"; it has {', '.join(known[:_MANY_NAMES])}{more}" if known else ""
-            raise NoFunction(f"there is no {name!r} in it{has}{did_you_mean(step, known)}")
-        found = getattr(found, step)
-    return found
+        if not hasattr(value, step):
+            names = [attr for attr in dir(value) if not attr.startswith("_") and callable(getattr(value, attr, None))]
+            more = f" and {len(names) - _MANY_NAMES} more" if len(names) > _MANY_NAMES else ""
+            has = f"; it has {', '.join(names[:_MANY_NAMES])}{more}" if names else ""
+            raise NoFunction(f"there is no {name!r} in it{has}{did_you_mean(step, names)}")
+        value = getattr(value, step)
+    return value
 
 
 def copied(value: Any) -> Any:
-    """The same JSON value in new containers: a function of the user's that changes it changes nothing of ours."""
+    """Copy the containers of a JSON value, so that a function of the user cannot change ours."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""JSON Schemas: compiled once, and never fetched from anywhere."""
+"""Compiles JSON Schemas once, without fetching references."""
 
 from __future__ import annotations
 

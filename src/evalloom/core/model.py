@@ -1,4 +1,4 @@
-"""The nouns: frozen, typed, no I/O."""
+"""The data model: frozen, typed, without I/O."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Record = dict[str, Any]
 """One JSON object as a user wrote it."""
 
 Path = tuple[str | int, ...]
-"""Where something stands inside a record: `("expected_sources", 1)`."""
+"""A location inside a record: `("expected_sources", 1)`."""
 
 Severity = Literal["error", "warning", "info"]
 
 Outcome = Literal["OK", "LACK_OF_INFO", "UNCERTAIN", "FAIL"]
-"""How a target says that it fared."""
+"""The outcome that a target reports."""
 
 Status = Literal["passed", "failed", "error", "skipped", "blocked", "unscored"]
-"""What became of a check, or of a case as a whole."""
+"""The result of a check or of a whole case."""
 
 
 class Place(NamedTuple):
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 class Origin(Struct, frozen=True):
-    """The place a case came from, so that every message can point at it."""
+    """The file and position of a case, for messages."""
 
     file: str
     line: int = 0
@@ -43,7 +43,7 @@ class Origin(Struct, frozen=True):
 
 
 class Remark(NamedTuple):
-    """What a dialect says about one record; a finding once we know where the record stands."""
+    """A remark of a dialect about one record; it becomes a finding when the position of the record is known."""
 
     code: str
     severity: Severity
@@ -52,7 +52,7 @@ class Remark(NamedTuple):
 
 
 class Finding(Struct, frozen=True):
-    """One remark of the linter about the user's data, at its place."""
+    """One error, warning or note about the user's data, with its position."""
 
     code: str
     severity: Severity
@@ -67,7 +67,7 @@ class Finding(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """What the linter has to say about one source; `counts` is exact, `findings` the first thousand of each code."""
+    """The findings about one source; `counts` is exact, `findings` has the first thousand of each code."""
 
     file: str
     dialect: str
@@ -77,10 +77,10 @@ class Checked(Struct, frozen=True):
     findings: list[Finding]
     counts: dict[tuple[str, Severity], int]
     is_document: bool = False
-    """Whether the file is no dataset but a document, which `dialect` names: "a pipeline"."""
+    """Whether the file is a document instead of a dataset; `dialect` then is its kind: "a pipeline"."""
 
     def count(self, severity: Severity) -> int:
-        return sum(number for (_, found), number in self.counts.items() if found == severity)
+        return sum(number for (_, level), number in self.counts.items() if level == severity)
 
 
 class Check(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Check(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """One test: what goes in, what is expected, and the record it was read from."""
+    """One test: its inputs, its checks, and the record it was read from."""
 
     id: str
     inputs: Record
@@ -107,10 +107,10 @@ class Case(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What calls to llms took. `unpriced` counts the calls whose price nobody told us.
+    """Tokens, cost and time of llm calls. `unpriced` counts the calls of unknown price.
 
-    `cached` counts answers from our own cache; `cached_input_tokens` are those of `input_tokens` that the provider had
-    in its cache. `waited_s` is how long calls stood in our own queue, or were put off by a retry.
+    `cached` counts answers from our own cache; `cached_input_tokens` is the part of `input_tokens` that the provider
+    had in its cache. `waited_s` is the time that calls spent in our own queue or waiting for a retry.
     """
 
     input_tokens: int = 0
@@ -145,20 +145,20 @@ NO_USAGE = Usage()
 
 
 class Request(Struct, frozen=True, omit_defaults=True):
-    """What an llm is asked. `answer` is empty for free text, "json" for any JSON, or a JSON Schema."""
+    """A request to an llm. `answer` is empty for free text, "json" for any JSON, or a JSON Schema."""
 
     messages: list[Record]
     params: Record = {}
     answer: Literal["", "json"] | Record = ""
     tools: list[Record] = []
     repeat: int = 0
-    """Which repetition this is: repeats of one case must not share an answer through the cache."""
+    """The number of the repeat: repeats of one case must not share a cached answer."""
     pinned: Record = {}
-    """Parameters that hold whatever the profile says: three answers are compared at a temperature of their own."""
+    """Parameters that override the profile: a comparison of several answers needs its own temperature."""
 
 
 class Response(Struct, frozen=True, omit_defaults=True):
-    """What an llm answered."""
+    """The answer of an llm."""
 
     text: str
     tool_calls: list[Record] = []
@@ -168,12 +168,12 @@ class Response(Struct, frozen=True, omit_defaults=True):
 
 
 def with_usage(response: Response, **changes: Any) -> Response:
-    """A response whose usage says something more."""
+    """Return a response with changed fields of its usage."""
     return structs.replace(response, usage=structs.replace(response.usage, **changes))
 
 
 class Llm(Protocol):
-    """Who answers. Raises CallError when no answer can be had."""
+    """Answers requests. Raises CallError if it gets no answer."""
 
     def __call__(self, request: Request, /) -> Awaitable[Response]: ...
 
@@ -185,18 +185,18 @@ class Embedder(Protocol):
 
 
 class Profile(Struct, frozen=True):
-    """A named choice of llms and parameters: `run` answers, `verify` checks what it said."""
+    """A named choice of llms and parameters: `run` answers, `verify` checks the answers."""
 
     name: str
     run: str = ""
     verify: str = ""
     params: Record = {}
     variant: str = ""
-    """The variant of the target that is run under it, where the target has some."""
+    """The variant of the target, if it has variants."""
 
 
 class Output(Struct, frozen=True, omit_defaults=True):
-    """What a target gave: its value, and what happened inside where it has an inside."""
+    """The output of a target: its value, and its steps and sources if it has any."""
 
     value: Any = None
     steps: Record = {}
@@ -206,7 +206,7 @@ class Output(Struct, frozen=True, omit_defaults=True):
 
 
 class Context(Struct, frozen=True):
-    """What a target is given beside the inputs: who answers, under which profile, and a place for the trace."""
+    """What a target gets beside the inputs: the case, the profile, its llms, and a list for the trace."""
 
     case: Case
     profile: Profile
@@ -215,17 +215,17 @@ class Context(Struct, frozen=True):
     trace: list[Record]
     repeat: int = 0
     apart: Callable[[list[Record]], Context] | None = None
-    """Gives this context with another list for the trace, for a target that is made of several."""
+    """Returns this context with another list for the trace, for a target that runs others."""
 
 
 class Target(Protocol):
-    """What is tested: one async call. What it raises as CallError is an error of that run only."""
+    """The system under test: one async call. A CallError is an error of that run only."""
 
     def __call__(self, inputs: Record, context: Context, /) -> Awaitable[Output]: ...
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
-    """One case executed once under one profile; `number` is the case's place in the dataset."""
+    """One execution of a case under one profile; `number` is the case's position in the dataset."""
 
     key: str
     case_id: str
@@ -236,9 +236,9 @@ class Run(Struct, frozen=True, omit_defaults=True):
     output: Output = Output()
     error: str = ""
     skipped: str = ""
-    """Why it was not to be run: its conditions do not hold."""
+    """Why it was skipped: its conditions do not hold."""
     blocked: str = ""
-    """Why it could not be run: a case that it depends on did not pass."""
+    """Why it was blocked: a case that it depends on did not pass."""
     started_at: str = ""
     duration_s: float = 0.0
     usage: Usage = NO_USAGE
@@ -250,17 +250,17 @@ class Run(Struct, frozen=True, omit_defaults=True):
 
     @property
     def latency_s(self) -> float:
-        """How long the answer took: without our own queue where one call gave it, since calls may wait side by side."""
+        """The duration without our own queue. Only for a single call: waiting times of parallel calls overlap."""
         waited = self.usage.waited_s if self.usage.calls == 1 else 0.0
         return max(0.0, self.duration_s - waited)
 
 
 ABSENT = "<absent>"
-"""What a mismatch shows on the side where nothing stands."""
+"""Shown for the missing side of a mismatch."""
 
 
 class Mismatch(Struct, frozen=True):
-    """One place where the actual value is not the expected one."""
+    """One difference between the actual and the expected value."""
 
     path: str
     expected: Any
@@ -268,7 +268,7 @@ class Mismatch(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True, omit_defaults=True):
-    """The outcome of one check; `score` is absent when there is nothing to score."""
+    """The outcome of one check; `score` is None if there is nothing to score."""
 
     name: str
     kind: str
@@ -279,11 +279,11 @@ class Verdict(Struct, frozen=True, omit_defaults=True):
     mismatches: list[Mismatch] = []
     weight: float = 1.0
     follows: str = ""
-    """The step that went wrong before, of which this is a consequence."""
+    """The earlier step whose failure caused this one."""
 
 
 class Scored(Struct, frozen=True, omit_defaults=True):
-    """The verdicts of one run, and what they come to for the case."""
+    """The verdicts of one run, and the status and score they result in."""
 
     key: str
     status: Status
@@ -291,13 +291,13 @@ class Scored(Struct, frozen=True, omit_defaults=True):
     verdicts: list[Verdict] = []
     usage: Usage = NO_USAGE
     scoring: str = ""
-    """A digest of what the verdicts depend on beside the dataset: the user's own checks, thresholds, the judge."""
+    """A digest of the scoring configuration: further checks, thresholds, the judge."""
     step: str = ""
-    """The first step that went wrong."""
+    """The first step that failed."""
 
 
 class DatasetFacts(Struct, frozen=True):
-    """One dataset of a batch: where it was, in which dialect, and a digest of its content."""
+    """One dataset of a batch: its path, its dialect, and a digest of its content."""
 
     path: str
     dialect: str
@@ -306,11 +306,11 @@ class DatasetFacts(Struct, frozen=True):
 
 
 UNREAD = "unread"
-"""What stands in the place of a digest for a document that could not be read."""
+"""The digest of a document that cannot be read."""
 
 
 class Batch(Struct, frozen=True):
-    """What was asked for: enough to know the batch again, and to score it again without the dataset."""
+    """The configuration of a batch: enough to resume it, and to rescore it without the dataset."""
 
     id: str
     created_at: str
@@ -318,7 +318,7 @@ class Batch(Struct, frozen=True):
     evalloom: str = ""
     python: str = ""
     identity: str = ""
-    """A digest of datasets, target and profiles: batches with the same one can be resumed."""
+    """A digest of datasets, target and profiles; a batch can be resumed if it is equal."""
     datasets: list[DatasetFacts] = []
     target: str = ""
     target_digest: str = ""
@@ -328,13 +328,13 @@ class Batch(Struct, frozen=True):
     params: dict[str, Record] = {}
     """The parameters that go to the `run` llm of each profile."""
     config: Record = {}
-    """What must be the same in two batches for their results to be compared; empty where nothing must."""
+    """The settings that must be equal in two batches to compare them; empty if none must be."""
     documents: dict[str, str] = {}
-    """What was searched: a digest of each document by its path, or of all together under an empty one."""
+    """The digest of each searched document by path, or of all documents under an empty path."""
     options: Record = {}
     finished_at: str = ""
     scored_at: str = ""
-    """When it was scored again, where it was."""
+    """When it was last rescored; empty if never."""
     summary: Record = {}
 
 
@@ -351,7 +351,7 @@ def info(code: str, path: Path, message: str) -> Remark:
 
 
 def show_path(path: Path) -> str:
-    """`("batch_items", 0, "text")` as a user would write it: `batch_items[0].text`."""
+    """Format `("batch_items", 0, "text")` as `batch_items[0].text`."""
     shown = ""
     for step in path:
         if isinstance(step, int):

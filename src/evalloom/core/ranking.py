@@ -1,6 +1,6 @@
-"""What a retriever found, in order, and how good that order is: the measures of trec_eval, on sources.
+"""Ranks retrieved sources and computes the measures of trec_eval.
 
-A source counts once, at the place of its best passage. Relevance is binary: a source that meets an expected one.
+A source counts once, at the rank of its best passage. Relevance is binary: a source matches an expected one or not.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from evalloom.core.lazy import lazy_pattern
 
 
 class Passage(Struct, frozen=True, omit_defaults=True):
-    """A piece of a source as a retriever gives it; what the retriever does not tell stays empty."""
+    """A retrieved piece of a source; fields that the retriever does not return stay empty."""
 
     source: str
     text: str = ""
     score: float | None = None
     line: int = 0
-    """Where it begins in the source, counted from 1."""
+    """The first line in the source, counted from 1."""
     page: int = 0
     heading: str = ""
     start: int = 0
     end: int = 0
-    """The place of the text in that of the whole document, in characters."""
+    """The offsets of the text in the document, in characters."""
 
 
 def is_hit(expected: str, source: str) -> bool:
-    """Whether a source is the expected file, also when written from further up, or lies in the expected folder."""
-    wanted, given = _parts(expected), _parts(source)
-    if not wanted or not given:
+    """Whether a source is the expected file, possibly with a longer path, or is in the expected folder."""
+    wanted, parts = _parts(expected), _parts(source)
+    if not wanted or not parts:
         return False
     if not expected.endswith(("/", "\\")):
-        return given[-len(wanted) :] == wanted
-    # An ancestor: the folder's parts stand together, before the last part of the source.
-    return any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted)))
+        return parts[-len(wanted) :] == wanted
+    # A folder matches if its parts are consecutive parts of the source, before the last one.
+    return any(parts[at : at + len(wanted)] == wanted for at in range(len(parts) - len(wanted)))
 
 
 # `a.md#L3`, `a.md#4.2-refunds`; not `C#.md` or `notes 1.2 #3.md`, whose `#` belongs to the name.
@@ -49,36 +49,36 @@ _SECTION = lazy_pattern(r"^(.*?\.\w+)#(?!.*\.(?:md|markdown|txt|rst|html?|pdf|do
 
 @lru_cache(maxsize=65536)
 def _parts(path: str) -> tuple[str, ...]:
-    """The parts of a path; a line or section behind the name of a file is none of them."""
+    """Return the parts of a path, without a line or section after the file name."""
     plain = unicodedata.normalize("NFC", path).replace("\\", "/")
     return tuple(part for part in _SECTION.sub(r"\1", plain).split("/") if part not in ("", "."))
 
 
 def in_order(passages: Sequence[Passage]) -> list[Passage]:
-    """Passages with equal scores in the order of trec_eval, by name downwards.
+    """Sort passages with equal scores as trec_eval does: by name, descending.
 
-    Where scores do not fall from place to place, they are no scores of this ranking, and the order given counts.
+    If scores increase from one rank to the next, they are not the scores of this ranking, and the order stays.
     """
-    scores = [one.score for one in passages if one.score is not None]
+    scores = [passage.score for passage in passages if passage.score is not None]
     if len(scores) != len(passages) or any(a < b for a, b in pairwise(scores)):
         return list(passages)
-    tied = (sorted(same, key=lambda one: one.source, reverse=True) for _, same in groupby(passages, lambda p: p.score))
-    return [one for same in tied for one in same]
+    ties = (group for _, group in groupby(passages, lambda passage: passage.score))
+    return [passage for tie in ties for passage in sorted(tie, key=lambda tied: tied.source, reverse=True)]
 
 
 def sources_in_order(passages: Sequence[Passage]) -> list[str]:
-    """The distinct sources, each at the place of its best passage, however its path is written."""
-    found: dict[tuple[str, ...], str] = {}
-    for one in in_order(passages):
-        found.setdefault(_parts(one.source) or (one.source,), one.source)
-    return list(found.values())
+    """Return the distinct sources, each at the rank of its best passage; spellings of one path are one source."""
+    sources: dict[tuple[str, ...], str] = {}
+    for passage in in_order(passages):
+        sources.setdefault(_parts(passage.source) or (passage.source,), passage.source)
+    return list(sources.values())
 
 
 class Ranked(Struct, frozen=True):
-    """How a list of sources meets what is expected: for each expected source its rank from 1, or 0 where it is missing.
+    """The rank of each expected source in a list of sources, counted from 1; 0 if it is missing.
 
-    `gains` are the ranks at which an expected source is met for the first time, `relevant` those of every source that
-    meets one: of a folder there may be several.
+    `gains` are the ranks that match an expected source for the first time, `relevant` the ranks of all sources that
+    match one: several may match an expected folder.
     """
 
     ranks: tuple[tuple[str, int], ...]
@@ -98,30 +98,30 @@ class Ranked(Struct, frozen=True):
         return 1 / self.gains[0] if self.gains else 0.0
 
     def average_precision(self) -> float:
-        return sum(found / rank for found, rank in enumerate(self.gains, 1)) / self._most
+        return sum(hits / rank for hits, rank in enumerate(self.gains, 1)) / self._max_gains
 
     def ndcg(self, k: int) -> float:
-        found = sum(1 / log2(rank + 1) for rank in self.gains if rank <= k)
-        return found / sum(1 / log2(rank + 1) for rank in range(1, min(k, self._most) + 1))
+        gain = sum(1 / log2(rank + 1) for rank in self.gains if rank <= k)
+        return gain / sum(1 / log2(rank + 1) for rank in range(1, min(k, self._max_gains) + 1))
 
     @property
-    def _most(self) -> int:
-        """How many gains there can be: expected sources that one and the same source meets are one."""
+    def _max_gains(self) -> int:
+        """The highest possible number of gains: expected sources that the same source matches count once."""
         return len(self.ranks) - sum(1 for _, rank in self.ranks if rank) + len(self.gains)
 
 
 def rank(expected: Iterable[str], sources: Sequence[str]) -> Ranked:
-    """Holds sources in their order against the expected ones, of which there must be at least one."""
-    wanted = list({(*_parts(one), one.endswith(("/", "\\"))): one for one in expected}.values())
+    """Compare ranked sources with the expected ones; at least one must be expected."""
+    wanted = list({(*_parts(path), path.endswith(("/", "\\"))): path for path in expected}.values())
     ranks = dict.fromkeys(wanted, 0)
     gains, relevant = [], []
     for place, source in enumerate(sources, 1):
-        met = [one for one in wanted if is_hit(one, source)]
-        new = [one for one in met if not ranks[one]]
+        matched = [path for path in wanted if is_hit(path, source)]
+        new = [path for path in matched if not ranks[path]]
         ranks.update(dict.fromkeys(new, place))
         if new:
             gains.append(place)
-        if met:
+        if matched:
             relevant.append(place)
     return Ranked(tuple(ranks.items()), tuple(gains), tuple(relevant))
 
@@ -131,26 +131,26 @@ MEASURES: dict[str, Callable[[Ranked, int], float]] = {
     "recall": Ranked.recall,
     "precision": Ranked.precision,
     "ndcg": Ranked.ndcg,
-    "mrr": lambda found, k: found.reciprocal_rank(),
-    "map": lambda found, k: found.average_precision(),
+    "mrr": lambda ranked, k: ranked.reciprocal_rank(),
+    "map": lambda ranked, k: ranked.average_precision(),
 }
-_OF_ALL = ("mrr", "map")
-"""Those that look at everything that was retrieved."""
+_WITHOUT_CUTOFF = ("mrr", "map")
+"""The measures without a cutoff: they use all retrieved sources."""
 
 
 def names_at(k: int) -> tuple[str, ...]:
-    """The measures as reports name them: `hit@5`, …, `mrr`, `map`."""
-    return tuple(name if name in _OF_ALL else f"{name}@{k}" for name in MEASURES)
+    """Return the names of all measures: `hit@5`, …, `mrr`, `map`."""
+    return tuple(name if name in _WITHOUT_CUTOFF else f"{name}@{k}" for name in MEASURES)
 
 
-def measure(found: Ranked, written: str) -> float:
-    """The measure of a name such as `ndcg@5` or `mrr`. Raises ValueError where there is none such."""
+def measure(ranked: Ranked, written: str) -> float:
+    """Compute the measure of a name such as `ndcg@5` or `mrr`. Raises ValueError if it is unknown."""
     name, at, k = written.partition("@")
-    if name not in MEASURES or bool(at) is (name in _OF_ALL) or (at and not (k.isdecimal() and int(k))):
+    if name not in MEASURES or bool(at) is (name in _WITHOUT_CUTOFF) or (at and not (k.isdecimal() and int(k))):
         raise ValueError(written)
-    return MEASURES[name](found, int(k or 0))
+    return MEASURES[name](ranked, int(k or 0))
 
 
-def measures(found: Ranked, k: int) -> dict[str, float]:
-    """Every measure by its name."""
-    return {name: measure(found, name) for name in names_at(k)}
+def measures(ranked: Ranked, k: int) -> dict[str, float]:
+    """Compute all measures by name."""
+    return {name: measure(ranked, name) for name in names_at(k)}

@@ -1,4 +1,4 @@
-"""Texts for people: plurals, quotes, lists of names, and long texts made short."""
+"""Formats texts for people: plurals, quotes, lists of names, shortened texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 CLAMP = 20_000
-"""How many characters of what was sent and received a trace keeps."""
+"""The number of characters that a trace keeps of a request or response."""
 _MANY_NAMES = 12
 _LONG_NAME = 40
 _LONGEST_WORD = 100
@@ -80,9 +80,9 @@ def list_names(names: Iterable[Any]) -> str:
     return ", ".join(shown[:_MANY_NAMES]) + more if shown else "none"
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the end of a message that proposes the nearest known word; empty if none is near."""
+def did_you_mean(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the end of a message that suggests the nearest choice; empty if none is near."""
     from difflib import get_close_matches
 
-    matches = get_close_matches(word, list(known), 1, cutoff) if len(word) <= _LONGEST_WORD else []
+    matches = get_close_matches(word, list(choices), 1, cutoff) if len(word) <= _LONGEST_WORD else []
     return f". Did you mean {matches[0]!r}?" if matches else ""

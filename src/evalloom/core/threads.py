@@ -1,4 +1,4 @@
-"""Threads for functions that block: reused, and never in the way of the program's end."""
+"""A pool of daemon threads for blocking functions, which does not delay the exit of the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_THREADS = 512
 
 
 class _Job(NamedTuple):
-    """A call to make, and who waits for it."""
+    """A call, and the future that waits for it."""
 
     function: Callable[[], Any]
     variables: Variables
@@ -26,46 +26,50 @@ class _Job(NamedTuple):
 
 
 class Threads:
-    """Runs blocking calls, each in a daemon thread: as many as there are calls in flight, up to a limit.
+    """Runs blocking calls in daemon threads, one for each call in flight, up to a limit.
 
-    The pool of the standard library waits at exit for every thread, so one function that hangs would keep us from
-    ending.
+    The pool of the standard library waits for all threads at exit, so a function that hangs would block the exit.
     """
 
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[_Job | None]] = []
         self._count = 0
-        self._given_up = 0
-        """How many threads are at work on calls that nobody waits for any more."""
+        self._abandoned = 0
+        """The number of threads that run cancelled calls."""
         self._queue: deque[asyncio.Future[None]] = deque()
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """The result of a blocking call; what it raises is raised here. A cancelled call goes on unheard."""
+        """Return the result of a blocking call, or raise its exception. A cancelled call continues in its thread."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Any] = loop.create_future()
         while not self._idle and self._count >= _MOST_THREADS:
             await self._free(loop)
-        jobs = self._idle.pop() if self._idle else self._start()
+        if self._idle:
+            jobs = self._idle.pop()
+        else:
+            jobs = SimpleQueue()
+            Thread(target=self._work, args=(jobs,), name="evalloom-call", daemon=True).start()
+            self._count += 1
         jobs.put(_Job(function, copy_context(), waiting, loop))
         try:
-            result, fault = await waiting
+            result, error = await waiting
         except asyncio.CancelledError:
-            self._given_up += waiting.cancelled()
+            self._abandoned += waiting.cancelled()
             raise
-        if fault is not None:
-            raise fault
+        if error is not None:
+            raise error
         return result
 
     def close(self) -> None:
-        """Ends the threads that have nothing to do."""
+        """End the idle threads."""
         while self._idle:
             self._idle.pop().put(None)
             self._count -= 1
 
     async def _free(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Waits until a thread is free, unless all of them hang."""
-        if self._given_up >= _MOST_THREADS:
-            message = f"{_MOST_THREADS} calls of the function have not come back. Let it end before its time-out"
+        """Wait until a thread is free. Raises CallError if all of them hang."""
+        if self._abandoned >= _MOST_THREADS:
+            message = f"{_MOST_THREADS} calls of the function have not returned. Make it return before its time-out"
             raise CallError("target_hangs", message)
         turn: asyncio.Future[None] = loop.create_future()
         self._queue.append(turn)
@@ -76,19 +80,17 @@ class Threads:
                 self._next()
             raise
 
-    def _start(self) -> SimpleQueue[_Job | None]:
-        jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        Thread(target=self._work, args=(jobs,), name="evalloom-call", daemon=True).start()
-        self._count += 1
-        return jobs
-
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None:
-            outcome = _call(job)
+            outcome: tuple[Any, BaseException | None]
+            try:
+                outcome = (job.variables.run(job.function), None)
+            except BaseException as error:  # users' code may raise anything; `run` raises it again
+                outcome = (None, error)
             try:
                 job.loop.call_soon_threadsafe(self._finish, jobs, job.waiting, outcome)
             except RuntimeError:
-                # The loop was closed while the function hung: nobody waits any more.
+                # The loop was closed while the function ran, so no future waits for it.
                 self._count -= 1
                 return
             del job, outcome
@@ -96,22 +98,15 @@ class Threads:
     def _finish(self, jobs: SimpleQueue[_Job | None], waiting: asyncio.Future[Any], outcome: Any) -> None:
         self._idle.append(jobs)
         if waiting.done():
-            self._given_up -= 1
+            self._abandoned -= 1
         else:
             waiting.set_result(outcome)
         self._next()
 
     def _next(self) -> None:
-        """Tells the first in the queue that a thread is free."""
+        """Wake the first call in the queue."""
         while self._queue:
             turn = self._queue.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
-
-
-def _call(job: _Job) -> tuple[Any, BaseException | None]:
-    try:
-        return job.variables.run(job.function), None
-    except BaseException as fault:  # users' code: whatever it raises belongs to who waits for it
-        return None, fault

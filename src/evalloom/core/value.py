@@ -1,4 +1,4 @@
-"""What users' code and other programs gave back, as JSON that the batch log can hold."""
+"""Converts results of users' code and of other programs to JSON values for the batch log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from evalloom.core.text import quote, type_name
 
 _DEEPEST = 200
 _LONGEST_INTEGER = 10_000
-"""Python itself writes no integer of much more."""
+"""Python refuses to print much longer integers."""
 _OUTCOMES = get_args(Outcome)
 
 
 def as_output(value: Any) -> Output:
-    """An output of what a function returned: an Output, or any value that is JSON. Raises CallError."""
+    """Convert the result of a function, an Output or a JSON value, to an output. Raises CallError."""
     if type(value) is str and value.isascii():
         return Output(value)
     if not isinstance(value, Output):
@@ -37,7 +37,7 @@ def as_output(value: Any) -> Output:
 
 
 def plain(value: Any, path: Path = ()) -> Any:
-    """The same value made of nothing but dict, list, str, int, float, bool and None. Raises CallError."""
+    """Convert a value to dict, list, str, int, float, bool and None. Raises CallError."""
     if value is None or isinstance(value, bool):
         return value
     if len(path) > _DEEPEST:
@@ -49,9 +49,14 @@ def plain(value: Any, path: Path = ()) -> Any:
     if isinstance(value, str):
         return _text(value, path)
     if isinstance(value, int):
-        return _whole(int(value), path)
+        if value.bit_length() > _LONGEST_INTEGER:
+            got = f"got one of {value.bit_length()}"
+            raise _bad(path, f"expected an integer of at most {_LONGEST_INTEGER} bits, {got}")
+        return int(value)
     if isinstance(value, float):
-        return _number(float(value), path)
+        if not math.isfinite(value):
+            raise _bad(path, f"expected a number that JSON has, got {float(value)!r}. Return None instead")
+        return float(value)
     if isinstance(value, list | tuple):
         return [plain(item, (*path, at)) for at, item in enumerate(value)]
     if isinstance(value, dict):
@@ -60,15 +65,15 @@ def plain(value: Any, path: Path = ()) -> Any:
 
 
 def read_json(text: bytes) -> Any:
-    """The value of a JSON text, with its numbers as written. Raises ValueError."""
+    """Decode a JSON text without losing digits of numbers. Raises ValueError."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as fault:
-        raise ValueError(str(fault)) from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def read_text(text: bytes) -> Any:
-    """An object or a list where the text is one, else the text itself."""
+    """Decode a text that is a JSON object or list; return any other text as it is."""
     if text.lstrip()[:1] in (b"{", b"["):
         try:
             return read_json(text)
@@ -78,10 +83,10 @@ def read_text(text: bytes) -> Any:
 
 
 def _of_type(wanted: type, value: Any, field: str) -> Any:
-    found = plain(value, (field,))
-    if not isinstance(found, wanted):
-        raise _bad((field,), f"expected {type_name(wanted())}, got {type_name(found)}")
-    return found
+    converted = plain(value, (field,))
+    if not isinstance(converted, wanted):
+        raise _bad((field,), f"expected {type_name(wanted())}, got {type_name(converted)}")
+    return converted
 
 
 def _text(value: str, path: Path) -> str:
@@ -92,18 +97,6 @@ def _text(value: str, path: Path) -> str:
     return str(value)
 
 
-def _number(value: float, path: Path) -> float:
-    if not math.isfinite(value):
-        raise _bad(path, f"expected a number that JSON has, got {value!r}. Return None instead")
-    return value
-
-
-def _whole(value: int, path: Path) -> int:
-    if value.bit_length() > _LONGEST_INTEGER:
-        raise _bad(path, f"expected an integer of at most {_LONGEST_INTEGER} bits, got one of {value.bit_length()}")
-    return value
-
-
 def _key(key: Any, path: Path) -> str:
     if not isinstance(key, str):
         raise _bad(path, f"expected keys that are strings, got the key {quote(key)}")
@@ -111,12 +104,12 @@ def _key(key: Any, path: Path) -> str:
 
 
 def _object(value: Any, path: Path) -> Any:
-    """An instance of a class that says what its fields are, as an object."""
+    """Convert an instance of a class with declared fields to an object."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain({field.name: getattr(value, field.name) for field in fields(value)}, path)
     if isinstance(value, msgspec.Struct):
         return plain({name: getattr(value, name) for name in value.__struct_fields__}, path)
-    # pydantic and numpy are known by what they look like, so that neither has to be imported.
+    # Recognise pydantic and numpy by their attributes, without importing them.
     if callable(getattr(value, "model_dump", None)) and not isinstance(value, type):
         return plain(value.model_dump(mode="json"), path)
     if type(value).__module__ == "numpy":

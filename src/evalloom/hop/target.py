@@ -15,7 +15,7 @@ from evalloom.core.calling import Callee, Parameters, parameters_of
 from evalloom.core.contract import Contract
 from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
-from evalloom.core.functions import NoFunction, copied, find_function, look_first_in
+from evalloom.core.functions import NoFunction, copied, find_function, prefer_folder
 from evalloom.core.model import Context, Outcome, Output, Record
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.core.value import plain
@@ -198,7 +198,7 @@ def _load_task(reference: str, folder: Path) -> _HopletSource:
         raise usage_error("task_missing", f"{reference}: expected a task folder with Hoplet/Hop.py in it, found none")
     function = _hop_function(file)
     # Hop.py may import its neighbours, also through the name of its folder.
-    look_first_in(task.resolve())
+    prefer_folder(task.resolve())
     is_package = (file.parent / "__init__.py").is_file()
     source = _load_function(f"Hoplet.Hop:{function}" if is_package else f"{file.resolve()}:{function}", task)
     metainfo = file.with_name("metainfo.md")

@@ -345,7 +345,7 @@ def test_a_proxy_that_lets_nobody_through_is_named(no_proxies: pytest.MonkeyPatc
         no_proxies.setenv("https_proxy", url)
         return await client.send("GET", "https://api.example/v1")
 
-    with pytest.raises(CallError, match=r"the proxy lets nobody through to api.example:443: HTTP 403") as caught:
+    with pytest.raises(CallError, match=r"the proxy refuses a connection to api.example:443: HTTP 403") as caught:
         served([ok(b"no", status=b"403 Forbidden")], use)
     assert caught.value.code == "cannot_connect"
 
@@ -428,7 +428,7 @@ def test_a_wait_of_hours_is_given_up_at_once() -> None:
 
 def test_giving_up_says_after_how_many_attempts() -> None:
     result, slept = tried([refused(500) for _ in range(9)], retries=2)
-    assert (result.message, len(slept)) == ("HTTP 500: no; given up after 3 attempts", 2)
+    assert (result.message, len(slept)) == ("HTTP 500: no; gave up after 3 attempts", 2)
     result, slept = tried([refused(404)])
     assert (result.message, slept) == ("HTTP 404: no", [])
 

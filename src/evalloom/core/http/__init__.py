@@ -1,4 +1,4 @@
-"""HTTP for llms and for targets behind an endpoint: pooled, bounded, tried again where that helps."""
+"""An HTTP client for llms and HTTP targets: pooled connections, bounded answers, retries."""
 
 from __future__ import annotations
 

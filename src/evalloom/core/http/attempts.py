@@ -1,4 +1,4 @@
-"""Trying again: what can heal is repeated, each time after a longer pause, and never what cannot."""
+"""Retries transient errors with exponential backoff, and no others."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ Result = TypeVar("Result")
 Sleep = Callable[[float], Awaitable[None]]
 
 sleeping: ContextVar[Sleep] = ContextVar("sleeping", default=asyncio.sleep)
-"""How a call waits before it tries again; the scheduler puts in a sleep that gives the run's slot to another."""
+"""The sleep before a retry; the scheduler sets one that releases the slot of the run."""
 
 
-def status_error(reply: Reply, said: str) -> CallError:
-    """The error that a status other than 2xx is; `said` is what the other side wrote about it."""
+def status_error(reply: Reply, detail: str) -> CallError:
+    """Return the error for a status other than 2xx; `detail` is the message of the server."""
     is_transient = reply.status in (408, 429) or reply.status >= 500
-    told = f": {said}" if said else ""
-    message = f"HTTP {reply.status}{told}"
+    message = f"HTTP {reply.status}: {detail}" if detail else f"HTTP {reply.status}"
     return CallError(f"http_{reply.status}", message, is_transient, _retry_after(reply.headers))
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """`Retry-After` in seconds, whether it is written as seconds or as a date."""
+    """Return `Retry-After` in seconds; the header is a number or a date."""
     text = headers.get("retry-after")
     if text is None:
         return None
@@ -47,14 +46,17 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 async def retry(call: Callable[[], Awaitable[Result]], retries: int = RETRIES) -> tuple[Result, int]:
-    """The result of a call and how often it had to be repeated; only what can heal is tried again."""
+    """Return the result of a call and the number of retries; retries transient errors only."""
     for attempt in range(retries + 1):
         try:
             return await call(), attempt
-        except CallError as fault:
-            if not fault.is_transient or attempt == retries or (fault.retry_after or 0) > _LONGEST_WAIT_S:
-                raise _given_up(fault, attempt) from None
-            await sleeping.get()(_delay(fault, attempt))
+        except CallError as error:
+            if not error.is_transient or attempt == retries or (error.retry_after or 0) > _LONGEST_WAIT_S:
+                if not attempt:
+                    raise
+                message = f"{error.message}; gave up after {attempt + 1} attempts"
+                raise CallError(error.code, message, error.is_transient, error.retry_after) from None
+            await sleeping.get()(_delay(error, attempt))
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -68,10 +70,3 @@ def _delay(error: CallError, attempt: int) -> float:
     # Never earlier than the server asks, and a little later, so that calls that failed together do not return
     # together: at first at most twice what it asks, because a server that asks for milliseconds means them.
     return error.retry_after + (min(pause, 0.25) if attempt else uniform(0.0, min(error.retry_after, 0.25)))
-
-
-def _given_up(fault: CallError, attempt: int) -> CallError:
-    if not attempt:
-        return fault
-    message = f"{fault.message}; given up after {attempt + 1} attempts"
-    return CallError(fault.code, message, fault.is_transient, fault.retry_after)

@@ -1,6 +1,6 @@
 """Sends requests over pooled connections: direct, or through the proxy that the environment names.
 
-Written on asyncio and llhttp because a general client costs more than everything else that a run does; see
+Built on asyncio and llhttp, because a general-purpose client takes more processor time than the rest of a run; see
 docs/decisions/0004.
 """
 
@@ -21,11 +21,11 @@ from evalloom.core.http.connection import Connection
 from evalloom.core.http.reply import Reply, is_secret
 
 MAX_BYTES = 16 * 1024 * 1024
-"""A longer answer is refused: no model writes that much, and a batch must not run out of memory over one."""
+"""The limit for one answer: no model writes more, and one answer must not exhaust the memory of a batch."""
 
 
-class Place(NamedTuple):
-    """Where connections go: connections to the same place may be used for one another's requests."""
+class Endpoint(NamedTuple):
+    """The key of the connection pool: requests to the same endpoint share connections."""
 
     host: str
     port: int
@@ -37,49 +37,53 @@ class Client:
     """Sends requests and keeps connections for the next ones. One client serves one event loop."""
 
     def __init__(self, timeout_s: float = 120.0, max_bytes: int = MAX_BYTES, secret: str = "") -> None:
-        """`secret` is a key that must not come back: some servers repeat it in what they say about it."""
+        """`secret` is a key to hide in error messages, because some servers repeat it there."""
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._secret = secret.encode() if is_secret(secret) else b""
-        self._idle: dict[Place, list[Connection]] = {}
+        self._idle: dict[Endpoint, list[Connection]] = {}
         self._proxies: dict[tuple[str, int], str] = {}
         self._tls: ssl.SSLContext | None = None
 
     async def send(self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> Reply:
-        """One request and its whole answer; redirects are not followed. Raises CallError when there is none."""
+        """Send one request and return the complete answer; does not follow redirects. Raises CallError."""
         host, port, is_secure, head = _head(method, url, tuple(headers.items()))
-        place = Place(host, port, is_secure, self._proxy(url, host, port))
-        if place.proxy and not is_secure:
-            head = _through_proxy(head, url, place.proxy)
+        proxy = self._proxies.get((host, port))
+        if proxy is None:
+            # Looked up once for each host, because the lookup is slow.
+            proxy = self._proxies[host, port] = find_proxy(url) or ""
+        endpoint = Endpoint(host, port, is_secure, proxy)
+        if endpoint.proxy and not is_secure:
+            head = _through_proxy(head, url, endpoint.proxy)
         content = body or b""
         length = b"Content-Length: %d\r\n\r\n" % len(content) if body is not None else b"\r\n"
-        reply = await self._ask(place, head + length + content)
+        reply = await self._ask(endpoint, head + length + content)
         if reply.status >= 400 and self._secret and self._secret in reply.body:
             reply = reply._replace(body=reply.body.replace(self._secret, b"[hidden]"))
         return reply
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         for connections in self._idle.values():
             for connection in connections:
                 connection.close()
         self._idle.clear()
 
-    async def _ask(self, place: Place, request: bytes) -> Reply:
-        idle = self._idle.setdefault(place, [])
+    async def _ask(self, endpoint: Endpoint, request: bytes) -> Reply:
+        idle = self._idle.setdefault(endpoint, [])
         while idle and not idle[-1].is_open:
             idle.pop()
-        connection = idle.pop() if idle else await self._connect(place)
+        connection = idle.pop() if idle else await self._connect(endpoint)
         reply = await connection.ask(request, self._timeout_s)
         if connection.is_open:
             idle.append(connection)
         return reply
 
-    async def _connect(self, place: Place) -> Connection:
+    async def _connect(self, endpoint: Endpoint) -> Connection:
         loop = asyncio.get_running_loop()
-        through = urlsplit(place.proxy) if place.proxy else None
-        host, port = (through.hostname or "", through.port or 80) if through else (place.host, place.port)
-        tls = self._context() if place.is_secure else None
+        through = urlsplit(endpoint.proxy) if endpoint.proxy else None
+        host, port = (through.hostname or "", through.port or 80) if through else (endpoint.host, endpoint.port)
+        tls = self._context() if endpoint.is_secure else None
         try:
             async with asyncio.timeout(self._timeout_s):
                 _, connection = await loop.create_connection(
@@ -87,31 +91,28 @@ class Client:
                     host,
                     port,
                     ssl=None if through else tls,
-                    server_hostname=None if through or not tls else place.host,
+                    server_hostname=None if through or not tls else endpoint.host,
                 )
                 if through and tls:
-                    await connection.tunnel(place.host, place.port, _credentials(place.proxy), tls, self._timeout_s)
+                    await connection.tunnel(
+                        endpoint.host, endpoint.port, _credentials(endpoint.proxy), tls, self._timeout_s
+                    )
                 return connection
         except TimeoutError:
             message = f"no connection to {host}:{port} within {self._timeout_s:g} s"
             raise CallError("timeout", message, is_transient=True) from None
-        except ssl.SSLError as fault:
-            message = f"no secure connection to {host}:{port}: {fault.reason or fault}. SSL_CERT_FILE names other CAs"
+        except ssl.SSLError as error:
+            message = f"no secure connection to {host}:{port}: {error.reason or error}. SSL_CERT_FILE names other CAs"
             raise CallError("cannot_connect", message) from None
-        except (OSError, UnicodeError) as fault:
-            message = f"cannot connect to {host}:{port}: {_reason(fault)}. Is the server running there?"
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            reason = reason[:1].lower() + reason[1:]
+            message = f"cannot connect to {host}:{port}: {reason}. Is the server running there?"
             raise CallError("cannot_connect", message, is_transient=True) from None
-
-    def _proxy(self, url: str, host: str, port: int) -> str:
-        """The proxy that the environment names for this host; asked once, because asking is slow."""
-        found = self._proxies.get((host, port))
-        if found is None:
-            found = self._proxies[host, port] = find_proxy(url) or ""
-        return found
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = ssl.create_default_context()  # OpenSSL knows SSL_CERT_FILE and SSL_CERT_DIR
+            self._tls = ssl.create_default_context()  # OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR
             for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
                 if os.path.isfile(file := os.environ.get(name, "")):
                     self._tls.load_verify_locations(file)
@@ -120,7 +121,7 @@ class Client:
 
 @lru_cache(maxsize=256)
 def _head(method: str, url: str, headers: tuple[tuple[str, str], ...]) -> tuple[str, int, bool, bytes]:
-    """Host, port, whether it is TLS, and the head of the request but for the length of the body."""
+    """Return host, port, whether it is TLS, and the head of the request without Content-Length."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -145,13 +146,13 @@ def _head(method: str, url: str, headers: tuple[tuple[str, str], ...]) -> tuple[
 
 
 def _through_proxy(head: bytes, url: str, proxy: str) -> bytes:
-    """The head as a proxy wants it: with the whole URL, and with its own credentials."""
+    """Return the head for a proxy: with the complete URL and the credentials of the proxy."""
     method, _, rest = head.partition(b" ")
     _, _, rest = rest.partition(b" ")
     parts = urlsplit(url)
-    whole = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+    full_url = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
     line, _, fields = rest.partition(b"\r\n")
-    return b"%s %s %s\r\n%s%s" % (method, whole.encode("latin-1"), line, _credentials(proxy), fields)
+    return b"%s %s %s\r\n%s%s" % (method, full_url.encode("latin-1"), line, _credentials(proxy), fields)
 
 
 def _credentials(proxy: str) -> bytes:
@@ -162,33 +163,28 @@ def _credentials(proxy: str) -> bytes:
 
 
 def _basic(parts: SplitResult) -> str:
-    """The name and password of a URL as a header says them."""
+    """Return the user name and password of a URL as a Basic credential."""
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
 
 def find_proxy(url: str) -> str | None:
-    """The proxy for a URL by the environment; a loopback address is always reached directly."""
+    """Return the proxy that the environment names for a URL; loopback addresses never use one."""
     parts = urlsplit(url)
-    # Deferred: it brings http.client and email along, and a local server needs no proxy.
+    # Imported here: it imports http.client and email, and a local server needs no proxy.
     import urllib.request
 
     if is_loopback(url) or urllib.request.proxy_bypass(parts.netloc):
         return None
     proxy = urllib.request.getproxies().get(parts.scheme)
-    # People write `host:port`, as curl allows.
+    # curl also accepts `host:port` without a scheme.
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL leads to this machine itself."""
+    """Whether a URL points to this machine."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _reason(fault: Exception) -> str:
-    told = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
-    return told[:1].lower() + told[1:]

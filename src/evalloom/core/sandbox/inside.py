@@ -58,8 +58,8 @@ def main() -> NoReturn:
     answers = _Answers()
     try:
         _shut_in(told)
-    except NotShutIn as fault:
-        answers.give({"refused": str(fault)})
+    except NotShutIn as error:
+        answers.give({"refused": str(error)})
         os._exit(1)
     try:
         answers.give({"ready": True})
@@ -67,8 +67,8 @@ def main() -> NoReturn:
     except MemoryError:
         # Told by the exit code: there may be no memory left to write anything.
         os._exit(_NO_MEMORY)
-    except BadCode as fault:
-        answers.give({"bad_code": str(fault)})
+    except BadCode as error:
+        answers.give({"bad_code": str(error)})
     os._exit(0)
 
 
@@ -139,8 +139,8 @@ def _set_limits(limits: dict[str, float]) -> None:
         least = value if hard == resource.RLIM_INFINITY else min(value, hard)
         try:
             resource.setrlimit(kind, (least, least))
-        except (OSError, ValueError, OverflowError) as fault:
-            raise NotShutIn(f"a limit cannot be set: {fault}") from None
+        except (OSError, ValueError, OverflowError) as error:
+            raise NotShutIn(f"a limit cannot be set: {error}") from None
     # RLIMIT_CPU knows only whole seconds; it stays as what cannot be missed.
     signal.setitimer(signal.ITIMER_PROF, limits["cpu_s"])
 
@@ -182,8 +182,8 @@ def _landlock(scratch: str, read: list[str], listed: list[str]) -> None:
 def _allow(rules: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError as fault:
-        raise NotShutIn(f"{path}: {fault.strerror}") from None
+    except OSError as error:
+        raise NotShutIn(f"{path}: {error.strerror}") from None
     _must(_system_call(_ADD_RULE, rules, _PATH_BENEATH, pack("=Qi", rights, place), 0), f"Landlock rule for {path}")
     os.close(place)
 
@@ -271,8 +271,8 @@ def _written(request: dict[str, Any]) -> Any:
         exec(compile(request["text"], _FILE, "exec", dont_inherit=True), names)
     except MemoryError:
         raise
-    except BaseException as fault:  # the code runs here, and may raise anything
-        raise BadCode(_said(fault)) from None
+    except BaseException as error:  # the code runs here, and may raise anything
+        raise BadCode(_said(error)) from None
     for name in request["entry"]:
         if callable(names.get(name)):
             return names[name]
@@ -295,8 +295,8 @@ def _referenced(reference: str) -> Any:
         found: Any = importlib.import_module(place)
     except MemoryError:
         raise
-    except BaseException as fault:  # the code runs at import
-        raise BadCode(f"cannot import {place}: {_said(fault)}") from None
+    except BaseException as error:  # the code runs at import
+        raise BadCode(f"cannot import {place}: {_said(error)}") from None
     for step in name.split("."):
         try:
             found = getattr(found, step)
@@ -317,10 +317,10 @@ def _called(function: Callable[..., Any], parameters: _Parameters, call: dict[st
         return {"value": _plain(value, None, 0)}
     except MemoryError:
         raise
-    except NoJson as fault:
-        return {"error": f"the result is no JSON: {_one_line(str(fault))}"}
-    except BaseException as fault:  # the code runs here, and may raise anything
-        return {"error": _said(fault)}
+    except NoJson as error:
+        return {"error": f"the result is no JSON: {_one_line(str(error))}"}
+    except BaseException as error:  # the code runs here, and may raise anything
+        return {"error": _said(error)}
 
 
 def _arguments(parameters: _Parameters, call: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -425,19 +425,19 @@ def _where(at: _At) -> str:
     return "result" + ("" if at is None else "…") + "".join(reversed(steps))
 
 
-def _said(fault: BaseException) -> str:
-    """A fault in one line, with the line of the code where it came up."""
+def _said(error: BaseException) -> str:
+    """A error in one line, with the line of the code where it came up."""
     try:
-        if isinstance(fault, SyntaxError) and fault.filename == _FILE:
-            return _one_line(f"{type(fault).__name__}: {fault.msg} (line {fault.lineno})")
-        said = _one_line(f"{type(fault).__name__}: {fault}".removesuffix(": "))
-        return f"{said}{_line_of(fault)}"
-    except BaseException:  # the text of a fault is made by the code
+        if isinstance(error, SyntaxError) and error.filename == _FILE:
+            return _one_line(f"{type(error).__name__}: {error.msg} (line {error.lineno})")
+        said = _one_line(f"{type(error).__name__}: {error}".removesuffix(": "))
+        return f"{said}{_line_of(error)}"
+    except BaseException:  # the text of a error is made by the code
         return "an exception whose text cannot be told"
 
 
-def _line_of(fault: BaseException) -> str:
-    found, step = "", fault.__traceback__
+def _line_of(error: BaseException) -> str:
+    found, step = "", error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
         if file == _FILE:
