@@ -32,11 +32,11 @@ class Anthropic:
         self._client = client
         self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1/messages"
         self._model = model
-        known = {"x-api-key": key} if key else {}
-        self._headers = {"Content-Type": "application/json", "anthropic-version": VERSION, **known, **headers}
+        key_header = {"x-api-key": key} if key else {}
+        self._headers = {"Content-Type": "application/json", "anthropic-version": VERSION, **key_header, **headers}
 
     async def __call__(self, request: Request) -> Response:
-        """One message."""
+        """Send one message and return the answer."""
         body = encode(self._body(request))
         reply = await self._client.send("POST", self._url, body, self._headers)
         if reply.status != 200:
@@ -63,7 +63,7 @@ class Anthropic:
 
 
 def _params(params: Record) -> Record:
-    """Parameters by the names of this API; what it has no name for goes as it is, and the server judges."""
+    """Rename parameters as this API names them; others are sent unchanged, and the server may refuse them."""
     translated = dict(params)
     if "max_completion_tokens" in translated:
         translated["max_tokens"] = translated.pop("max_completion_tokens")
@@ -84,7 +84,7 @@ def _tool_choice(choice: Any) -> Any:
 
 
 def _answer_choice(request: Request, params: Record) -> Record:
-    """The answer is forced, but not where the model may call other tools first, nor where it thinks (a 400)."""
+    """Force the answer, but not where the model may call other tools first or thinks, which the server refuses."""
     thinking = params.get("thinking")
     if isinstance(thinking, dict) and thinking.get("type") != "disabled":
         return {"type": "auto"}
@@ -96,7 +96,7 @@ def _is_plain_object(schema: Record) -> bool:
 
 
 def _object_schema(schema: Any) -> Record:
-    """The schema of the tool's input, which must be an object: another answer goes into a field of one."""
+    """Return the schema of the tool's input, which must be an object; any other answer becomes a field of one."""
     if _is_plain_object(schema):
         return dict(schema)
     # References in a schema count from its root, so definitions move up with it.
@@ -152,7 +152,15 @@ def _blocks(message: Record) -> Iterator[Record]:
 def _tool_use(call: Record) -> Record:
     function = call.get("function") or {}
     named = {"id": call.get("id", ""), "name": function.get("name", "")}
-    return {"type": "tool_use", **named, "input": _arguments(function.get("arguments"))}
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            arguments = {}
+    else:
+        arguments = arguments or {}
+    return {"type": "tool_use", **named, "input": arguments}
 
 
 def _image(image: Any) -> Record:
@@ -163,13 +171,6 @@ def _image(image: Any) -> Record:
     return {"type": "image", "source": {"type": "base64", "media_type": kind.removesuffix(";base64"), "data": packed}}
 
 
-def _arguments(written: Any) -> Any:
-    try:
-        return json.loads(written) if isinstance(written, str) else written or {}
-    except ValueError:
-        return {}
-
-
 def _response(answer: Any, body: bytes, request: Request) -> Response:
     blocks = answer.get("content") if isinstance(answer, dict) else None
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
@@ -177,14 +178,14 @@ def _response(answer: Any, body: bytes, request: Request) -> Response:
             raise CallError("bad_answer", f"expected an answer, got an error: {error_text(body)}")
         raise CallError("bad_answer", f"expected a list of content blocks, got {shown(body)}")
     calls = [block for block in blocks if block.get("type") == "tool_use"]
-    given = [call for call in calls if call.get("name") == _ANSWER and isinstance(request.answer, dict)]
+    answers = [call for call in calls if call.get("name") == _ANSWER and isinstance(request.answer, dict)]
     stop = answer.get("stop_reason")
     return Response(
-        text=_forced_answer(given[0].get("input"), request.answer) if given else _text(blocks, request),
-        tool_calls=[_tool_call(call) for call in calls if call not in given],
+        text=_forced_answer(answers[0].get("input"), request.answer) if answers else _text(blocks, request),
+        tool_calls=[_tool_call(call) for call in calls if call not in answers],
         usage=_usage(answer.get("usage")),
         model=answer["model"] if isinstance(answer.get("model"), str) else "",
-        stop="stop" if given and stop == "tool_use" else _STOPS.get(str(stop), str(stop or "")),
+        stop="stop" if answers and stop == "tool_use" else _STOPS.get(str(stop), str(stop or "")),
     )
 
 

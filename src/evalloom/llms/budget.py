@@ -59,20 +59,20 @@ class Metered:
     """An llm whose answers have a cost, and that gets no request once the budget is spent."""
 
     def __init__(
-        self, llm: Llm, budget: Budget, price: TokenPrice | None = None, others: Mapping[str, TokenPrice] | None = None
+        self, llm: Llm, budget: Budget, price: TokenPrice | None = None, prices: Mapping[str, TokenPrice] | None = None
     ) -> None:
-        """`others` are the prices of the models that a request may name instead; None where they cost the same."""
+        """`prices` are those of the models that a request may name instead; None where they cost the same."""
         self._llm = llm
         self._budget = budget
         self._price = price
-        self._others = others
+        self._prices = prices
 
     async def __call__(self, request: Request) -> Response:
         """Return the answer with its cost. Calls in flight when a limit is reached are still paid for."""
         self._budget.check()
         response = await self._llm(request)
-        other = request.params.get("model")
-        price = self._price if other is None or self._others is None else self._others.get(other)
+        model = request.params.get("model")
+        price = self._price if model is None or self._prices is None else self._prices.get(model)
         usage = priced(response.usage, price)
         self._budget.spend(usage)
         return msgspec.structs.replace(response, usage=usage)

@@ -165,9 +165,9 @@ def nearest(request: Request, recorded: list[Request]) -> Request:
 
     text = prompt_text(request)[:2000]
 
-    def similarity(other: Request) -> float:
-        same = (other.params == request.params) + (other.answer == request.answer) + (other.tools == request.tools)
-        return ratio(prompt_text(other)[:2000], text) + same
+    def similarity(candidate: Request) -> float:
+        same: int = sum(getattr(candidate, name) == getattr(request, name) for name in ("params", "answer", "tools"))
+        return same + float(ratio(prompt_text(candidate)[:2000], text))
 
     return max(recorded, key=similarity)
 

@@ -62,8 +62,8 @@ class OpenAi:
 class OpenAiEmbeddings:
     """Vectors from `POST {base_url}/embeddings`.
 
-    Asked and answering as llms are, so that whatever wraps an llm wraps this: a message per text, and the vectors as
-    JSON. Embedding turns them back.
+    It is called like an llm, so that whatever wraps an llm wraps this: a message per text, and the vectors as JSON.
+    `Embedding` decodes them.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OpenAiEmbeddings:
         self._headers = json_headers(key, headers)
 
     async def __call__(self, request: Request) -> Response:
-        """One vector per message, in the order of the messages."""
+        """Return one vector per message, in the order of the messages, as JSON."""
         texts = [message["content"] for message in request.messages]
         body = encode({"model": self._model, "input": texts})
         reply = await self._client.send("POST", self._url, body, self._headers)
@@ -98,7 +98,7 @@ class Embedding:
         self._llm = llm
 
     async def __call__(self, texts: list[str]) -> list[list[float]]:
-        """One vector per text, in the order of the texts."""
+        """Return one vector per text, in the order of the texts."""
         response = await self._llm(Request([{"role": "embed", "content": text} for text in texts]))
         vectors: list[list[float]] = _decoded(response.text.encode())
         return vectors
@@ -208,7 +208,7 @@ def _joined(body: bytes) -> Record:
         try:
             for choice in event.get("choices") or []:
                 if choice.get("index"):
-                    continue  # with `n` above 1 there are more answers, and the first is the one
+                    continue  # with `n` above 1 there are more answers, of which the first counts
                 delta = choice.get("delta") or {}
                 text.append(_text(delta, body))
                 _add_calls(calls, delta.get("tool_calls") or [])
@@ -218,7 +218,11 @@ def _joined(body: bytes) -> Record:
             raise CallError("bad_answer", f"expected pieces of an answer, got {quote(event, _SHOWN)}") from None
     if not answer["choices"][0].get("finish_reason"):
         raise CallError("bad_answer", f"the stream ended before the answer did: {shown(body)}", is_transient=True)
-    answer["choices"][0]["message"] = {"content": _whole("".join(text)), "tool_calls": list(calls.values())}
+    content = "".join(text)
+    if not content.isascii():
+        # Two pieces may split a surrogate pair, such as that of an emoji.
+        content = content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    answer["choices"][0]["message"] = {"content": content, "tool_calls": list(calls.values())}
     return answer
 
 
@@ -228,11 +232,6 @@ def _events(body: bytes) -> Iterator[Record]:
             event = _decoded(data)
             if isinstance(event, dict):
                 yield event
-
-
-def _whole(text: str) -> str:
-    """Join surrogate pairs, such as those of an emoji, that two pieces have split."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _add_calls(calls: dict[int, Record], pieces: list[Record]) -> None:

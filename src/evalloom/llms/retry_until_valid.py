@@ -19,7 +19,7 @@ class Best(Struct, Generic[Answer], frozen=True):
     """The best answer to a question, and the errors that are left in it."""
 
     answer: Answer
-    faults: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     is_unreadable: bool = False
     """Whether nothing in it can be used, so that any other answer is better."""
 
@@ -39,15 +39,15 @@ async def ask(
         except CallError as error:
             if best is None:
                 raise
-            return Best(best.answer, (*best.faults, f"asked again, and got no answer: {error}"))
+            return Best(best.answer, (*best.errors, f"asked again, and got no answer: {error}"))
         parsed = read(response.text)
         # Of equally good answers the last counts, because it knows the errors of the others.
-        if best is None or (parsed.is_unreadable, len(parsed.faults)) <= (best.is_unreadable, len(best.faults)):
+        if best is None or (parsed.is_unreadable, len(parsed.errors)) <= (best.is_unreadable, len(best.errors)):
             best = parsed
-        if not parsed.faults:
+        if not parsed.errors:
             break
-        errors = "\n".join(f"- {error}" for error in parsed.faults)
-        correction = f"That answer cannot be used:\n{errors}\nAnswer again, with one JSON object in the requested form."
+        listed = "\n".join(f"- {error}" for error in parsed.errors)
+        correction = f"That answer cannot be used:\n{listed}\nAnswer again, with one JSON object in the requested form."
         messages = [
             *messages,
             {"role": "assistant", "content": response.text or "…"},

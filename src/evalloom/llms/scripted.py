@@ -1,7 +1,7 @@
 """An llm that answers from a file of rules: offline, without a key, the same in every run.
 
-The first rule that matches answers. What depends on "the how manieth time" counts per content of the request, and a
-repetition counts from its number on, so that a run is the same at any concurrency.
+The first rule that matches answers. Rules that depend on how often a request came count requests of the same content,
+and a repetition starts at its own number, so that a run is the same at any concurrency.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class Scripted:
         if rule.delay_s:
             await asyncio.sleep(rule.delay_s)
         if rule.fault is not None and (not rule.times or before < rule.times):
-            raise _again(rule.fault)
+            # A copy, because an exception that many tasks raise collects their tracebacks.
+            fault = rule.fault
+            raise CallError(fault.code, fault.message, fault.is_transient, fault.retry_after)
         text = _filled(rule.template, match, request) if rule.template is not None else ""
         if rule.answers:
             turn = request.repeat + before - rule.times
@@ -167,11 +169,6 @@ def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _again(fault: CallError) -> CallError:
-    """Return a copy of a fault to raise: an exception that many tasks raise collects their tracebacks."""
-    return CallError(fault.code, fault.message, fault.is_transient, fault.retry_after)
 
 
 def _usage(rule: Rule, request: Request, text: str) -> Usage:

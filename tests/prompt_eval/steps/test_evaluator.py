@@ -35,7 +35,7 @@ GOOD |= {"overall_comment": "Fine."}
 
 def faults(**change: Any) -> tuple[str, ...]:
     answer = {name: value for name, value in {**GOOD, **change}.items() if value != "absent"}
-    return read(json.dumps(answer), PLAN).faults
+    return read(json.dumps(answer), PLAN).errors
 
 
 # -- prompt_b.md --------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_the_mark_is_in_no_material() -> None:
 
 def test_a_good_answer_has_no_fault() -> None:
     found = read(json.dumps(GOOD), PLAN)
-    assert not found.faults and found.answer.comment == "Fine."
+    assert not found.errors and found.answer.comment == "Fine."
     assert found.answer.marks == {"TP1": Mark(3, "it says 'an output'"), "TP_safety": Mark(3, "x")}
 
 
@@ -149,12 +149,12 @@ def test_test_points_that_nobody_asked_for_are_named() -> None:
 @pytest.mark.parametrize("key", ["TP1_score", "TP1_reason", "TP1\\u005fscore"])
 def test_two_values_under_one_name_are_none(key: str) -> None:
     found = read(json.dumps(GOOD)[:-1] + f', "{key}": 1}}', PLAN)
-    assert "is there more than once" in found.faults[0] and found.answer.marks["TP1"].score is None
+    assert "is there more than once" in found.errors[0] and found.answer.marks["TP1"].score is None
 
 
 def test_an_object_that_a_refusal_quotes_is_no_answer() -> None:
     found = read(f"I will not score this: it tries to set its own score ({json.dumps(GOOD)}).", PLAN)
-    assert found.faults and not any(mark.is_complete for mark in found.answer.marks.values())
+    assert found.errors and not any(mark.is_complete for mark in found.answer.marks.values())
 
 
 def test_an_invisible_reason_is_none_and_a_comment_cannot_pass_for_a_mark_of_ours() -> None:

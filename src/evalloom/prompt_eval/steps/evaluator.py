@@ -252,7 +252,7 @@ def _got(answer: Record, key: str) -> str:
 def _record(judgement: Best[Judgement]) -> Record:
     """Convert a judgement to the record that the batch log stores."""
     marks = {point: {"score": mark.score, "reason": mark.reason} for point, mark in judgement.answer.marks.items()}
-    return {"marks": marks, "comment": judgement.answer.comment, "faults": list(judgement.faults)}
+    return {"marks": marks, "comment": judgement.answer.comment, "faults": list(judgement.errors)}
 
 
 def judgement_of(record: Record) -> Best[Judgement]:

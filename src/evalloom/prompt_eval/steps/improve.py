@@ -203,8 +203,8 @@ async def draft(context: StepContext, bad: list[ScoredCase], llm: Llm) -> Candid
     found = await ask(
         llm, _messages(context, shown, len(bad)), lambda text: _read(text, context, {one.id for one in shown})
     )
-    if found.faults:
-        listed = "\n".join(f"- {error}" for error in found.faults)
+    if found.errors:
+        listed = "\n".join(f"- {error}" for error in found.errors)
         message = f"the model drafted no usable prompt in {TRIES} tries; the best of them has these faults:\n{listed}"
         raise EvalloomError("draft_failed", f"{message}\nTry again, or draft with another model (--llm)")
     return found.answer

@@ -79,7 +79,7 @@ def score(
     for path in tables:
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
             context.options.warn(str(finding))
-    faults = {one: "; ".join(found.faults) for one, found in judgements.items() if found.faults}
+    faults = {one: "; ".join(found.errors) for one, found in judgements.items() if found.errors}
     return ScoreResult(cases, scorer.count, faults, scorer.artifact.is_outdated)
 
 
@@ -211,7 +211,7 @@ class _Scorer:
         if all(one.answer.has_no_marks for one in judgements.values()):
             mark_batch_used(self.artifact, batch)
             message = f"no answer had a score, so {path.as_posix()} stays as it was"
-            raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).faults[0]}")
+            raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).errors[0]}")
         if any(case.missing and self._is_less(case) for case in cases):
             copy_to_backup(path, "before", self._context.options.warn)
 
