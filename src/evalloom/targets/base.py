@@ -48,7 +48,7 @@ DEFAULTS = TargetOptions()
 
 
 async def _nothing() -> None:
-    """Closes a target that holds nothing open."""
+    """Close a target that has nothing open."""
 
 
 class BuiltTarget(Struct, frozen=True):
@@ -108,11 +108,7 @@ class Kind(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
-def _nothing_more(context: Context) -> str:
-    return ""
-
-
-def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _nothing_more) -> Target:
+def within(call: Target, timeout_s: float, why: Callable[[Context], str] = lambda context: "") -> Target:
     """Return the target with a time limit; `why` adds the reason to the message."""
     # Deferred: every start needs to know what a target is, and few call one.
     import asyncio
@@ -126,7 +122,7 @@ def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _noth
             if not limit.expired():
                 raise
         else:
-            # Users' code may block, or go on when it is told to stop: then it answers, but too late.
+            # Users' code may block, or ignore its cancellation: then it answers, but too late.
             if perf_counter() - start <= timeout_s and not limit.expired():
                 return output
         raise CallError("timeout", f"no answer within {timeout_s:g} s{why(context)}") from None
@@ -136,16 +132,16 @@ def within(call: Target, timeout_s: float, why: Callable[[Context], str] = _noth
 
 def time_limit(spec: Record, options: TargetOptions) -> float | None:
     """Return the time limit of a spec in seconds, or else that of the options."""
-    given = spec.get("timeout_s", options.timeout_s)
-    if given is None:
+    seconds = spec.get("timeout_s", options.timeout_s)
+    if seconds is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < float("inf"):
-        raise bad_spec("timeout_s", "a number of seconds above 0", given)
-    return float(given)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        raise bad_spec("timeout_s", "a number of seconds above 0", seconds)
+    return float(seconds)
 
 
 def check_keys(spec: Record, kind: Kind) -> None:
-    """Refuses a key that would otherwise be passed over in silence."""
+    """Refuse an unknown key, which would otherwise be ignored silently."""
     known = (kind.name, *kind.keys, *_COMMON_KEYS)
     for key in spec:
         if key not in known:

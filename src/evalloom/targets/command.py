@@ -30,13 +30,15 @@ _OUTPUTS = ("auto", "json", "text")
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of `{command: "program --flag {{name}}"}`, as one string or a list of arguments; no shell."""
+    """Build the target of `{command: "program --flag {{name}}"}`: one string or a list of arguments, with no shell."""
     words = _words(spec["command"])
     limit = time_limit(spec, options) or TIMEOUT_S
     environment, secrets = _environment(spec, options.environment)
     command = Command(words, spec, folder, environment)
     _check_program(words[0], folder, environment)
-    files = _files(words, folder)
+    # The files that it names by relative paths, such as its script and configuration.
+    named = [folder / word for word in words if word and not Path(word).is_absolute() and len(word) < 1000]
+    files = tuple(path for path in named if path.is_file())
     contents = [file.read_bytes().decode("utf-8", "replace") for file in files]
     return BuiltTarget(
         name=text_in(spec, "name") or f"command:{shlex.join(words)}",
@@ -79,17 +81,23 @@ class Command:
         """Return what the program printed. Raises CallError if it failed, and leaves no process behind."""
         transport, talk = await self._start(argv)
         try:
-            _feed(transport, fed)
+            stdin = cast(asyncio.WriteTransport | None, transport.get_pipe_transport(0))
+            # The program is free not to read its stdin, or to have ended already.
+            if stdin is not None and not stdin.is_closing():
+                stdin.write(fed)
+                stdin.close()
             await talk.ended
         finally:
             _kill_group(transport.get_pid())
-            # The loop must hear of the end itself: closing before that would take it away from it.
+            # The loop must notice the end first: a transport that is closed before is never told of it.
             await asyncio.wait([talk.exited], timeout=_DYING_S)
             transport.close()
             entry["stderr"] = talk.errors.decode("utf-8", "replace")
         code = entry["exit_code"] = transport.get_returncode() or 0
         if code:
-            raise CallError("command_failed", f"{quote(argv[0])} {_ended(code)}{_last_lines(entry['stderr'])}")
+            lines = [line.strip()[:300] for line in entry["stderr"].splitlines() if line.strip()][-_LAST_LINES:]
+            printed = f": {' / '.join(lines)}" if lines else ""
+            raise CallError("command_failed", f"{quote(argv[0])} {_ended(code)}{printed}")
         return bytes(talk.printed)
 
     async def _start(self, argv: list[str]) -> tuple[asyncio.SubprocessTransport, _ProcessProtocol]:
@@ -124,7 +132,7 @@ class Command:
 
 
 class _ProcessProtocol(asyncio.SubprocessProtocol):
-    """Hears what a program prints until it has ended and its pipes are closed; of stderr, the last part."""
+    """Collects what a program prints until it has ended and its pipes are closed; of stderr, the last part."""
 
     def __init__(self) -> None:
         self.printed = bytearray()
@@ -163,16 +171,8 @@ class _ProcessProtocol(asyncio.SubprocessProtocol):
             self.ended.set_result(None)
 
 
-def _feed(transport: asyncio.SubprocessTransport, fed: bytes) -> None:
-    """Gives a program its stdin; it is free not to read it, or to have ended already."""
-    stdin = cast(asyncio.WriteTransport | None, transport.get_pipe_transport(0))
-    if stdin is not None and not stdin.is_closing():
-        stdin.write(fed)
-        stdin.close()
-
-
 def _kill_group(pid: int) -> None:
-    """Ends a program if it still runs, and what it started."""
+    """Kill a program that still runs, and the processes that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -183,11 +183,6 @@ def _ended(code: int) -> str:
     with suppress(ValueError):
         return f"was ended by {signal.Signals(-code).name}"
     return f"was ended by signal {-code}"
-
-
-def _last_lines(errors: str) -> str:
-    lines = [line for line in errors.splitlines() if line.strip()][-_LAST_LINES:]
-    return f": {' / '.join(line.strip()[:300] for line in lines)}" if lines else ""
 
 
 def _words(command: Any) -> list[str]:
@@ -213,25 +208,16 @@ def _environment(spec: Record, environment: Mapping[str, str]) -> tuple[dict[str
     for name in names:
         if name not in environment:
             raise usage_error("variable_missing", f"target: env: {name} is not set. Set it and run again")
-    passed = {name: value for name, value in environment.items() if name in names or not _is_key(name)}
+    keys = {name for name in environment if name.startswith("HOP_KEY_") or name.endswith("API_KEY")}
+    passed = {name: value for name, value in environment.items() if name in names or name not in keys}
     return passed, tuple(environment[name] for name in names if is_secret(environment[name]))
 
 
-def _is_key(name: str) -> bool:
-    return name.startswith("HOP_KEY_") or name.endswith("API_KEY")
-
-
 def _check_program(program: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Says before the first case that there is no such program."""
+    """Refuse a program that does not exist before the first case is run."""
     if "{{" in program:
         return
-    found = (folder / program).is_file() if "/" in program else shutil.which(program, path=environment.get("PATH"))
-    if not found:
+    is_there = (folder / program).is_file() if "/" in program else shutil.which(program, path=environment.get("PATH"))
+    if not is_there:
         where = f"in {folder.resolve().as_posix()}" if "/" in program else "on the PATH"
         raise usage_error("target_missing", f"command: there is no program {quote(program)} {where}")
-
-
-def _files(words: list[str], folder: Path) -> tuple[Path, ...]:
-    """Return the files that a command names by relative paths, such as its script and configuration."""
-    named = [folder / word for word in words if word and not Path(word).is_absolute() and len(word) < 1000]
-    return tuple(path for path in named if path.is_file())

@@ -29,7 +29,7 @@ _SAID = 300
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of `{http: URL, method, query, headers, body, response}`."""
+    """Build the target of `{http: URL, method, query, headers, body, response}`."""
     limit = time_limit(spec, options) or TIMEOUT_S
     headers, secrets = _headers(spec, options.environment)
     target = Endpoint(spec, headers, limit)
@@ -47,7 +47,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
 
 
 class Endpoint:
-    """Sends one request per case over pooled connections; what can heal is tried again."""
+    """Sends one request per case over pooled connections, and retries transient errors."""
 
     def __init__(self, spec: Record, headers: Mapping[str, str], limit: float) -> None:
         self._method = _method(spec)
@@ -55,7 +55,8 @@ class Endpoint:
         self._query, in_query = compile_json(_query(spec), "target: query")
         self._body, content_type, in_body = _body(spec, self._method)
         self._headers = {**content_type, **headers}
-        self._path = _response_path(spec)
+        path = text_in(spec, "response").strip().removeprefix("$")
+        self._path = path if not path or path[0] in ".[" else f".{path}"
         # A little longer than the whole call may take, so that it is the call that is given up, once.
         self._timeout_s = limit + 5
         self._client = Client(self._timeout_s)
@@ -98,7 +99,7 @@ class Endpoint:
         said = reply.body.decode("utf-8", "replace")
         entry |= {"status": reply.status, "response": clamp(said)}
         if not 200 <= reply.status < 300:
-            raise status_error(reply, _said(reply, said))
+            raise status_error(reply, _server_message(reply, said))
         return reply
 
     def _value(self, body: bytes) -> Any:
@@ -110,15 +111,15 @@ class Endpoint:
         except ValueError:
             start = quote(body[:200].decode("utf-8", "replace"), 100)
             raise CallError("bad_answer", f"expected JSON with {self._path.lstrip('.')}, got {start}") from None
-        found = follow(answer, self._path)
-        if found is MISSING:
+        value = follow(answer, self._path)
+        if value is MISSING:
             has = f"; the answer has {list_names(answer)}" if isinstance(answer, dict) else ""
             raise CallError("bad_answer", f"response: there is nothing at {self._path.lstrip('.')} in the answer{has}")
-        return found
+        return value
 
 
 def _last_attempt(context: Context) -> str:
-    """How the last attempt ended, where the time ran out before the next one did."""
+    """Say how the last attempt ended, if time ran out before the next one did."""
     for entry in reversed(context.trace):
         if "error" in entry:
             return f"; the last attempt: {entry['error'].rpartition(' [')[0]}"
@@ -127,7 +128,7 @@ def _last_attempt(context: Context) -> str:
     return ""
 
 
-def _said(reply: Reply, text: str) -> str:
+def _server_message(reply: Reply, text: str) -> str:
     """Return the message of the server for a status other than success."""
     if 300 <= reply.status < 400:
         return f"redirects are not followed; it points to {quote(reply.headers.get('location', ''), 200)}"
@@ -142,7 +143,7 @@ def _method(spec: Record) -> str:
 
 
 def _url(spec: Record) -> tuple[Template, tuple[str, ...]]:
-    """The template of the URL, and the password in it if there is one, in all its forms."""
+    """Return the template of the URL, and all forms of the password in it."""
     url = text_in(spec, "http").strip()
     try:
         parts = urlsplit(url)
@@ -155,7 +156,7 @@ def _url(spec: Record) -> tuple[Template, tuple[str, ...]]:
 
 
 def _passwords(parts: SplitResult) -> tuple[str, ...]:
-    """A password as written, as meant, and as a header says it together with the name: a server may repeat any."""
+    """Return a password as written, decoded, and as a header has it with the name: a server may repeat any of them."""
     if not parts.password:
         return ()
     plain = unquote(parts.password)
@@ -207,36 +208,26 @@ _Body = Callable[[Record], bytes | None]
 
 def _body(spec: Record, method: str) -> tuple[_Body, dict[str, str], frozenset[str]]:
     """Return a function that builds the body, its Content-Type, and the inputs that it needs."""
-    given = spec.get("body")
+    written = spec.get("body")
     as_json = {"Content-Type": "application/json"}
-    if given is None:
+    if written is None:
         if method in _WITHOUT_BODY:
             return lambda inputs: None, {}, frozenset()
         return lambda inputs: _encoded(json_text(inputs)), as_json, frozenset()
-    if isinstance(given, str):
-        structure = _structure(given)
-        if structure is None:
-            text = Template(given, "target: body")
+    if isinstance(written, str):
+        # JSON text is filled as a value, so that no input can break its quotes.
+        value = read_text(_encoded(written))
+        if value is None or isinstance(value, str):
+            text = Template(written, "target: body")
             return (
                 lambda inputs: _encoded(text.render(inputs)),
                 {"Content-Type": "text/plain; charset=utf-8"},
                 text.variables,
             )
-        given = structure
-    fill, variables = compile_json(given, "target: body")
+        written = value
+    fill, variables = compile_json(written, "target: body")
     return lambda inputs: _encoded(json_text(fill(inputs))), as_json, variables
-
-
-def _structure(text: str) -> Any:
-    """The value of a body that was written as JSON text: filled as a value, no input can break its quotes."""
-    value = read_text(text.encode("utf-8", "replace"))
-    return None if isinstance(value, str) else value
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
-
-
-def _response_path(spec: Record) -> str:
-    path = text_in(spec, "response").strip().removeprefix("$")
-    return path if not path or path[0] in ".[" else f".{path}"

@@ -56,9 +56,9 @@ TARGETS: Kinds = (
 
 
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
-    """The target that a spec names: `kind:what`, a URL, or an object with a key that says the kind.
+    """Build the target that a spec names: `kind:what`, a URL, or an object with the kind as a key.
 
-    Files are looked for from `folder`, where the file that names the target lies.
+    Relative paths start at `folder`, which has the file that names the target.
     """
     kinds = (*TARGETS, *options.kinds)
     kind, fields = _read_text(spec, kinds) if isinstance(spec, str) else _read_object(spec, kinds)
@@ -67,41 +67,32 @@ def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DE
 
 
 def _read_text(spec: str, kinds: Kinds) -> tuple[Kind, Record]:
-    """`prompt:FILE` as the kind and `{"prompt": "FILE"}`."""
+    """Parse `prompt:FILE` into the kind and `{"prompt": "FILE"}`."""
     name, colon, what = spec.partition(":")
     if name in ("http", "https") and what.startswith("//"):
         name, what = "http", spec
+    expected = f"expected a target such as {forms(kinds)}, got {quote(spec)}"
     if not colon:
-        raise usage_error("unknown_target", f"expected {_forms(kinds)}, got {quote(spec)}{_proposal(spec, kinds)}")
+        raise usage_error("unknown_target", f"{expected}{_proposal(spec, kinds)}")
     if not what.strip():
         raise usage_error("unknown_target", f"expected something behind the colon of {quote(spec)}")
-    kind = _by_name(name, spec, kinds)
-    return kind, {kind.name: what}
+    for kind in kinds:
+        if kind.name == name.strip().lower():
+            return kind, {kind.name: what}
+    raise usage_error("unknown_target", f"{expected}{did_you_mean(name, [kind.name for kind in kinds])}")
 
 
 def _read_object(spec: Any, kinds: Kinds) -> tuple[Kind, Record]:
     if not isinstance(spec, dict):
         raise bad_spec("the spec", "a string or an object", spec)
-    found = [kind for kind in kinds if kind.name in spec]
-    if not found and "template" in spec:
-        found = [_PROMPT]
-    if len(found) == 1:
-        return found[0], spec
+    named = [kind for kind in kinds if kind.name in spec]
+    if not named and "template" in spec:
+        named = [_PROMPT]
+    if len(named) == 1:
+        return named[0], spec
     names = ", ".join(kind.name for kind in kinds)
-    got = " and ".join(kind.name for kind in found) or ", ".join(map(quote, spec)) or "none"
+    got = " and ".join(kind.name for kind in named) or ", ".join(map(quote, spec)) or "none"
     raise usage_error("unknown_target", f"target: expected one key that says the kind ({names}), got {got}")
-
-
-def _by_name(name: str, spec: str, kinds: Kinds) -> Kind:
-    for kind in kinds:
-        if kind.name == name.strip().lower():
-            return kind
-    hint = did_you_mean(name, [kind.name for kind in kinds])
-    raise usage_error("unknown_target", f"expected {_forms(kinds)}, got {quote(spec)}{hint}")
-
-
-def _forms(kinds: Kinds) -> str:
-    return "a target such as " + forms(kinds)
 
 
 def forms(kinds: Kinds) -> str:
@@ -112,9 +103,9 @@ def forms(kinds: Kinds) -> str:
 def _proposal(spec: str, kinds: Kinds) -> str:
     """Suggest a kind for a spec that is only a file name."""
     suffix = Path(spec).suffix
-    kind = {".py": "python", ".sh": "command"}.get(suffix, "prompt" if suffix else "")
-    if kind == "prompt":
+    name = {".py": "python", ".sh": "command"}.get(suffix, "prompt" if suffix else "")
+    if name == "prompt":
         # A file is named after what it is: `my_pipeline.yaml`.
-        own = (one.name for one in kinds if one not in TARGETS and one.form.startswith("FILE"))
-        kind = next((name for name in own if name in spec), kind)
-    return f". Did you mean '{kind}:{spec}'?" if kind else ""
+        of_systems = (kind.name for kind in kinds if kind not in TARGETS and kind.form.startswith("FILE"))
+        name = next((name for name in of_systems if name in spec), name)
+    return f". Did you mean '{name}:{spec}'?" if name else ""

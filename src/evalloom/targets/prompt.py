@@ -16,7 +16,6 @@ from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
-from evalloom.llms.delimiters import mostly_chinese
 from evalloom.targets.base import PROMPT_SPEC_KEYS, BuiltTarget, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import Filled, Template, compile_json, find
 
@@ -41,12 +40,16 @@ PROMPT_KEYS = (
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """The target of `{prompt: FILE}`, `{prompt: "text with {{holes}}"}` or `{template: …, system: …}`."""
+    """Build the target of `{prompt: FILE}`, `{prompt: "text with {{holes}}"}` or `{template: …, system: …}`."""
     if "prompt" in spec and "template" in spec:
         raise bad_spec("template", "either prompt or template", "both")
     path = _path(spec, folder)
     where = path.name if path else "prompt"
-    content = _merged(read_prompt(path) if path else _inline(spec), spec)
+    content = read_prompt(path) if path else _inline(spec)
+    # Keys beside the prompt in the spec take precedence.
+    beside = {key: value for key, value in spec.items() if key in PROMPT_SPEC_KEYS}
+    hidden = _SYSTEM_KEYS if "system" in beside else ()
+    content = {**{key: value for key, value in content.items() if key not in hidden}, **beside}
     prompt = Prompt(content, where)
     limit = time_limit(spec, options)
     shown = f"prompt:{spec['prompt']}" if path else "prompt"
@@ -72,7 +75,10 @@ class Prompt:
     """Messages to fill and send, and how the answer is read. The parameters of the profile win over its own."""
 
     def __init__(self, content: Record, where: str) -> None:
-        _check_keys(content, where)
+        for key in content:
+            if key not in PROMPT_KEYS and key not in ABOUT_KEYS:
+                hint = did_you_mean(str(key), PROMPT_KEYS)
+                raise _bad(where, f"{key}: a prompt has no such key; it has {', '.join(PROMPT_KEYS)}{hint}")
         messages = _messages(content, where)
         self._fill, needed = _compile_all(messages, where)
         self.defaults = _object(content, "defaults", where)
@@ -117,7 +123,7 @@ class Prompt:
                 if not left:
                     raise CallError("unreadable_answer", str(error)) from None
                 context.trace.append({"type": "repair", "text": f"asked again: {error}"})
-                request = _again(request, response.text, parser.fix_prompt, str(error))
+                request = _correction(request, response.text, parser.fix_prompt, str(error))
             else:
                 if parsed.repair:
                     context.trace.append({"type": "repair", "text": parsed.repair})
@@ -131,8 +137,10 @@ class Prompt:
         return Request(self._fill(inputs), params, self._answer, self._tools, context.repeat, pinned)
 
 
-def _again(request: Request, answer: str, written: str, error: str) -> Request:
+def _correction(request: Request, answer: str, written: str, error: str) -> Request:
     """Return the request with the answer that could not be read, and its error."""
+    from evalloom.llms.delimiters import mostly_chinese
+
     correction = (
         f"{written}\n{error}" if written else (_AGAIN_ZH if mostly_chinese(answer) else _AGAIN).format(error=error)
     )
@@ -178,13 +186,6 @@ def _inline(spec: Record) -> Record:
     return {} if given is None else {"user": given}
 
 
-def _merged(content: Record, spec: Record) -> Record:
-    """Merge a prompt with the keys beside it in the spec, which take precedence."""
-    beside = {key: value for key, value in spec.items() if key in PROMPT_SPEC_KEYS}
-    hidden = _SYSTEM_KEYS if "system" in beside else ()
-    return {**{key: value for key, value in content.items() if key not in hidden}, **beside}
-
-
 def read_prompt(path: Path) -> Record:
     """Read a prompt file as an object with `messages`, or `system` and `user`."""
     if path.suffix.lower() in _DATA_SUFFIXES:
@@ -199,7 +200,7 @@ def read_prompt(path: Path) -> Record:
 
 
 def read_fields(path: Path) -> Record:
-    """A YAML or JSON prompt: one object, or a list of messages."""
+    """Read a YAML or JSON prompt: one object, or a list of messages."""
     rows = list(RowReader(source_of(path)))
     for row in rows:
         if isinstance(row, Problem) and row.severity == "error":
@@ -235,13 +236,13 @@ def _messages(content: Record, where: str) -> list[Record | str]:
     given = content.get("messages")
     listed = [given] if isinstance(given, str) else _list(content, "messages", where)
     messages = [_checked(message, f"messages[{at}]", where) for at, message in enumerate(listed)]
-    system, user = _one_of(_SYSTEM_KEYS, content, where), _one_of(_USER_KEYS, content, where)
+    system, user = _single_text(_SYSTEM_KEYS, content, where), _single_text(_USER_KEYS, content, where)
     if system:
-        others = [one for one in messages if isinstance(one, str) or one["role"] != "system"]
-        messages = [{"role": "system", "content": system}, *others]
+        rest = [message for message in messages if isinstance(message, str) or message["role"] != "system"]
+        messages = [{"role": "system", "content": system}, *rest]
     if user:
         messages.append({"role": "user", "content": user})
-    if not any(isinstance(one, str) or one["content"] for one in messages):
+    if not any(isinstance(message, str) or message["content"] for message in messages):
         raise _bad(where, "the prompt is empty. Write the user message, or messages")
     return messages
 
@@ -318,14 +319,8 @@ def _answer(content: Record, where: str) -> Any:
     return schema or ("json" if wants_json else "")
 
 
-def _check_keys(content: Record, where: str) -> None:
-    for key in content:
-        if key not in PROMPT_KEYS and key not in ABOUT_KEYS:
-            hint = did_you_mean(str(key), PROMPT_KEYS)
-            raise _bad(where, f"{key}: a prompt has no such key; it has {', '.join(PROMPT_KEYS)}{hint}")
-
-
-def _one_of(keys: tuple[str, ...], content: Record, where: str) -> str:
+def _single_text(keys: tuple[str, ...], content: Record, where: str) -> str:
+    """Return the text under one of several names of a key; empty if there is none."""
     given = [key for key in keys if content.get(key) is not None]
     if len(given) > 1:
         raise _bad(where, f"{given[0]} and {given[1]} say the same thing. Keep one of them")

@@ -98,7 +98,10 @@ class Template:
             value = inputs.get(hole.name, MISSING)
             parts[hole.at] = value if type(value) is str and self._is_plain else self._fill(hole, value, inputs)
         for choice in self._choices:
-            parts[choice.at] = _chosen(choice, inputs)
+            for when, branch in choice.branches:
+                if when is None or when.holds(inputs):
+                    parts[choice.at] = branch.render(inputs)
+                    break
         return "".join(parts)
 
     @property
@@ -111,13 +114,6 @@ class Template:
         if value is MISSING and not hole.is_needed:
             return hole.written
         return self._show(find(hole.name, inputs, self._name) if value is MISSING else value)
-
-
-def _chosen(choice: _Choice, inputs: Record) -> str:
-    for when, branch in choice.branches:
-        if when is None or when.holds(inputs):
-            return branch.render(inputs)
-    return ""
 
 
 def _names(choice: _Choice) -> frozenset[str]:
@@ -230,11 +226,11 @@ def find(name: str, inputs: Record, where: str) -> Any:
     if root not in inputs:
         lacks = f"there is no input {quote(root)}; there are {list_names(inputs)}{did_you_mean(root, inputs)}"
         raise CallError("missing_variable", f"{where}: {{{{{name}}}}}: {lacks}")
-    found = follow(inputs[root], name[len(root) :])
-    if found is MISSING:
+    value = follow(inputs[root], name[len(root) :])
+    if value is MISSING:
         message = f"{where}: {{{{{name}}}}}: the input {quote(root)} has nothing at {quote(name[len(root) :])}"
         raise CallError("missing_variable", message)
-    return found
+    return value
 
 
 def follow(value: Any, path: str) -> Any:
@@ -244,7 +240,13 @@ def follow(value: Any, path: str) -> Any:
         step = _STEP.match(path, end)
         if step is None:
             return MISSING
-        value, end = _inside(value, step), step.end()
+        end = step.end()
+        if step[2] is not None:
+            at = int(step[2][:9])
+            value = value[at] if isinstance(value, list) and at < len(value) else MISSING
+        else:
+            key = next(part for part in (step[1], step[3], step[4]) if part is not None)
+            value = value.get(key, MISSING) if isinstance(value, dict) else MISSING
     return value
 
 
@@ -253,21 +255,13 @@ def _root(name: str) -> str:
     return match[0] if match else name
 
 
-def _inside(value: Any, step: re.Match[str]) -> Any:
-    if step[2] is not None:
-        at = int(step[2][:9])
-        return value[at] if isinstance(value, list) and at < len(value) else MISSING
-    key = next(part for part in (step[1], step[3], step[4]) if part is not None)
-    return value.get(key, MISSING) if isinstance(value, dict) else MISSING
-
-
 def as_text(value: Any) -> str:
     """Return a text as it is, and any other value as compact JSON."""
     return value if isinstance(value, str) else json_text(value)
 
 
 def json_text(value: Any) -> str:
-    """Inputs as compact JSON."""
+    """Return inputs as compact JSON."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -275,9 +269,11 @@ def json_text(value: Any) -> str:
 
 
 def compile_json(value: Any, name: str) -> tuple[Filled, frozenset[str]]:
-    """A JSON value whose strings are templates, and the inputs it needs; `"{{name}}"` alone keeps the value's type."""
+    """Compile a JSON value whose strings are templates; return its inputs too. A lone `"{{name}}"` keeps its type."""
     if isinstance(value, str):
-        return _compile_text(value, name)
+        template = Template(value, name)
+        only = template.only_name
+        return (lambda inputs: find(only, inputs, name)) if only else template.render, template.variables
     if isinstance(value, list):
         return _compile_list(value, name)
     if isinstance(value, dict):
@@ -285,12 +281,6 @@ def compile_json(value: Any, name: str) -> tuple[Filled, frozenset[str]]:
         items, variables = _compile_list(list(value.values()), name)
         return lambda inputs: dict(zip(keys, items(inputs), strict=True)), variables
     return lambda inputs: value, frozenset()
-
-
-def _compile_text(text: str, name: str) -> tuple[Filled, frozenset[str]]:
-    template = Template(text, name)
-    only = template.only_name
-    return (lambda inputs: find(only, inputs, name)) if only else template.render, template.variables
 
 
 def _compile_list(values: list[Any], name: str) -> tuple[Filled, frozenset[str]]:
