@@ -56,7 +56,7 @@ class OutputParser(Struct, frozen=True):
     pattern: str = ""
     retries: int = _RETRIES
     fix_prompt: str = ""
-    """What the llm is told when it is asked again, where the prompt has its own words for that."""
+    """The prompt's own message for an llm whose answer could not be read."""
 
 
 OptionError = tuple[str, str]

@@ -30,7 +30,7 @@ _Measure = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case; each Chinese or Japanese character is one, punctuation none."""
-    # Compiled when it is first needed: patterns over so many characters take milliseconds.
+    # Compiled when it is first needed: a pattern over this many characters takes milliseconds.
     return re.findall(_WORD, text.casefold())
 
 

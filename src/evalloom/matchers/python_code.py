@@ -124,9 +124,8 @@ async def _called(function: Function, context: MatchContext) -> Any:
 
 def _allowed(check: Check, services: Services) -> Function | CheckResult | None:
     """Return the function to call; None if it runs in the sandbox; or why there is none."""
-    given = check.options.get("function")
-    if callable(given):
-        function: Function = given
+    function: Function | None = check.options.get("function")
+    if callable(function):
         return function
     name = check.expected
     if not isinstance(name, str):

@@ -50,8 +50,8 @@ def _holds(expected: Any, value: Any) -> CheckResult:
 
         return verdict_of(compare(expected, value, LENIENT).mismatches)
     wanted = expected if isinstance(expected, list) else [expected]
-    given = value if isinstance(value, list) else [value]
-    lacking = [item for item in wanted if not any(_is_same(item, other) for other in given)]
+    members = value if isinstance(value, list) else [value]
+    lacking = [item for item in wanted if not any(_is_same(item, member) for member in members)]
     return failed(f"missing {show(lacking, 120)} in {show(value)}") if lacking else PASSED
 
 

@@ -34,7 +34,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     words = _words(spec["command"])
     limit = time_limit(spec, options) or TIMEOUT_S
     environment, secrets = _environment(spec, options.environment)
-    command = Command(words, spec, folder, environment)
+    command = CommandTarget(words, spec, folder, environment)
     _check_program(words[0], folder, environment)
     # The files that it names by relative paths, such as its script and configuration.
     named = [folder / word for word in words if word and not Path(word).is_absolute() and len(word) < 1000]
@@ -51,7 +51,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     )
 
 
-class Command:
+class CommandTarget:
     """Starts the program once per case, in a process group of its own that ends with the call."""
 
     def __init__(self, words: list[str], spec: Record, folder: Path, environment: Mapping[str, str]) -> None:
@@ -89,7 +89,7 @@ class Command:
             await talk.ended
         finally:
             _kill_group(transport.get_pid())
-            # The loop must notice the end first: a transport that is closed before is never told of it.
+            # Closed only after the loop has noticed the end, which a closed transport no longer reports.
             await asyncio.wait([talk.exited], timeout=_DYING_S)
             transport.close()
             entry["stderr"] = talk.errors.decode("utf-8", "replace")

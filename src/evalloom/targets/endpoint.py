@@ -32,7 +32,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     """Build the target of `{http: URL, method, query, headers, body, response}`."""
     limit = time_limit(spec, options) or TIMEOUT_S
     headers, secrets = _headers(spec, options.environment)
-    target = Endpoint(spec, headers, limit)
+    target = EndpointTarget(spec, headers, limit)
     return BuiltTarget(
         name=text_in(spec, "name") or f"http:{target.shown(spec['http'].strip())}",
         kind="http",
@@ -46,7 +46,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     )
 
 
-class Endpoint:
+class EndpointTarget:
     """Sends one request per case over pooled connections, and retries transient errors."""
 
     def __init__(self, spec: Record, headers: Mapping[str, str], limit: float) -> None:

@@ -162,14 +162,14 @@ def _parser(content: Record, where: str) -> OutputParser | None:
 
 def _path(spec: Record, folder: Path) -> Path | None:
     """Return the file that a spec names; None if the prompt is in the spec itself."""
-    given = spec.get("prompt")
+    written = spec.get("prompt")
     # No file name has a line break or a hole in it.
-    is_text = isinstance(given, str) and any(mark in given for mark in ("{{", "{%", "\n"))
-    if given is None or isinstance(given, dict | list) or is_text:
+    is_text = isinstance(written, str) and any(mark in written for mark in ("{{", "{%", "\n"))
+    if written is None or isinstance(written, dict | list) or is_text:
         return None
-    if not isinstance(given, str) or not given.strip():
-        raise bad_spec("prompt", "a file or a text with {{holes}}", given)
-    path = folder / given
+    if not isinstance(written, str) or not written.strip():
+        raise bad_spec("prompt", "a file or a text with {{holes}}", written)
+    path = folder / written
     if path.is_file():
         return path
     beside = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
@@ -178,12 +178,12 @@ def _path(spec: Record, folder: Path) -> Path | None:
 
 
 def _inline(spec: Record) -> Record:
-    given = spec.get("prompt")
-    if isinstance(given, dict):
-        return given
-    if isinstance(given, list):
-        return {"messages": given}
-    return {} if given is None else {"user": given}
+    written = spec.get("prompt")
+    if isinstance(written, dict):
+        return written
+    if isinstance(written, list):
+        return {"messages": written}
+    return {} if written is None else {"user": written}
 
 
 def read_prompt(path: Path) -> Record:
@@ -233,8 +233,8 @@ def _cut(text: str) -> list[Record]:
 
 def _messages(content: Record, where: str) -> list[Record | str]:
     """Return the messages of a prompt in any of its forms; a string is a placeholder for messages of the case."""
-    given = content.get("messages")
-    listed = [given] if isinstance(given, str) else _list(content, "messages", where)
+    written = content.get("messages")
+    listed = [written] if isinstance(written, str) else _list(content, "messages", where)
     messages = [_checked(message, f"messages[{at}]", where) for at, message in enumerate(listed)]
     system, user = _single_text(_SYSTEM_KEYS, content, where), _single_text(_USER_KEYS, content, where)
     if system:
@@ -321,12 +321,12 @@ def _answer(content: Record, where: str) -> Any:
 
 def _single_text(keys: tuple[str, ...], content: Record, where: str) -> str:
     """Return the text under one of several names of a key; empty if there is none."""
-    given = [key for key in keys if content.get(key) is not None]
-    if len(given) > 1:
-        raise _bad(where, f"{given[0]} and {given[1]} say the same thing. Keep one of them")
-    value = content[given[0]] if given else ""
+    used = [key for key in keys if content.get(key) is not None]
+    if len(used) > 1:
+        raise _bad(where, f"{used[0]} and {used[1]} say the same thing. Keep one of them")
+    value = content[used[0]] if used else ""
     if not isinstance(value, str):
-        raise _bad(where, f"{given[0]}: expected a string, got {type_name(value)}")
+        raise _bad(where, f"{used[0]}: expected a string, got {type_name(value)}")
     return value
 
 

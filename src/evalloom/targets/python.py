@@ -28,9 +28,9 @@ def build(
     adapted: Callable[[Any], Any] | None = None,
     read: Read = as_output,
 ) -> BuiltTarget:
-    """The target of `{python: "module:function"}` or `{python: "path/file.py:function"}`.
+    """Build the target of `{python: "module:function"}` or `{python: "path/file.py:function"}`.
 
-    `adapted` makes of what is found the function that is called, and `read` an output of what it gives.
+    `adapted` converts the object of that name to the function that is called, and `read` its return value to an output.
     """
     reference = text_in(spec, "python").strip()
     try:
@@ -38,7 +38,7 @@ def build(
     except NoFunction as error:
         raise usage_error("target_missing", f"python:{reference}: {error}") from None
     name = text_in(spec, "name") or f"python:{reference}"
-    return _built(PythonTarget(function, read), name, reference, sources, time_limit(spec, options))
+    return _build_target(PythonTarget(function, read), name, reference, sources, time_limit(spec, options))
 
 
 def build_callable(function: Callable[..., Any], name: str = "", options: TargetOptions = DEFAULTS) -> BuiltTarget:
@@ -46,15 +46,15 @@ def build_callable(function: Callable[..., Any], name: str = "", options: Target
     if not callable(function):
         raise usage_error("target_missing", f"expected a function, got {quote(function)}")
     own = getattr(function, "__qualname__", type(function).__qualname__)
-    marks = [name, _marks(function)]
+    identity = [name, _identity(function)]
     target = PythonTarget(function)
-    return _built(target, name or f"python:{own}", marks, sources_of(function), time_limit({}, options))
+    return _build_target(target, name or f"python:{own}", identity, sources_of(function), time_limit({}, options))
 
 
-def _built(
+def _build_target(
     target: PythonTarget, name: str, identity: Any, sources: tuple[Path, ...], limit: float | None
 ) -> BuiltTarget:
-    texts = [file.read_bytes().decode("utf-8", "replace") for file in sources] or _typed_in(target.function)
+    texts = [file.read_bytes().decode("utf-8", "replace") for file in sources] or _notebook_source(target.function)
     return BuiltTarget(
         name=name,
         kind="python",
@@ -92,7 +92,7 @@ class PythonTarget:
         await self._callee.close()
 
 
-def _marks(function: Any) -> list[Any]:
+def _identity(function: Any) -> list[Any]:
     """Return what distinguishes functions of one file: the name, the code and the bound values."""
     bound: list[Any] = []
     while isinstance(function, partial):
@@ -114,7 +114,7 @@ def _is_filled(cell: CellType) -> bool:
         return False
 
 
-def _typed_in(function: Callable[..., Any]) -> str:
+def _notebook_source(function: Callable[..., Any]) -> str:
     """Return the source of a function that is in no file but in a notebook."""
     try:
         return inspect.getsource(function)
