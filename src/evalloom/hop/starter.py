@@ -32,20 +32,20 @@ STARTER = Starter(
 | `is_positive` | bool | yes | Whether the text is positive |
 """,
         "Hoplet/Hop.py": """\
-\"\"\"A hoplet: it asks through its session, which verifies each answer and tries again.\"\"\"
+\"\"\"A hoplet: it calls the llm through its session, which verifies each answer and retries.\"\"\"
 
 from evalloom.hop import HopSession
 
 
 async def sentiment_hop(session: HopSession, input_data: dict):
     status, is_positive = await session.hop_judge("Is this text positive?", input_data["text"])
-    # Anything but OK has no answer to fill the contract with; on FAIL the value is the reason.
+    # Only OK has an answer for the contract; on FAIL the value is the reason.
     return status, {"is_positive": is_positive} if status == "OK" else is_positive
 """,
         "answers.yaml": """\
-# The first rule whose text stands in the prompt answers; `default` answers when there is none.
+# The first rule whose text is in the prompt answers; otherwise `default` does.
 rules:
-  # Asked to verify an answer, it must choose among four outcomes.
+  # A request to verify an answer lists four outcomes; LACK_OF_INFO is one of them.
   - match: LACK_OF_INFO
     answer: {status: OK, reason: The answer fits the text.}
   - match: 真是“好”极了

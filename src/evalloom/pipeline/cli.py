@@ -122,7 +122,8 @@ def _block(wired: WiredStep) -> Iterator[str]:
     step = wired.step
     yield f"   {step.id} [{_step_label(wired)}] → {step.output_key}"
     for name, source in _shown_sources(wired):
-        yield f"      {name} ← {_origin(source)}"
+        kind = f" ({source.kind})" if source.kind in ("step", "input") else ""
+        yield f"      {name} ← {source}{kind}"
     waited = [name for name in step.depends_on if name in wired.needs]
     if waited:
         yield f"      after {', '.join(waited)}"
@@ -151,12 +152,6 @@ def _shown_sources(wired: WiredStep) -> Iterable[tuple[str, ValueSource]]:
         yield "items", ValueSource("items")
     shown_names = wired.step.mapping if wired.step.batch_mode else wired.sources
     yield from ((name, source) for name, source in wired.sources.items() if name in shown_names)
-
-
-def _origin(source: ValueSource) -> str:
-    if source.kind == "step":
-        return f"{source.name}{source.path} (step)"
-    return f"{source} (input)" if source.kind == "input" else str(source)
 
 
 def _as_mermaid(flow: Flow) -> Iterator[str]:

@@ -26,7 +26,7 @@ from evalloom.pipeline.keys import (
     STEP_KEYS,
     WORD,
     StepKind,
-    without_rivals,
+    without_alternatives,
 )
 
 BASELINE = "baseline"
@@ -174,7 +174,7 @@ class _PipelineParser:
         document = self._document
         for key in document:
             if key not in PIPELINE_KEYS:
-                self._unknown_key((key,), key, PIPELINE_KEYS)
+                self._report_unknown_key((key,), key, PIPELINE_KEYS)
         pipeline = Pipeline(
             path=self._path,
             id=self._text("id") or self._path.stem,
@@ -210,7 +210,7 @@ class _PipelineParser:
         value = self._document.get(key)
         if value is None or isinstance(value, str):
             return value or ""
-        self._wrong((key,), key, "a string", value)
+        self._report_wrong_value((key,), key, "a string", value)
         return ""
 
     def _inputs(self) -> Iterator[PipelineInput]:
@@ -218,12 +218,12 @@ class _PipelineParser:
             where = ("inputs", number)
             written = {"name": entry} if isinstance(entry, str) else entry
             if not isinstance(written, dict) or not isinstance(written.get("name"), str):
-                self._wrong(where, f"inputs[{number}]", "a name, or an object with one", entry)
+                self._report_wrong_value(where, f"inputs[{number}]", "a name, or an object with one", entry)
                 continue
             self._check_keys(written, where, f"inputs[{number}]", ("name", "required", "default", "type", *ABOUT))
             required = written.get("required", True)
             if not isinstance(required, bool):
-                self._wrong((*where, "required"), f"inputs[{number}].required", "true or false", required)
+                self._report_wrong_value((*where, "required"), f"inputs[{number}].required", "true or false", required)
             has_default = "default" in written
             yield PipelineInput(
                 written["name"], required is True and not has_default, written.get("default"), has_default
@@ -245,13 +245,15 @@ class _PipelineParser:
                 keys.add(key)
                 yield PipelineOutput(key, source)
             else:
-                self._wrong(("outputs", number), f"outputs[{number}]", "a key, or an object with one", entry)
+                self._report_wrong_value(
+                    ("outputs", number), f"outputs[{number}]", "a key, or an object with one", entry
+                )
 
     def _list(self, key: str) -> list[Any]:
         value = self._document.get(key)
         if value is None or isinstance(value, list):
             return value or []
-        self._wrong((key,), key, "a list", value)
+        self._report_wrong_value((key,), key, "a list", value)
         return []
 
     def _variants(self) -> Iterator[Variant]:
@@ -263,11 +265,11 @@ class _PipelineParser:
                 yield from self._variant(name, baseline.get("steps") or {}, ("baseline", "steps"))
         else:
             if baseline is not None:
-                self._wrong(("baseline",), "baseline", "an object with steps", baseline)
+                self._report_wrong_value(("baseline",), "baseline", "an object with steps", baseline)
             yield Variant(BASELINE, {})
         variants = self._document.get("variants") or {}
         if not isinstance(variants, dict):
-            self._wrong(("variants",), "variants", "an object by name", variants)
+            self._report_wrong_value(("variants",), "variants", "an object by name", variants)
             return
         for name, written in variants.items():
             fields = written if isinstance(written, dict) else {}
@@ -275,16 +277,18 @@ class _PipelineParser:
             if isinstance(written, dict):
                 self._check_keys(fields, ("variants", name), f"variants.{name}", ("overrides", "steps", *ABOUT))
             else:
-                self._wrong(("variants", name), f"variants.{name}", "an object with overrides", written)
+                self._report_wrong_value(("variants", name), f"variants.{name}", "an object with overrides", written)
             yield from self._variant(name, fields.get(key) or {}, ("variants", name, key))
 
     def _variant(self, name: str, overrides: Any, at: Where) -> Iterator[Variant]:
         if not isinstance(overrides, dict):
-            self._wrong(at, ".".join(map(str, at)), "an object of keys by step id", overrides)
+            self._report_wrong_value(at, ".".join(map(str, at)), "an object of keys by step id", overrides)
             return
         for step_id, changed in overrides.items():
             if not isinstance(changed, dict):
-                self._wrong((*at, step_id), ".".join(map(str, (*at, step_id))), "an object of keys", changed)
+                self._report_wrong_value(
+                    (*at, step_id), ".".join(map(str, (*at, step_id))), "an object of keys", changed
+                )
         overrides = {step_id: changed for step_id, changed in overrides.items() if isinstance(changed, dict)}
         for step_id, changed in overrides.items():
             for key in {"id", "output_key"} & changed.keys():
@@ -301,7 +305,7 @@ class _PipelineParser:
             where: Where = ("steps", number)
             if not isinstance(written, dict) or not WORD[1](written.get("id")):
                 got = written if not isinstance(written, dict) else written.get("id")
-                self._wrong(where, f"steps[{number}].id", "a string that is not empty", got)
+                self._report_wrong_value(where, f"steps[{number}].id", "a string that is not empty", got)
                 continue
             step_id = written["id"]
             if step_id in lines:
@@ -311,64 +315,64 @@ class _PipelineParser:
             lines[step_id] = number
             changed = variant.overrides.get(step_id, {})
             place_of = partial(_step_place, where, (*variant.at, step_id), changed)
-            yield self._step(step_id, {**without_rivals(written, changed), **changed}, place_of)
+            yield self._step(step_id, {**without_alternatives(written, changed), **changed}, place_of)
 
     def _step(self, step_id: str, spec: Record, place_of: Callable[[str], Where]) -> Step:
-        good: Record = {}
+        valid: Record = {}
         for key, value in spec.items():
             if key not in STEP_KEYS:
-                self._unknown_key(place_of(key), f"step {step_id!r}: {key}", STEP_KEYS)
+                self._report_unknown_key(place_of(key), f"step {step_id!r}: {key}", STEP_KEYS)
             elif value is not None and not STEP_KEYS[key][1](value):
-                self._wrong(place_of(key), f"step {step_id!r}: {key}", STEP_KEYS[key][0], value)
+                self._report_wrong_value(place_of(key), f"step {step_id!r}: {key}", STEP_KEYS[key][0], value)
             elif value is not None:
-                good[key] = value
-        if "code_file" in good:
-            self._read_code(step_id, good, place_of)
-        kind = self._kind(step_id, good, place_of)
+                valid[key] = value
+        if "code_file" in valid:
+            self._read_code(step_id, valid, place_of)
+        kind = self._kind(step_id, valid, place_of)
         if kind == "batch_aggregator":
-            self._check_aggregator(step_id, good, place_of)
-        waits = good.get("depends_on", ())
-        timeout = good.get("timeout")
+            self._check_aggregator(step_id, valid, place_of)
+        waits = valid.get("depends_on", ())
+        timeout = valid.get("timeout")
         return Step(
             id=step_id,
             kind=kind,
-            output_key=good.get("output_key", step_id),
-            mapping=good.get("input_mapping", {}),
-            required=good.get("required", True),
+            output_key=valid.get("output_key", step_id),
+            mapping=valid.get("input_mapping", {}),
+            required=valid.get("required", True),
             timeout=None if timeout is None else float(timeout),
             depends_on=(waits,) if isinstance(waits, str) else tuple(waits),
-            batch_mode=good.get("batch_mode", False),
-            batch_size=good.get("batch_size", 10),
-            concurrent=good.get("concurrent", True),
-            max_workers=good.get("max_workers", 4),
-            spec=good,
+            batch_mode=valid.get("batch_mode", False),
+            batch_size=valid.get("batch_size", 10),
+            concurrent=valid.get("concurrent", True),
+            max_workers=valid.get("max_workers", 4),
+            spec=valid,
         )
 
-    def _read_code(self, step_id: str, good: Record, place_of: Callable[[str], Where]) -> None:
+    def _read_code(self, step_id: str, valid: Record, place_of: Callable[[str], Where]) -> None:
         """Load `code` from a step's `code_file`, which must be inside the pipeline's folder."""
-        file, folder = self._path.parent / good["code_file"], self._path.parent
+        file, folder = self._path.parent / valid["code_file"], self._path.parent
         try:
             if not file.resolve().is_relative_to(folder.resolve()):
                 raise OSError("it is outside the folder of the pipeline")
-            good["code"] = file.read_text("utf-8")
+            valid["code"] = file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = (getattr(error, "strerror", "") or str(error)).lower()
-            message = f"step {step_id!r}: code_file: {quote(good['code_file'])} cannot be read: {reason}"
+            message = f"step {step_id!r}: code_file: {quote(valid['code_file'])} cannot be read: {reason}"
             self._collector.report_finding("bad_step", place_of("code_file"), message)
 
     def _kind(self, step_id: str, spec: Record, place_of: Callable[[str], Where]) -> StepKind:
         written_type = spec.get("type")
         if written_type is not None:
             if written_type in KINDS:
-                return self._with_its_keys(step_id, KINDS[written_type], spec, place_of)
+                return self._checked_kind(step_id, KINDS[written_type], spec, place_of)
             expected = "prompt, code_node or batch_aggregator"
-            self._wrong(
+            self._report_wrong_value(
                 place_of("type"), f"step {step_id!r}: type", expected, written_type, did_you_mean(written_type, KINDS)
             )
         if "strategy" in spec or "aggregation_strategy" in spec:
             return "batch_aggregator"
         if any(key in spec for key in PROMPT_KEYS):
-            return self._with_its_keys(step_id, "prompt", spec, place_of)
+            return self._checked_kind(step_id, "prompt", spec, place_of)
         if any(key in spec for key in CODE_KEYS):
             return "code_node"
         if written_type is None:
@@ -376,13 +380,13 @@ class _PipelineParser:
             self._collector.report_finding("bad_step", place_of("id"), message)
         return "prompt"
 
-    def _with_its_keys(self, step_id: str, kind: StepKind, spec: Record, place_of: Callable[[str], Where]) -> StepKind:
-        rivals = [
+    def _checked_kind(self, step_id: str, kind: StepKind, spec: Record, place_of: Callable[[str], Where]) -> StepKind:
+        sources = [
             alternative
             for alternative in (("agent", "flow"), ("prompt", "prompt_file"))
             if any(key in spec for key in alternative)
         ]
-        if kind == "prompt" and len(rivals) > 1:
+        if kind == "prompt" and len(sources) > 1:
             self._collector.report_finding(
                 "bad_step", place_of("prompt"), f"step {step_id!r}: has an agent and a prompt. Keep one of them"
             )
@@ -406,13 +410,13 @@ class _PipelineParser:
     def _check_keys(self, written: Record, where: Where, shown: str, allowed: tuple[str, ...]) -> None:
         for key in written:
             if key not in allowed:
-                self._unknown_key((*where, key), f"{shown}.{key}", allowed)
+                self._report_unknown_key((*where, key), f"{shown}.{key}", allowed)
 
-    def _unknown_key(self, where: Where, shown: str, allowed: Any) -> None:
+    def _report_unknown_key(self, where: Where, shown: str, allowed: Any) -> None:
         message = f"{shown}: is not known and has no effect{did_you_mean(str(where[-1]), allowed)}"
         self._collector.report_finding("unknown_pipeline_key", where, message, "warning")
 
-    def _wrong(self, where: Where, shown: str, expected: str, got: Any, hint: str = "") -> None:
+    def _report_wrong_value(self, where: Where, shown: str, expected: str, got: Any, hint: str = "") -> None:
         value = quote(got) if isinstance(got, str | int | float) and not isinstance(got, bool) else type_name(got)
         self._collector.report_finding("bad_pipeline", where, f"{shown}: expected {expected}, got {value}{hint}")
 
@@ -425,4 +429,4 @@ def _step_place(step: Where, overrides: Where, changed: Record, key: str) -> Whe
 def with_options(step: Step, options: Record) -> Step:
     """Return a step with the options that one case sets."""
     own = {name: value for name, value in options.items() if name in Step.__struct_fields__ and name != "spec"}
-    return msgspec.structs.replace(step, **own, spec={**without_rivals(step.spec, options), **options})
+    return msgspec.structs.replace(step, **own, spec={**without_alternatives(step.spec, options), **options})

@@ -109,7 +109,7 @@ class _FlowBuilder:
                 self._warn_unused_names(step, prompt, sources)
             needs = self._needs(step, sources)
             wired.append(WiredStep(step, sources, needs, prompt, number == 0 and not step.mapping, is_fed))
-        self._refuse_cycles(wired)
+        self._report_cycles(wired)
         return Flow(self._pipeline, tuple(wired), self._producers, self._outputs())
 
     # -- names ----------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class _FlowBuilder:
             needs.append(other)
         return tuple(dict.fromkeys(filter(None, needs)))
 
-    def _refuse_cycles(self, wired: list[WiredStep]) -> None:
+    def _report_cycles(self, wired: list[WiredStep]) -> None:
         needs = {wired_step.step.id: set(wired_step.needs) for wired_step in wired}
         while free := [name for name, waited in needs.items() if not waited & needs.keys()]:
             for name in free:

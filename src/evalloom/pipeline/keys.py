@@ -42,22 +42,17 @@ PIPELINE_KEYS = (
 _Type = tuple[str, Callable[[Any], bool]]
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_time(value: Any) -> bool:
-    return _is_number(value) and bool(value > 0)
 
 
 _TEXT: _Type = ("a string", lambda value: isinstance(value, str))
 WORD: _Type = ("a string that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
 _FLAG: _Type = ("true or false", lambda value: isinstance(value, bool))
-_COUNT: _Type = ("a whole number of 1 or more", _is_count)
+_COUNT: _Type = (
+    "a whole number of 1 or more",
+    lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+)
 _OBJECT: _Type = ("an object", lambda value: isinstance(value, dict))
 _NAMES: _Type = (
     "a step id or a list of them",
@@ -76,7 +71,7 @@ STEP_KEYS: dict[str, _Type] = {
     "max_tokens": _COUNT,
     "top_p": ("a number", _is_number),
     "required": _FLAG,
-    "timeout": ("a number of seconds above 0", _is_time),
+    "timeout": ("a number of seconds above 0", lambda value: _is_number(value) and value > 0),
     "depends_on": _NAMES,
     "batch_mode": _FLAG,
     "batch_size": _COUNT,
@@ -96,9 +91,10 @@ STEP_KEYS: dict[str, _Type] = {
 }
 
 
-def without_rivals(written: Record, changed: Record) -> Record:
+def without_alternatives(written: Record, changed: Record) -> Record:
     """Return a step without the keys for which `changed` uses an alternative."""
-    rivals = {
+    # A variant that sets `prompt` replaces `agent` and `flow`, instead of conflicting with them.
+    replaced = {
         key
         for alternatives in _ALTERNATIVES
         for alternative in alternatives
@@ -107,4 +103,4 @@ def without_rivals(written: Record, changed: Record) -> Record:
         if other is not alternative
         for key in other
     }
-    return {key: value for key, value in written.items() if key not in rivals}
+    return {key: value for key, value in written.items() if key not in replaced}

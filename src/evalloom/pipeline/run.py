@@ -31,7 +31,7 @@ from evalloom.pipeline.steps import (
     run_each,
     spread_of,
 )
-from evalloom.pipeline.trace import MAX_BATCH_OUTPUT, MAX_OUTPUTS, StepEntry, measured, refuse_large
+from evalloom.pipeline.trace import MAX_BATCH_OUTPUT, MAX_OUTPUTS, StepEntry, check_size, measured
 from evalloom.targets.template import MISSING, follow
 
 _ITEMS = ValueSource("items", is_each=True)
@@ -178,9 +178,9 @@ class PipelineRun:
                 values = {**call.weak, **call.strong}
                 output = await _run_timed(call.runner, values, self._with_trace(entry.begin(values)), call.step)
             shown, size = measured(output)
-            refuse_large(size, MAX_BATCH_OUTPUT if step.batch_mode else MAX_OUTPUT, step)
+            check_size(size, MAX_BATCH_OUTPUT if step.batch_mode else MAX_OUTPUT, step)
             self._size += size
-            refuse_large(self._size, MAX_OUTPUTS, step, " of all steps together")
+            check_size(self._size, MAX_OUTPUTS, step, " of all steps together")
         except CallError as error:
             status, details = "failed", {"error": str(error)}
             if isinstance(error, CodeRefused):
@@ -304,7 +304,7 @@ class PipelineRun:
         def within_limit(result: Any) -> Any:
             nonlocal size
             size += measured(result)[1]
-            refuse_large(size, MAX_BATCH_OUTPUT, step, " of all items together")
+            check_size(size, MAX_BATCH_OUTPUT, step, " of all items together")
             return result
 
         async def each(number: int, item: Record) -> Any:
@@ -312,7 +312,7 @@ class PipelineRun:
             result: Any = FailedItem("given up")
             try:
                 result = await _run_timed(runner, item, self._with_trace(calls), step)
-                refuse_large(measured(result)[1], MAX_OUTPUT, step)
+                check_size(measured(result)[1], MAX_OUTPUT, step)
             except CallError as error:
                 result = FailedItem(str(error))
             finally:
@@ -423,14 +423,13 @@ async def _run_together(runner: CodeRunner, items: list[Record], context: Contex
         return await runner.many(items, context)
     except CallError:
         # One item exceeded a limit or ended the process; run each item alone to isolate it.
-        return [await _run_alone(runner, item, context) for item in items]
-
-
-async def _run_alone(runner: CodeRunner, item: Record, context: Context) -> Done:
-    try:
-        return Done(await runner(item, context))
-    except CallError as error:
-        return Done(error=str(error))
+        results = []
+        for item in items:
+            try:
+                results.append(Done(await runner(item, context)))
+            except CallError as error:
+                results.append(Done(error=str(error)))
+        return results
 
 
 async def _run_timed(runner: StepRunner, values: Record, context: Context, step: Step) -> Any:

@@ -35,13 +35,13 @@ STARTER = Starter(
             ]
         ),
         "pipelines/greeting.yaml": """\
-# What is tested: a name is cleaned and greeted; a batch of names is greeted one by one, and counted. Put your own here.
+# The pipeline under test: cleans and greets a name, or greets and counts a batch of names. Replace it with your own.
 id: greeting
 inputs:
   - {name: name, required: false}
   - {name: tone, default: friendly}
 
-# A case has one name or a batch of them: an optional step is left out where the case has nothing for it.
+# A case has one name or a batch of names. A step with required: false is skipped if the case has no input for it.
 steps:
   - id: clean_name
     code_ref: "greeting:clean_name"
@@ -74,11 +74,11 @@ outputs: [output, greetings]
 
 
 def clean_name(name: str) -> str:
-    """A name without blanks around it, in title case."""
+    """Strip blanks around a name, and convert it to title case."""
     return name.strip().title()
 ''',
         "answers.yaml": """\
-# The first rule that fits the prompt answers; what its pattern found fills the template.
+# The first rule that matches the prompt answers; the groups of its pattern fill the template.
 rules:
   - match: {regex: 'formal greeting for (?P<name>.+)[.]'}
     template: Good day, {{name}}.

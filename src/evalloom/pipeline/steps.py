@@ -29,6 +29,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 _COMMON_OPTIONS = ("timeout", "required", "batch_size", "concurrent", "max_workers")
 _ENTRIES = ("process", "transform", "run", "main", "execute", "handler")
 _AGGREGATE = ("aggregate", *_ENTRIES)
+_NO_CODE = "its code is not run without --allow-code"
 WHOLE = ("items", "item")
 """The parameters that receive whole items."""
 _Each = Callable[[int, Record], Awaitable[Any]]
@@ -194,10 +195,12 @@ def runner_of(
     """Build the executable part of a step. Raises CallError for invalid options."""
     if step.kind == "batch_aggregator":
         runner = AggregateRunner(step)
-        _refuse_code(runner.runs_code and not may_run_code)
+        if runner.runs_code and not may_run_code:
+            raise CodeRefused("code_not_allowed", _NO_CODE)
         return runner
     if "code" in step.spec:
-        _refuse_code(not may_run_code)
+        if not may_run_code:
+            raise CodeRefused("code_not_allowed", _NO_CODE)
         return CodeRunner(step)
     if function is not None:
         return FunctionRunner(function, step)
@@ -208,11 +211,6 @@ def runner_of(
 
 class CodeRefused(CallError):
     """Code in a data file is not allowed to run."""
-
-
-def _refuse_code(is_refused: bool) -> None:
-    if is_refused:
-        raise CodeRefused("code_not_allowed", "its code is not run without --allow-code")
 
 
 # -- batch steps (PIPE-8) ---------------------------------------------------------------------------
@@ -244,12 +242,12 @@ def spread_of(
             mapped[name] = item
             continue
         fields |= {("item" if name in WHOLE else name): item, **(item if isinstance(item, dict) else {})}
-        if name in WHOLE and (parameter := _whole_item_parameter(item, runner, weak, strong)):
+        if name in WHOLE and (parameter := _item_parameter(item, runner, weak, strong)):
             fields[parameter] = item
     return {**fields, **mapped}
 
 
-def _whole_item_parameter(item: Any, runner: StepRunner, weak: Record, strong: Record) -> str:
+def _item_parameter(item: Any, runner: StepRunner, weak: Record, strong: Record) -> str:
     """Return the only parameter that a whole item can fill, or an empty string."""
     if "item" in runner.needs:
         return ""

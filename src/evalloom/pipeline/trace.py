@@ -89,7 +89,7 @@ class StepEntry:
                 self._usage += response.usage
 
 
-def refuse_large(size: int, most: int, step: Step, what: str = "") -> None:
+def check_size(size: int, most: int, step: Step, what: str = "") -> None:
     """Raise CallError if outputs exceed a size limit."""
     if size > most:
         expected = f"expected at most {most // MIB} MiB of JSON{what}, got {size / MIB:.1f} MiB"
