@@ -111,7 +111,7 @@ def talk(value): return {"pass": True, "reason": "z" * 3_000_000}
         ("half", "x", True, ""),
         ("later", "x", True, ""),
         ("refuse", "x", False, "expected y (own.py:7)"),
-        ("odd", "x", None, "no JSON"),
+        ("odd", "x", None, "not JSON"),
         ("wait", "x", None, "no answer within 0.3 s [code_timeout]; timeout_s sets"),
         ("nope", "x", None, "there is no 'nope' in own"),
     ],

@@ -1,8 +1,7 @@
-"""The one expression language, for filters and conditions: `meta.difficulty == "hard" and len(text) > 20`.
+"""The expression language of filters and conditions: `meta.difficulty == "hard" and len(text) > 20`.
 
-It has its own small parser and reaches nothing but JSON values, so there is nothing to escape to. Evaluating never
-raises: what has no value, such as a field that is not there, a division by zero or a search that had to be stopped,
-is null.
+A small parser of our own, which reaches JSON values only, so that an expression cannot run code. Evaluating never
+raises: a missing field, a division by zero or a search that was stopped is null.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ MAX_LENGTH = 2_000
 MAX_NESTING = 50
 MAX_PATTERN = 200
 MAX_TEXT = 100_000
-"""How much of a text `matches` looks at, and how long a text `+` can make."""
+"""The number of characters that `matches` searches, and the longest text that `+` makes."""
 SEARCH_S = 0.3
-"""How long `matches` may search; then it has no value."""
+"""The time limit of `matches`, in seconds; after it the value is null."""
 
 _Names = Mapping[str, Any]
 _Node = Callable[[_Names], Any]
 
 
 class ExpressionError(Exception):
-    """A text that is no expression; `column` counts from 1."""
+    """A text that is not an expression; `column` counts from 1."""
 
     def __init__(self, message: str, column: int) -> None:
         super().__init__(message)
@@ -44,37 +43,37 @@ class ExpressionError(Exception):
 
 
 class Expression(Struct, frozen=True):
-    """A compiled expression; `names` are the variables it asks for."""
+    """A compiled expression; `names` are the variables it uses."""
 
     text: str
     names: frozenset[str]
     node: _Node
 
     def value(self, names: _Names) -> Any:
-        """What it comes to for these variables."""
+        """Evaluate the expression with these variables."""
         return self.node(names)
 
     def holds(self, names: _Names) -> bool:
-        """Whether it comes to anything but false, null, zero or something empty."""
+        """Whether the value is true: not false, null, zero or empty."""
         return bool(self.node(names))
 
 
 def compile(text: str) -> Expression:
-    """The expression in a text. Raises ExpressionError, and only that."""
+    """Compile a text. Raises ExpressionError, and no other exception."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"expected at most {MAX_LENGTH} characters, got {len(text)}", MAX_LENGTH + 1)
     parser = _Parser(text)
-    node = parser.whole()
+    node = parser.expression()
     return Expression(text, frozenset(parser.names), node)
 
 
 @lru_cache(maxsize=1024)
 def compiled(text: str) -> Expression:
-    """The same, kept for the next time: many cases have the same condition."""
+    """Compile a text with a cache, because many cases have the same condition."""
     return compile(text)
 
 
-# -- words --------------------------------------------------------------------------------------------
+# -- tokens -------------------------------------------------------------------------------------------
 
 
 class _Token(NamedTuple):
@@ -117,15 +116,15 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _unquoted(written: str) -> str:
-    # Only the escapes that a string needs: the others belong to regular expressions.
+    # Only the escapes that a string needs; the others stay for regular expressions.
     return _ESCAPED.sub(lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), written[1:-1])
 
 
-# -- sentences ----------------------------------------------------------------------------------------
+# -- grammar ------------------------------------------------------------------------------------------
 
 
 class _Parser:
-    """From words to closures, by descent; each repeated operator is one closure, so that depth is nesting only."""
+    """A recursive-descent parser that builds closures; a chain of one operator is one closure, to save stack depth."""
 
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokens(text))
@@ -133,7 +132,7 @@ class _Parser:
         self._depth = 0
         self.names: set[str] = set()
 
-    def whole(self) -> _Node:
+    def expression(self) -> _Node:
         node = self._either()
         if self._next.kind != "end":
             raise self._refusal("an operator such as == or and")
@@ -148,7 +147,7 @@ class _Parser:
         return ExpressionError(f"expected {expected}, got {got}", self._next.column)
 
     def _take(self, *texts: str) -> str:
-        """The next sign or word when it is one of these, else nothing."""
+        """Consume the next sign or word if it is one of these; otherwise return an empty text."""
         token = self._next
         if token.kind in ("sign", "word") and token.text in texts:
             self._at += 1
@@ -217,27 +216,21 @@ class _Parser:
     def _signed(self) -> _Node:
         if self._take("-"):
             node = self._nested(self._signed)
-            return lambda names: _minus(node(names))
+            return lambda names: -value if _is_number(value := node(names)) else None
         return self._path()
 
     def _path(self) -> _Node:
         node = self._atom()
         steps: list[_Node] = []
         while sign := self._take(".", "["):
-            steps.append(self._field() if sign == "." else self._index())
+            if sign == "[":
+                steps.append(self._nested(self._either))
+                self._need("]")
+            elif self._next.kind == "word":
+                steps.append(self._literal(self._next.text))
+            else:
+                raise self._refusal("the name of a field")
         return _walk(node, steps) if steps else node
-
-    def _field(self) -> _Node:
-        token = self._next
-        if token.kind != "word":
-            raise self._refusal("the name of a field")
-        self._at += 1
-        return lambda names: token.text
-
-    def _index(self) -> _Node:
-        node = self._nested(self._either)
-        self._need("]")
-        return node
 
     def _atom(self) -> _Node:
         token = self._next
@@ -249,7 +242,10 @@ class _Parser:
             return self._literal(_CONSTANTS[token.text])
         if token.kind == "word" and token.text not in _RESERVED:
             self._at += 1
-            return self._call(token) if self._take("(") else self._name(token.text)
+            if self._take("("):
+                return self._call(token)
+            self.names.add(token.text)
+            return lambda names: names.get(token.text)
         if self._take("("):
             node = self._nested(self._either)
             self._need(")")
@@ -263,12 +259,8 @@ class _Parser:
         self._at += 1
         return lambda names: value
 
-    def _name(self, name: str) -> _Node:
-        self.names.add(name)
-        return lambda names: names.get(name)
-
     def _listed(self, end: str) -> list[_Node]:
-        """What stands between commas, up to the closing bracket."""
+        """Parse values between commas, up to the closing bracket."""
         nodes: list[_Node] = []
         while not self._take(end):
             if nodes:
@@ -295,7 +287,7 @@ class _Parser:
         return lambda names: function(*[node(names) for node in nodes])
 
     def _search(self, node: _Node, tokens: list[_Token]) -> _Node:
-        """`matches`: its pattern is compiled here and now, so it is written out and its faults are told at once."""
+        """Parse `matches`: the pattern must be a literal, so that compiling the expression finds its errors."""
         token = tokens[-2]
         if token.kind != "string" or tokens[-3].text != ",":
             raise ExpressionError("expected a regular expression in quotes as second value", token.column)
@@ -317,16 +309,16 @@ def _number(token: _Token) -> int | float:
     return value
 
 
-# -- meaning ------------------------------------------------------------------------------------------
+# -- evaluation ---------------------------------------------------------------------------------------
 
 
 def _first(nodes: list[_Node], until: bool) -> _Node:
-    """The first value that is true (`or`) or false (`and`), else the last one."""
-    *others, last = nodes
+    """Return the first value that is true (`or`) or false (`and`), else the last one."""
+    *earlier, last = nodes
 
     def node(names: _Names) -> Any:
-        for other in others:
-            value = other(names)
+        for operand in earlier:
+            value = operand(names)
             if bool(value) is until:
                 return value
         return last(names)
@@ -335,7 +327,7 @@ def _first(nodes: list[_Node], until: bool) -> _Node:
 
 
 def _chain(first: _Node, steps: list[tuple[Callable[[Any, Any], bool], _Node]]) -> _Node:
-    """`a < b < c`: each neighbour compared with the next."""
+    """Evaluate `a < b < c`: compare each operand with the next."""
 
     def node(names: _Names) -> bool:
         left = first(names)
@@ -360,21 +352,21 @@ def _fold(first: _Node, steps: list[tuple[Callable[[Any, Any], Any], _Node]]) ->
 
 
 def _walk(start: _Node, steps: list[_Node]) -> _Node:
-    """`meta.tags[0]`: from a value into it; what is not there is null."""
+    """Evaluate `meta.tags[0]`; a missing field or item is null."""
 
     def node(names: _Names) -> Any:
         value = start(names)
         for step in steps:
-            value = _inside(value, step(names))
+            value = _item(value, step(names))
         return value
 
     return node
 
 
-def _inside(value: Any, step: Any) -> Any:
+def _item(value: Any, step: Any) -> Any:
     if isinstance(value, Mapping):
         return value.get(step) if isinstance(step, str) else None
-    if isinstance(value, list | tuple | str) and _is_whole(step) and -len(value) <= step < len(value):
+    if isinstance(value, list | tuple | str) and _is_integer(step) and -len(value) <= step < len(value):
         return value[step]
     return None
 
@@ -383,17 +375,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _are_alike(left: Any, right: Any) -> bool:
-    """Whether one can stand before the other."""
+def _are_comparable(left: Any, right: Any) -> bool:
+    """Whether two values can be ordered."""
     return (_is_number(left) and _is_number(right)) or (isinstance(left, str) and isinstance(right, str))
 
 
 def _equal(left: Any, right: Any) -> bool:
-    # Python counts true among the numbers, JSON does not.
+    # In Python true equals 1, in JSON it does not.
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     try:
@@ -407,23 +399,23 @@ def _is_in(item: Any, container: Any) -> bool:
         return isinstance(item, str) and item in container
     if isinstance(container, Mapping):
         return isinstance(item, str) and item in container
-    return isinstance(container, list | tuple | set | frozenset) and any(_equal(item, other) for other in container)
+    return isinstance(container, list | tuple | set | frozenset) and any(_equal(item, member) for member in container)
 
 
 _COMPARATORS: dict[str, Callable[[Any, Any], bool]] = {
     "==": _equal,
     "!=": lambda left, right: not _equal(left, right),
-    "<": lambda left, right: _are_alike(left, right) and left < right,
-    "<=": lambda left, right: _are_alike(left, right) and left <= right,
-    ">": lambda left, right: _are_alike(left, right) and left > right,
-    ">=": lambda left, right: _are_alike(left, right) and left >= right,
+    "<": lambda left, right: _are_comparable(left, right) and left < right,
+    "<=": lambda left, right: _are_comparable(left, right) and left <= right,
+    ">": lambda left, right: _are_comparable(left, right) and left > right,
+    ">=": lambda left, right: _are_comparable(left, right) and left >= right,
     "in": _is_in,
     "not in": lambda left, right: not _is_in(left, right),
 }
 
 
 def _calculated(calculate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The same for numbers only, and null where there is no finite result."""
+    """Restrict an operator to numbers; null if the result is not finite."""
 
     def calculated(left: Any, right: Any) -> Any:
         return _finite(calculate, left, right) if _is_number(left) and _is_number(right) else None
@@ -436,17 +428,13 @@ def _finite(calculate: Callable[..., Any], *values: Any) -> Any:
         result = calculate(*values)
     except (ArithmeticError, ValueError):
         return None
-    return result if _is_whole(result) or math.isfinite(result) else None
+    return result if _is_integer(result) or math.isfinite(result) else None
 
 
 def _plus(left: Any, right: Any) -> Any:
     if isinstance(left, str) and isinstance(right, str):
         return left + right if len(left) + len(right) <= MAX_TEXT else None
     return _add(left, right)
-
-
-def _minus(value: Any) -> Any:
-    return -value if _is_number(value) else None
 
 
 _add = _calculated(lambda left, right: left + right)
@@ -466,26 +454,22 @@ def _matches(text: str, pattern: str) -> bool | None:
         return None
 
 
-def _length(value: Any) -> int | None:
-    return len(value) if isinstance(value, str | list | tuple | Mapping) else None
-
-
 def _of_text(function: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: function(value) if isinstance(value, str) else None
 
 
 def _extreme(choose: Callable[[Iterable[Any]], Any]) -> Callable[..., Any]:
-    """The least or greatest of some values, or of one list of them; null where they cannot be compared."""
+    """Return the minimum or maximum of the values, or of one list; null if they cannot be compared."""
 
     def extreme(*values: Any) -> Any:
         items = values[0] if len(values) == 1 and isinstance(values[0], list | tuple) else values
-        return choose(items) if items and all(_are_alike(items[0], item) for item in items) else None
+        return choose(items) if items and all(_are_comparable(items[0], item) for item in items) else None
 
     return extreme
 
 
-def _rounded(value: Any, digits: Any = 0) -> Any:
-    if not _is_number(value) or not _is_whole(digits) or abs(digits) > 30:
+def _round(value: Any, digits: Any = 0) -> Any:
+    if not _is_number(value) or not _is_integer(digits) or abs(digits) > 30:
         return None
     return _finite(round, value, digits) if digits else _finite(round, value)
 
@@ -495,18 +479,18 @@ def _both_texts(function: Callable[[str, str], bool]) -> Callable[[Any, Any], bo
 
 
 _FUNCTIONS: dict[str, tuple[int, int, Callable[..., Any]]] = {
-    "len": (1, 1, _length),
+    "len": (1, 1, lambda value: len(value) if isinstance(value, str | list | tuple | Mapping) else None),
     "lower": (1, 1, _of_text(str.lower)),
     "upper": (1, 1, _of_text(str.upper)),
     "abs": (1, 1, lambda value: abs(value) if _is_number(value) else None),
     "min": (1, MAX_LENGTH, _extreme(min)),
     "max": (1, MAX_LENGTH, _extreme(max)),
-    "round": (1, 2, _rounded),
+    "round": (1, 2, _round),
     "contains": (2, 2, lambda container, item: _is_in(item, container)),
     "starts_with": (2, 2, _both_texts(str.startswith)),
     "ends_with": (2, 2, _both_texts(str.endswith)),
-    # Never called: its pattern is compiled with the expression.
+    # Never called: the parser compiles `matches` itself.
     "matches": (2, 2, _is_in),
     "exists": (1, 1, lambda value: value is not None),
 }
-"""The fewest and the most values that each takes, and what it does."""
+"""The minimum and maximum number of arguments, and the function."""

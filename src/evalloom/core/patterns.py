@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import regex
 
 SECONDS = 1.0
-"""How much processor time a search may take by default."""
+"""The default limit of a search, in seconds of processor time."""
 _LARGEST = 100_000
-"""How large a pattern may be. `regex` writes out repeats: a million characters take 270 MB and 0.5 s to compile."""
+"""The largest pattern. `regex` writes out repeats: a million characters take 270 MB and 0.5 s to compile."""
 _MOST_STEPS = 1_000_000
 """`re` takes about 5 ns for a step, and cannot be stopped."""
 _TYPES = re.ASCII | re.LOCALE | re.UNICODE
@@ -119,7 +119,7 @@ def _compile(pattern: str, flags: int) -> re.Pattern[str]:
 @lru_cache(maxsize=4096)
 def _compile_with_limit(pattern: str, flags: int) -> regex.Pattern[str]:
     """Compile a valid pattern with `regex`. Raises BadPattern."""
-    # Takes 9 ms to import, and most commands need it for nothing.
+    # Imported here: it takes 9 ms, and most commands do not need it.
     import regex
 
     tree = _parse(pattern, flags)

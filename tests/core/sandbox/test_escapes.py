@@ -212,7 +212,7 @@ HARMLESS = {
     "def f(): f()\nf()": "RecursionError: maximum recursion depth exceeded",
     "open('big', 'wb').write(b'x' * 2**21)": "OSError: [Errno 27]",
     "kept = [open(f'f{number}', 'w') for number in range(99)]": "OSError: [Errno 24]",
-    "raise type('Odd\\n\\x1b[31m', (Exception,), {'__str__': lambda self: 1 / 0})()": "an exception whose text cannot be told",
+    "raise type('Odd\\n\\x1b[31m', (Exception,), {'__str__': lambda self: 1 / 0})()": "an exception whose text cannot be shown",
     "raise ValueError('a\\n\\x1b[31mb' + 'c' * 10**6)": "ValueError: a  [31mbccc",
     "import __main__\n__main__._plain = None": "TypeError",
     "sys.stdout.close(); sys.stdin.close(); sys.stdout = None; print('x')": "",
@@ -234,7 +234,7 @@ NO_JSON = {
     "10 ** 5000": "integer of more than 64 bits",
     "'\\ud800'": "surrogate",
     "object()": "of type object",
-    "[a := [], a.append(a), a][2]": "holds itself",
+    "[a := [], a.append(a), a][2]": "contains itself",
     "type('Evil', (), {'__str__': lambda self: 1 / 0, '__repr__': None})()": "of type Evil",
     "type('Evil', (dict,), {'items': lambda self: 1 / 0})()": "ZeroDivisionError",
 }

@@ -1,4 +1,4 @@
-"""Untrusted code in a process of its own: it gets JSON, gives JSON, and reaches nothing else."""
+"""Runs untrusted code in an isolated process: JSON in, JSON out, and no other access."""
 
 from evalloom.core.sandbox.run import DEFAULT_LIMITS, Call, Code, Done, Limits, run_code, why_unavailable
 

@@ -1,8 +1,8 @@
-"""What runs inside the sandbox: a process that first gives up what it could do, and only then reads the code.
+"""The program inside the sandbox: it drops its privileges first, and reads the code after that.
 
-Started as a file of its own, so it imports nothing but the standard library. It is told on its command line what to
-give up, gets the request on stdin and answers on stdout, one line of JSON each: that it is shut in, then one for each
-call. From the moment the code runs, everything in here may be its work: the process outside believes none of it.
+It runs as a script, so it imports the standard library only. The command line has the limits, stdin the request, and
+stdout gets one line of JSON when the process is isolated and one for each call. Once the code runs, it may have changed
+everything in this process, so the process outside trusts none of its output.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 _At = tuple[Any, Any] | None
-"""A place in a result: the place around it, and the key or index there."""
+"""A location in a result: the location of its parent, and the key or index."""
 
 _Parameters = list[inspect.Parameter] | None
-"""What a function takes, where it says so."""
+"""The parameters of a function; None if it has no signature."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 _PRINTED = 8_000
-"""How many characters of what one call prints are kept."""
+"""The number of characters of printed text that one call keeps."""
 _MESSAGE = 500
 _DEPTH = 200
 _STEPS = 8
@@ -40,32 +40,32 @@ _NO_MEMORY = 77
 _FILE = "<code>"
 
 
-class NotShutIn(Exception):
+class NotIsolated(Exception):
     """A step of the isolation failed, so the code must not run."""
 
 
 class BadCode(Exception):
-    """The code cannot be called at all; the message says why."""
+    """The code cannot be called; the message says why."""
 
 
 class NoJson(Exception):
-    """What a function gave back is no JSON; the message says where and why."""
+    """The result of a function is not JSON; the message says where and why."""
 
 
 def main() -> NoReturn:
-    """Shuts itself in, reads the request, answers, and ends without giving the code another chance to run."""
-    told = json.loads(sys.argv[1])
+    """Isolate the process, read the request, answer, and exit without running exit handlers of the code."""
+    isolation = json.loads(sys.argv[1])
     answers = _Answers()
     try:
-        _shut_in(told)
-    except NotShutIn as error:
+        _isolate(isolation)
+    except NotIsolated as error:
         answers.give({"refused": str(error)})
         os._exit(1)
     try:
         answers.give({"ready": True})
         _answer(_request(), answers)
     except MemoryError:
-        # Told by the exit code: there may be no memory left to write anything.
+        # Reported by the exit code: there may be no memory left to write a message.
         os._exit(_NO_MEMORY)
     except BadCode as error:
         answers.give({"bad_code": str(error)})
@@ -73,7 +73,7 @@ def main() -> NoReturn:
 
 
 class _Answers:
-    """The way out: a copy of stdout, so that what is printed does not get in between."""
+    """Writes answers to a copy of stdout, so that printed text does not mix with them."""
 
     def __init__(self) -> None:
         self._out = os.dup(1)
@@ -88,11 +88,11 @@ class _Answers:
             try:
                 rest = rest[os.write(self._out, rest) :]
             except OSError:
-                # The code closed it, so there is nobody left to tell.
+                # The code closed the descriptor, so no answer can be written.
                 os._exit(1)
 
 
-# -- giving up -------------------------------------------------------------------------------------------
+# -- isolation -------------------------------------------------------------------------------------------
 
 _NO_NEW_PRIVILEGES, _SECCOMP, _PARENT_DEATH, _DUMPABLE = 38, 22, 1, 4
 _SECCOMP_FILTER = 2
@@ -102,26 +102,27 @@ _ASK_VERSION = 1
 _PATH_BENEATH = 1
 
 _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_FILE, _TRUNCATE = (1 << bit for bit in (1, 2, 3, 5, 8, 14))
-# Only plain files, so that there is no tree to take down afterwards and no link to follow.
+# Plain files only, so that cleaning up has no folders to descend into and no links to follow.
 _SCRATCH = _WRITE_FILE | _READ_FILE | _READ_DIR | _REMOVE_FILE | _MAKE_FILE | _TRUNCATE
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""What Landlock can forbid from each of its versions on."""
+"""The file rights that each version of Landlock can restrict."""
 _NETWORK_SINCE, _NETWORK_RIGHTS = 4, 3
 _SCOPES_SINCE, _SCOPES = 6, 3
 
 
-def _shut_in(told: dict[str, Any]) -> None:
-    """Gives up all that code is not to have, and makes sure that it is gone."""
-    _set_limits(told["limits"])
+def _isolate(isolation: dict[str, Any]) -> None:
+    """Drop all privileges that the code must not have, and verify it."""
+    _set_limits(isolation["limits"])
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVILEGES, 1)
-    _landlock(told["scratch"], told["read"], told["list"])
-    _drop_capabilities()
+    _landlock(isolation["scratch"], isolation["read"], isolation["list"])
+    # Without capabilities root has no more rights than any user.
+    _must(_libc.capset(pack("=Ii", _CAPABILITIES, 0), bytes(24)), "capset")
     _prctl(_PARENT_DEATH, signal.SIGKILL)
-    if os.getppid() != told["parent"]:
-        raise NotShutIn("the process that started it has ended")
-    _filter_system_calls(bytes.fromhex(told["filter"]))
-    _prove()
+    if os.getppid() != isolation["parent"]:
+        raise NotIsolated("the process that started it has ended")
+    _filter_system_calls(bytes.fromhex(isolation["filter"]))
+    _verify()
 
 
 def _set_limits(limits: dict[str, float]) -> None:
@@ -130,7 +131,7 @@ def _set_limits(limits: dict[str, float]) -> None:
         (resource.RLIMIT_CPU, cpu + 1),
         (resource.RLIMIT_AS, int(limits["memory_bytes"])),
         (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
-        # Few, because a deleted file takes up room as long as it is open.
+        # Few, because a deleted file takes up space while it is open.
         (resource.RLIMIT_NOFILE, 16),
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_CORE, 0),
@@ -140,8 +141,8 @@ def _set_limits(limits: dict[str, float]) -> None:
         try:
             resource.setrlimit(kind, (least, least))
         except (OSError, ValueError, OverflowError) as error:
-            raise NotShutIn(f"a limit cannot be set: {error}") from None
-    # RLIMIT_CPU knows only whole seconds; it stays as what cannot be missed.
+            raise NotIsolated(f"a limit cannot be set: {error}") from None
+    # RLIMIT_CPU has a resolution of seconds; it stays as a limit that the code cannot catch.
     signal.setitimer(signal.ITIMER_PROF, limits["cpu_s"])
 
 
@@ -149,20 +150,20 @@ def _prctl(option: int, value: int, more: int | bytes = 0) -> None:
     _must(_libc.prctl(option, *_words(value, more, 0, 0)), f"prctl {option}")
 
 
-def _system_call(number: int, *given: int | bytes | None) -> int:
-    return int(_libc.syscall(*_words(number, *given)))
+def _system_call(number: int, *arguments: int | bytes | None) -> int:
+    return int(_libc.syscall(*_words(number, *arguments)))
 
 
-def _words(*given: int | bytes | None) -> list[Any]:
-    """Arguments as C passes them: an int would leave it open what stands in the upper half of a long."""
-    return [ctypes.c_long(one) if isinstance(one, int) else one for one in given]
+def _words(*arguments: int | bytes | None) -> list[Any]:
+    """Convert integers to C longs: ctypes passes an int of 32 bits, and the upper half would be undefined."""
+    return [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
 
 
 def _landlock(scratch: str, read: list[str], listed: list[str]) -> None:
-    """Leaves it some folders to read and one to write in."""
+    """Restrict file access to some paths to read and one folder to write."""
     version = _system_call(_CREATE_RULESET, None, 0, _ASK_VERSION)
     if version < 1:
-        raise NotShutIn("this kernel has no Landlock: Linux 5.13 or later is needed, with landlock among its LSMs")
+        raise NotIsolated("this kernel has no Landlock: Linux 5.13 or later is needed, with landlock among its LSMs")
     rights = max(mask for since, mask in _FILE_RIGHTS.items() if since <= version)
     ruleset = pack("=Q", rights)
     if version >= _NETWORK_SINCE:
@@ -183,36 +184,32 @@ def _allow(rules: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
-        raise NotShutIn(f"{path}: {error.strerror}") from None
+        raise NotIsolated(f"{path}: {error.strerror}") from None
     _must(_system_call(_ADD_RULE, rules, _PATH_BENEATH, pack("=Qi", rights, place), 0), f"Landlock rule for {path}")
     os.close(place)
 
 
-def _drop_capabilities() -> None:
-    """Leaves root no more than any user has."""
-    _must(_libc.capset(pack("=Ii", _CAPABILITIES, 0), bytes(24)), "capset")
-
-
 def _filter_system_calls(lines: bytes) -> None:
-    kept = ctypes.create_string_buffer(lines, len(lines))
-    _prctl(_SECCOMP, _SECCOMP_FILTER, pack("@HP", len(lines) // 8, ctypes.addressof(kept)))
+    # A name keeps the buffer alive during the call.
+    program = ctypes.create_string_buffer(lines, len(lines))
+    _prctl(_SECCOMP, _SECCOMP_FILTER, pack("@HP", len(lines) // 8, ctypes.addressof(program)))
 
 
-def _prove() -> None:
-    """Tries what must not be possible any more."""
+def _verify() -> None:
+    """Verify the isolation: opening a file outside and a socket must fail."""
     try:
         os.close(os.open(sys.executable, os.O_RDONLY))
     except PermissionError:
         pass
     else:
-        raise NotShutIn("files outside can still be opened")
+        raise NotIsolated("files outside can still be opened")
     if _libc.socket(1, 1, 0) >= 0:
-        raise NotShutIn("sockets can still be opened")
+        raise NotIsolated("sockets can still be opened")
 
 
 def _must(done: int, what: str) -> int:
     if done < 0:
-        raise NotShutIn(f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise NotIsolated(f"{what}: {os.strerror(ctypes.get_errno())}")
     return done
 
 
@@ -236,11 +233,11 @@ def _answer(request: dict[str, Any], answers: _Answers) -> None:
     function = _referenced(request["reference"]) if request["reference"] else _written(request)
     parameters = _parameters(function)
     for call in request["calls"]:
-        answers.give(_called(function, parameters, call) | {"printed": printed.taken()})
+        answers.give(_called(function, parameters, call) | {"printed": printed.pop()})
 
 
 class _Printed(io.TextIOBase):
-    """What is printed, up to a limit."""
+    """Collects printed text, up to a limit."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -256,15 +253,15 @@ class _Printed(io.TextIOBase):
             self._room -= len(piece)
         return len(text)
 
-    def taken(self) -> str:
-        """What was printed since this was last asked."""
+    def pop(self) -> str:
+        """Return the text printed since the last call."""
         text = "".join(self._pieces)
         self._pieces, self._room = [], _PRINTED
         return text
 
 
 def _written(request: dict[str, Any]) -> Any:
-    """The function of a source text: the first of the wanted names, else the only public one."""
+    """Return the function of a source text: the first of the wanted names, else the only public function."""
     module = ModuleType("__code__")
     sys.modules["__code__"], names = module, vars(module)
     try:
@@ -272,12 +269,17 @@ def _written(request: dict[str, Any]) -> Any:
     except MemoryError:
         raise
     except BaseException as error:  # the code runs here, and may raise anything
-        raise BadCode(_said(error)) from None
+        raise BadCode(_describe(error)) from None
     for name in request["entry"]:
         if callable(names.get(name)):
             return names[name]
     wanted = " or ".join(request["entry"]) or "anything"
-    public = [name for name, value in names.items() if inspect.isfunction(value) and _is_public(name, value)]
+    functions = {name: value for name, value in names.items() if inspect.isfunction(value)}
+    public = [
+        name
+        for name, function in functions.items()
+        if not name.startswith("_") and function.__code__.co_filename == _FILE
+    ]
     if not public:
         raise BadCode(f"the code defines no function; expected one, named {wanted}")
     if len(public) > 1:
@@ -285,30 +287,26 @@ def _written(request: dict[str, Any]) -> Any:
     return names[public[0]]
 
 
-def _is_public(name: str, function: Any) -> bool:
-    return not name.startswith("_") and function.__code__.co_filename == _FILE
-
-
 def _referenced(reference: str) -> Any:
     place, _, name = reference.partition(":")
     try:
-        found: Any = importlib.import_module(place)
+        function: Any = importlib.import_module(place)
     except MemoryError:
         raise
     except BaseException as error:  # the code runs at import
-        raise BadCode(f"cannot import {place}: {_said(error)}") from None
+        raise BadCode(f"cannot import {place}: {_describe(error)}") from None
     for step in name.split("."):
         try:
-            found = getattr(found, step)
-        except BaseException:  # a module may compute what it has
+            function = getattr(function, step)
+        except BaseException:  # a module may compute its attributes
             raise BadCode(f"there is no {name!r} in {place}") from None
-    if not callable(found):
-        raise BadCode(f"expected a function, got {type(found).__name__}: {reference}")
-    return found
+    if not callable(function):
+        raise BadCode(f"expected a function, got {type(function).__name__}: {reference}")
+    return function
 
 
 def _called(function: Callable[..., Any], parameters: _Parameters, call: dict[str, Any]) -> dict[str, Any]:
-    """What one call gives, or its error."""
+    """Return the value of one call, or its error."""
     try:
         positional, named = _arguments(parameters, call)
         value = function(*positional, **named)
@@ -318,38 +316,38 @@ def _called(function: Callable[..., Any], parameters: _Parameters, call: dict[st
     except MemoryError:
         raise
     except NoJson as error:
-        return {"error": f"the result is no JSON: {_one_line(str(error))}"}
+        return {"error": f"the result is not JSON: {_single_line(str(error))}"}
     except BaseException as error:  # the code runs here, and may raise anything
-        return {"error": _said(error)}
+        return {"error": _describe(error)}
 
 
 def _arguments(parameters: _Parameters, call: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by place, as many as it takes, or by name, those that it takes."""
+    """Return the positional and keyword arguments that the function takes."""
     named: dict[str, Any] = call["named"]
     ordered: list[Any] = call["ordered"]
     same = call["same"]
     whole = named if same is True else call["whole"] if same is False else named[same]
     if parameters is None:
         return ordered or [whole], {}
-    kinds = {one.kind for one in parameters}
+    kinds = {item.kind for item in parameters}
     if ordered:
-        places = sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
+        places = sum(item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD) for item in parameters)
         return ordered[: len(ordered) if inspect.Parameter.VAR_POSITIONAL in kinds else places], {}
-    single = {one.name: one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
-    required = [one.name for one in single.values() if one.default is one.empty]
-    given = dict(named)
+    single = {item.name: item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)}
+    required = [item.name for item in single.values() if item.default is item.empty]
+    arguments = dict(named)
     if len(required) == 1 and required[0] not in named:
-        given[required[0]] = whole
+        arguments[required[0]] = whole
     if inspect.Parameter.VAR_KEYWORD not in kinds:
-        given = {name: value for name, value in given.items() if name in single}
-    positional = [one.name for one in single.values() if one.kind == one.POSITIONAL_ONLY and one.name in given]
-    return [given.pop(name) for name in positional], given
+        arguments = {name: value for name, value in arguments.items() if name in single}
+    positional = [item.name for item in single.values() if item.kind == item.POSITIONAL_ONLY and item.name in arguments]
+    return [arguments.pop(name) for name in positional], arguments
 
 
 def _parameters(function: Callable[..., Any]) -> _Parameters:
     try:
         return list(_signature(function).parameters.values())
-    except Exception:  # what the code's function says of itself may be computed, and some in C say nothing
+    except Exception:  # the code may compute the signature, and some functions in C have none
         return None
 
 
@@ -357,13 +355,13 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
-        # Annotations are evaluated late there, and may name what is not imported at run time.
+        # Annotations are evaluated lazily there, and may use names that are not imported at run time.
         return inspect.signature(function, annotation_format=Format.STRING)
     return inspect.signature(function)
 
 
 def _awaited(coroutine: Any) -> Any:
-    """The result of an async function that waits for nothing outside: an event loop would need a socket."""
+    """Run a coroutine that waits for nothing outside, without an event loop, which would need a socket."""
     try:
         while True:
             if coroutine.send(None) is not None:
@@ -373,21 +371,25 @@ def _awaited(coroutine: Any) -> Any:
 
 
 def _plain(value: Any, at: _At, depth: int) -> Any:
-    """A copy of plain dicts, lists, texts and numbers."""
+    """Copy a value as plain dicts, lists, texts and numbers. Raises NoJson."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
         return _text(value, at)
     if isinstance(value, int):
-        return _integer(int(value), at)
+        if not -(2**63) <= int(value) < 2**64:
+            raise NoJson(f"{_where(at)} is an integer of more than 64 bits")
+        return int(value)
     if isinstance(value, float):
-        return _number(float(value), at)
+        if not math.isfinite(float(value)):
+            raise NoJson(f"{_where(at)} is {float(value)}, which is not a JSON number")
+        return float(value)
     if depth == _DEPTH:
-        raise NoJson(f"it is nested more than {_DEPTH} levels deep, or holds itself")
+        raise NoJson(f"it is nested more than {_DEPTH} levels deep, or contains itself")
     if isinstance(value, dict):
-        return {_key(key, at): _plain(one, (at, key), depth + 1) for key, one in value.items()}
+        return {_key(key, at): _plain(item, (at, key), depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, (at, number), depth + 1) for number, one in enumerate(value)]
+        return [_plain(item, (at, number), depth + 1) for number, item in enumerate(value)]
     raise NoJson(f"{_where(at)} is of type {type(value).__name__}; expected a dict, list, text, number, bool or None")
 
 
@@ -398,18 +400,6 @@ def _text(text: str, at: _At) -> str:
         raise NoJson(f"{_where(at)} has half of a surrogate pair in it") from None
 
 
-def _integer(number: int, at: _At) -> int:
-    if not -(2**63) <= number < 2**64:
-        raise NoJson(f"{_where(at)} is an integer of more than 64 bits")
-    return number
-
-
-def _number(number: float, at: _At) -> float:
-    if not math.isfinite(number):
-        raise NoJson(f"{_where(at)} is {number}, which JSON has no word for")
-    return number
-
-
 def _key(key: Any, at: _At) -> str:
     if not isinstance(key, str):
         raise NoJson(f"{_where(at)} has a key of type {type(key).__name__}; expected a text, as str(key) gives it")
@@ -417,38 +407,38 @@ def _key(key: Any, at: _At) -> str:
 
 
 def _where(at: _At) -> str:
-    """The result, or the place in it, as in `result.counts[2]`; of one far down only the last steps."""
+    """Format a location such as `result.counts[2]`; of a deep one only the last steps."""
     steps: list[str] = []
     while at is not None and len(steps) < _STEPS:
         at, step = at
-        steps.append(f"[{step}]" if isinstance(step, int) else f".{_one_line(step, 40)}")
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{_single_line(step, 40)}")
     return "result" + ("" if at is None else "…") + "".join(reversed(steps))
 
 
-def _said(error: BaseException) -> str:
-    """A error in one line, with the line of the code where it came up."""
+def _describe(error: BaseException) -> str:
+    """Format an exception in one line, with the line of the code that raised it."""
     try:
         if isinstance(error, SyntaxError) and error.filename == _FILE:
-            return _one_line(f"{type(error).__name__}: {error.msg} (line {error.lineno})")
-        said = _one_line(f"{type(error).__name__}: {error}".removesuffix(": "))
-        return f"{said}{_line_of(error)}"
-    except BaseException:  # the text of a error is made by the code
-        return "an exception whose text cannot be told"
+            return _single_line(f"{type(error).__name__}: {error.msg} (line {error.lineno})")
+        message = _single_line(f"{type(error).__name__}: {error}".removesuffix(": "))
+        return f"{message}{_line_of(error)}"
+    except BaseException:  # the code may compute the text of its exception
+        return "an exception whose text cannot be shown"
 
 
 def _line_of(error: BaseException) -> str:
-    found, step = "", error.__traceback__
+    line, step = "", error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
         if file == _FILE:
-            found = f" (line {step.tb_lineno})"
+            line = f" (line {step.tb_lineno})"
         elif file != __file__ and not file.startswith(("<", os.path.dirname(os.__file__))):
-            found = f" ({os.path.basename(file)}:{step.tb_lineno})"
+            line = f" ({os.path.basename(file)}:{step.tb_lineno})"
         step = step.tb_next
-    return found
+    return line
 
 
-def _one_line(text: str, limit: int = _MESSAGE) -> str:
+def _single_line(text: str, limit: int = _MESSAGE) -> str:
     shown = " ".join(str.__str__(text)[: limit * 2].split())
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 

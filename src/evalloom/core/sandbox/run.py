@@ -1,7 +1,6 @@
-"""Runs untrusted Python code in a process of its own that can do next to nothing, and reads what it gives back.
+"""Runs untrusted Python code in an isolated process, and reads its results.
 
-What comes back is as little to be trusted as the code itself: it is read with limits, and believed to be nothing but
-the code's own results.
+The results are as untrusted as the code: they are read with limits, and used as nothing but results of the code.
 """
 
 from __future__ import annotations
@@ -36,45 +35,45 @@ _INSIDE = Path(__file__).with_name("inside.py")
 _DYING_S = 5.0
 _STARTING_S = 30.0
 _NO_MEMORY = 77
-"""The exit code by which the process says so; it cannot be counted on to write a message then."""
-_LOOK_S = 0.1
-"""How often its scratch folder is looked into."""
+"""The exit code for lack of memory, because the process may be unable to write a message then."""
+_SCRATCH_CHECK_S = 0.1
+"""The interval between checks of the scratch folder."""
 _MOST_FILES = 1_000
 _LARGE = 2**20
-"""From what size on answers are read in a thread."""
+"""Answers from this size on are decoded in a thread."""
 _PRINTED = 8_000
 _MESSAGE = 600
 _LEVELS = 54
-"""What is given back must leave room for what it is written into: all in all 254 levels can be written."""
-# Libraries that would start a thread for each core give up when they may not.
+"""Levels of nesting that a result must leave free for the objects around it; orjson writes 254 in total."""
+# Libraries that start a thread for each core fail where threads are not allowed.
 _ENVIRONMENT = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
 class Limits(Struct, frozen=True):
-    """How much a process may use, for all of its calls together; `wall_s` counts from when it is shut in."""
+    """The limits of a process, for all of its calls together; `wall_s` counts from when it is isolated."""
 
     cpu_s: float = 10.0
     wall_s: float = 20.0
     memory_bytes: int = 512 * 2**20
     output_bytes: int = 16 * 2**20
     file_bytes: int = 16 * 2**20
-    """The size of each file that it writes."""
+    """The largest size of one file."""
     scratch_bytes: int = 64 * 2**20
-    """The size of all files in its scratch folder; it is looked into from time to time, so a little more may pass."""
+    """The size of all files in the scratch folder; checked at intervals, so the code may briefly exceed it."""
 
 
 class Call(Struct, frozen=True):
-    """What a function is called with: `named` by keyword, those that it takes; `whole` or `ordered` instead."""
+    """The arguments of a call: `named` by keyword, as far as the function takes them; or `whole` or `ordered`."""
 
     named: Record = {}
     whole: Any = None
-    """For the one required parameter of a function that is none of the names."""
+    """The value of the only required parameter, if its name is not in `named`."""
     ordered: tuple[Any, ...] = ()
-    """By place, as many as the function takes; nothing else is given then."""
+    """Positional arguments, as many as the function takes; excludes the others."""
 
 
 class Done(Struct, frozen=True):
-    """What became of one call. `error` is one line: `NameError: name 'analyze' is not defined (line 1)`."""
+    """The result of one call. `error` is one line: `NameError: name 'analyze' is not defined (line 1)`."""
 
     value: Any = None
     error: str = ""
@@ -84,8 +83,8 @@ class Done(Struct, frozen=True):
 class Code(Struct, frozen=True):
     """The code to run: a `text` with the names its function may have, or a `reference` as `module:function`.
 
-    Without a function of these names the only public one is meant. A reference is looked up in `folder`, whose modules
-    and packages can be read inside, and then among the installed packages.
+    Without a function of these names it is the only public one. A reference is looked up in `folder`, whose modules and
+    packages the process can read, and then in the installed packages.
     """
 
     text: str = ""
@@ -95,7 +94,7 @@ class Code(Struct, frozen=True):
 
 
 class _Answer(Struct, forbid_unknown_fields=True):
-    """One line from inside."""
+    """One line of output of the process."""
 
     value: Any = None
     error: str = ""
@@ -106,40 +105,44 @@ class _Answer(Struct, forbid_unknown_fields=True):
 
 
 DEFAULT_LIMITS = Limits()
-_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_process_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 async def run_code(code: Code, calls: Sequence[Call], limits: Limits = DEFAULT_LIMITS) -> list[Done]:
-    """The results of calls to one function, made one after another in one process, which has ended when this returns.
+    """Call one function several times in one process, and return the results after the process has ended.
 
-    Raises CallError when there is no result for all of them: code_error, code_timeout, code_memory, code_output,
-    code_files, code_crashed, or sandbox_failed when the code did not run because it could not be shut in.
+    Raises CallError if a result is missing: code_error, code_timeout, code_memory, code_output, code_files,
+    code_crashed, or sandbox_failed if the code did not run because it could not be isolated.
     """
     if not calls:
         return []
-    if _unfit():
-        raise CallError("sandbox_failed", _unfit())
+    if _unsupported():
+        raise CallError("sandbox_failed", _unsupported())
     request = _request(code, calls)
-    async with _place():
+    loop = asyncio.get_running_loop()
+    if loop not in _process_limits:
+        # More processes than processors would only wait for each other.
+        _process_limits[loop] = asyncio.Semaphore((os.cpu_count() or 1) + 2)
+    async with _process_limits[loop]:
         try:
             scratch = Path(tempfile.mkdtemp(prefix="evalloom-code-")).resolve()
-        except OSError as fault:
-            raise CallError("sandbox_failed", f"no folder for the code can be made: {fault}") from None
+        except OSError as error:
+            raise CallError("sandbox_failed", f"no folder for the code can be made: {error}") from None
         try:
             ended = await _run(_command(code, scratch, limits), scratch, request, limits)
         finally:
-            # In a thread, because code can leave a great many files; shielded, because it must be done.
+            # In a thread, because code can leave many files; shielded, because a cancelled call must clean up too.
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True))
-    if len(ended.given) < _LARGE:
+    if len(ended.output) < _LARGE:
         return _results(ended, len(calls), limits)
     return await asyncio.to_thread(_results, ended, len(calls), limits)
 
 
 @lru_cache(maxsize=1)
 def why_unavailable() -> str:
-    """Why code cannot be shut in on this machine; empty where it can. Tried once, with a real process."""
-    if _unfit():
-        return _unfit()
+    """Return why code cannot be isolated on this machine; empty if it can. Tested once, with a real process."""
+    if _unsupported():
+        return _unsupported()
     code = Code("def nothing():\n    return None\n")
     with tempfile.TemporaryDirectory(prefix="evalloom-code-") as scratch:
         command = _command(code, Path(scratch).resolve(), DEFAULT_LIMITS)
@@ -153,16 +156,16 @@ def why_unavailable() -> str:
                 env=_environment(),
                 timeout=_STARTING_S,
             )
-        except (OSError, subprocess.TimeoutExpired) as fault:
-            return f"a process cannot be started: {fault}"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"a process cannot be started: {error}"
     ended = _Ended(done.stdout, done.returncode)
     try:
-        return _why_not_shut_in(ended) or "".join(one.error for one in _results(ended, 1, DEFAULT_LIMITS))
-    except CallError as fault:
-        return fault.message
+        return _isolation_error(ended) or "".join(result.error for result in _results(ended, 1, DEFAULT_LIMITS))
+    except CallError as error:
+        return error.message
 
 
-def _unfit() -> str:
+def _unsupported() -> str:
     if sys.platform != "linux":
         return f"Linux with Landlock is needed, this is {sys.platform}"
     if not knows(platform.machine()):
@@ -171,14 +174,6 @@ def _unfit() -> str:
 
 
 # -- the process -----------------------------------------------------------------------------------------
-
-
-def _place() -> asyncio.Semaphore:
-    """A place among the processes that run at once: more than there are processors would only wait for each other."""
-    loop = asyncio.get_running_loop()
-    if loop not in _places:
-        _places[loop] = asyncio.Semaphore((os.cpu_count() or 1) + 2)
-    return _places[loop]
 
 
 def _request(code: Code, calls: Sequence[Call]) -> bytes:
@@ -196,10 +191,10 @@ def _request(code: Code, calls: Sequence[Call]) -> bytes:
     except TypeError:
         pass
     try:
-        # Half of a surrogate pair, and numbers of more than 64 bits.
+        # orjson refuses half of a surrogate pair, and integers of more than 64 bits.
         return json.dumps(request).encode()
-    except (TypeError, ValueError, RecursionError) as fault:
-        raise CallError("unusable_input", f"an input of the code is no JSON: {fault}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CallError("unusable_input", f"an input of the code is not JSON: {error}") from None
 
 
 def _call(call: Call) -> Record:
@@ -210,7 +205,7 @@ def _call(call: Call) -> Record:
 
 def _command(code: Code, scratch: Path, limits: Limits) -> list[str]:
     read, listed = readable(code.reference, code.folder)
-    told = {
+    isolation = {
         "limits": {
             "cpu_s": max(limits.cpu_s, 0.001),
             "memory_bytes": limits.memory_bytes,
@@ -222,64 +217,68 @@ def _command(code: Code, scratch: Path, limits: Limits) -> list[str]:
         "parent": os.getpid(),
         "filter": filter_for(platform.machine()).hex(),
     }
-    # -I and -S: nothing of the user's environment, working folder or site-packages has a say in how it starts.
-    return [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_INSIDE), json.dumps(told)]
+    # -I and -S: ignore the user's environment, working folder and site-packages at startup.
+    return [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_INSIDE), json.dumps(isolation)]
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of ours, but for what some installations need for Python to start at all."""
-    found = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-    return _ENVIRONMENT | found
+    """Return an environment without our variables, except for one that some installations of Python need to start."""
+    needed = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    return _ENVIRONMENT | needed
 
 
 class _Ended(Struct, frozen=True):
-    """What a process gave back, and how it ended; `stopped` is why we ended it ourselves, if we did."""
+    """The output and exit code of a process; `stopped` is the reason if we killed it."""
 
-    given: bytes
+    output: bytes
     exit_code: int
     stopped: str = ""
 
 
 async def _run(command: list[str], scratch: Path, request: bytes, limits: Limits) -> _Ended:
-    """Starts the process and waits for its end, which comes within the limits; it is over when this returns."""
+    """Start the process and wait for its end; kill it when it exceeds a limit."""
     loop = asyncio.get_running_loop()
     try:
-        transport, talk = await loop.subprocess_exec(
-            lambda: _Talk(limits.output_bytes),
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _OutputProtocol(limits.output_bytes),
             *command,
             stderr=subprocess.DEVNULL,
             cwd=scratch,
             env=_environment(),
             start_new_session=True,
         )
-    except OSError as fault:
-        raise CallError("sandbox_failed", f"a process cannot be started: {fault.strerror}") from None
+    except OSError as error:
+        raise CallError("sandbox_failed", f"a process cannot be started: {error.strerror}") from None
     stopped = ""
     try:
-        _feed(transport, request)
-        # The code's time begins when it is shut in: on a busy machine the start may take longer than the code is given.
+        stdin = cast(asyncio.WriteTransport | None, transport.get_pipe_transport(0))
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(request)
+            stdin.close()
+        # The time limit begins after the isolation: on a busy machine the start may take longer than the limit.
         async with asyncio.timeout(_STARTING_S):
-            await talk.started
-        _look_into(scratch, limits.scratch_bytes, talk.ended)
+            await protocol.started
+        _watch_scratch(scratch, limits.scratch_bytes, protocol.ended)
         async with asyncio.timeout(limits.wall_s):
-            stopped = await talk.ended
+            stopped = await protocol.ended
     except TimeoutError:
         stopped = "code_timeout"
     finally:
-        if not talk.exited.done():
-            _kill_group(transport.get_pid())
-        # The loop must hear of the end itself: closing before that would take it away from it.
-        await asyncio.wait([talk.exited], timeout=_DYING_S)
+        if not protocol.exited.done():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(transport.get_pid(), signal.SIGKILL)
+        # Wait until the loop has seen the exit: it does not see it after the transport is closed.
+        await asyncio.wait([protocol.exited], timeout=_DYING_S)
         transport.close()
-    return _Ended(bytes(talk.given), transport.get_returncode() or 0, stopped)
+    return _Ended(bytes(protocol.output), transport.get_returncode() or 0, stopped)
 
 
-class _Talk(asyncio.SubprocessProtocol):
-    """Hears what the process gives back, up to a limit, until it has ended."""
+class _OutputProtocol(asyncio.SubprocessProtocol):
+    """Collects the output of the process, up to a limit, until it has ended."""
 
     def __init__(self, limit: int) -> None:
         loop = asyncio.get_running_loop()
-        self.given = bytearray()
+        self.output = bytearray()
         self.started: asyncio.Future[None] = loop.create_future()
         self.exited: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[str] = loop.create_future()
@@ -288,50 +287,43 @@ class _Talk(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._start()
-        if len(self.given) + len(data) <= self._limit:
-            self.given += data
+        if len(self.output) + len(data) <= self._limit:
+            self.output += data
         elif not self.ended.done():
             self.ended.set_result("code_output")
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:
-            self._have("stdout")
+            self._mark_finished("stdout")
 
     def process_exited(self) -> None:
         self.exited.set_result(None)
         self._start()
-        self._have("exit")
+        self._mark_finished("exit")
 
     def _start(self) -> None:
         if not self.started.done():
             self.started.set_result(None)
 
-    def _have(self, awaited: str) -> None:
+    def _mark_finished(self, awaited: str) -> None:
         self._awaited.discard(awaited)
         if not self._awaited and not self.ended.done():
             self.ended.set_result("")
 
 
-def _feed(transport: asyncio.SubprocessTransport, request: bytes) -> None:
-    stdin = cast(asyncio.WriteTransport | None, transport.get_pipe_transport(0))
-    if stdin is not None and not stdin.is_closing():
-        stdin.write(request)
-        stdin.close()
-
-
-def _look_into(scratch: Path, limit: int, ended: asyncio.Future[str]) -> None:
-    """Ends it, now or some time later, when it has filled its scratch folder: the system limits only single files."""
+def _watch_scratch(scratch: Path, limit: int, ended: asyncio.Future[str]) -> None:
+    """End the process when its scratch folder is full, checked at intervals: the kernel limits single files only."""
     if ended.done():
         return
     if _is_full(scratch, limit):
         ended.set_result("code_files")
         return
-    asyncio.get_running_loop().call_later(_LOOK_S, _look_into, scratch, limit, ended)
+    asyncio.get_running_loop().call_later(_SCRATCH_CHECK_S, _watch_scratch, scratch, limit, ended)
 
 
 def _is_full(scratch: Path, limit: int) -> bool:
     size = 0
-    # Only plain files can be made there. They may be gone again by now.
+    # The code can create plain files only, and may delete them meanwhile.
     with suppress(OSError), os.scandir(scratch) as entries:
         for number, entry in enumerate(entries, 1):
             with suppress(FileNotFoundError):
@@ -341,22 +333,17 @@ def _is_full(scratch: Path, limit: int) -> bool:
     return False
 
 
-def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-# -- what came back --------------------------------------------------------------------------------------
+# -- the results -----------------------------------------------------------------------------------------
 
 
 def _results(ended: _Ended, expected: int, limits: Limits) -> list[Done]:
-    """The results, where all of them are there and the process came to its own end; else why not."""
-    if why := _why_not_shut_in(ended):
+    """Return the results if all are present and the process ended normally. Raises CallError."""
+    if why := _isolation_error(ended):
         raise CallError("sandbox_failed", f"code cannot be isolated here: {why}")
     if ended.stopped or ended.exit_code:
         raise _why_ended(ended, limits)
-    _, *lines, rest = ended.given.split(b"\n")
-    with _uncollected():
+    _, *lines, rest = ended.output.split(b"\n")
+    with _without_gc():
         answers = [_decoded(line) for line in lines[: expected + 1]]
     last = answers[-1] if answers else None
     if last is not None and last.bad_code:
@@ -367,8 +354,8 @@ def _results(ended: _Ended, expected: int, limits: Limits) -> list[Done]:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without looking for garbage: among millions of new lists that takes longer than to read them."""
+def _without_gc() -> Iterator[None]:
+    """Disable the cycle collector: with millions of new lists it takes longer than decoding them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -378,9 +365,9 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _why_not_shut_in(ended: _Ended) -> str:
-    """Why the code did not get to run at all; empty when it did."""
-    line, end, _ = ended.given.partition(b"\n")
+def _isolation_error(ended: _Ended) -> str:
+    """Return why the code did not run at all; empty if it did."""
+    line, end, _ = ended.output.partition(b"\n")
     first = _decoded(line) if end else None
     if first is not None and first.ready:
         return ""
@@ -390,10 +377,10 @@ def _why_not_shut_in(ended: _Ended) -> str:
 
 
 def _why_ended(ended: _Ended, limits: Limits) -> CallError:
-    """What to say of a process that ended before all results were there."""
+    """Return the error of a process that ended before all results were written."""
     ended_by = -ended.exit_code
     if ended.stopped == "code_output":
-        return CallError("code_output", f"the code gave back more than {limits.output_bytes / 2**20:g} MiB")
+        return CallError("code_output", f"the code returned more than {limits.output_bytes / 2**20:g} MiB")
     if ended.stopped == "code_files":
         room = f"{limits.scratch_bytes / 2**20:g} MiB or {_MOST_FILES:,} files"
         return CallError("code_files", f"the code wrote more than {room} into its scratch folder")
@@ -401,10 +388,10 @@ def _why_ended(ended: _Ended, limits: Limits) -> CallError:
         return CallError("code_timeout", f"the code gave no answer within {limits.wall_s:g} s")
     if ended_by in (signal.SIGPROF, signal.SIGXCPU):
         return CallError("code_timeout", f"the code used more than {limits.cpu_s:g} s of CPU time")
-    # Killed by nobody here: the kernel does so when there is no memory left.
+    # We did not kill it: the kernel does so when there is no memory left.
     if ended.exit_code == _NO_MEMORY or ended_by == signal.SIGKILL:
         return CallError("code_memory", f"the code needed more than {limits.memory_bytes / 2**20:g} MiB of memory")
-    return CallError("code_crashed", f"the code ended its process ({_how(ended)}) before all results were there")
+    return CallError("code_crashed", f"the code ended its process ({_how(ended)}) before all results were written")
 
 
 def _how(ended: _Ended) -> str:
@@ -415,13 +402,13 @@ def _how(ended: _Ended) -> str:
 
 def _done(answer: _Answer | None) -> Done:
     if answer is None or answer.ready or answer.refused or answer.bad_code:
-        raise CallError("code_crashed", "what the code gave back is not one line of JSON for each call")
-    error = _shown(answer.error)
-    return Done(None if error else answer.value, error, answer.printed[:_PRINTED])
+        raise CallError("code_crashed", "the output of the code is not one line of JSON for each call")
+    message = _shown(answer.error)
+    return Done(None if message else answer.value, message, answer.printed[:_PRINTED])
 
 
 def _decoded(line: bytes) -> _Answer | None:
-    """One line, or None where it is none of ours or holds what could not be written anywhere."""
+    """Decode one line; None if it is not an answer, or if its value cannot be written as JSON."""
     try:
         answer = _read(line)
         orjson.dumps(reduce(lambda inner, _: [inner], range(_LEVELS), answer.value))
@@ -434,5 +421,5 @@ _read: Callable[[bytes], _Answer] = msgspec.json.Decoder(_Answer).decode
 
 
 def _shown(text: str) -> str:
-    """A text from inside for a message: one line, not too long, with nothing that could drive a terminal."""
+    """Return a text of the process for a message: one short line without control characters."""
     return "".join(char if char.isprintable() else " " for char in text[:_MESSAGE])

@@ -1,8 +1,8 @@
 """The seccomp filter of the sandbox: the system calls that code may make; every other one is refused.
 
-A list of what is allowed, because what is dangerous grows with every kernel. Nothing on it makes a process, a thread or
-a socket, sends a signal, changes a limit, or changes a file through anything but an open file or its name: Landlock
-decides about those, and knows nothing of modes, owners and times, so the calls that set them are not on it either.
+An allowlist, because each kernel adds calls. None of them creates a process, a thread or a socket, sends a signal,
+changes a limit, or changes a file in another way than by descriptor or name, which Landlock checks. Landlock does not
+check modes, owners and times, so the calls that set them are not allowed either.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from struct import pack
 
-# By name: the number on x86_64 and on aarch64, which has none for the older calls.
+# The number of each call on x86_64 and on aarch64, which lacks the older calls.
 _ALLOWED: dict[str, tuple[int, int | None]] = {
-    # what is open already
+    # open files
     "read": (0, 63),
     "write": (1, 64),
     "readv": (19, 65),
@@ -35,7 +35,7 @@ _ALLOWED: dict[str, tuple[int, int | None]] = {
     "ppoll": (271, 73),
     "select": (23, None),
     "pselect6": (270, 72),
-    # files by name, as far as Landlock lets them
+    # files by name, checked by Landlock
     "stat": (4, None),
     "lstat": (6, None),
     "newfstatat": (262, 79),
@@ -59,7 +59,7 @@ _ALLOWED: dict[str, tuple[int, int | None]] = {
     "mprotect": (10, 226),
     "madvise": (28, 233),
     "brk": (12, 214),
-    # time, chance and who one is
+    # time, random numbers and identity
     "futex": (202, 98),
     "clock_gettime": (228, 113),
     "clock_getres": (229, 114),
@@ -82,7 +82,7 @@ _ALLOWED: dict[str, tuple[int, int | None]] = {
     "geteuid": (107, 175),
     "getgid": (104, 176),
     "getegid": (108, 177),
-    # the end
+    # exit
     "restart_syscall": (219, 128),
     "rt_sigreturn": (15, 139),
     "exit": (60, 93),
@@ -90,14 +90,14 @@ _ALLOWED: dict[str, tuple[int, int | None]] = {
 }
 _IOCTL, _FCNTL, _PRLIMIT, _OPEN, _OPENAT = (16, 29), (72, 25), (302, 261), (2, None), (257, 56)
 
-# Whether a file is a terminal, and whether a child would inherit it. Others reach into terminals and devices.
+# TCGETS (is it a terminal) and close-on-exec flags. Other ioctls control terminals and devices.
 _IOCTLS = (0x5401, 0x5450, 0x5451)
-# Duplicates and flags of a descriptor. F_SETOWN and F_SETSIG would have the kernel send signals to anyone.
+# Duplicates and flags of a descriptor. F_SETOWN and F_SETSIG would let the code send signals to any process.
 _FCNTLS = (0, 1, 2, 3, 1030)
 _ACCESS_MODES = 3
 
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""The machines that we know: their column above, and how the kernel names them (AUDIT_ARCH)."""
+"""The supported machines: their column above, and their AUDIT_ARCH number."""
 
 _LOAD, _AND, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000
@@ -105,7 +105,7 @@ _NUMBER, _MACHINE = 0, 4
 
 
 def knows(machine: str) -> bool:
-    """Whether there is a list for this kind of machine."""
+    """Whether this kind of machine is supported."""
     return machine in _MACHINES
 
 
@@ -125,13 +125,13 @@ def filter_for(machine: str) -> bytes:
 
 
 def _looked_into() -> list[tuple[tuple[int, int | None], list[bytes]]]:
-    """The calls that are allowed or not by what they are given."""
+    """Return the calls that are allowed or refused by their arguments."""
     return [
         (_OPENAT, _unless_truncating(2)),
         (_OPEN, _unless_truncating(1)),
-        (_IOCTL, _one_of(1, _IOCTLS)),
-        (_FCNTL, _one_of(1, _FCNTLS)),
-        (_PRLIMIT, _only_asking()),
+        (_IOCTL, _if_argument_in(1, _IOCTLS)),
+        (_FCNTL, _if_argument_in(1, _FCNTLS)),
+        (_PRLIMIT, _if_read_only()),
     ]
 
 
@@ -152,22 +152,23 @@ def _unless_equal(value: int, skipped: int) -> bytes:
 
 
 def _argument(number: int, is_high: bool = False) -> bytes:
-    """Loads one half of an argument; both machines keep the low one first."""
+    """Load one half of an argument; both machines are little-endian."""
     return _load(16 + 8 * number + 4 * is_high)
 
 
 def _when(number: int, lines: list[bytes]) -> list[bytes]:
-    """Lines for one system call only; each of them must end in an answer."""
+    """Return instructions for one system call; each path must end in a return."""
     return [_unless_equal(number, len(lines)), *lines]
 
 
-def _one_of(argument: int, values: tuple[int, ...]) -> list[bytes]:
-    found = [line for value in values for line in (_unless_equal(value, 1), _step(_RETURN, _ALLOW))]
-    return [_argument(argument), *found, _step(_RETURN, _REFUSE)]
+def _if_argument_in(argument: int, values: tuple[int, ...]) -> list[bytes]:
+    """Allow a call if an argument has one of these values."""
+    tests = [line for value in values for line in (_unless_equal(value, 1), _step(_RETURN, _ALLOW))]
+    return [_argument(argument), *tests, _step(_RETURN, _REFUSE)]
 
 
 def _unless_truncating(argument: int) -> list[bytes]:
-    """Opens a file, but for the ways to empty one that older Landlocks let through: without asking to write to it."""
+    """Allow opening a file, except with O_TRUNC without write access, which older versions of Landlock allow."""
     refuse = _step(_RETURN, _REFUSE)
     return [
         _argument(argument),
@@ -180,8 +181,8 @@ def _unless_truncating(argument: int) -> list[bytes]:
     ]
 
 
-def _only_asking() -> list[bytes]:
-    """Tells a limit, but sets none: the new one must be a null pointer, in both halves."""
+def _if_read_only() -> list[bytes]:
+    """Allow prlimit to read a limit but not to set one: the new limit must be a null pointer, in both halves."""
     refuse = _step(_RETURN, _REFUSE)
     return [
         *(_argument(2), _if_equal(0, 1), refuse),
