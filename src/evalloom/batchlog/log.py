@@ -46,11 +46,10 @@ class Log:
             _lock(self._runs, path)
             self.damage: list[Damage] = [*repair_tail(path / RUNS), *repair_tail(path / VERDICTS)]
             self.write_manifest(batch)
-            _sync_names(path)
         except BaseException:
             self._close_files()
             raise
-        self._sync = _Syncer((self._runs, self._verdicts))
+        self._sync = _Syncer(path, (self._runs, self._verdicts))
 
     @classmethod
     def resume(cls, path: Path, secrets: Iterable[str] = ()) -> Self:
@@ -149,11 +148,12 @@ class Rescoring:
 
 
 class _Syncer:
-    """Syncs the files to disk ten times a second, in a thread."""
+    """Syncs the names of the files to disk once, and their content ten times a second, in a thread."""
 
-    def __init__(self, handles: tuple[int, ...]) -> None:
+    def __init__(self, path: Path, handles: tuple[int, ...]) -> None:
         self.is_due = False
         self.error: OSError | None = None
+        self._path = path
         self._handles = handles
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="evalloom-fsync", daemon=True)
@@ -165,6 +165,7 @@ class _Syncer:
         self._sync()
 
     def _work(self) -> None:
+        _sync_names(self._path)
         while not self._end.wait(_SYNC_EVERY_S):
             self._sync()
 

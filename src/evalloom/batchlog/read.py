@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
@@ -18,7 +19,7 @@ FORMAT = 1
 MANIFEST, RUNS, VERDICTS = "batch.json", "runs.jsonl", "verdicts.jsonl"
 
 
-class Damage(NamedTuple):
+class Damage(Struct, frozen=True):
     """A line that cannot be read and is skipped."""
 
     file: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import click
@@ -24,7 +25,12 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = commands().get(cmd_name)
-        return command.load() if command else None
+        try:
+            return command.load() if command else None
+        finally:
+            # What is imported stays, so later collections need not look at it.
+            gc.freeze()
+            gc.enable()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -14,7 +14,7 @@ from evalloom.console.options import existing_folder, print_findings, reading_op
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.lint import LintOptions, lint
-from evalloom.engine.system import RuleFlag
+from evalloom.engine.parts import RuleFlag
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
 

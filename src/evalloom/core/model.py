@@ -42,7 +42,7 @@ class Origin(Struct, frozen=True):
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
 
-class Remark(NamedTuple):
+class Remark(Struct, frozen=True):
     """A remark of a dialect about one record; it becomes a finding when the position of the record is known."""
 
     code: str

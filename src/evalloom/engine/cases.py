@@ -92,7 +92,7 @@ def dataset_cases(
     contract, fit = plan.reading.rules.contract, dataset.dialect.fit
     for item in _without_repeated_profiles(dataset, cases):
         case = fit(item.case, contract) if contract is not None and fit is not None else item.case
-        yield item._replace(case=plan.with_checks(case))
+        yield msgspec.structs.replace(item, case=plan.with_checks(case))
 
 
 def _without_repeated_profiles(dataset: Dataset, cases: Iterator[SelectedCase]) -> Iterator[SelectedCase]:

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.engine.system import COMMANDS, Catalog, Failure, Parts, System
+from evalloom.engine.system import COMMANDS, Catalog, Failure, System
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from evalloom.data.dialect import Dialect
     from evalloom.data.formats import Document
+    from evalloom.engine.parts import Parts
 
 GROUP = "evalloom.systems"
 """The group of entry points under which packages of other people register a `System`."""
@@ -91,11 +92,15 @@ def _load(point: EntryPoint, known: Catalog) -> System:
     for problem in _problems(system, parts, known):
         raise ValueError(problem)
     package = _package(point)
-    guarded = parts._replace(
+    from msgspec import structs
+
+    guarded = structs.replace(
+        parts,
         dialects=tuple(_guarded_dialect(dialect, package) for dialect in parts.dialects),
         documents=tuple(_guarded_document(document, package) for document in parts.documents),
     )
-    return system._replace(package=package, module=point.module.partition(".")[0], parts=lambda: guarded)
+    module = point.module.partition(".")[0]
+    return System(system.name, system.title, lambda: guarded, system.commands, package, module)
 
 
 def _package(point: EntryPoint) -> str:

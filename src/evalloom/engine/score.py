@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
 from evalloom.matchers import BUILT_IN, CheckResult, MatchContext, Matchers, Services
@@ -21,7 +23,7 @@ _EPSILON = 1e-9
 _HEAVIEST = 1e9
 
 
-class _Part(NamedTuple):
+class _Part(Struct, frozen=True):
     """What counts towards the case: a status, a share between 0 and 1, and a weight."""
 
     status: Status

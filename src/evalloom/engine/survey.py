@@ -118,7 +118,7 @@ class _CaseCollector:
         self._number += 1
         limit = self._plan.options.limit
         is_selected = (limit is None or self.count < limit) and self._is_selected(case.case)
-        self.needs.add(case._replace(number=self._number), is_selected)
+        self.needs.add(msgspec.structs.replace(case, number=self._number), is_selected)
         if is_selected:
             self.count += 1
             self.first = self.first or case

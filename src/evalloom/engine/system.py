@@ -1,4 +1,4 @@
-"""What a system is: one value that names everything it adds to evalloom; and the catalog that collects them.
+"""A system: one value that names everything it adds to evalloom; and the catalog that collects systems.
 
 Every start imports this module and the `system.py` of each system, so none of them imports anything that takes time.
 """
@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from evalloom.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     import click
 
     from evalloom.core.model import Record
-    from evalloom.data.dialect import Dialect, Rules
-    from evalloom.data.formats import Document, Formats
+    from evalloom.data.formats import Formats
     from evalloom.engine.batch_kind import BatchKind
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
-    from evalloom.matchers import Matcher, Matchers
+    from evalloom.engine.parts import Parts as Parts
+    from evalloom.engine.parts import RuleFlag as RuleFlag
+    from evalloom.matchers import Matchers
     from evalloom.reports import RunReporter
     from evalloom.settings.section import Section
     from evalloom.targets.base import Kind
@@ -31,72 +34,56 @@ COMMANDS = (
 """The commands of the engine, whose names no system may take."""
 
 
-class Command(NamedTuple):
+# Plain classes: creating a NamedTuple takes 3 million instructions, a tenth of the start of Python.
+
+
+class Command:
     """One command of the command line; `load` imports it when it is called."""
 
-    name: str
-    summary: str
-    load: Callable[[], click.Command]
+    def __init__(self, name: str, summary: str, load: Callable[[], click.Command]) -> None:
+        self.name = name
+        self.summary = summary
+        self.load = load
 
 
-class RuleFlag(NamedTuple):
-    """A flag of `evalloom validate` that asks for more than the format does; `apply` puts its value into the rules."""
+def no_parts() -> Parts:
+    """The parts of a system that only adds commands."""
+    from evalloom.engine.parts import Parts
 
-    name: str
-    help: str
-    apply: Callable[[Rules, str], Rules]
-    metavar: str = ""
-    """What its value is called; empty for a flag without a value, which is applied with an empty one."""
+    return Parts()
 
 
-class Parts(NamedTuple):
-    """What a system reads, tests, scores, writes and shows; what it does not have stays empty.
+class System:
+    """One system. Its commands are known at once; `parts` is called when another part is first used."""
 
-    Targets, reporters and starters take long to import: they are named here, and imported when they are used.
-    """
-
-    dialects: tuple[Dialect, ...] = ()
-    documents: tuple[Document, ...] = ()
-    targets: tuple[Kind, ...] = ()
-    matchers: tuple[Matcher, ...] = ()
-    reporters: tuple[RunReporter, ...] = ()
-    """Those of results, for `-o`."""
-    rule_flags: tuple[RuleFlag, ...] = ()
-    sections: Callable[[], tuple[Section[Any], ...]] = tuple
-    """Its sections of evalloom.yaml."""
-    batch_kinds: Callable[[], tuple[BatchKind, ...]] = tuple
-    buckets: tuple[str, ...] = ()
-    """Tags that part its cases into groups, of which each case is in one at most; in the order they are shown."""
-    own_files: tuple[str, ...] = ()
-    """Names of files that it keeps beside datasets, and that hold no cases."""
-    starter: Callable[[], Starter] | None = None
-    """The suite that `evalloom init` writes for its first dialect."""
-    example: Callable[[], Example] | None = None
-    """What `evalloom demo` shows of it."""
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        parts: Callable[[], Parts] = no_parts,
+        commands: tuple[Command, ...] = (),
+        package: str = "",
+        module: str = "",
+    ) -> None:
+        """`package` and `module` name the package that it comes from; both are empty for those of evalloom."""
+        self.name = name
+        self.title = title
+        self.parts = parts
+        self.commands = commands
+        self.package = package
+        self.module = module
 
 
-class System(NamedTuple):
-    """One system. Its commands are known at once, its other parts when the first of them is asked for."""
+class Failure:
+    """A system of another package that could not be loaded."""
 
-    name: str
-    title: str
-    parts: Callable[[], Parts] = Parts
-    commands: tuple[Command, ...] = ()
-    package: str = ""
-    """The package that it comes from, with its version; empty for those that come with evalloom."""
-    module: str = ""
-    """The top-level module of that package."""
-
-
-class Failure(NamedTuple):
-    """A system of another package that could not be loaded, and why."""
-
-    name: str
-    reason: str
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
 
 
 class Catalog:
-    """All systems, and with them everything that the engine is asked to know."""
+    """All systems and their parts; the engine gets it as an argument."""
 
     def __init__(self, systems: Iterable[System] = (), failures: Iterable[Failure] = ()) -> None:
         self.systems = tuple(systems)
@@ -177,3 +164,6 @@ class Catalog:
 
     def _all(self, of: Callable[[Parts], tuple[Part, ...]]) -> tuple[Part, ...]:
         return tuple(part for parts in self.parts for part in of(parts))
+
+
+__getattr__ = lazy_names(__name__, {"evalloom.engine.parts": ("Parts", "RuleFlag")})

@@ -56,7 +56,7 @@ def not_utf8(text: bytes, error: UnicodeDecodeError, start: Place) -> Problem:
     return Problem("not_utf8", "error", message, place)
 
 
-class Lines(NamedTuple):
+class Lines(Struct, frozen=True):
     """A block of rows, one per line, that need no closer look; passed on together, because that is fast."""
 
     values: list[Any]

@@ -6,9 +6,10 @@ Built from parser events, to limit nesting, aliases and tags, and to know the po
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Place
@@ -28,7 +29,7 @@ _FLOAT = lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = lazy_pattern(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
-class _Anchored(NamedTuple):
+class _Anchored(Struct, frozen=True):
     """A value with an anchor: the positions in it relative to its root, its number of nodes, and its depth."""
 
     value: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import Command, Parts, RuleFlag, System
+from evalloom.engine.system import Command, System
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from evalloom.data.dialect import Rules
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.engine.parts import Parts
     from evalloom.reports import RunReporter
     from evalloom.targets.base import BuiltTarget, TargetOptions
 
@@ -58,6 +59,7 @@ def _example() -> Example:
 
 
 def _parts() -> Parts:
+    from evalloom.engine.parts import Parts, RuleFlag
     from evalloom.hop.dialect import DIALECT
     from evalloom.reports.lazy import LazyReporter
     from evalloom.targets.base import Kind

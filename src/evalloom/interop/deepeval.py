@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe
 from evalloom.data import chat
@@ -116,7 +118,7 @@ def _input_findings(fields: Record) -> Iterator[Remark]:
     if turns:
         # Turns in a cell have no locations of their own, so the path ends at the cell.
         for remark in chat.findings(turns, ("turns",)):
-            yield remark if isinstance(fields["turns"], list) else remark._replace(path=("turns",))
+            yield remark if isinstance(fields["turns"], list) else replace(remark, path=("turns",))
 
 
 def _list_findings(value: Any, name: str, field: str) -> Iterator[Remark]:

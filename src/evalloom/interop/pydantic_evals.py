@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, did_you_mean, quote
@@ -46,7 +48,7 @@ _OTHER_PIPELINE = (
 )
 
 
-class _Evaluator(NamedTuple):
+class _Evaluator(Struct, frozen=True):
     name: str
     arguments: Record
 
@@ -208,7 +210,7 @@ def _checks(record: Record) -> tuple[Check, ...]:
 
 
 def _check(evaluator: _Evaluator, record: Record) -> Check:
-    name, arguments = evaluator
+    name, arguments = evaluator.name, evaluator.arguments
     kind = _KINDS.get(name) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     options = dict(arguments)
     label = options.pop("evaluation_name", None)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
 from evalloom.core.text import describe
 from evalloom.data import chat
@@ -63,7 +65,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     else:
         prompt = _conversation(record[field])
         for remark in chat.input_findings(prompt, field):
-            yield remark if prompt is record[field] else remark._replace(path=(field,))
+            yield remark if prompt is record[field] else replace(remark, path=(field,))
     for name in ("reference", "ground_truth", "response"):
         value = record.get(name)
         if value is not None and not isinstance(value, str):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import Parts, System
+from evalloom.engine.system import System
 
 if TYPE_CHECKING:
     from evalloom.engine.example import Example
+    from evalloom.engine.parts import Parts
 
 
 def _example() -> Example:
@@ -17,6 +18,7 @@ def _example() -> Example:
 
 
 def _parts() -> Parts:
+    from evalloom.engine.parts import Parts
     from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
     from evalloom.interop.promptfoo import dialect as promptfoo
 

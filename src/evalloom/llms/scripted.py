@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from msgspec import Struct
@@ -40,7 +40,7 @@ _MOST = 2**31
 _RULE_FIELDS = ("match", "answer", "answers", "template", "tool_calls", "fault", "times", "delay_s", "usage")
 
 
-class Match(NamedTuple):
+class Match(Struct, frozen=True):
     """The conditions of a rule on a prompt; all must hold."""
 
     contains: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Scripted:
         return before
 
 
-class RuleMatch(NamedTuple):
+class RuleMatch(Struct, frozen=True):
     """The text that a rule matched, and the groups of its regular expression."""
 
     text: str
@@ -273,7 +273,7 @@ class _Check:
         if not isinstance(match, dict):
             self.add_error(path, f"expected a text or an object such as {{regex: '^hi'}}, got {quote(match)}")
             return Match()
-        self._check_keys(path, match, Match._fields)
+        self._check_keys(path, match, Match.__struct_fields__)
         contains = match.get("contains", [])
         parts = contains if isinstance(contains, list) else [contains]
         role = match.get("role", "any")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import Command, Parts, RuleFlag, System
+from evalloom.engine.system import Command, System
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalloom.data.dialect import Rules
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.engine.parts import Parts
     from evalloom.targets.base import BuiltTarget, TargetOptions
 
 
@@ -64,6 +65,7 @@ def _example() -> Example:
 
 def _parts() -> Parts:
     from evalloom.data.formats import Document
+    from evalloom.engine.parts import Parts, RuleFlag
     from evalloom.pipeline.dialect import DIALECT
     from evalloom.targets.base import Kind
 

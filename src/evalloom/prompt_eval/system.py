@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evalloom.engine.system import Command, Parts, System
+from evalloom.engine.system import Command, System
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from evalloom.core.model import Finding, Record
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.engine.parts import Parts
     from evalloom.settings.section import Section
 
 
@@ -55,6 +56,7 @@ def _sections() -> tuple[Section[Any], ...]:
 
 def _parts() -> Parts:
     from evalloom.data.formats import Document
+    from evalloom.engine.parts import Parts
     from evalloom.prompt_eval.dialect import DIALECT
 
     return Parts(

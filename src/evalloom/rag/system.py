@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evalloom.engine.system import Command, Parts, RuleFlag, System
+from evalloom.engine.system import Command, System
 
 if TYPE_CHECKING:
     import click
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from evalloom.engine.batch_kind import BatchKind
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.engine.parts import Parts
     from evalloom.settings.section import Section
 
 
@@ -59,6 +60,7 @@ def _batch_kinds() -> tuple[BatchKind, ...]:
 
 
 def _parts() -> Parts:
+    from evalloom.engine.parts import Parts, RuleFlag
     from evalloom.rag.dialect import BUCKETS, DIALECT
 
     return Parts(

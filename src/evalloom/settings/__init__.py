@@ -115,7 +115,7 @@ def load(path: Path | None = None, sections: tuple[Section[Any], ...] | None = N
     errors += more_errors
     if row is None or parsed is None or errors:
         raise _bad_settings(path, errors)
-    (engine, own), written = parsed, row.value
+    engine, own, written = parsed.engine, parsed.sections, row.value
     settings = Settings(
         path=path,
         folder=folder,

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from evalloom.core.model import Path as Steps
 from evalloom.core.model import Record
@@ -22,7 +23,7 @@ Error = tuple[Steps, str]
 """The path of a key or value, and what is wrong with it."""
 
 
-class ParsedFile(NamedTuple):
+class ParsedFile(Struct, frozen=True):
     """A settings file without errors: the keys of the engine, and the sections by name."""
 
     engine: SettingsFile

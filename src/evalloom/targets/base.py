@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -98,7 +98,7 @@ class BuiltTarget(Struct, frozen=True):
         await self.closing()
 
 
-class Kind(NamedTuple):
+class Kind(Struct, frozen=True):
     """One kind of target: `name:form` is how it is named, and `build` makes it of a spec `{name: …, key: …}`."""
 
     name: str

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.lazy import lazy_pattern
@@ -34,7 +36,7 @@ Filled = Callable[[Record], Any]
 """A JSON value with holes, waiting for inputs."""
 
 
-class _Hole(NamedTuple):
+class _Hole(Struct, frozen=True):
     """A hole: its text as written, the name in it, and whether it is required."""
 
     at: int
@@ -43,7 +45,7 @@ class _Hole(NamedTuple):
     is_needed: bool
 
 
-class _Choice(NamedTuple):
+class _Choice(Struct, frozen=True):
     """A conditional: the first branch whose condition holds is rendered; the condition None always holds."""
 
     at: int
@@ -133,7 +135,7 @@ def _cut(text: str, parts: list[str], holes: list[_Hole]) -> None:
     parts.append(text[end:])
 
 
-class _Tag(NamedTuple):
+class _Tag(Struct, frozen=True):
     """One `{% word rest %}`: the text before it ends at `left`, the text after it begins at `right`."""
 
     start: int
@@ -156,7 +158,7 @@ def _tags(text: str) -> Iterator[_Tag]:
         yield _Tag(start, left, right, *(words.groups() if words else ("", "")))
 
 
-class _Open(NamedTuple):
+class _Open(Struct, frozen=True):
     """An open block: its tag, the body around it, and its branches so far."""
 
     tag: _Tag

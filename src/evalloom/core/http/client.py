@@ -16,6 +16,8 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from msgspec import structs
+
 from evalloom.core.errors import CallError
 from evalloom.core.http.connection import Connection
 from evalloom.core.http.reply import Reply, is_secret
@@ -59,7 +61,7 @@ class Client:
         length = b"Content-Length: %d\r\n\r\n" % len(content) if body is not None else b"\r\n"
         reply = await self._ask(endpoint, head + length + content)
         if reply.status >= 400 and self._secret and self._secret in reply.body:
-            reply = reply._replace(body=reply.body.replace(self._secret, b"[hidden]"))
+            reply = structs.replace(reply, body=reply.body.replace(self._secret, b"[hidden]"))
         return reply
 
     async def close(self) -> None:

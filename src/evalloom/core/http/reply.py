@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 
-class Reply(NamedTuple):
+class Reply(Struct, frozen=True):
     """The answer of a server: status, headers by their names in lower case, and the whole body."""
 
     status: int

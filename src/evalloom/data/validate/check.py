@@ -116,7 +116,7 @@ class _Total:
         self._ids.extend(block.ids, self.lines)
         self._pairs.extend(block.pairs, self.lines)
         self._sides += block.sides
-        self._dependents += (case._replace(line=case.line + self.lines) for case in block.dependents)
+        self._dependents += (msgspec.structs.replace(case, line=case.line + self.lines) for case in block.dependents)
         self._bases.update(block.bases)
         self.lines += block.lines
 

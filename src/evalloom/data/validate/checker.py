@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -21,7 +20,7 @@ _BATCH = 32
 """The number of records per call of `are_clean`. A batch with one bad record is checked again row by row."""
 
 
-class Dependent(NamedTuple):
+class Dependent(Struct, frozen=True):
     """A case that depends on others, with its position; `base` is its id before parameters are filled in."""
 
     line: int

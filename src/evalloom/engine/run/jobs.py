@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -15,7 +14,7 @@ from evalloom.engine.run.conditions import Conditions
 KEY_BYTES = 12
 
 
-class SelectedCase(NamedTuple):
+class SelectedCase(Struct, frozen=True, gc=False):
     """A case to run, with the dialect it was read in, and the error that it counts as when it is invalid.
 
     `number` is its position in the whole dataset, and `occurrence` counts the cases with its id; neither depends on
@@ -35,9 +34,10 @@ def numbered(cases: Iterable[SelectedCase]) -> Iterator[SelectedCase]:
     """Number the cases of a whole dataset. Filter them afterwards."""
     # Not a Counter, which takes twice as long for a new id, and nearly all ids are new.
     occurrences: dict[str, int] = {}
-    for number, (case, dialect, error, is_duplicate, _, _) in enumerate(cases, 1):
-        occurrences[case.id] = occurrence = occurrences.get(case.id, 0) + 1
-        yield SelectedCase(case, dialect, error, is_duplicate, number, occurrence)
+    for number, item in enumerate(cases, 1):
+        id = item.case.id
+        occurrences[id] = occurrence = occurrences.get(id, 0) + 1
+        yield SelectedCase(item.case, item.dialect, item.error, item.is_duplicate, number, occurrence)
 
 
 class Job(Struct, frozen=True, gc=False):
@@ -92,18 +92,19 @@ class Jobs(Struct):
     done_before: int = 0
 
     def __iter__(self) -> Iterator[Job]:
-        for case, dialect, error, _, number, occurrence in self.cases:
+        for item in self.cases:
+            case, error = item.case, item.error
             for profile in self.profiles:
-                skipped = "" if error else self.conditions.why_not(case, profile, dialect)
+                skipped = "" if error else self.conditions.why_not(case, profile, item.dialect)
                 for repeat in range(self.repeats):
-                    key = self.keys.of(profile.name, case, occurrence, repeat)
+                    key = self.keys.of(profile.name, case, item.occurrence, repeat)
                     if self.only is not None and key not in self.only:
                         continue
                     self.total += 1
                     if key in self.done:
                         self.done_before += 1
                     else:
-                        yield Job(key, case, profile, repeat, number, dialect, error, skipped)
+                        yield Job(key, case, profile, repeat, item.number, item.dialect, error, skipped)
 
 
 def run_of(job: Job, **more: object) -> Run:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from msgspec.structs import replace
+
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.text import describe, quote
@@ -130,7 +132,7 @@ def _default_findings(default: Record, at: Path) -> Iterator[Remark]:
     if threshold is not None and asserts.number(threshold) is None:
         shape.append(error("bad_threshold", ("threshold",), f"threshold: expected a number, got {describe(threshold)}"))
     for remark in shape:
-        yield remark._replace(path=(*at, *remark.path), message=f"{show_path(at)}.{remark.message}")
+        yield replace(remark, path=(*at, *remark.path), message=f"{show_path(at)}.{remark.message}")
 
 
 def _tests(document: Record, tests: Any, at: Path, default: Any) -> Iterator[tuple[Path, Record] | Included | Remark]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
@@ -35,7 +38,7 @@ _SETTING = lazy_pattern(r"__config:__expected(\d*):(\w+)")
 _METADATA = "__metadata:"
 
 
-class _Test(NamedTuple):
+class _Test(Struct, frozen=True):
     """One test, from an object or a table row; each assert comes with its path."""
 
     vars: Record
@@ -90,7 +93,7 @@ def _at_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[
     column = show_path(path)
     inner = re.compile(rf"{re.escape(column)}\.\w+:")
     for remark in remarks:
-        yield remark._replace(path=path, message=inner.sub(lambda _: f"{column}:", remark.message, count=1))
+        yield replace(remark, path=path, message=inner.sub(lambda _: f"{column}:", remark.message, count=1))
 
 
 def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
@@ -100,7 +103,7 @@ def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
         reported = {remark.path for remark in asserts.findings(written, at, None)}
         for remark in asserts.findings(written, at, variables):
             if remark.code == "template_not_filled" and remark.path not in reported:
-                yield remark._replace(path=())
+                yield replace(remark, path=())
 
 
 def _row_findings(record: Record) -> Iterator[Remark]:

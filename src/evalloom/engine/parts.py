@@ -1,0 +1,55 @@
+"""The parts that a system adds to evalloom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from evalloom.data.dialect import Dialect, Rules
+    from evalloom.data.formats import Document
+    from evalloom.engine.batch_kind import BatchKind
+    from evalloom.engine.example import Example
+    from evalloom.engine.init import Starter
+    from evalloom.matchers import Matcher
+    from evalloom.reports import RunReporter
+    from evalloom.settings.section import Section
+    from evalloom.targets.base import Kind
+
+
+class RuleFlag(Struct, frozen=True):
+    """A flag of `evalloom validate` for a further rule; `apply` sets it in the rules."""
+
+    name: str
+    help: str
+    apply: Callable[[Rules, str], Rules]
+    metavar: str = ""
+    """The name of its value; empty for a flag without a value, which is applied with an empty one."""
+
+
+class Parts(Struct, frozen=True):
+    """What a system reads, tests, scores, writes and shows. Every field is optional.
+
+    What is slow to import is a function here, or has one, and is imported when it is used.
+    """
+
+    dialects: tuple[Dialect, ...] = ()
+    documents: tuple[Document, ...] = ()
+    targets: tuple[Kind, ...] = ()
+    matchers: tuple[Matcher, ...] = ()
+    reporters: tuple[RunReporter, ...] = ()
+    """Reporters of results, for `-o`."""
+    rule_flags: tuple[RuleFlag, ...] = ()
+    sections: Callable[[], tuple[Section[Any], ...]] = tuple
+    """Its sections of evalloom.yaml."""
+    batch_kinds: Callable[[], tuple[BatchKind, ...]] = tuple
+    buckets: tuple[str, ...] = ()
+    """Tags that divide its cases into groups, each case in at most one; in the order of display."""
+    own_files: tuple[str, ...] = ()
+    """Names of files that it writes beside datasets, and that hold no cases."""
+    starter: Callable[[], Starter] | None = None
+    """The suite that `evalloom init` writes for its first dialect."""
+    example: Callable[[], Example] | None = None
+    """What `evalloom demo` shows of it."""
