@@ -28,9 +28,11 @@ class _Commands(click.Group):
         try:
             return command.load() if command else None
         finally:
-            # What is imported stays, so later collections need not look at it.
-            gc.freeze()
-            gc.enable()
+            # __main__.py has turned it off. What is imported so far stays until the end, so no collection, not even
+            # the last one, needs to look at it.
+            if not gc.isenabled():
+                gc.freeze()
+                gc.enable()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
