@@ -24,7 +24,7 @@ def codes(checked: Checked) -> list[tuple[str, int]]:
     return [(finding.code, finding.origin.line) for finding in checked.findings]
 
 
-def test_faults_in_an_array_are_not_hidden_by_its_one_good_record(tmp_path: Path) -> None:
+def test_errors_in_an_array_are_not_hidden_by_its_one_good_record(tmp_path: Path) -> None:
     checked = check(tmp_path, "broken.json", '[{"text": "a"},\n{"text" 1},\n3]')
     assert codes(checked) == [("json_parse_error", 2), ("row_invalid", 3)]
 

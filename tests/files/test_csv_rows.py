@@ -59,7 +59,7 @@ def test_broken_row_loses_only_itself(broken: bytes, code: str, size: int) -> No
     assert lines == 5
 
 
-def test_every_open_quote_is_told_once_and_the_rows_between_are_read() -> None:
+def test_each_open_quote_is_reported_once_and_the_rows_between_are_read() -> None:
     rows, problems, _ = read(b'id,q\n1,"a\n2,b\n3,"\xff\n4,d\n')
     assert [row.value["id"] for row in rows] == ["2", "4"]
     assert [(problem.code, problem.place) for problem in problems] == [

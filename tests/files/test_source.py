@@ -81,7 +81,7 @@ def test_one_broken_character_does_not_make_utf_8_gb18030(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("encoding", ["", "utf-8"])
-def test_latin_1_is_told_record_by_record(tmp_path: Path, encoding: str) -> None:
+def test_latin_1_is_reported_for_each_record(tmp_path: Path, encoding: str) -> None:
     data = '{"id": 1}\n{"id": 2, "q": "café"}\n{"id": 3}\n'.encode("latin-1")
     rows, (problem,) = read(written(tmp_path / "a.jsonl", data), encoding)
     assert (rows, problem.code, problem.place.line) == ([1, 3], "not_utf8", 2)
@@ -130,7 +130,7 @@ def test_what_came_before_damage_in_a_packed_file_is_read(tmp_path: Path, suffix
 
 
 @pytest.mark.parametrize("packed", [gzip.compress(LINES.encode()), zstd.compress(LINES.encode())], ids=["gz", "zst"])
-def test_packed_file_cut_anywhere_is_told(tmp_path: Path, packed: bytes) -> None:
+def test_a_truncated_compressed_file_is_reported(tmp_path: Path, packed: bytes) -> None:
     for length in range(4, len(packed)):
         _, problems = read(written(tmp_path / "a.jsonl", packed[:length]))
         assert problems[-1].code == "file_truncated"
@@ -167,7 +167,7 @@ def test_what_is_not_there_or_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.yaml", "a", "a.jsonl.gz"])
 @pytest.mark.parametrize("data", [b"", b"\n", b"\xef\xbb\xbf", gzip.compress(b"")], ids=["", "line", "bom", "gz"])
-def test_empty_file_is_no_row_and_no_fault(tmp_path: Path, name: str, data: bytes) -> None:
+def test_an_empty_file_has_no_rows_and_no_errors(tmp_path: Path, name: str, data: bytes) -> None:
     assert read(written(tmp_path / name, data)) == ([], [])
 
 
@@ -192,7 +192,7 @@ def test_stdin_is_read_like_a_file(pack: object, text: str) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
-def test_no_stdin_is_told() -> None:
+def test_missing_stdin_is_reported() -> None:
     done = subprocess.run(["sh", "-c", '"$0" -c "$1" <&-', sys.executable, READ], capture_output=True, check=True)
     assert b"file_unreadable" in done.stdout and done.stderr == b""
 

@@ -18,7 +18,7 @@ def test_file_is_written_with_its_folders(tmp_path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
-def test_fault_in_the_middle_leaves_what_was_there(tmp_path: Path) -> None:
+def test_an_error_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("old")
     with pytest.raises(ZeroDivisionError), atomic_writer(path) as stream:

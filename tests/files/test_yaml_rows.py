@@ -75,7 +75,7 @@ def test_record_with_what_is_no_plain_data_loses_only_itself(broken: str, code: 
     assert lines == 3
 
 
-def test_rows_before_a_fault_are_read() -> None:
+def test_rows_before_an_error_are_read() -> None:
     rows, (problem,), _ = read("- a: 1\n- a: 2\n- [\n")
     assert [row.value["a"] for row in rows] == [1, 2]
     assert (problem.code, problem.place.line) == ("yaml_parse_error", 4)

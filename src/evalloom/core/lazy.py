@@ -1,10 +1,10 @@
-"""Names and patterns that cost nothing until they are used: imports and compiling are most of the time of a start."""
+"""Loads names and compiles patterns on first use, because imports and compiling dominate the start-up time."""
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # what typing.TYPE_CHECKING is at run time, without the time to import it
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING at run time, without importing typing
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ def lazy_names(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[
 
 
 class _LazyPattern:
-    """Looks like a compiled pattern, and is compiled when the first attribute is used."""
+    """Behaves like a compiled pattern, and is compiled when the first attribute is used."""
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:
         self._arguments: tuple[Any, int] = (pattern, flags)
@@ -38,7 +38,7 @@ class _LazyPattern:
         import re
 
         value: object = getattr(re.compile(*self._arguments), name)
-        # Found by the next access without this function, so that a search is as fast as with a compiled pattern.
+        # The next access does not call this function, so a search is as fast as with a compiled pattern.
         self.__dict__[name] = value
         return value
 

@@ -167,7 +167,7 @@ def test_no_answer_in_time() -> None:
     assert (caught.value.code, caught.value.is_transient) == ("timeout", True)
 
 
-def test_nobody_listens(unused_port: int) -> None:
+def test_a_port_without_a_server(unused_port: int) -> None:
     async def send() -> None:
         await Client().send("GET", f"http://127.0.0.1:{unused_port}/x")
 
@@ -289,7 +289,7 @@ def test_whatever_a_server_sends_there_is_a_reply_or_a_call_error(answer: bytes,
         assert fault.code in ("bad_answer", "connection_broke", "answer_too_large")
 
 
-def test_a_cancelled_request_leaves_its_connection_to_nobody() -> None:
+def test_the_connection_of_a_cancelled_request_is_not_reused() -> None:
     async def use(client: Client, url: str) -> bytes:
         task = asyncio.create_task(client.send("GET", url))
         await asyncio.sleep(0.05)
@@ -340,7 +340,7 @@ def test_a_request_through_a_proxy_names_the_whole_url(no_proxies: pytest.Monkey
     assert b"Proxy-Authorization: Basic dXNlcjpwQHc=\r\n" in server.requests[0]
 
 
-def test_a_proxy_that_lets_nobody_through_is_named(no_proxies: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_refuses_is_named(no_proxies: pytest.MonkeyPatch) -> None:
     async def use(client: Client, url: str) -> Reply:
         no_proxies.setenv("https_proxy", url)
         return await client.send("GET", "https://api.example/v1")

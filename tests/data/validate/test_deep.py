@@ -319,7 +319,7 @@ def test_findings_are_warnings_counted_exactly_and_listed_to_a_limit(tmp_path: P
     assert lint([str(path)], catalog.load()).checked[0].findings == []
 
 
-def test_stdin_is_told_that_deep_needs_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_checks_need_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"q": "1", "_expected": {"regex": ".*"}}\n')))
     (checked,) = lint(["-"], catalog.load(), LintOptions(deep=True)).checked
     assert [(finding.code, finding.severity) for finding in checked.findings] == [("deep_needs_file", "info")]

@@ -59,16 +59,16 @@ def main() -> NoReturn:
     try:
         _isolate(isolation)
     except NotIsolated as error:
-        answers.give({"refused": str(error)})
+        answers.write({"refused": str(error)})
         os._exit(1)
     try:
-        answers.give({"ready": True})
+        answers.write({"ready": True})
         _answer(_request(), answers)
     except MemoryError:
         # Reported by the exit code: there may be no memory left to write a message.
         os._exit(_NO_MEMORY)
     except BadCode as error:
-        answers.give({"bad_code": str(error)})
+        answers.write({"bad_code": str(error)})
     os._exit(0)
 
 
@@ -81,7 +81,7 @@ class _Answers:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
 
-    def give(self, answer: dict[str, Any]) -> None:
+    def write(self, answer: dict[str, Any]) -> None:
         line = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         rest = memoryview(line + b"\n")
         while rest:
@@ -233,7 +233,7 @@ def _answer(request: dict[str, Any], answers: _Answers) -> None:
     function = _referenced(request["reference"]) if request["reference"] else _written(request)
     parameters = _parameters(function)
     for call in request["calls"]:
-        answers.give(_called(function, parameters, call) | {"printed": printed.pop()})
+        answers.write(_called(function, parameters, call) | {"printed": printed.pop()})
 
 
 class _Printed(io.TextIOBase):
@@ -402,7 +402,7 @@ def _text(text: str, at: _At) -> str:
 
 def _key(key: Any, at: _At) -> str:
     if not isinstance(key, str):
-        raise NoJson(f"{_where(at)} has a key of type {type(key).__name__}; expected a text, as str(key) gives it")
+        raise NoJson(f"{_where(at)} has a key of type {type(key).__name__}; expected a text, such as str(key)")
     return _text(key, at)
 
 

@@ -198,7 +198,7 @@ def _request(code: Code, calls: Sequence[Call]) -> bytes:
 
 
 def _call(call: Call) -> Record:
-    # The whole is often all of the inputs or one of them, a list of 10,000 items: it goes over once.
+    # `whole` is often the inputs or one of them, such as a list of 10,000 items: send it once.
     same = call.whole is call.named or next((name for name, value in call.named.items() if value is call.whole), False)
     return {"named": call.named, "whole": None if same else call.whole, "same": same, "ordered": call.ordered}
 
