@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from evalloom import catalog
-from evalloom.console.run_text import result_lines
-from evalloom.console.terminal import print_report
-from evalloom.engine.evaluate import evaluate
-from evalloom.engine.lint import lint
-from evalloom.engine.prepare import RunRequest, prepare
-
+WIDTH = 132
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/pictures"
 EXAMPLES = ROOT / "examples"
@@ -35,32 +31,42 @@ CASES = """\
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        draw("validate", "$ evalloom validate cases.jsonl", print_validation)
-        draw("run", "$ evalloom run --profile careful --profile hasty", print_run)
-        os.chdir(PICTURES)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "cases.jsonl").write_text(CASES, encoding="utf-8")
+        draw("validate", ["validate", "cases.jsonl"], folder)
+        shutil.copytree(EXAMPLES / "hop", folder / "hop")
+        draw("run", ["run", "--profile", "careful", "--profile", "hasty"], folder / "hop", last=22)
 
 
-def draw(name: str, command: str, show: Callable[[Console], None]) -> None:
-    console = Console(record=True, width=132, file=io.StringIO(), force_terminal=True, highlight=False, soft_wrap=True)
-    console.print(Text(command, style="bold"))
-    show(console)
+def draw(name: str, arguments: list[str], folder: Path, last: int | None = None) -> None:
+    """Draw what a command prints on a terminal; `last` limits it to its last lines."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
+    console.print(Text(f"$ evalloom {' '.join(arguments)}", style="bold"))
+    for line in output_on_terminal(arguments, folder).splitlines()[-last if last else None :]:
+        console.print(Text.from_ansi(line), soft_wrap=True)
     picture = console.export_svg(title="evalloom", clear=False, unique_id=f"evalloom-{name}")
     (PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
-def print_validation(console: Console) -> None:
-    Path("cases.jsonl").write_text(CASES, encoding="utf-8")
-    print_report(lint(["cases.jsonl"], catalog.load()), console)
-
-
-def print_run(console: Console) -> None:
-    shutil.copytree(EXAMPLES / "hop", "hop")
-    os.chdir("hop")
-    plan = prepare(RunRequest(options={"profiles": ["careful", "hasty"]}), catalog.load())
-    for text, style in list(result_lines(evaluate(plan)))[-22:]:
-        console.print(Text(text, style=style))
+def output_on_terminal(arguments: list[str], folder: Path) -> str:
+    """Run a command whose stdout is a terminal, and return what it prints there."""
+    reader, writer = pty.openpty()
+    command = [sys.executable, "-m", "evalloom", *arguments]
+    env = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
+    env.pop("NO_COLOR", None)
+    process = subprocess.Popen(command, cwd=folder, env=env, stdout=writer, stderr=subprocess.DEVNULL)
+    os.close(writer)
+    printed = b""
+    # Reading fails when the command has ended and closed its side.
+    while True:
+        try:
+            printed += os.read(reader, 65536)
+        except OSError:
+            break
+    process.wait()
+    os.close(reader)
+    return printed.decode()
 
 
 if __name__ == "__main__":

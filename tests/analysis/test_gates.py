@@ -60,7 +60,7 @@ def test_holds(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("pass_rate >= 95%", "pass_rate is 0.9 over 10 runs (95 % sure: 0.596 to 0.982), not >= 0.95"),
+        ("pass_rate >= 95%", "pass_rate is 0.9 over 10 runs (95 % CI 0.596–0.982), not >= 0.95"),
         ("p95_latency_s <= 3", "p95_latency_s is 9.55, not <= 3"),
         ("pass_rate[tag=安] == 1", "no run has the tag '安'. Did you mean '安全'?"),
         ("failed[profile=fats] == 0", "no run has the profile 'fats'. Did you mean 'fast'?"),

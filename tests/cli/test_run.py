@@ -108,7 +108,7 @@ def test_without_arguments_the_settings_and_the_first_profile(run: Call) -> None
     assert done.code == 1 and [one["profile"] for one in runs()] == ["weak"] * 3
     assert "FAILED it · weak   cases.jsonl:2:1" in done.out and "expected 'Rome', got 'Milan'" in done.out
     assert re.search(r"weak +3 +2 +1 +66\.7% +20\.8–93\.9%", done.out)
-    assert f"The record: .evalloom/batches/{batches()[0].name}" in done.out
+    assert f"Batch: .evalloom/batches/{batches()[0].name}" in done.out
     assert f"Next: evalloom batches show {batches()[0].name} --status failed" in done.out
 
 
@@ -571,7 +571,7 @@ def test_terminal_shows_progress_and_a_summary() -> None:
     code, shown = on_terminal("run", "-j", "1")
     assert code == 1 and re.search(r"\r\x1b\[2K[12]/3 · (100|50)% passed · [\d.]+/s · 1 in flight · \d+ s left", shown)
     assert re.search(r"\x1b\[1mprofile +runs +passed +failed", shown) and "\x1b[31mFAILED it" in shown
-    assert shown.index("The record: ") > shown.rindex("\r\x1b[2K")
+    assert shown.index("Batch: ") > shown.rindex("\r\x1b[2K")
 
 
 def test_progress_stays_on_one_line_of_a_narrow_terminal() -> None:

@@ -269,7 +269,7 @@ def under_the_caret(shown: str) -> str:
 
 def test_terminal_shows_colour_and_the_line(on_terminal: Callable[..., str]) -> None:
     shown = on_terminal("validate", "bad.jsonl")
-    assert "\x1b[1;31merror\x1b[0m" in shown and under_the_caret(shown).startswith('"ambigous"')
+    assert "\x1b[31m\x1b[1merror\x1b[0m" in shown and under_the_caret(shown).startswith('"ambigous"')
 
 
 @pytest.mark.parametrize("wide", ["", "多", "多" * 15, "多" * 60, "ﾃ🚚é" * 20])

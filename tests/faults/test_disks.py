@@ -50,7 +50,7 @@ def test_output_that_cannot_be_written_is_told(suite: Suite, serve: Callable[...
     suite.write("file", "no folder")
     done = suite.run("run", "-o", "file/out.json")
     assert done.returncode == 3 and "file/out.json" in done.stderr and "[cannot_write]" in done.stderr
-    assert "The record: " in done.stdout and len(suite.lines()) == 1
+    assert "Batch: " in done.stdout and len(suite.lines()) == 1
 
 
 @pytest.mark.parametrize("command", ["show", "rm", "score", "resume"])

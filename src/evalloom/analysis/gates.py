@@ -106,7 +106,7 @@ class Gate(Struct, frozen=True):
         low, high = group.pass_rate_bounds if self.metric in RATES else (None, None)
         reason = f"{self.metric} is {actual:.6g}"
         if low is not None:
-            reason += f" over {group.counted} runs (95 % sure: {low:.3f} to {high:.3f})"
+            reason += f" over {group.counted} runs (95 % CI {low:.3f}–{high:.3f})"
         return GateResult(self.text, holds, actual, reason if holds else f"{reason}, not {self._claim()}", low, high)
 
     def _claim(self) -> str:

@@ -67,17 +67,21 @@ def terminal_width() -> int:
     return max(_NARROWEST, get_terminal_size((80, 24)).columns)
 
 
+def has_colour(to_stderr: bool = False) -> bool:
+    """Whether a stream is a terminal that may show colours."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def print_lines(lines: Iterable[Line], hide: Callable[[str], str] = str, to_stderr: bool = False) -> None:
     """Print lines, wrapped at the width of the terminal, in colour on a terminal; `hide` removes secrets."""
-    width = terminal_width()
-    stream = sys.stderr if to_stderr else sys.stdout
-    has_colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    width, in_colour = terminal_width(), has_colour(to_stderr)
     for text, style in lines:
         # Before wrapping: a secret on two lines would not be recognised.
         shown = hide(text)
         for line in [shown] if isinstance(text, Verbatim) else wrap_line(shown, width):
             line = line.replace(_NO_BREAK, " ")
-            click.echo(_styled(line, style) if has_colour and style and line else line, err=to_stderr)
+            click.echo(_styled(line, style) if in_colour and style and line else line, err=to_stderr)
 
 
 def _styled(line: str, style: str) -> str:

@@ -48,8 +48,6 @@ def print_findings(report: LintReport, to_stderr: bool = False) -> None:
     if not (sys.stderr if to_stderr else sys.stdout).isatty():
         click.echo(lint_text.render_for_console(report), nl=False, err=to_stderr)
         return
-    from rich.console import Console
-
     from evalloom.console.terminal import print_report
 
-    print_report(report, Console(highlight=False, soft_wrap=True, stderr=to_stderr))
+    print_report(report, to_stderr)

@@ -137,7 +137,7 @@ def _spent(figures: Figures) -> Iterator[Line]:
 
 def _closing(results: Results, next_step: str) -> Iterator[Line]:
     batch, summary = results.summary.batch, results.summary
-    yield f"The record: {results.path.as_posix()}", ""
+    yield f"Batch: {results.path.as_posix()}", ""
     if results.stopped:
         yield f"Stopped: {results.stopped}. Finished runs are stored; --resume continues with the others", "bold"
     elif next_step:

@@ -1,23 +1,22 @@
-"""Findings for eyes: in colour, with the line of the file that each is about."""
+"""Findings on a terminal: in colour, each with its line of the file."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.markup import escape
-from rich.text import Text
+import click
 
-from evalloom.core.model import Finding, Severity
+from evalloom.console.layout import Line, cell_len, has_colour, print_lines, terminal_width
+from evalloom.core.model import Severity
 from evalloom.core.text import printable
 from evalloom.files.source import read_lines
 from evalloom.reports.lint import LintReport
 from evalloom.reports.lint_text import closing, console_order
 
-_STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
-def print_report(report: LintReport, console: Console | None = None) -> None:
-    """Every finding with its line, then what was read and the verdict."""
-    console = console or Console(highlight=False, soft_wrap=True)
+def print_report(report: LintReport, to_stderr: bool = False) -> None:
+    """Print every finding with its line, then what was read and the conclusion."""
+    colour = has_colour(to_stderr)
     findings = console_order(report)
     wanted: dict[str, set[int]] = {}
     for finding in findings:
@@ -25,34 +24,25 @@ def print_report(report: LintReport, console: Console | None = None) -> None:
             wanted.setdefault(finding.origin.file, set()).add(finding.origin.line)
     texts = {file: read_lines(str(report.base / file), lines) for file, lines in wanted.items()}
     for finding in findings:
-        _print_finding(console, finding, texts.get(finding.origin.file, {}).get(finding.origin.line))
-    *told, verdict = closing(report)
-    for line in told:
-        console.print(escape(line), style="dim")
-    console.print(escape(verdict), style="bold green" if report.passed else "bold red")
-
-
-def _print_finding(console: Console, finding: Finding, line: str | None) -> None:
-    style = _STYLES[finding.severity]
-    console.print(
-        Text.assemble(
-            (printable(str(finding.origin)), "bold"),
-            ": ",
-            (finding.severity, style),
-            f": {printable(finding.message)} ",
-            (f"[{finding.code}]", "dim"),
-        )
-    )
-    if line is not None and finding.origin.column <= len(line) + 1:
-        shown, caret = excerpt(line, finding.origin.column, console.width - 6)
-        console.print(Text(f"    {shown}", style="dim"))
-        console.print(Text(f"    {caret}", style=style))
+        place, shade = printable(str(finding.origin)), _COLOURS[finding.severity]
+        severity, code = str(finding.severity), f"[{finding.code}]"
+        if colour:
+            place, code = click.style(place, bold=True), click.style(code, dim=True)
+            severity = click.style(severity, fg=shade, bold=finding.severity == "error")
+        # Not wrapped: a terminal breaks the line itself, and the message can be copied in one piece.
+        click.echo(f"{place}: {severity}: {printable(finding.message)} {code}", err=to_stderr)
+        line = texts.get(finding.origin.file, {}).get(finding.origin.line)
+        if line is not None and finding.origin.column <= len(line) + 1:
+            shown, caret = excerpt(line, finding.origin.column, terminal_width() - 6)
+            for text, style in ((shown, {"dim": True}), (caret, {"fg": shade})):
+                click.echo("    " + (click.style(text, **style) if colour else text), err=to_stderr)
+    *files, conclusion = closing(report)
+    lines: list[Line] = [(line, "dim") for line in files]
+    print_lines([*lines, (conclusion, "bold green" if report.passed else "bold red")], to_stderr=to_stderr)
 
 
 def excerpt(line: str, column: int, width: int) -> tuple[str, str]:
-    """The part of a line around a column, with nothing in it that drives a terminal, and a mark under the column."""
-    from rich.cells import cell_len
-
+    """Return the part of a line around a column, with control characters replaced, and a caret under the column."""
     start = max(0, column - 1 - width // 3)
     shown = "".join(char if char.isprintable() else "·" for char in line[start : start + width])
     while cell_len(shown) > width:

@@ -98,7 +98,7 @@ def report_lines(profiles: Sequence[RagResults], path: Path, files: list[str]) -
 def _files(files: list[str], record: Path) -> Iterator[Line]:
     for file in files:
         yield f"The report: {printable(file)}", ""
-    yield f"The record: {record.as_posix()}", ""
+    yield f"Batch: {record.as_posix()}", ""
 
 
 def _profile_lines(result: RagResults, retriever: Retriever | None, is_named: bool) -> Iterator[Line]:
