@@ -12,8 +12,8 @@ from evalloom.prompt_eval.plan import (
     plan_of,
     plan_remarks,
     read_plan,
+    replace_prompt,
     safety_last,
-    with_prompt_named,
 )
 
 ANCHORS: dict[Any, Any] = {1: "wrong", 2: "nearly", 3: "right"}
@@ -159,7 +159,7 @@ def test_safety_stands_last_whatever_the_order() -> None:
     ],
 )
 def test_a_plan_gets_another_prompt_and_keeps_the_rest(text: str) -> None:
-    changed = with_prompt_named(text, "new: prompt.md")
+    changed = replace_prompt(text, "new: prompt.md")
     assert 'prompt: "new: prompt.md"\n' in changed and changed.count("prompt:") == 1
     assert all(line in changed for line in text.splitlines() if line.startswith(("#", "dimensions", "a")))
 

@@ -14,12 +14,12 @@ from evalloom.prompt_eval.scores import ScoredCase
 _QUOTED = lazy_pattern(
     r"""(?<!\w)'([^']+)'(?!\w)|"([^"]+)"|`([^`]+)`|“([^”]+)”|‘([^’]+)’|「([^」]+)」|『([^』]+)』|《([^》]+)》"""
 )
-_SIGNS = " .…,;:!?。，；：！？"
-_SHORT = 20
+_PUNCTUATION = " .…,;:!?。，；：！？"
+_SHORT_OUTPUT = 20
 """An output of at most this many characters may be quoted without quotation marks."""
 _WORD = lazy_pattern(r"[^\W\d_]\w{3,}|\d{2,}")
 _CJK = lazy_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3,}")
-_COMMON = frozenset(
+_COMMON_WORDS = frozenset(
     re.findall(
         r"\w+",
         """
@@ -31,7 +31,7 @@ _COMMON = frozenset(
         """,
     )
 )
-"""Words that reasons and outputs share without one quoting the other."""
+"""Words that occur in both a reason and an output although the reason quotes nothing."""
 
 
 def uncited_reasons(case: ScoredCase) -> Iterator[Remark]:
@@ -46,15 +46,15 @@ def uncited_reasons(case: ScoredCase) -> Iterator[Remark]:
 
 
 def cites(reason: str, result: str) -> bool:
-    """Whether a reason shares something specific with the output: a quoted piece, an uncommon word, a number."""
-    text, quoted_reason = _normalize(result), _normalize(reason)
-    whole = text.strip(_SIGNS)
-    if len(whole) <= _SHORT and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", quoted_reason):
+    """Whether a reason shares something specific with the output: a quotation, an uncommon word or a number."""
+    output, reason = _normalize(result), _normalize(reason)
+    bare_output = output.strip(_PUNCTUATION)
+    if len(bare_output) <= _SHORT_OUTPUT and re.search(rf"(?<!\w){re.escape(bare_output)}(?!\w)", reason):
         return True
-    quoted = [piece.strip(_SIGNS) for groups in _QUOTED.findall(quoted_reason) for piece in groups]
-    return any(piece in text for piece in quoted if len(piece) > 1) or not _key_terms(text).isdisjoint(
-        _key_terms(quoted_reason)
-    )
+    quotes = [part.strip(_PUNCTUATION) for groups in _QUOTED.findall(reason) for part in groups]
+    if any(part in output for part in quotes if len(part) > 1):
+        return True
+    return not _key_terms(output).isdisjoint(_key_terms(reason))
 
 
 def _normalize(text: str) -> str:
@@ -64,6 +64,6 @@ def _normalize(text: str) -> str:
 @lru_cache(maxsize=8)
 def _key_terms(text: str) -> frozenset[str]:
     """Return the specific terms of a text: uncommon words, numbers, trigrams of CJK characters."""
-    words = {word for word in _WORD.findall(text) if word not in _COMMON}
-    signs = {run[at : at + 3] for run in _CJK.findall(text) for at in range(len(run) - 2)}
-    return frozenset(words | signs)
+    words = {word for word in _WORD.findall(text) if word not in _COMMON_WORDS}
+    trigrams = {run[start : start + 3] for run in _CJK.findall(text) for start in range(len(run) - 2)}
+    return frozenset(words | trigrams)

@@ -37,7 +37,7 @@ from evalloom.prompt_eval.folder import (
     require_artifact,
     write_json,
 )
-from evalloom.prompt_eval.plan import TestPlan, TestPoint, read_plan, with_prompt_named
+from evalloom.prompt_eval.plan import TestPlan, TestPoint, read_plan, replace_prompt
 from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
 from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks
@@ -104,7 +104,7 @@ def _copied_plan_text(beside: Path, folder: Folder, named: str) -> str:
     assert found is not None
     yardstick = path_from(folder.path, beside.parent / found.yardstick) if found.yardstick else ""
     wanted = msgspec.structs.replace(found, prompt=named, yardstick=yardstick)
-    text = with_prompt_named(_text(beside), named)
+    text = replace_prompt(_text(beside), named)
     with TemporaryDirectory(prefix="evalloom-") as scratch:
         copy = Path(scratch) / beside.name
         copy.write_text(text, "utf-8")

@@ -82,7 +82,14 @@ def test_every_fault_is_named_and_asked_for_again() -> None:
     assert draft(model).plan.ids == ("TP1", "TP2", "TP_safety")
     assert "expected one JSON object" in model.asked[1].messages[-1]["content"]
     told = model.asked[2].messages[-1]["content"]
-    for fault in ("'vital'", "what a 2 means", "what a 3 means", "'happy'", "TP_safety, got none", "test_points[0]."):
+    for fault in (
+        "'vital'",
+        "the meaning of 2",
+        "the meaning of 3",
+        "'happy'",
+        "TP_safety, got none",
+        "test_points[0].",
+    ):
         assert fault in told
 
 

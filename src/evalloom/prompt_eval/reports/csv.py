@@ -22,10 +22,9 @@ def write(
     `excel` adds the byte order mark that Excel needs, `for_review` the columns for human scores.
     """
     if excel:
-        # Without it, Excel shows Chinese as garbage.
+        # Without the mark, Excel decodes the file with a legacy encoding.
         stream.write(codecs.BOM_UTF8)
-    added = review_columns(points) if for_review else []
-    stream.write(line([*columns(points), *added]))
+    stream.write(line([*columns(points), *(review_columns(points) if for_review else ())]))
     count = 0
     for count, case in enumerate(cases, 1):  # noqa: B007
         stream.write(line([*cells(case, points), *(review_cells(case, points) if for_review else ())]))
@@ -33,6 +32,6 @@ def write(
 
 
 def line(texts: Iterable[str]) -> bytes:
-    """Format cells as one line of the file: all quoted, and none that a spreadsheet would run."""
+    """Format cells as one line of the file: all quoted, with formulas escaped so that no spreadsheet runs them."""
     quoted = (escape_formula(text).replace('"', '""') for text in texts)
     return ('"' + '","'.join(quoted) + '"\n').encode()
