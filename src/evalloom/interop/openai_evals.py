@@ -1,7 +1,7 @@
-"""OpenAI evals samples: an `input` and the `ideal` answer, or several of which any will do.
+"""OpenAI evals samples: an `input`, and the `ideal` answer or a list of accepted ones.
 
-A chat becomes the input `messages`, a plain text `input`. The class of the eval (match, includes, fuzzy match) is not
-in the sample, so the answer must equal the ideal.
+A chat becomes the input `messages`; plain text becomes `input`. A sample does not name the
+class of its eval (match, includes, fuzzy match), so the answer must equal the ideal.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
 
 
 def _ideal_findings(ideal: Any) -> Iterator[Remark]:
-    answers = ideal if isinstance(ideal, list) else [ideal]
+    is_single = not isinstance(ideal, list)
+    answers = [ideal] if is_single else ideal
     if not answers:
         yield error("bad_ideal", ("ideal",), "ideal: expected at least one answer, got an empty list")
     for number, answer in enumerate(answers):
-        is_single = not isinstance(ideal, list)
         field, path = ("ideal", ("ideal",)) if is_single else (f"ideal[{number}]", ("ideal", number))
         if not isinstance(answer, str):
             expected = "a string or a list of strings" if is_single else "a string"

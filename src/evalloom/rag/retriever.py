@@ -125,8 +125,10 @@ def open_corpus(search: SearchOptions, listener: Listener, home: Path = Path()) 
     """Open the index of a folder, and update it unless it is frozen."""
     index = open_index(Path(search.root), home / FOLDER, IndexOptions(search.chunk, search.overlap), search.is_frozen)
     refreshed = None if search.is_frozen else index.refresh(listener.progress)
-    if index.set_aside is not None:
-        listener.warn(f"the stored index was damaged and has been rebuilt; the old one is {index.set_aside.as_posix()}")
+    if index.damaged_copy is not None:
+        listener.warn(
+            f"the stored index was damaged and has been rebuilt; the old one is {index.damaged_copy.as_posix()}"
+        )
     for line in unread_lines(index):
         listener.warn(line)
     if not index.chunk_count():

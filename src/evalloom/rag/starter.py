@@ -1,4 +1,4 @@
-"""A small suite to start from, for RAG eval cases: a handbook, questions about it, and a system that answers them."""
+"""The starter suite for RAG: a handbook, questions about it, and a system that answers them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STARTER = Starter(
 - For everything else, ask the service desk.
 """,
         "handbook.py": '''\
-"""What is tested: put your own RAG system here. This one shows the whole handbook to the model."""
+"""The system under test: replace it with your own. This one sends the whole handbook to the model."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ async def answer(query: str, context: Context) -> Output:
     return Output(response.text, sources=[HANDBOOK])
 ''',
         "answers.yaml": """\
-# The first rule whose pattern is found in the prompt answers.
+# The first rule that matches the prompt gives the answer.
 rules:
   - match: {regex: '年假有几天|能歇几天'}
     answer: 每年有 10 个工作日的带薪年假。

@@ -324,7 +324,7 @@ def test_a_damaged_store_is_set_aside_and_made_anew(root: Path, kept: Path, dama
     store.write_bytes(damage)
     index = _fresh(root, kept)
     assert _sources(index, "passwords") == ["en/it.txt"]
-    assert (index.set_aside is not None) == bool(damage)
+    assert (index.damaged_copy is not None) == bool(damage)
 
 
 def test_damage_inside_of_the_store_ends_in_an_error_and_then_a_new_store(root: Path, kept: Path) -> None:

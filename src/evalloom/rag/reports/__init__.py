@@ -1,4 +1,4 @@
-"""The reporters of RAG batches, separate from the others because few commands need them."""
+"""The reporters of RAG batches; only the `rag` commands load them."""
 
 from __future__ import annotations
 

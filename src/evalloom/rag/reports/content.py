@@ -24,23 +24,25 @@ STATUS_LABELS: dict[Status, str] = {
     "blocked": "WARN",
     "skipped": "INFO",
 }
-MOST_ROWS = 500
-"""Most cases or pairs in a list; the JSON report has them all."""
-_IN_PERCENT = ("hit@", "recall@", "precision@", "passed", "must_include", "citations", "faithfulness")
-_APART_WORDS = {
+MAX_ROWS = 500
+"""Maximum number of cases or pairs in a list; the JSON report lists all."""
+_SHARES = ("hit@", "recall@", "precision@", "passed", "must_include", "citations", "faithfulness")
+"""Prefixes of the measures that are shares, shown in percent."""
+_NOT_MEASURED_PHRASES = {
     "error": ("ended in an error", "ended in an error"),
     "no_expected": ("expects nothing", "expect nothing"),
     "unscored": ("could not be scored", "could not be scored"),
     "skipped": ("was skipped", "were skipped"),
     "blocked": ("was blocked", "were blocked"),
 }
+"""Singular and plural, by reason."""
 
 
 # -- figures -------------------------------------------------------------------------------------------
 
 
 def percent(share: float) -> str:
-    """`66.7 %`; only exactly 0 and 1 give 0.0 % and 100.0 %."""
+    """Format a share as `66.7 %`; a share that only rounds to 0 or 100 % gives `< 0.1 %` or `> 99.9 %`."""
     shown = f"{100 * share:.1f} %"
     if share > 0 and shown == "0.0 %":
         return "< 0.1 %"
@@ -51,32 +53,32 @@ def figure(name: str, value: float | None) -> str:
     """A formatted measure: shares in percent, others with three decimals."""
     if value is None:
         return "–"
-    return percent(value) if name.startswith(_IN_PERCENT) else f"{value:.3f}"
+    return percent(value) if name.startswith(_SHARES) else f"{value:.3f}"
 
 
 def bounds(measure: Measure) -> str:
     """The interval: `43.7–97.0 %` or `0.412–0.903`; empty when there is none."""
     if measure.low is None or measure.high is None:
         return ""
-    if measure.name.startswith(_IN_PERCENT):
+    if measure.name.startswith(_SHARES):
         return f"{100 * measure.low:.1f}–{100 * measure.high:.1f} %"
     return f"{measure.low:.3f}–{measure.high:.3f}"
 
 
 def with_bounds(measure: Measure) -> str:
     """`83.3 % (43.7–97.0 %)`."""
-    between = bounds(measure)
-    return f"{figure(measure.name, measure.mean)} ({between})" if between else "–"
+    interval = bounds(measure)
+    return f"{figure(measure.name, measure.mean)} ({interval})" if interval else "–"
 
 
 def points(gap: float) -> str:
-    """A difference of shares in percentage points, with a true minus; none is `0.0`."""
+    """A difference of shares in percentage points, with a typographic minus sign; zero is `0.0`."""
     return _with_sign(100 * gap, 1)
 
 
 def signed(name: str, gap: float) -> str:
     """A difference of a measure, in points or with three decimals."""
-    return f"{points(gap)} points" if name.startswith(_IN_PERCENT) else _with_sign(gap, 3)
+    return f"{points(gap)} points" if name.startswith(_SHARES) else _with_sign(gap, 3)
 
 
 def _with_sign(number: float, digits: int) -> str:
@@ -102,40 +104,37 @@ def title(results: RagResults) -> str:
     return "RAG answers" if results.purpose == "answer" else "RAG retrieval"
 
 
-def passed_word(results: RagResults) -> str:
-    """The word for a query that passed."""
-    return "answered" if results.purpose == "answer" else "found"
-
-
 def headline(results: RagResults) -> str:
     """The main result in one sentence."""
-    decided = results.overall.measure(results.deciding)
-    if decided.mean is None:
+    deciding = results.overall.measure(results.deciding)
+    if deciding.mean is None:
         return "No case could be measured."
-    share = f"{percent(decided.mean)} of {pluralize(decided.cases, 'case')}"
+    share = f"{percent(deciding.mean)} of {pluralize(deciding.cases, 'case')}"
     if results.purpose == "answer":
         required = [str(name) for name in results.config.get("require") or ()]
-        beside = f", with good {' and '.join(required)}," if required else ""
-        sentence = f"The answer holds all that it must{beside} in {share}"
+        required_text = f", with good {' and '.join(required)}," if required else ""
+        sentence = f"The answer contains everything it must{required_text} in {share}"
     else:
         sentence = f"An expected source is among the first {pluralize(results.k, 'passage')} in {share}"
-    return f"{sentence} (95 % interval {bounds(decided)})."
+    return f"{sentence} (95 % interval {bounds(deciding)})."
 
 
-def apart(results: RagResults) -> str:
-    """The cases that are in no rate, in one sentence; empty when all cases were measured."""
+def not_measured(results: RagResults) -> str:
+    """The cases that no rate counts, in one sentence; empty when all cases were measured."""
     counts = [
-        f"{pluralize(number, 'case')} {words[number != 1]}"
-        for name, words in _APART_WORDS.items()
+        f"{pluralize(number, 'case')} {phrases[number != 1]}"
+        for name, phrases in _NOT_MEASURED_PHRASES.items()
         if (number := results.apart.get(name, 0))
     ]
-    whole = f"In no rate: {', '.join(counts)}." if counts else ""
-    part = results.apart.get("part_error", 0)
-    some = f"{pluralize(part, 'case')} with an error in some repeats: measured on the others." if part else ""
+    excluded = f"Not measured: {', '.join(counts)}." if counts else ""
+    partial = results.apart.get("part_error", 0)
+    partial_text = (
+        f"{pluralize(partial, 'case')} with an error in some repeats: measured on the others." if partial else ""
+    )
     unjudged = [
         f"{name}: {pluralize(number, 'case')} could not be judged." for name, number in results.unjudged.items()
     ]
-    return " ".join(filter(None, (whole, some, *unjudged)))
+    return " ".join(filter(None, (excluded, partial_text, *unjudged)))
 
 
 def wording_gap(results: RagResults) -> str:
@@ -143,7 +142,7 @@ def wording_gap(results: RagResults) -> str:
     if not results.pairs.gaps:
         return ""
     gap = results.pairs.gaps[0]
-    word = passed_word(results)
+    word = "answered" if results.purpose == "answer" else "found"
     size = f"{abs(100 * gap.gap):.1f} points"
     if round(abs(100 * gap.gap), 1) == 0:
         sentence = f"Oral wordings are {word} as often as official ones"
@@ -170,8 +169,8 @@ def gap_cells(gap: Gap) -> tuple[str, ...]:
     )
 
 
-def who_counts(results: RagResults) -> str:
-    """Number of pairs by outcome: `official only 2, both 3`."""
+def pair_counts(results: RagResults) -> str:
+    """Number of pairs by the wordings that work: `official only 2, both 3`."""
     counts = Counter(pair.who for pair in results.pairs.pairs)
     return ", ".join(f"{who} {number:,}" for who, number in counts.items())
 
@@ -186,7 +185,7 @@ def facts(results: RagResults, root: Path) -> Iterator[tuple[str, str]]:
     yield "batch", results.batch
     if results.profile:
         yield "profile", results.profile
-    yield "made", results.created_at
+    yield "created", results.created_at
     yield "searched", root.as_posix()
     if results.documents is not None:
         yield "documents", f"{results.documents:,}"
@@ -221,21 +220,17 @@ def explanation(row: CaseRow) -> str:
         return f"the answer lacks {', '.join(row.missing)}"
     if row.answer or not row.expected:
         return row.reason or "failed"
-    return f"expected {expected(row)}; {instead(row)}"
+    retrieved = f"found {', '.join(row.sources)}" if row.sources else "nothing was found"
+    return f"expected {expected(row)}; {retrieved}"
 
 
-def instead(row: CaseRow) -> str:
-    """The sources retrieved instead of the expected ones."""
-    return f"found {', '.join(row.sources)}" if row.sources else "nothing was found"
-
-
-def of_status(results: RagResults, *statuses: Status) -> list[CaseRow]:
+def cases_with_status(results: RagResults, *statuses: Status) -> list[CaseRow]:
     return [row for row in results.cases if row.status in statuses]
 
 
-def more(rows: Sequence[object], noun: str) -> str:
+def truncation_note(rows: Sequence[object], noun: str) -> str:
     """The note below a truncated list; empty when the list is complete."""
-    rest = len(rows) - MOST_ROWS
+    rest = len(rows) - MAX_ROWS
     return f"… and {pluralize(rest, f'more {noun}')}: the JSON report has them all." if rest > 0 else ""
 
 

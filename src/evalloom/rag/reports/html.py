@@ -20,10 +20,10 @@ name = "html"
 suffix = ".html"
 
 _TEMPLATES = Path(__file__).with_name("templates")
-_LONGEST_TEXT = 2_000
-"""Characters of a query, a reason or a setting that are shown."""
-_LONGEST_ANSWER = 4_000
-_LISTS: tuple[tuple[str, dict[str, str], tuple[Status, ...]], ...] = (
+_MAX_TEXT = 2_000
+"""Maximum number of characters of a query, a reason or a setting."""
+_MAX_ANSWER = 4_000
+_CASE_LISTS: tuple[tuple[str, dict[str, str], tuple[Status, ...]], ...] = (
     ("missed", {"retrieve": "Missed", "answer": "Failed"}, ("failed",)),
     ("errors", {"retrieve": "Errors", "answer": "Errors"}, ("error",)),
     ("apart", {"retrieve": "Not measured", "answer": "Not measured"}, ("unscored", "skipped", "blocked")),
@@ -49,9 +49,9 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
         first=first,
         root=root,
         links=links,
-        most_rows=content.MOST_ROWS,
-        longest_text=_LONGEST_TEXT,
-        longest_answer=_LONGEST_ANSWER,
+        max_rows=content.MAX_ROWS,
+        max_text=_MAX_TEXT,
+        max_answer=_MAX_ANSWER,
         charts=charts,
         content=content,
         case_facts=_case_facts,
@@ -79,9 +79,9 @@ def _unpaired_rows(pairs: Pairs) -> list[tuple[str, ...]]:
 
 def _case_lists(results: RagResults) -> Iterator[tuple[str, str, list[CaseRow]]]:
     """Yield anchor, title and cases of each list that the page has."""
-    for anchor, titles, statuses in _LISTS:
-        rows = content.of_status(results, *statuses)
-        # Misses are listed even when there are none, since that is worth showing.
+    for anchor, titles, statuses in _CASE_LISTS:
+        rows = content.cases_with_status(results, *statuses)
+        # The list of misses is shown even when it is empty: no miss is a result too.
         if rows or anchor == "missed":
             yield anchor, titles[results.purpose], rows
 

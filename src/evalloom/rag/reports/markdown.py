@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 name = "markdown"
 suffix = ".md"
 
-_BAR = 20
-"""Blocks of a bar from 0 to 100 %."""
+_BAR_WIDTH = 20
 
 
 def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
@@ -26,18 +25,18 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
     for result in results:
         if len(results) > 1:
             parts.append(f"# Profile {escape_markdown(result.profile)}")
-        parts += _profile(result, root)
+        parts += _profile_sections(result, root)
     return "\n\n".join([*parts, MARKDOWN]) + "\n"
 
 
-def _profile(results: RagResults, root: Path) -> Iterator[str]:
+def _profile_sections(results: RagResults, root: Path) -> Iterator[str]:
     yield f"**{escape_markdown(content.headline(results))}**"
     yield " · ".join(
         f"{escape_markdown(name)}: {escape_markdown(value)}" for name, value in content.facts(results, root)
     )
-    if not_measured := content.apart(results):
-        yield escape_markdown(not_measured)
-    for section in (_buckets, _tags, _wordings, _misses, _errors, _others, _settings):
+    if note := content.not_measured(results):
+        yield escape_markdown(note)
+    for section in (_buckets, _tags, _wordings, _misses, _errors, _not_measured, _settings):
         yield from section(results)
 
 
@@ -45,7 +44,7 @@ def _buckets(results: RagResults) -> Iterator[str]:
     yield "## By bucket"
     names = [measure.name for measure in results.overall.measures]
     rows = (
-        (group.name, f"{group.cases:,}", _bar(group, names[0]), *_measured(group, names))
+        (group.name, f"{group.cases:,}", _bar(group, names[0]), *_measure_cells(group, names))
         for group in content.groups(results)
     )
     heads = ("bucket", "cases", "", *names)
@@ -53,7 +52,7 @@ def _buckets(results: RagResults) -> Iterator[str]:
     yield f"The bar is {names[0]} from 0 to 100 %. In brackets: 95 % intervals."
 
 
-def _measured(group: GroupMeasures, names: Sequence[str]) -> list[str]:
+def _measure_cells(group: GroupMeasures, names: Sequence[str]) -> list[str]:
     return [content.with_bounds(group.measure(name)) for name in names]
 
 
@@ -61,8 +60,8 @@ def _bar(group: GroupMeasures, measure: str) -> str:
     share = group.measure(measure).mean
     if share is None:
         return ""
-    full = round(share * _BAR)
-    return "█" * full + "░" * (_BAR - full)
+    full = round(share * _BAR_WIDTH)
+    return "█" * full + "░" * (_BAR_WIDTH - full)
 
 
 def _tags(results: RagResults) -> Iterator[str]:
@@ -70,11 +69,11 @@ def _tags(results: RagResults) -> Iterator[str]:
         return
     yield "## By tag"
     names = [measure.name for measure in results.overall.measures]
-    listed = results.tags[: content.MOST_ROWS]
-    rows = ((group.name, f"{group.cases:,}", *_measured(group, names)) for group in listed)
+    listed = results.tags[: content.MAX_ROWS]
+    rows = ((group.name, f"{group.cases:,}", *_measure_cells(group, names)) for group in listed)
     yield markdown_table(("tag", "cases", *names), "-r" + "r" * len(names), rows)
-    if rest := content.more(results.tags, "tag"):
-        yield rest
+    if note := content.truncation_note(results.tags, "tag"):
+        yield note
 
 
 def _wordings(results: RagResults) -> Iterator[str]:
@@ -93,7 +92,7 @@ def _wordings(results: RagResults) -> Iterator[str]:
 
 
 def _concepts(results: RagResults) -> Iterator[str]:
-    listed = results.pairs.concepts[: content.MOST_ROWS]
+    listed = results.pairs.concepts[: content.MAX_ROWS]
     rows = (
         (
             concept.id or "(none)",
@@ -106,13 +105,13 @@ def _concepts(results: RagResults) -> Iterator[str]:
         for concept in listed
     )
     yield markdown_table(("concept", "pairs", "official", "oral", "gap (points)", ""), "-rrrr-", rows)
-    if rest := content.more(results.pairs.concepts, "concept"):
-        yield rest
+    if note := content.truncation_note(results.pairs.concepts, "concept"):
+        yield note
 
 
 def _pairs(results: RagResults) -> Iterator[str]:
     pairs = results.pairs.pairs
-    yield f"Pairs: {content.who_counts(results)}."
+    yield f"Pairs: {content.pair_counts(results)}."
     rows = (
         (
             pair.id,
@@ -122,11 +121,11 @@ def _pairs(results: RagResults) -> Iterator[str]:
             ", ".join(pair.official_cases),
             ", ".join(pair.oral_cases),
         )
-        for pair in pairs[: content.MOST_ROWS]
+        for pair in pairs[: content.MAX_ROWS]
     )
     yield markdown_table(("pair", "concept", "works", "gap (points)", "official", "oral"), "---r--", rows)
-    if rest := content.more(pairs, "pair"):
-        yield rest
+    if note := content.truncation_note(pairs, "pair"):
+        yield note
 
 
 def _excluded(results: RagResults) -> Iterator[str]:
@@ -134,28 +133,28 @@ def _excluded(results: RagResults) -> Iterator[str]:
     if pairs.not_comparable:
         yield f"Pairs that cannot be compared ({len(pairs.not_comparable):,}):"
         rows = (
-            (excluded.pair_id, excluded.id, excluded.reason) for excluded in pairs.not_comparable[: content.MOST_ROWS]
+            (excluded.pair_id, excluded.id, excluded.reason) for excluded in pairs.not_comparable[: content.MAX_ROWS]
         )
         yield markdown_table(("pair", "case", "why"), "---", rows)
-    if rest := content.more(pairs.not_comparable, "pair"):
-        yield rest
+    if note := content.truncation_note(pairs.not_comparable, "pair"):
+        yield note
     if pairs.unpaired:
         yield f"Cases in no pair ({len(pairs.unpaired):,}):"
         reasons: dict[str, list[str]] = {}
-        for excluded in pairs.unpaired[: content.MOST_ROWS]:
+        for excluded in pairs.unpaired[: content.MAX_ROWS]:
             reasons.setdefault(excluded.reason, []).append(escape_markdown(excluded.id))
         yield "\n".join(f"- {escape_markdown(reason)}: {', '.join(ids)}" for reason, ids in reasons.items())
-    if rest := content.more(pairs.unpaired, "case"):
-        yield rest
+    if note := content.truncation_note(pairs.unpaired, "case"):
+        yield note
 
 
 def _misses(results: RagResults) -> Iterator[str]:
-    rows = content.of_status(results, "failed")
+    rows = content.cases_with_status(results, "failed")
     yield f"## {'Failed' if results.purpose == 'answer' else 'Missed'} ({len(rows):,})"
     if not rows:
         yield "None."
         return
-    listed = rows[: content.MOST_ROWS]
+    listed = rows[: content.MAX_ROWS]
     if results.purpose == "answer":
         heads = ("case", "bucket", "query", "missing", "answer", "expected")
         cells = [
@@ -163,14 +162,14 @@ def _misses(results: RagResults) -> Iterator[str]:
             for row in listed
         ]
     else:
-        heads = ("case", "bucket", "query", "expected", "what came instead", "at")
+        heads = ("case", "bucket", "query", "expected", "retrieved instead", "at")
         cells = [
             (row.id, row.bucket, row.query, content.expected(row), ", ".join(row.sources) or "nothing", str(row.origin))
             for row in listed
         ]
     yield markdown_table(heads, "------", cells)
-    if rest := content.more(rows, "case"):
-        yield rest
+    if note := content.truncation_note(rows, "case"):
+        yield note
 
 
 def _errors(results: RagResults) -> Iterator[str]:
@@ -178,23 +177,23 @@ def _errors(results: RagResults) -> Iterator[str]:
     if not rows:
         return
     yield f"## Errors ({len(rows):,})"
-    listed = rows[: content.MOST_ROWS]
+    listed = rows[: content.MAX_ROWS]
     yield markdown_table(
         ("case", "query", "error", "at"), "----", ((r.id, r.query, r.error, str(r.origin)) for r in listed)
     )
-    if rest := content.more(rows, "case"):
-        yield rest
+    if note := content.truncation_note(rows, "case"):
+        yield note
 
 
-def _others(results: RagResults) -> Iterator[str]:
-    rows = content.of_status(results, "unscored", "skipped", "blocked")
+def _not_measured(results: RagResults) -> Iterator[str]:
+    rows = content.cases_with_status(results, "unscored", "skipped", "blocked")
     if not rows:
         return
     yield f"## Not measured ({len(rows):,})"
-    listed = ((row.id, row.query, row.status, row.reason, str(row.origin)) for row in rows[: content.MOST_ROWS])
+    listed = ((row.id, row.query, row.status, row.reason, str(row.origin)) for row in rows[: content.MAX_ROWS])
     yield markdown_table(("case", "query", "status", "why", "at"), "-----", listed)
-    if rest := content.more(rows, "case"):
-        yield rest
+    if note := content.truncation_note(rows, "case"):
+        yield note
 
 
 def _settings(results: RagResults) -> Iterator[str]:

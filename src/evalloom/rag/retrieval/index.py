@@ -30,10 +30,10 @@ from evalloom.rag.retrieval.store import (
     DamagedIndex,
     DocumentStore,
     error_text,
-    format_of,
     is_damage,
-    set_aside,
-    unusable,
+    move_damaged,
+    read_format,
+    unusable_error,
 )
 from evalloom.rag.retrieval.vectors import Vectors
 from evalloom.rag.retrieval.words import query_words
@@ -113,7 +113,7 @@ class Index:
     def __init__(self, root: Path, folder: Path, options: IndexOptions) -> None:
         self.root = root
         self.options = options
-        self.set_aside: Path | None = None
+        self.damaged_copy: Path | None = None
         """Where a damaged store was moved, if any; the store has been rebuilt."""
         identity = f"{os.path.realpath(root)}\n{options.chunk}\n{options.overlap}"
         self._common = folder
@@ -149,7 +149,7 @@ class Index:
                 if not is_damage(error):
                     raise
                 self._close_store()
-                self.set_aside = set_aside(self._path)
+                self.damaged_copy = move_damaged(self._path)
                 return self._refresh(progress)
 
     def _refresh(self, progress: Progress) -> Refreshed:
@@ -181,8 +181,8 @@ class Index:
         if self._store is not None and (inode, self._is_readonly) == (self._inode, self._store.is_readonly):
             return self._store
         self._close_store()
-        if not self._is_readonly and format_of(self._path) not in (0, FORMAT):
-            set_aside(self._path).unlink()
+        if not self._is_readonly and read_format(self._path) not in (0, FORMAT):
+            move_damaged(self._path).unlink()
         self._store = DocumentStore(self._path, self._is_readonly)
         self._inode = self._path.stat().st_ino
         return self._store
@@ -192,7 +192,7 @@ class Index:
         if not self._path.exists():
             raise self._missing("is not indexed yet")
         with self._locked(fcntl.LOCK_SH), self._translate_errors():
-            if format_of(self._path, self._is_readonly) != FORMAT:
+            if read_format(self._path, self._is_readonly) != FORMAT:
                 raise self._missing("was indexed by another version of evalloom")
             store = self._open_store()
             if not store.is_complete:
@@ -226,7 +226,7 @@ class Index:
         return matrix
 
     def _matrix_name(self, store: DocumentStore) -> str:
-        return f"bm25-{store.birth}-{store.generation}"
+        return f"bm25-{store.store_id}-{store.generation}"
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
@@ -237,7 +237,7 @@ class Index:
             handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if kind == fcntl.LOCK_EX or error.errno not in _UNWRITABLE:
-                raise unusable(self._folder, error) from None
+                raise unusable_error(self._folder, error) from None
             # No process can write in a read-only folder, so a reader needs no lock.
             self._is_readonly = True
             yield
@@ -255,17 +255,17 @@ class Index:
             yield
         except STORE_ERRORS as error:
             if not is_damage(error):
-                raise unusable(self._path, error) from None
+                raise unusable_error(self._path, error) from None
             self._close_store()
             message = f"{self._path}: the index is damaged ({error_text(error)})"
             if self._is_readonly:
                 raise EvalloomError("index_damaged", f"{message}. Copy it here again") from None
             # Another process may have replaced the store since; then leave the new one alone.
             if self._path.exists() and self._path.stat().st_ino == self._inode:
-                message += f" and was moved to {set_aside(self._path).name}"
+                message += f" and was moved to {move_damaged(self._path).name}"
             raise EvalloomError("index_damaged", f"{message}. {self._how_to_index()}") from None
         except OSError as error:
-            raise unusable(self._folder, error) from None
+            raise unusable_error(self._folder, error) from None
 
     # -- queries --------------------------------------------------------------------------------------
 

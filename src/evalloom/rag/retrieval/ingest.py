@@ -87,7 +87,7 @@ def _ingest(
         stamp = _NO_STAMP
     digest = digest_bytes(content)
     if stored is not None and stored[1:] == (digest, ""):
-        store.stamp(path, stamp)
+        store.update_stamp(path, stamp)
         return
     if is_ours(content):
         # A report quotes the queries of missed cases, and would match each of them.

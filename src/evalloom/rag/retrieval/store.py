@@ -1,7 +1,7 @@
 """Stores documents in SQLite: their chunks, and the word counts of each.
 
-An update takes several transactions, so that an interruption keeps finished work; `is_complete` tells whether the
-last one was reached.
+An update takes several transactions, so that an interruption keeps finished work; `is_complete` is set by the
+last one.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CREATE TABLE chunks (
 CREATE INDEX chunks_by_path ON chunks (path, number);
 CREATE TABLE terms (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 """
-_DAMAGE = (
+_DAMAGE_CODES = (
     *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_TOOBIG),
-    # A file without our tables, and one with duplicate ids.
+    # A file that lacks our tables, or has duplicate ids or values of a wrong type.
     *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
 )
-_UNDECODED = "Could not decode to UTF-8"
+_DECODE_ERROR = "Could not decode to UTF-8"
 
 
 class DamagedIndex(sqlite3.DatabaseError):
@@ -54,19 +54,19 @@ class DocumentStore:
     def __init__(self, path: Path, is_readonly: bool = False) -> None:
         self.is_readonly = is_readonly
         self._db = _connect(path, is_readonly)
-        self._ids: dict[str, int] = {}
-        self._next_id = 0
-        self._version = 0
+        self._term_ids: dict[str, int] = {}
+        self._next_term_id = 0
+        self._data_version = 0
         try:
             if not is_readonly:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 if not self._db.execute("PRAGMA user_version").fetchone()[0]:
                     # One transaction, so that a killed process leaves no partial store.
-                    birth = secrets.token_hex(8)
-                    meta = f"INSERT INTO meta VALUES ('birth', '{birth}'), ('generation', 0), ('is_complete', 0);"
+                    store_id = secrets.token_hex(8)
+                    meta = f"INSERT INTO meta VALUES ('birth', '{store_id}'), ('generation', 0), ('is_complete', 0);"
                     self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {meta} PRAGMA user_version = {FORMAT}; COMMIT")
-            self.birth = str(self._meta("birth"))
+            self.store_id = str(self._meta("birth"))
         except BaseException:
             self._db.close()
             raise
@@ -100,7 +100,7 @@ class DocumentStore:
 
     def rollback(self) -> None:
         """End a snapshot or transaction; drop uncommitted changes and the cached term ids."""
-        self._ids.clear()
+        self._term_ids.clear()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -124,13 +124,13 @@ class DocumentStore:
     def begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
-        if version != self._version:
+        if version != self._data_version:
             # Another process may have added terms.
-            self._ids.clear()
-            self._version = version
+            self._term_ids.clear()
+            self._data_version = version
 
     def commit(self, is_complete: bool = False) -> None:
-        """Commit a step; `is_complete` tells readers whether more follow."""
+        """Commit a transaction; `is_complete` marks the last one of an update."""
         self._db.execute("UPDATE meta SET value = ? WHERE name = 'is_complete'", (int(is_complete),))
         self._db.execute("COMMIT")
 
@@ -145,7 +145,7 @@ class DocumentStore:
         if deleted or rows:
             self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
-    def stamp(self, path: str, stamp: FileStamp) -> None:
+    def update_stamp(self, path: str, stamp: FileStamp) -> None:
         columns = "size = ?, mtime_ns = ?, ctime_ns = ?, inode = ?"
         self._db.execute(f"UPDATE documents SET {columns} WHERE path = ?", (*stamp, path))
 
@@ -171,19 +171,19 @@ class DocumentStore:
         """The ids of the distinct words, and their counts; new words get ids."""
         import numpy as np  # deferred: slow to load
 
-        counted = Counter(words)
-        if not self._ids:
-            self._ids = dict(self._db.execute("SELECT text, id FROM terms"))
-            self._next_id = self.term_count()
-        ids = self._ids
-        new = [word for word in counted if word not in ids]
+        counts = Counter(words)
+        if not self._term_ids:
+            self._term_ids = dict(self._db.execute("SELECT text, id FROM terms"))
+            self._next_term_id = self.term_count()
+        ids = self._term_ids
+        new = [word for word in counts if word not in ids]
         if new:
-            rows = list(enumerate(new, self._next_id))
-            self._next_id += len(rows)
+            rows = list(enumerate(new, self._next_term_id))
+            self._next_term_id += len(rows)
             self._db.executemany("INSERT INTO terms VALUES (?, ?)", rows)
             ids.update((word, number) for number, word in rows)
-        terms = np.fromiter((ids[word] for word in counted), "<i4", len(counted))
-        return terms.tobytes(), np.fromiter(counted.values(), "<i4", len(counted)).tobytes()
+        terms = np.fromiter((ids[word] for word in counts), "<i4", len(counts))
+        return terms.tobytes(), np.fromiter(counts.values(), "<i4", len(counts)).tobytes()
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class DocumentStore:
         columns = "path, text, start, stop, line, page, heading"
         row = self._db.execute(f"SELECT {columns} FROM chunks WHERE id = ?", (id,)).fetchone()
         if row is None or tuple(map(type, row)) != (str, str, int, int, int, int, str):
-            raise DamagedIndex("a chunk is missing or not whole")
+            raise DamagedIndex("a chunk is missing or incomplete")
         path, *rest = row
         return path, Chunk(*rest)
 
@@ -222,14 +222,14 @@ class DocumentStore:
 
 
 STORE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What a broken file raises: Python 3.11 cannot decode an SQLite error that quotes broken text."""
+"""Errors that a broken file raises; Python 3.11 fails to decode an SQLite error that quotes broken text."""
 
 
 def is_damage(error: Exception) -> bool:
     """Whether an error means that the file is broken, rather than that the disk is full or the file locked."""
-    if isinstance(error, DamagedIndex | UnicodeDecodeError) or str(error).startswith(_UNDECODED):
+    if isinstance(error, DamagedIndex | UnicodeDecodeError) or str(error).startswith(_DECODE_ERROR):
         return True
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF in _DAMAGE_CODES
 
 
 def error_text(error: Exception) -> str:
@@ -237,23 +237,23 @@ def error_text(error: Exception) -> str:
     return str(error).partition(" with text")[0].lower()
 
 
-def unusable(path: Path, error: Exception) -> EvalloomError:
+def unusable_error(path: Path, error: Exception) -> EvalloomError:
     """The error for a store that can be neither read nor rebuilt."""
     message = f"{path}: the index cannot be used: {error_text(error)}. Check the disk and the folder's permissions"
     return EvalloomError("index_unusable", message)
 
 
-def set_aside(path: Path) -> Path:
+def move_damaged(path: Path) -> Path:
     """Move a damaged file out of the way for inspection; return its new path."""
-    aside = path.with_name(path.name + ".damaged")
+    moved = path.with_name(path.name + ".damaged")
     with suppress(FileNotFoundError):
-        os.replace(path, aside)
+        os.replace(path, moved)
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return aside
+    return moved
 
 
-def format_of(path: Path, is_readonly: bool = False) -> int:
+def read_format(path: Path, is_readonly: bool = False) -> int:
     """The format of a store; 0 when it does not exist."""
     if not path.exists():
         return 0
@@ -265,8 +265,8 @@ def _connect(path: Path, is_readonly: bool) -> sqlite3.Connection:
     """Connect to the store; a read-only connection creates no files beside it."""
     uri = str(path)
     if is_readonly:
-        log = path.with_name(path.name + "-wal")
+        wal = path.with_name(path.name + "-wal")
         # Immutable mode ignores the WAL, so use it only when the WAL is empty.
-        is_immutable = not log.exists() or not log.stat().st_size
+        is_immutable = not wal.exists() or not wal.stat().st_size
         uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_immutable else ''}"
     return sqlite3.connect(uri, timeout=60, isolation_level=None, check_same_thread=False, uri=is_readonly)

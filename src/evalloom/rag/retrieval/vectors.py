@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.text import quote
-from evalloom.rag.retrieval.store import STORE_ERRORS, error_text, is_damage, set_aside, unusable
+from evalloom.rag.retrieval.store import STORE_ERRORS, error_text, is_damage, move_damaged, unusable_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ class Vectors:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.set_aside: Path | None = None
+        self.damaged_copy: Path | None = None
         """Where a damaged file was moved, if any; its vectors are computed again."""
         self._lengths: dict[str, int] = {}
         with self._translate_errors():
@@ -45,7 +45,7 @@ class Vectors:
             except STORE_ERRORS as error:
                 if not is_damage(error):
                     raise
-                self.set_aside = set_aside(path)
+                self.damaged_copy = move_damaged(path)
                 self._db = _connect(path)
 
     def close(self) -> None:
@@ -58,12 +58,12 @@ class Vectors:
             yield
         except STORE_ERRORS as error:
             if not is_damage(error):
-                raise unusable(self._path, error) from None
+                raise unusable_error(self._path, error) from None
             self._db.close()
-            aside = set_aside(self._path)
+            moved = move_damaged(self._path)
             self._lengths.clear()
             self._db = _connect(self._path)
-            message = f"{self._path}: the vectors are damaged ({error_text(error)}) and were moved to {aside.name}"
+            message = f"{self._path}: the vectors are damaged ({error_text(error)}) and were moved to {moved.name}"
             raise EvalloomError("index_damaged", f"{message}. Run it again to make new ones") from None
 
     def missing(self, model: str, texts: Iterable[str]) -> list[str]:
