@@ -76,9 +76,7 @@ def test_another_configuration_is_an_error_that_names_every_difference(home: Pat
     with pytest.raises(EvalloomError) as caught:
         held(home)
     assert (caught.value.code, caught.value.exit_code) == ("config_differs", 2)
-    assert "now and good were not made with the same configuration: k: 2 → 10; retriever: builtin → python:x. " in str(
-        caught.value
-    )
+    assert "now and good have different configurations: k: 2 → 10; retriever: builtin → python:x. " in str(caught.value)
     found = held(home, any_config=True)
     assert [one.what for one in found.differences] == ["config.k", "config.retriever"] and not found.is_bad
 
