@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evalloom.prompt_eval.scores import (
     Mark,
     ScoredCase,
-    definition,
+    case_definition,
     points_in,
     read_scored,
     scored_remarks,
@@ -43,13 +43,13 @@ def test_totals_are_exact_and_halves_round_up(found: list[int]) -> None:
     total, most = sum(found), 3 * len(found)
     exact = Decimal(total) / Decimal(len(found))
     assert (case.total, case.max_score) == (total, most)
-    assert case.hundredths == int((exact * 100).quantize(Decimal(1), ROUND_HALF_UP))
+    assert case.average_hundredths == int((exact * 100).quantize(Decimal(1), ROUND_HALF_UP))
     assert case.percent == int((Decimal(100 * total) / most).quantize(Decimal(1), ROUND_HALF_UP))
 
 
 @pytest.mark.req("EVAL-7")
 def test_a_half_rounds_up() -> None:
-    assert scored(*[3] * 3, *[2] * 5).hundredths == 238  # 19 ÷ 8 = 2.375
+    assert scored(*[3] * 3, *[2] * 5).average_hundredths == 238  # 19 ÷ 8 = 2.375
     assert scored(1, 2, 1, 1, 2, 1, 1, 1).percent == 42  # 10 ÷ 24 = 41.67
     assert scored(*[3] * 7, 2, *[1] * 0).percent == 96  # 23 ÷ 24 = 95.83
 
@@ -57,7 +57,7 @@ def test_a_half_rounds_up() -> None:
 @pytest.mark.req("EVAL-7")
 def test_totals_of_the_file_are_never_taken_over() -> None:
     case = scored(3, 3, total_score=99, max_score=1, avg_tp_score=9.9)
-    assert (case.total, case.max_score, case.hundredths) == (6, 6, 300)
+    assert (case.total, case.max_score, case.average_hundredths) == (6, 6, 300)
     assert [remark.code for remark in scored_remarks(case.record, ("TP1", "TP2"))] == ["total_differs"] * 3
 
 
@@ -79,7 +79,7 @@ def test_half_of_the_most_is_compared_before_rounding() -> None:
 def test_what_is_no_score_is_missing_and_the_totals_stay_open(score: Any) -> None:
     case = scored(3, score)
     assert case.missing == ("TP2",)
-    assert (case.total, case.hundredths, case.percent, case.is_bad, case.is_passed) == (None,) * 5
+    assert (case.total, case.average_hundredths, case.percent, case.is_bad, case.is_passed) == (None,) * 5
     assert case.comment == "[scoring incomplete: TP2]"
     assert scored(1, score).is_bad is True
 
@@ -101,7 +101,7 @@ def test_a_test_point_that_nobody_planned_is_named() -> None:
 @pytest.mark.req("EVAL-9")
 def test_a_failed_run_has_a_total_of_zero_and_is_bad() -> None:
     case = scored(None, None, result_aftertest=None, overall_comment="HTTP 500")
-    assert case.is_failed and case.missing == () and (case.total, case.hundredths, case.percent) == (0, 0, 0)
+    assert case.is_failed and case.missing == () and (case.total, case.average_hundredths, case.percent) == (0, 0, 0)
     assert case.is_bad and case.is_passed is False and case.comment == "HTTP 500"
 
 
@@ -129,4 +129,4 @@ def test_points_come_in_order_of_appearance_with_safety_last() -> None:
 
 
 def test_the_definition_of_a_case_has_none_of_its_results() -> None:
-    assert definition(write_scored(scored(3, 2))) == {k: v for k, v in CASE.items() if k != "result_aftertest"}
+    assert case_definition(write_scored(scored(3, 2))) == {k: v for k, v in CASE.items() if k != "result_aftertest"}

@@ -16,13 +16,13 @@ from evalloom.core.text import describe
 from evalloom.prompt_eval.dialect import FIELDS, is_reason, suggest_name
 from evalloom.prompt_eval.plan import SCORES, safety_last
 
-BEST = SCORES[-1]
+BEST_SCORE = SCORES[-1]
 PASSING = 80
 """A case passes with this percentage of the maximum score (EVAL-14)."""
 _KEY = lazy_pattern(r"(TP\w*)_(?:score|reason)")
 MARK_LIKE = lazy_pattern(r"(?!total_|avg_tp_|max_|human_)tp.*_(?:score|reason)", re.IGNORECASE | re.DOTALL)
 _INCOMPLETE = lazy_pattern(r"\A\[scoring incomplete: [^\]]*\] ?")
-_NO_REASON = "run failed; nobody wrote down why"
+_NO_REASON = "run failed for an unknown reason"
 
 
 class Mark(Struct, frozen=True):
@@ -61,7 +61,7 @@ class ScoredCase(Struct, frozen=True):
     @property
     def missing(self) -> tuple[str, ...]:
         """The test points without a score or a reason; none for a failed run."""
-        return () if self.is_failed else tuple(one for one, mark in self.marks.items() if not mark.is_complete)
+        return () if self.is_failed else tuple(point for point, mark in self.marks.items() if not mark.is_complete)
 
     @property
     def is_complete(self) -> bool:
@@ -79,28 +79,31 @@ class ScoredCase(Struct, frozen=True):
 
     @property
     def max_score(self) -> int:
-        return BEST * len(self.marks)
+        return BEST_SCORE * len(self.marks)
 
     @property
-    def hundredths(self) -> int | None:
+    def average_hundredths(self) -> int | None:
         """The average of the test points in hundredths: 280 is 2.80. Halves are rounded up."""
-        return None if self.total is None else _rounded(100 * self.total, len(self.marks))
+        return None if self.total is None else _round_half_up(100 * self.total, len(self.marks))
 
     @property
     def percent(self) -> int | None:
         """The share of the maximum score, in whole percent. Halves are rounded up."""
-        return None if self.total is None else _rounded(100 * self.total, self.max_score)
+        return None if self.total is None else _round_half_up(100 * self.total, self.max_score)
 
     @property
     def is_bad(self) -> bool | None:
-        """Whether it has at most half of the maximum, or any 1 (EVAL-8); None if that depends on a missing mark."""
+        """Whether the total is at most half of the maximum, or any score is 1 (EVAL-8).
+
+        None if that depends on a missing mark.
+        """
         if 1 in self.scores:
             return True
         return None if self.total is None else 2 * self.total <= self.max_score
 
     @property
     def is_passed(self) -> bool | None:
-        """Whether it has at least 80 % of the maximum, before rounding; None if a mark is missing."""
+        """Whether the total is at least 80 % of the maximum, before rounding; None if a mark is missing."""
         return None if self.total is None else 100 * self.total >= PASSING * self.max_score
 
     @property
@@ -113,9 +116,9 @@ class ScoredCase(Struct, frozen=True):
         return self.remark
 
 
-def _rounded(above: int, below: int) -> int:
-    """Round a fraction to the nearest integer exactly, halves up."""
-    return (2 * above + below) // (2 * below) if below else 0
+def _round_half_up(numerator: int, denominator: int) -> int:
+    """Round a fraction to the nearest integer exactly, halves up; 0 without a denominator."""
+    return (2 * numerator + denominator) // (2 * denominator) if denominator else 0
 
 
 def output_digest(result: Any) -> str:
@@ -130,21 +133,19 @@ def strip_incomplete_prefix(comment: str) -> str:
 
 
 def points_in(records: Iterable[Record]) -> list[str]:
-    """Return the test points of which records have scores or reasons: in order of appearance, TP_safety last."""
-    found = dict.fromkeys(match[1] for record in records for key in record if (match := _KEY.fullmatch(key)))
-    return safety_last(list(found))
+    """Return the test points with scores or reasons in records, in order of appearance, TP_safety last."""
+    points = dict.fromkeys(match[1] for record in records for key in record if (match := _KEY.fullmatch(key)))
+    return safety_last(list(points))
 
 
 def read_scored(record: Record, points: Iterable[str]) -> ScoredCase:
-    """Read the marks of a record; anything but 1, 2 or 3 is missing, never guessed."""
-    marks = {one: _mark(record, one) for one in points}
+    """Read the marks of a record; a score other than 1, 2 or 3 counts as missing."""
+    marks = {}
+    for point in points:
+        score, reason = record.get(f"{point}_score"), record.get(f"{point}_reason")
+        marks[point] = Mark(score if is_score(score) else None, reason.strip() if isinstance(reason, str) else "")
     comment = record.get("overall_comment")
     return ScoredCase(record, marks, strip_incomplete_prefix(comment) if isinstance(comment, str) else "")
-
-
-def _mark(record: Record, point: str) -> Mark:
-    score, reason = record.get(f"{point}_score"), record.get(f"{point}_reason")
-    return Mark(score if is_score(score) else None, reason.strip() if isinstance(reason, str) else "")
 
 
 def is_score(value: Any) -> bool:
@@ -154,49 +155,50 @@ def is_score(value: Any) -> bool:
 
 def write_scored(case: ScoredCase) -> Record:
     """Build the object for `final_scored_results.json`: the case, its marks in order, and the totals."""
-    known = {name: case.record[name] for name in FIELDS if name in case.record}
-    further = {name: value for name, value in case.record.items() if not _is_ours(name)}
+    case_fields = {name: case.record[name] for name in FIELDS if name in case.record}
+    custom_fields = {name: value for name, value in case.record.items() if not _has_fixed_position(name)}
     marks: Record = {}
     for point, mark in case.marks.items():
         marks[f"{point}_score"] = None if case.is_failed else mark.score
         marks[f"{point}_reason"] = None if case.is_failed else mark.reason or None
-    average = None if case.hundredths is None else case.hundredths / 100
+    average = None if case.average_hundredths is None else case.average_hundredths / 100
     totals = {"total_score": case.total, "avg_tp_score": average, "overall_comment": case.comment}
-    return {**known, "result_aftertest": case.record.get("result_aftertest"), **further, **marks, **totals}
+    result = {"result_aftertest": case.record.get("result_aftertest")}
+    return {**case_fields, **result, **custom_fields, **marks, **totals}
 
 
 _COMPUTED = ("total_score", "max_score", "avg_tp_score", "score_pct", "overall_comment", "is_bad_case", "run_status")
 
 
-def _is_ours(name: str) -> bool:
+def _has_fixed_position(name: str) -> bool:
     """Whether a field belongs to the case, a mark or a total, which have fixed positions."""
     return name in FIELDS or name in _COMPUTED or name == "result_aftertest" or _KEY.fullmatch(name) is not None
 
 
-def definition(record: Record) -> Record:
-    """Return the fields of a case without its result and marks."""
-    return {name: value for name, value in record.items() if name in FIELDS or not _is_ours(name)}
+def case_definition(record: Record) -> Record:
+    """Return a record without its result, marks and totals."""
+    return {name: value for name, value in record.items() if name in FIELDS or not _has_fixed_position(name)}
 
 
 def scored_remarks(record: Record, points: tuple[str, ...]) -> Iterator[Remark]:
-    """Check the marks and totals of a record, beyond the checks of the linter.
+    """Check the marks and totals of a record, in addition to the checks of the dialect.
 
     A total that differs is only a warning, because totals are always recomputed.
     """
     for unknown in points_in([record]):
         if unknown not in points:
             hint = suggest_name(unknown, points)
-            message = f"{unknown}: is no test point of the plan, so it has no column{hint}"
+            message = f"{unknown}: is not a test point of the plan, so it has no column{hint}"
             where = (f"{unknown}_score",) if f"{unknown}_score" in record else (f"{unknown}_reason",)
             yield error("unknown_test_point", where, message)
     for key in record:
         if MARK_LIKE.fullmatch(key) and not _KEY.fullmatch(key):
-            message = f"{key}: looks like a mark, and test points are TP1, TP_qualitative_<name> or TP_safety"
+            message = f"{key}: looks like a mark, but test points are TP1, TP_qualitative_<name> or TP_safety"
             yield error("unknown_test_point", (key,), message)
     case = read_scored(record, points)
     if case.is_failed:
-        if any(record.get(f"{one}_score") is not None for one in points):
-            yield error("score_without_result", ("result_aftertest",), "it has scores, and no result to score")
+        if any(record.get(f"{point}_score") is not None for point in points):
+            yield error("score_without_result", ("result_aftertest",), "has scores, but no result to score")
         return
     for point in case.missing:
         yield from _missing_remarks(record, point, case.marks[point])
@@ -212,8 +214,8 @@ def _missing_remarks(record: Record, point: str, mark: Mark) -> Iterator[Remark]
         yield error("missing_reason", (f"{point}_score",), f"{point}_reason: missing; every score needs a reason")
 
 
-def _number(value: Any) -> Any:
-    """Convert a total for comparison: `"2.80"` of another tool is 2.8."""
+def _as_number(value: Any) -> Any:
+    """Convert a total for comparison: other tools write `"2.80"` for 2.8."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -221,9 +223,9 @@ def _number(value: Any) -> Any:
 
 
 def _total_remarks(record: Record, case: ScoredCase) -> Iterator[Remark]:
-    average = None if case.hundredths is None else case.hundredths / 100
+    average = None if case.average_hundredths is None else case.average_hundredths / 100
     computed: Record = {"total_score": case.total, "max_score": case.max_score, "avg_tp_score": average}
     for name, value in computed.items():
-        if name in record and value is not None and _number(record[name]) != value:
-            message = f"{name}: expected {value}, got {describe(record[name])}; it is computed again"
+        if name in record and value is not None and _as_number(record[name]) != value:
+            message = f"{name}: expected {value}, got {describe(record[name])}; it is recomputed"
             yield warning("total_differs", (name,), message)

@@ -88,9 +88,9 @@ def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
 
 def _totals(case: ScoredCase) -> list[str]:
     """Return total, maximum, average and percent; all empty if a mark is missing, so that sums include no half case."""
-    if case.total is None or case.hundredths is None:
+    if case.total is None or case.average_hundredths is None:
         return [""] * len(TOTALS)
-    average = f"{case.hundredths // 100}.{case.hundredths % 100:02d}"
+    average = f"{case.average_hundredths // 100}.{case.average_hundredths % 100:02d}"
     return [str(case.total), str(case.max_score), average, f"{case.percent}%"]
 
 

@@ -143,7 +143,7 @@ def test_a_missing_reason_is_a_fault(reason: Any) -> None:
 
 @pytest.mark.req("EVAL-6")
 def test_test_points_that_nobody_asked_for_are_named() -> None:
-    assert faults(TP2_score=3, TP2_reason="x", TP9_score=1) == ("TP2, TP9: nobody asked for that",)
+    assert faults(TP2_score=3, TP2_reason="x", TP9_score=1) == ("TP2, TP9: expected no scores for these",)
 
 
 @pytest.mark.parametrize("key", ["TP1_score", "TP1_reason", "TP1\\u005fscore"])

@@ -1,6 +1,6 @@
-"""prompt_b, the evaluator: generated from the plan, open to edits, and asked for one strict JSON object per case.
+"""The evaluator: renders prompt_b.md from the plan, and asks a model with it for one JSON object per case.
 
-The judged output is data: it is enclosed in delimiters that it cannot contain, however prompt_b is edited.
+Users may edit prompt_b.md. The judged output is always enclosed in delimiters that it cannot contain, so it stays data.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from evalloom.llms.answer_json import AnswerError, only_object
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.llms.retry_until_valid import Best, ask
 from evalloom.prompt_eval.dialect import FIELDS, is_reason
-from evalloom.prompt_eval.plan import SCORES, TestPlan, TestPoint
+from evalloom.prompt_eval.plan import SCORES, TestPlan
 from evalloom.prompt_eval.scores import Mark, is_score, points_in, strip_incomplete_prefix
 from evalloom.targets.base import BuiltTarget
 
 NAME = "evaluator"
-HOLES = ("prompt_a", "test_case", "result_aftertest")
-_HOLE = lazy_pattern(r"\{\{\s*(" + "|".join(HOLES) + r")\s*\}\}")
-_MADE = lazy_pattern(r"\A<!-- made by evalloom from the test plan \(([0-9a-f]{12})\)[^\n]*-->\n")
+_VARIABLES = ("prompt_a", "test_case", "result_aftertest")
+_VARIABLE = lazy_pattern(r"\{\{\s*(" + "|".join(_VARIABLES) + r")\s*\}\}")
+_GENERATED = lazy_pattern(r"\A<!-- made by evalloom from the test plan \(([0-9a-f]{12})\)[^\n]*-->\n")
 
 
 class Judgement(Struct, frozen=True):
@@ -49,15 +49,20 @@ class Judgement(Struct, frozen=True):
 def render_prompt_b(plan: TestPlan) -> str:
     """Render prompt_b.md in the language of the plan."""
     words = _CHINESE if mostly_chinese("\n".join(point.name for point in plan.points)) else _ENGLISH
-    points = "\n\n".join(_point_text(point, words) for point in plan.judged)
-    body = words["body"].format(points=points or words["none"], form=_form(plan.judged, words))
+    sections, marks = [], []
+    for point in plan.judged:
+        anchors = "\n".join(f"- {score}: {point.anchors[score]}" for score in SCORES)
+        sections.append(f"### {point.id} · {point.name} ({words[point.criticality]})\n\n{anchors}")
+        marks.append(f'  "{point.id}_score": 1 | 2 | 3,\n  "{point.id}_reason": "{words["reason"]}",')
+    form = "\n".join(["{", *marks, f'  "overall_comment": "{words["comment"]}"', "}"])
+    body = words["body"].format(points="\n\n".join(sections) or words["none"], form=form)
     return f"<!-- made by evalloom from the test plan ({digest_text(body, 6)}). {words['head']} -->\n{body}"
 
 
 def is_edited(text: str) -> bool:
     """Whether prompt_b was edited after it was generated, or written by hand."""
-    made = _MADE.match(text)
-    return made is None or made[1] != digest_text(text[made.end() :], 6)
+    header = _GENERATED.match(text)
+    return header is None or header[1] != digest_text(text[header.end() :], 6)
 
 
 def missing_points(text: str, plan: TestPlan) -> list[str]:
@@ -72,9 +77,9 @@ def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
     except UnicodeDecodeError as error:
         raise usage_error("not_utf8", f"{path.as_posix()}: is not UTF-8: {error}. Save it as UTF-8") from None
     if text and is_edited(text):
-        if left_out := missing_points(text, plan):
-            message = f"{path.as_posix()}: does not name {', '.join(left_out)}, which the plan has"
-            warn(f"{message}. Add what 1, 2 and 3 mean there, or delete the file [prompt_b_lacks_points]")
+        if missing := missing_points(text, plan):
+            message = f"{path.as_posix()}: does not name {', '.join(missing)}, which the plan has"
+            warn(f"{message}. Add the meaning of 1, 2 and 3 there, or delete the file [prompt_b_lacks_points]")
         return text
     rendered = render_prompt_b(plan)
     if rendered != text:
@@ -82,22 +87,12 @@ def refresh(path: Path, plan: TestPlan, warn: Callable[[str], None]) -> str:
     return rendered
 
 
-def _point_text(point: TestPoint, words: dict[str, str]) -> str:
-    anchors = "\n".join(f"- {score}: {point.anchors[score]}" for score in SCORES)
-    return f"### {point.id} · {point.name} ({words[point.criticality]})\n\n{anchors}"
-
-
-def _form(points: tuple[TestPoint, ...], words: dict[str, str]) -> str:
-    marks = [f'  "{one.id}_score": 1 | 2 | 3,\n  "{one.id}_reason": "{words["reason"]}",' for one in points]
-    return "\n".join(["{", *marks, f'  "overall_comment": "{words["comment"]}"', "}"])
-
-
 _ENGLISH = {
-    "head": "Edit it as you like: what you edit is kept",
+    "head": "You may edit this file; edits are kept",
     "core": "core",
     "supporting": "supporting",
     "baseline": "baseline",
-    "none": "Every test point of the plan is scored by a rule, so nobody is asked.",
+    "none": "Every test point of the plan is scored by a rule, so no model is asked.",
     "reason": "<what in the output justifies the score, quoted>",
     "comment": "<one sentence about the output as a whole>",
     "body": """\
@@ -176,24 +171,25 @@ Reply with one JSON object and nothing else: an integer from 1 to 3 and a reason
 `<id>_score` and `<id>_reason`, and `overall_comment`."""
 
 
-# -- asking it ----------------------------------------------------------------------------------------
+# -- scoring --------------------------------------------------------------------------------------------
 
 
 def evaluator(plan: TestPlan, prompt_a: str, prompt_b: str) -> BuiltTarget:
     """Build the evaluator as a target: its cases are outputs, its outputs are judgements."""
-    body = _MADE.sub("", prompt_b)
+    body = _GENERATED.sub("", prompt_b)
 
     async def judge(inputs: Record, context: Context) -> Output:
         messages = messages_for(plan, body, prompt_a, inputs)
-        found = await ask(context.llm, messages, lambda text: read(text, plan), context.profile.params, context.repeat)
-        return Output(_record(found))
+        parse = lambda text: read(text, plan)  # noqa: E731
+        judgement = await ask(context.llm, messages, parse, context.profile.params, context.repeat)
+        return Output(_record_of(judgement))
 
     digest = digest_of(NAME, [point.id for point in plan.judged], body, prompt_a)
     return BuiltTarget(name=NAME, kind=NAME, digest=digest, call=judge, needs_llm=True)
 
 
 def messages_for(plan: TestPlan, prompt_b: str, prompt_a: str, inputs: Record) -> list[Record]:
-    """Build the messages: prompt_b with its variables filled; blocks that it has no variable for follow at the end."""
+    """Fill the variables of prompt_b, and append the case and the output if it has no variables for them."""
     case = {name: inputs["test_case"].get(name) for name in FIELDS}
     texts = {
         "prompt_a": prompt_a,
@@ -202,10 +198,10 @@ def messages_for(plan: TestPlan, prompt_b: str, prompt_a: str, inputs: Record) -
     }
     mark = mark_for("\n".join([prompt_b, *texts.values()]))
     blocks = {name: block(name, mark, text) for name, text in texts.items()}
-    # One pass only: the inserted text may itself look like a variable.
-    filled = _HOLE.sub(lambda hole: blocks[hole[1]], prompt_b)
-    named = {hole[1] for hole in _HOLE.finditer(prompt_b)}
-    rest = [blocks[name] for name in ("test_case", "result_aftertest") if name not in named]
+    # One pass only, because inserted text may look like a variable.
+    filled = _VARIABLE.sub(lambda variable: blocks[variable[1]], prompt_b)
+    used = {variable[1] for variable in _VARIABLE.finditer(prompt_b)}
+    rest = [blocks[name] for name in ("test_case", "result_aftertest") if name not in used]
     ids = ", ".join(point.id for point in plan.judged)
     return [
         {"role": "system", "content": _SYSTEM.format(mark=mark, ids=ids)},
@@ -219,37 +215,34 @@ def read(text: str, plan: TestPlan) -> Best[Judgement]:
     try:
         answer = only_object(text)
     except AnswerError as error:
-        return Best(Judgement({one: Mark() for one in ids}), (str(error),), is_unreadable=True)
-    read_marks = {one: _mark(answer, one) for one in ids}
-    faults = [error for _, found in read_marks.values() for error in found]
-    strange = [one for one in points_in([answer]) if one not in ids]
-    faults += [f"{', '.join(strange)}: nobody asked for that"] if strange else []
+        return Best(Judgement({point: Mark() for point in ids}), (str(error),), is_unreadable=True)
+    marks: dict[str, Mark] = {}
+    errors: list[str] = []
+    for point in ids:
+        score, reason = answer.get(f"{point}_score"), answer.get(f"{point}_reason")
+        marks[point] = mark = Mark(
+            score if is_score(score) else None, reason.strip() if isinstance(reason, str) else ""
+        )
+        if mark.score is None:
+            value = _shown_value(answer, f"{point}_score")
+            errors.append(f"{point}_score: expected the integer 1, 2 or 3, got {value}")
+        if not is_reason(mark.reason):
+            value = _shown_value(answer, f"{point}_reason")
+            errors.append(f"{point}_reason: expected a reason that quotes the output, got {value}")
+    if unknown := [point for point in points_in([answer]) if point not in ids]:
+        errors.append(f"{', '.join(unknown)}: expected no scores for these")
     comment = answer.get("overall_comment")
-    is_said = isinstance(comment, str) and comment.strip()
-    faults += [] if is_said else [f"overall_comment: expected a sentence, got {_got(answer, 'overall_comment')}"]
-    marks = {one: mark for one, (mark, _) in read_marks.items()}
-    return Best(Judgement(marks, strip_incomplete_prefix(str(comment).strip()) if is_said else ""), tuple(faults))
+    if not isinstance(comment, str) or not comment.strip():
+        errors.append(f"overall_comment: expected a sentence, got {_shown_value(answer, 'overall_comment')}")
+        comment = ""
+    return Best(Judgement(marks, strip_incomplete_prefix(comment.strip())), tuple(errors))
 
 
-def _mark(answer: Record, point: str) -> tuple[Mark, list[str]]:
-    """Parse the mark of one test point, with its errors."""
-    score, reason = answer.get(f"{point}_score"), answer.get(f"{point}_reason")
-    faults = []
-    if not is_score(score):
-        faults.append(f"{point}_score: expected the integer 1, 2 or 3, got {_got(answer, f'{point}_score')}")
-    known = score if is_score(score) else None
-    said = reason.strip() if isinstance(reason, str) else ""
-    if not is_reason(said):
-        got = _got(answer, f"{point}_reason")
-        faults.append(f"{point}_reason: expected a reason that quotes the output, got {got}")
-    return Mark(known, said), faults
-
-
-def _got(answer: Record, key: str) -> str:
+def _shown_value(answer: Record, key: str) -> str:
     return quote(answer[key]) if key in answer else "nothing"
 
 
-def _record(judgement: Best[Judgement]) -> Record:
+def _record_of(judgement: Best[Judgement]) -> Record:
     """Convert a judgement to the record that the batch log stores."""
     marks = {point: {"score": mark.score, "reason": mark.reason} for point, mark in judgement.answer.marks.items()}
     return {"marks": marks, "comment": judgement.answer.comment, "faults": list(judgement.errors)}

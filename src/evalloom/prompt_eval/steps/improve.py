@@ -36,7 +36,7 @@ from evalloom.prompt_eval.folder import (
 )
 from evalloom.prompt_eval.reports import improvement as prompt_eval_improvement
 from evalloom.prompt_eval.reports.improvement import ImprovementReport
-from evalloom.prompt_eval.scores import ScoredCase, definition, read_scored, write_scored
+from evalloom.prompt_eval.scores import ScoredCase, case_definition, read_scored, write_scored
 from evalloom.prompt_eval.steps.context import StepContext, with_drafter
 from evalloom.prompt_eval.steps.draft import plan_text
 from evalloom.prompt_eval.steps.evaluator import refresh
@@ -97,7 +97,7 @@ def improve(context: StepContext) -> ImprovementAttempt:
     )
     folder, candidate = _interrupted_attempt(context.folder, source) or _draft_attempt(context, cases, source)
     suffix = context.prompt.path.suffix if context.prompt.path else ".md"
-    chosen = [definition(case.record) for case in validation_cases(cases)]
+    chosen = [case_definition(case.record) for case in validation_cases(cases)]
     before = _score_prompt(context, folder / "prompt_a", chosen, f"prompt_a{suffix}", context.prompt.text)
     after = _score_prompt(context, folder / "candidate", chosen, f"candidate{suffix}", candidate.prompt)
     improvement = judge_candidate(before, after, context.plan.points)

@@ -16,7 +16,7 @@ from evalloom.matchers.base import MatchContext, show, text_of
 from evalloom.matchers.nested import BadPath, find_all
 from evalloom.prompt_eval.citing import cites
 from evalloom.prompt_eval.plan import ScoringRule, TestPlan, TestPoint
-from evalloom.prompt_eval.scores import BEST, Mark
+from evalloom.prompt_eval.scores import BEST_SCORE, Mark
 
 
 class RuleUndecided(Exception):
@@ -26,7 +26,7 @@ class RuleUndecided(Exception):
 def score_by_rules(point: TestPoint, case: Record, result: str) -> Mark:
     """Score a test point by its rules: 3 if all hold, else the lowest `otherwise` of a broken rule."""
     names = {**case, "output": _json_in(result)}
-    score = BEST
+    score = BEST_SCORE
     holding: list[str] = []
     broken: list[str] = []
     for rule in point.rules:

@@ -19,7 +19,7 @@ from evalloom.prompt_eval.folder import (
     require_artifact,
     write_json,
 )
-from evalloom.prompt_eval.scores import definition
+from evalloom.prompt_eval.scores import case_definition
 from evalloom.prompt_eval.steps.context import StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import refresh
 from evalloom.prompt_eval.steps.provenance import Provenance, load_for_step, mark_batch_used, write_artifact
@@ -63,10 +63,10 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
         copy_to_backup(folder.results, "before", context.options.warn)
     results |= reusable
     reasons = {**read_object(folder.failures), **failures}
-    failed = {one: reasons.get(one) or "nobody wrote down why" for one in results if results[one] is None}
+    failed = {one: reasons.get(one) or "unknown reason" for one in results if results[one] is None}
     # Write the reasons first, so that every null result has one.
     write_json(folder.failures, failed)
-    rows = [{**definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
+    rows = [{**case_definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
     provenance = Provenance(source, service=profile.name, batch=batch.id, prompt=target.digest)
     write_artifact(artifact, provenance, rows, context.options.warn)
     # Write prompt_b now, so that it can be edited before the judge is paid for.

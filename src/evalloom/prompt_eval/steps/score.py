@@ -24,7 +24,7 @@ from evalloom.prompt_eval.folder import (
     write_json,
 )
 from evalloom.prompt_eval.plan import TestPlan, TestPoint
-from evalloom.prompt_eval.scores import Mark, ScoredCase, definition, output_digest, read_scored, write_scored
+from evalloom.prompt_eval.scores import Mark, ScoredCase, case_definition, output_digest, read_scored, write_scored
 from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.context import BatchRuns, StepContext, as_case
 from evalloom.prompt_eval.steps.evaluator import Judgement, evaluator, judgement_of, refresh
@@ -161,7 +161,7 @@ class _Scorer:
             self.count += lacks or any(self._is_due(existing, point) for point in self._context.plan.points)
             has_incomplete |= lacks and existing is not None
             if judged and (lacks or repeat > 1):
-                inputs = {"test_case": definition(one), "result_aftertest": one["result_aftertest"]}
+                inputs = {"test_case": case_definition(one), "result_aftertest": one["result_aftertest"]}
                 cases_to_judge.append(as_case(one["test_id"], inputs))
         if not cases_to_judge:
             return BatchRuns(self.artifact.provenance.batch)
@@ -186,7 +186,7 @@ class _Scorer:
         said = judgement.answer.comment if judgement else "" if plan.judged else _summed_up(marks)
         own = existing.remark if existing and not existing.remark.startswith(_NOT_A_REMARK) else ""
         # Keep further fields that users added to the case.
-        further = definition(existing.record) if existing else {}
+        further = case_definition(existing.record) if existing else {}
         return ScoredCase({**further, **record}, marks, own or said or (existing.remark if existing else ""))
 
     def _mark(
