@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.analysis.compare_config import conflicts, differences
-from evalloom.analysis.compare_documents import DocumentChanges, Suspects, document_changes
+from evalloom.analysis.compare_documents import ChangedSources, DocumentChanges, document_changes
 from evalloom.core.model import Batch, Profile
 
 pytestmark = pytest.mark.req("RAG-10")
@@ -90,10 +90,12 @@ def test_swapping_the_sides_turns_added_into_removed(one: dict[str, str], other:
 
 
 def test_a_case_knows_which_of_its_sources_changed() -> None:
-    suspects = Suspects(DocumentChanges(("docs/zh/leave.md", "docs/zh/pay.md"), ("docs/new.md",), ("docs/old.md",)))
-    assert suspects.notes(["zh/leave.md"]) == ("docs/zh/leave.md changed since the baseline",)
-    assert suspects.notes(["docs/old.md", "docs/new.md"]) == ("docs/old.md was removed since the baseline",)
-    assert suspects.notes(["docs/"])[-1] == "docs/old.md was removed since the baseline"
-    assert suspects.notes(["docs/zh/"]) == suspects.notes(["docs/zh/", "leave.md"]) and suspects.notes([]) == ()
-    many = Suspects(DocumentChanges(tuple(f"docs/{number}.md" for number in range(9))))
+    sources = ChangedSources(
+        DocumentChanges(("docs/zh/leave.md", "docs/zh/pay.md"), ("docs/new.md",), ("docs/old.md",))
+    )
+    assert sources.notes(["zh/leave.md"]) == ("docs/zh/leave.md changed since the baseline",)
+    assert sources.notes(["docs/old.md", "docs/new.md"]) == ("docs/old.md was removed since the baseline",)
+    assert sources.notes(["docs/"])[-1] == "docs/old.md was removed since the baseline"
+    assert sources.notes(["docs/zh/"]) == sources.notes(["docs/zh/", "leave.md"]) and sources.notes([]) == ()
+    many = ChangedSources(DocumentChanges(tuple(f"docs/{number}.md" for number in range(9))))
     assert many.notes(["docs/"])[2:] == ("docs/2.md changed since the baseline", "and 6 more of its sources changed")

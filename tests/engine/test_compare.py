@@ -195,9 +195,13 @@ def test_profiles_of_one_batch_are_compared_with_its_base(tmp_path: Path) -> Non
         (
             ComparisonRequest("b2", "b1"),
             "nothing_to_compare",
-            "no profile is in both: q, r now, p in b1. Say which two",
+            "no profile is in both: q, r now, p in b1. Name the two",
         ),
-        (ComparisonRequest("b2", profile="q"), "nothing_to_compare", "q is what the others are compared with"),
+        (
+            ComparisonRequest("b2", profile="q"),
+            "nothing_to_compare",
+            "q is the profile that others are compared with",
+        ),
         (
             ComparisonRequest("b2", "b1", profile="s"),
             "unknown_profile_in_batch",

@@ -1,4 +1,4 @@
-"""What a batch comes to, counted run by run: memory grows by one number a run and by each new set of tags."""
+"""Counts the results of a batch run by run. Memory grows by one number per run, and with each new set of tags."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ NOTHING_EXPECTED = "nothing is expected of it"
 _MOST_REASONS = 100
 _UNANSWERED = frozenset({"skipped", "blocked"})
 _Rank = tuple[float, int, str, int]
-_Kept = list[tuple[_Rank, Run, Scored]]
+_RankedRuns = list[tuple[_Rank, Run, Scored]]
+"""Runs, the worst first."""
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """What some runs come to. The rates are None when no run passed, failed or met an error."""
+    """The figures of a group of runs. The rates are None if no run passed, failed or met an error."""
 
     total: int
     passed: int
@@ -45,7 +46,7 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 
 class ProfileFigures(Figures, frozen=True, kw_only=True):
-    """What the runs of one profile come to; the latencies are those of the runs that gave an answer."""
+    """The figures of one profile; latencies are those of runs with an answer."""
 
     p50_latency_s: float | None
     p95_latency_s: float | None
@@ -53,15 +54,15 @@ class ProfileFigures(Figures, frozen=True, kw_only=True):
 
 
 class Summary(Figures, frozen=True, kw_only=True):
-    """What a batch comes to: the object that `--json` prints."""
+    """The figures of a batch: the object that `--json` prints."""
 
     batch: str = ""
     path: str = ""
     profiles: dict[str, ProfileFigures]
 
 
-class Spent:
-    """What the calls to llms took so far, those of targets and of judges together."""
+class UsageTotals:
+    """Tokens, cost and retries of all llm calls so far, by targets and judges."""
 
     __slots__ = ("cached", "cost", "retries", "tokens", "unpriced")
 
@@ -76,12 +77,12 @@ class Spent:
         self.retries += usage.retries
         self.unpriced += usage.unpriced
 
-    def include(self, other: Spent) -> None:
-        self.tokens += other.tokens
-        self.cost += other.cost
-        self.cached += other.cached
-        self.retries += other.retries
-        self.unpriced += other.unpriced
+    def merge(self, totals: UsageTotals) -> None:
+        self.tokens += totals.tokens
+        self.cost += totals.cost
+        self.cached += totals.cached
+        self.retries += totals.retries
+        self.unpriced += totals.unpriced
 
 
 class Group:
@@ -91,7 +92,7 @@ class Group:
 
     def __init__(self) -> None:
         self.counts: dict[Status, int] = {}
-        self.spent = Spent()
+        self.spent = UsageTotals()
         self.durations = array("d")
         self.score_sum = 0.0
         self.scores = 0
@@ -112,23 +113,23 @@ class Group:
             self.spent.add(scored.usage)
         if run.started_at:
             started = datetime.fromisoformat(run.started_at).timestamp()
-            self.span(started, started + run.duration_s)
+            self._extend(started, started + run.duration_s)
 
-    def span(self, started: float, finished: float) -> None:
+    def _extend(self, started: float, finished: float) -> None:
         if started < self.started:
             self.started = started
         if finished > self.finished:
             self.finished = finished
 
-    def include(self, other: Group) -> None:
-        """Counts the runs of another group here too."""
-        for status, number in other.counts.items():
+    def merge(self, group: Group) -> None:
+        """Add the runs of another group."""
+        for status, number in group.counts.items():
             self.counts[status] = self.counts.get(status, 0) + number
-        self.durations += other.durations
-        self.score_sum += other.score_sum
-        self.scores += other.scores
-        self.spent.include(other.spent)
-        self.span(other.started, other.finished)
+        self.durations += group.durations
+        self.score_sum += group.score_sum
+        self.scores += group.scores
+        self.spent.merge(group.spent)
+        self._extend(group.started, group.finished)
 
     def count(self, status: Status) -> int:
         return self.counts.get(status, 0)
@@ -139,7 +140,7 @@ class Group:
 
     @property
     def counted(self) -> int:
-        """How many runs the pass rate is a share of."""
+        """The denominator of the pass rate."""
         return self.count("passed") + self.count("failed") + self.count("error")
 
     @property
@@ -170,29 +171,29 @@ class Group:
 
 
 class Tally:
-    """Counts runs as they finish: `counts` and `spent` tell at any moment how far it has come.
+    """Counts runs as they finish; `counts` and `spent` are up to date at any moment.
 
-    The caller sees to it that no run is added twice.
+    The caller must not add a run twice.
     """
 
     def __init__(self) -> None:
-        # By tags as they stand on the run, not by each tag: one addition a run, however many tags it has.
+        # Keyed by all tags of a run together, so that a run with many tags is counted only once.
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
         self.order: list[str] = []
-        """The profiles as they were asked for."""
-        self._failed: _Kept = []
-        self._errors: _Kept = []
+        """The profiles in the order of the request."""
+        self._failed: _RankedRuns = []
+        self._errors: _RankedRuns = []
         self.counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
-        self.spent = Spent()
+        self.spent = UsageTotals()
         self.reasons: dict[tuple[Status, str], int] = {}
-        """Why runs were skipped, blocked or not scored, the first hundred reasons of them, and how often."""
+        """How often each reason skipped, blocked or left runs unscored; only the first hundred reasons are counted."""
 
     def add(self, run: Run, scored: Scored) -> None:
-        """Counts one run."""
-        place = (run.profile, run.tags)
-        group = self._groups.get(place)
+        """Count one run."""
+        key = (run.profile, run.tags)
+        group = self._groups.get(key)
         if group is None:
-            group = self._groups[place] = Group()
+            group = self._groups[key] = Group()
         group.add(run, scored)
         status = scored.status
         self.counts[status] += 1
@@ -201,67 +202,64 @@ class Tally:
         if scored.usage is not NO_USAGE:
             self.spent.add(scored.usage)
         if status == "failed":
-            _keep(self._failed, run, scored)
+            _add_worst(self._failed, run, scored)
         elif status == "error":
-            _keep(self._errors, run, scored)
+            _add_worst(self._errors, run, scored)
         elif status != "passed":
-            self._note(scored)
-
-    def _note(self, scored: Scored) -> None:
-        reason = next((one.reason for one in scored.verdicts if one.status == scored.status), NOTHING_EXPECTED)
-        why = (scored.status, reason)
-        if why in self.reasons or len(self.reasons) < _MOST_REASONS:
-            self.reasons[why] = self.reasons.get(why, 0) + 1
+            matching = (verdict.reason for verdict in scored.verdicts if verdict.status == status)
+            reason = (status, next(matching, NOTHING_EXPECTED))
+            if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+                self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
     def group(self, profile: str | None = None, tag: str | None = None) -> Group:
-        """The runs of one profile, with one tag, or both; all of them when neither is given."""
-        return _together(
+        """Return the runs of a profile, of a tag, or of both; without arguments, all runs."""
+        return _merged(
             group
-            for (of, tags), group in self._groups.items()
-            if (profile is None or of == profile) and (tag is None or tag in tags)
+            for (name, tags), group in self._groups.items()
+            if (profile is None or name == profile) and (tag is None or tag in tags)
         )
 
     def profiles(self) -> list[str]:
-        """The profiles that were run, in the order in which they were asked for or else first run."""
+        """Return the profiles that were run, in the order of the request, then of their first run."""
         ran = dict.fromkeys(profile for profile, _ in self._groups)
         return [name for name in dict.fromkeys([*self.order, *ran]) if name in ran]
 
     def tags(self) -> list[str]:
-        """The tags that any run has, sorted."""
+        """Return the tags of all runs, sorted."""
         return sorted({tag for _, tags in self._groups for tag in tags})
 
     def worst(self) -> list[tuple[Run, Scored]]:
-        """Up to ten failures, the lowest score first, then errors: half of each when there are many of both."""
+        """Return up to ten failures, the lowest score first, then errors; half of each if there are many of both."""
         half = SHOWN_FAILURES // 2
         errors = self._errors[: max(half, SHOWN_FAILURES - len(self._failed))]
         failed = self._failed[: SHOWN_FAILURES - len(errors)]
         return [(run, scored) for _, run, scored in failed + errors]
 
     def summary(self, batch: str = "", path: str = "", duration_s: float | None = None) -> Summary:
-        """The whole batch. Without `duration_s` it lasted from its first run to its last, pauses included."""
+        """Return the figures of the batch. `duration_s` defaults to the time from the first run to the last."""
         by_profile = {name: self.group(profile=name) for name in self.profiles()}
-        every = _together(by_profile.values())
+        total = _merged(by_profile.values())
         return Summary(
             batch=batch,
             path=path,
             profiles={name: _profile_figures(group) for name, group in by_profile.items()},
-            **_figures(every, duration_s),
+            **_figures(total, duration_s),
         )
 
 
-def _together(groups: Iterable[Group]) -> Group:
-    together = Group()
+def _merged(groups: Iterable[Group]) -> Group:
+    merged = Group()
     for group in groups:
-        together.include(group)
-    return together
+        merged.merge(group)
+    return merged
 
 
-def _keep(kept: _Kept, run: Run, scored: Scored) -> None:
-    """Keeps the run when it is among the worst; the order does not depend on which run finished first."""
+def _add_worst(worst: _RankedRuns, run: Run, scored: Scored) -> None:
+    """Add a run if it is among the worst; ties do not depend on which run finished first."""
     rank = (scored.score or 0.0, run.number, run.profile, run.repeat)
-    if len(kept) < SHOWN_FAILURES or rank < kept[-1][0]:
-        insort(kept, (rank, run, scored), key=itemgetter(0))
-        del kept[SHOWN_FAILURES:]
+    if len(worst) < SHOWN_FAILURES or rank < worst[-1][0]:
+        insort(worst, (rank, run, scored), key=itemgetter(0))
+        del worst[SHOWN_FAILURES:]
 
 
 def _figures(group: Group, duration_s: float | None = None) -> Record:

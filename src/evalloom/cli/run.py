@@ -71,9 +71,10 @@ def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest
 
 
 class RunCommand:
-    """One call of the command, which `--watch` repeats.
+    """Runs a request, once or after each change.
 
-    `more` gives files to write beside those of `-o`, by the id of the batch; `next_step` what to type then.
+    `more_outputs` returns files to write in addition to those of `-o`, and `next_step` the command to suggest, both
+    for the id of a batch.
     """
 
     def __init__(
@@ -81,17 +82,18 @@ class RunCommand:
         request: RunRequest,
         catalog: Catalog,
         as_json: bool,
-        more: Callable[[str], Outputs] = lambda batch: [],
+        more_outputs: Callable[[str], Outputs] = lambda batch: [],
         next_step: Callable[[str], str] = lambda batch: "",
     ) -> None:
         self._request = request
         self._catalog = catalog
         self._as_json = as_json
-        self._more = more
+        self._more_outputs = more_outputs
         self._next_step = next_step
         self._last: Results | None = None
 
     def dry_run(self, resume: Resume) -> int:
+        """Print what would run, and run nothing."""
         from evalloom.engine.dry_run import dry_run
 
         plan = prepare(self._request, self._catalog)
@@ -104,9 +106,12 @@ class RunCommand:
         return 0
 
     def once(self, resume: Resume) -> int:
+        """Run the request, write its outputs and print the results; return the exit code."""
         plan = prepare(self._request, self._catalog)
         outputs = reporters_for(plan.options.output, self._catalog.reporters)
-        written = [path for path, _ in (*outputs, *self._more(""))] + [Path(name) for name in [plan.record] if name]
+        written = [path for path, _ in (*outputs, *self._more_outputs(""))] + [
+            Path(name) for name in [plan.record] if name
+        ]
         if written:
             from evalloom.engine.watch import watched_files
 
@@ -116,8 +121,8 @@ class RunCommand:
             results = evaluate(plan, live, resume, warn)
         self._last = results
         try:
-            # Before anything is printed: the reader of our output may go away.
-            write_outputs(results, [*outputs, *self._more(results.path.name)])
+            # Before anything is printed, because the pipe that reads the output may close.
+            write_outputs(results, [*outputs, *self._more_outputs(results.path.name)])
         finally:
             self._print(plan, results)
         return exit_code(results, plan.options.fail_under)
@@ -129,7 +134,11 @@ class RunCommand:
         code = 0
         try:
             for files in changes(lambda: prepare(self._request, self._catalog)):
-                code = self._once_or_error(resume)
+                try:
+                    code = self.once(resume)
+                except EvalloomError as error:
+                    click.echo(f"evalloom: {error}", err=True)
+                    code = error.exit_code
                 if self._last is not None:
                     if self._last.stopped == "interrupted":
                         return code
@@ -139,13 +148,6 @@ class RunCommand:
         except KeyboardInterrupt:
             pass
         return code
-
-    def _once_or_error(self, resume: Resume) -> int:
-        try:
-            return self.once(resume)
-        except EvalloomError as error:
-            click.echo(f"evalloom: {error}", err=True)
-            return error.exit_code
 
     def _print(self, plan: Plan, results: Results) -> None:
         secrets = [*secrets_of(plan.settings), *plan.target.secrets]

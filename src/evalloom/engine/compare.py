@@ -1,4 +1,4 @@
-"""`evalloom compare`: a batch against a baseline, another batch, or its own profiles against one of them."""
+"""Compares a batch with a baseline or another batch, or its profiles with one of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Warn = Callable[[str], None]
 
 
 class ComparisonRequest(Struct, frozen=True):
-    """What to compare. Without a baseline, the profiles of the batch with each other."""
+    """What to compare. Without a baseline, the profiles of the batch are compared with each other."""
 
     batch: str
     baseline: str = ""
@@ -51,9 +51,9 @@ class ComparisonRequest(Struct, frozen=True):
     allowed_drops: dict[str, float] = {}
     """The allowed drop of single buckets and tags."""
     by: tuple[By, ...] = ()
-    """Batches of some kinds are compared by bucket without being request."""
+    """Batches of some kinds are always compared by bucket."""
     any_config: bool = False
-    """Whether different configurations are compared all the same."""
+    """Whether to compare batches of different configurations."""
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and baselines."""
 
@@ -63,7 +63,7 @@ class ComparisonResult(Struct, frozen=True):
 
     batch: str
     baseline: str
-    """The name of the baseline, or the id of the batch that stands for one."""
+    """The name of a baseline, or the id of a batch."""
     allowed_drop: float
     is_regression: bool
     severity: Grade
@@ -166,7 +166,7 @@ def _comparisons(
 
 
 def _check_names(drops: dict[str, float], names: set[str]) -> None:
-    """Refuse the name of a bucket or tag that no case has: a typo would leave the one that is meant unlimited."""
+    """Refuse the name of a bucket or tag that no case has: after a typo, the intended one would have no limit."""
     for name in drops:
         if name not in names:
             hint = did_you_mean(name, sorted(names)) or f". There is {', '.join(sorted(names)[:_LISTED]) or 'none'}"
@@ -183,7 +183,7 @@ def _is_selection(batch: Batch) -> bool:
     return bool(options.get("tags") or options.get("filter")) or (limit is not None and cases >= limit)
 
 
-# Which sides, and which of their profiles
+# -- the two sides, and the profiles to compare ------------------------------------------------------------
 
 
 def _sides(request: ComparisonRequest, catalog: Catalog) -> tuple[_Side, _Side]:
@@ -265,16 +265,18 @@ def _pairs_within(request: ComparisonRequest, batch: Batch) -> list[tuple[str, s
     named = [profile for profile in profiles if profile.name == request.baseline_profile]
     base = [*named, *(profile for profile in profiles if PREFERRED in (profile.name, profile.variant)), *profiles][0]
     pairs = [(profile.name, (base if named else _twin(profile, base, profiles)).name) for profile in profiles]
-    return [(name, other) for name, other in pairs if name != other and request.profile in ("", name)]
+    return [(name, base_name) for name, base_name in pairs if name != base_name and request.profile in ("", name)]
 
 
 def _twin(profile: Profile, base: Profile, profiles: list[Profile]) -> Profile:
     """Return the profile of the base variant with the same llms; without variants, the base."""
-    if not any(other.variant for other in profiles):
+    if not any(candidate.variant for candidate in profiles):
         return base
     llms = (profile.run, profile.verify, profile.params)
-    of_base = (other for other in profiles if other.variant == base.variant)
-    return next((other for other in of_base if (other.run, other.verify, other.params) == llms), base)
+    for candidate in profiles:
+        if candidate.variant == base.variant and (candidate.run, candidate.verify, candidate.params) == llms:
+            return candidate
+    return base
 
 
 def _profiles(batch: Batch) -> list[Profile]:
@@ -283,14 +285,14 @@ def _profiles(batch: Batch) -> list[Profile]:
 
 def _why_no_pair(request: ComparisonRequest, now: Batch, base: Batch) -> str:
     if not request.baseline and request.profile and len(now.profiles) > 1:
-        return f"{request.profile} is what the others are compared with. Name another one: --baseline-profile P"
+        return f"{request.profile} is the profile that others are compared with. Name another: --baseline-profile P"
     if not request.baseline:
         return (
             f"{now.id} has one profile, so there is nothing to compare it with. Name a baseline or another batch: "
-            "--baseline NAME ('evalloom baseline save NAME' makes one)"
+            "--baseline NAME ('evalloom baseline save NAME' saves one)"
         )
     sides = [", ".join(profile.name for profile in _profiles(batch)) for batch in (now, base)]
     return (
         f"no profile is in both: {sides[0]} now, {sides[1]} in {request.baseline}. "
-        "Say which two belong together: --profile P --baseline-profile P"
+        "Name the two to compare: --profile P --baseline-profile P"
     )

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from evalloom.analysis.compare import CaseResult
-from evalloom.analysis.compare_documents import DocumentChanges, Suspects
+from evalloom.analysis.compare_documents import ChangedSources, DocumentChanges
 from evalloom.analysis.compare_measures import Measures
 from evalloom.batchlog import BaselineRun
 from evalloom.batchlog.baseline import MOST
@@ -26,7 +26,7 @@ class FailureReasons:
 
     def __init__(self, kind: BatchKind, changes: DocumentChanges | None = None) -> None:
         self._kind = kind
-        self._suspects = Suspects(changes or DocumentChanges())
+        self._changed_sources = ChangedSources(changes or DocumentChanges())
 
     def __call__(self, run: Run, scored: Scored) -> tuple[str, tuple[str, ...]]:
         """Return the reason, and what may have caused it."""
@@ -38,7 +38,7 @@ class FailureReasons:
         reason = self._kind.failure_reason(run, scored) or run.error or run.blocked or run.skipped
         if not reason and failed:
             reason = f"{failed[0].name}: {failed[0].reason}"
-        return reason, self._suspects.notes(self._kind.expected_documents(run))
+        return reason, self._changed_sources.notes(self._kind.expected_documents(run))
 
 
 def runs_of(path: Path, reasons: FailureReasons | None = None) -> Iterator[BaselineRun]:

@@ -23,8 +23,8 @@ _TOKEN = lazy_pattern(rb'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*("|\n)?|[\[{]|[\]}]|\n')
 _SCALAR_END = lazy_pattern(rb"[,\]\n]")
 _LINES_TRIED = 64
 """The number of lines inside one value that are tested for being the start of the next record."""
-_MARGIN = 256
-"""The number of bytes at the start of a line that stay in the buffer, to know its indentation."""
+_INDENT_BYTES = 256
+"""The number of bytes at the start of a line that stay in the buffer, because they tell its indentation."""
 _STEP = 4 * 1024 * 1024
 """The most bytes to read at once for a long record; smaller steps would copy the buffer again and again."""
 
@@ -79,7 +79,7 @@ class JsonReader:
             else:
                 last = self._line + len(lines)
                 while self._line < last and self._fill_line():
-                    yield from self._odd_line()
+                    yield from self._irregular_line()
         if self._pending_error is not None:
             raise self._pending_error
 
@@ -87,7 +87,7 @@ class JsonReader:
 
     def _more(self) -> bool:
         """Add chunks to the buffer; return False at the end."""
-        keep = self._line_start if 0 <= self._line_start >= self._at - _MARGIN else self._at
+        keep = self._line_start if 0 <= self._line_start >= self._at - _INDENT_BYTES else self._at
         wanted, pieces = min(len(self._data) - keep, _STEP), list[bytes]()
         while not self._ended and (not pieces or wanted > 0):
             chunk = self._next_chunk()
@@ -135,11 +135,11 @@ class JsonReader:
         self._counted = self._at
         return Place(self._line, self._characters + 1)
 
-    def _margin(self) -> int:
+    def _indent(self) -> int:
         """Return the indentation of the current line."""
         if self._line_start < 0:
             return 0
-        before = self._data[self._line_start : min(self._at, self._line_start + _MARGIN)]
+        before = self._data[self._line_start : min(self._at, self._line_start + _INDENT_BYTES)]
         return len(before) - len(before.lstrip(b" \t"))
 
     def _skip_space(self) -> bytes:
@@ -169,7 +169,7 @@ class JsonReader:
 
     # -- lines ------------------------------------------------------------------------------------
 
-    def _odd_line(self) -> Iterator[Row | Problem]:
+    def _irregular_line(self) -> Iterator[Row | Problem]:
         """Yield the rows of a line that is not a single object: blank, a comment, broken, or part of a longer value."""
         stop = self._data.find(b"\n", self._at)
         line = self._data[self._at : stop if stop >= 0 else len(self._data)]
@@ -204,7 +204,7 @@ class JsonReader:
             self._advance(end)
             head = self._skip_blanks()
             if head not in (b"{", b"[", b"\n", b""):
-                yield from self._not_alone(text, place)
+                yield from self._trailing_text(text, place)
                 return
             yield from row_of(text, place)
             if head in (b"\n", b""):
@@ -212,7 +212,7 @@ class JsonReader:
                 return
             place = self._place()
 
-    def _not_alone(self, text: bytes, place: Place) -> Iterator[Problem]:
+    def _trailing_text(self, text: bytes, place: Place) -> Iterator[Problem]:
         """Yield the errors of a value, or an error about the text after it."""
         self._fill_line()
         rest = self._data[self._at : self._at + 80].split(b"\n")[0].decode("utf-8", "replace")
@@ -228,7 +228,7 @@ class JsonReader:
         """Return the end of the value at the cursor; -1 if it breaks off, and `_break` is where to continue."""
         depth = 0
         scanned = 0
-        margin = self._margin()
+        indent = self._indent()
         record_lines: list[int] = []
         foreign_line = 0
         while True:
@@ -254,11 +254,11 @@ class JsonReader:
                 if depth == 0:
                     return token.end()
             elif symbol == b"\n":
-                if len(record_lines) < _LINES_TRIED and (opened := self._opens_record(scanned, margin, depth)):
+                if len(record_lines) < _LINES_TRIED and (opened := self._opens_record(scanned, indent, depth)):
                     record_lines.append(scanned)
                     if not self._is_open_value(opened):
                         break
-                elif not foreign_line and not self._in_array and self._is_foreign_line(scanned, margin):
+                elif not foreign_line and not self._in_array and self._is_foreign_line(scanned, indent):
                     foreign_line = scanned
             elif token.group(1) != b'"':
                 self.open_ended = token.group(1) is None and token.end() == len(self._data)
@@ -270,24 +270,24 @@ class JsonReader:
             self._break = foreign_line
         return -1
 
-    def _opens_record(self, offset: int, margin: int, depth: int) -> int:
-        """Return the offset after the `{` that begins the line, indented by at most `margin`; 0 if there is none."""
-        while len(self._data) <= self._at + offset + margin + 2 and not self._ended:
+    def _opens_record(self, offset: int, indent: int, depth: int) -> int:
+        """Return the offset after the `{` that begins the line, indented by at most `indent`; 0 if there is none."""
+        while len(self._data) <= self._at + offset + indent + 2 and not self._ended:
             self._more()
         start = self._at + offset
-        match = _opening(margin, b"{").match(self._data, start)
+        match = _opening(indent, b"{").match(self._data, start)
         # At depth 1 a `}` ends the value.
         return match.end() - self._at if match and (depth > 1 or b"}" not in match.group()) else 0
 
-    def _is_foreign_line(self, offset: int, margin: int) -> bool:
-        """Whether the line at this offset, indented by at most `margin`, is not part of a printed object."""
+    def _is_foreign_line(self, offset: int, indent: int) -> bool:
+        """Whether the line at this offset, indented by at most `indent`, is not part of a printed object."""
         start = self._at + offset
         while self._data.find(b"\n", start) < 0 and len(self._data) - start < _STEP and self._more():
             start = self._at + offset
         stop = self._data.find(b"\n", start)
         line = self._data[start : stop if stop >= 0 else len(self._data)].rstrip(_SPACE)
         text = line.lstrip(_SPACE)
-        if not text or len(line) - len(text) > margin or text[:1] in (b"}", b"]", b",", b":", b"{"):
+        if not text or len(line) - len(text) > indent or text[:1] in (b"}", b"]", b",", b":", b"{"):
             return False
         may_be_element = text[:1] in b'"[-0123456789' or text.rstrip(b", ") in (b"true", b"false", b"null")
         return not may_be_element or decode(text) is not ODD
@@ -310,7 +310,7 @@ class JsonReader:
 
     def _broken_value(self, place: Place) -> Iterator[Row | Problem]:
         """Yield the error of a value that never ends, and move to where the next one may begin."""
-        margin, line = self._margin(), self._line
+        indent, line = self._indent(), self._line
         if self._is_too_long:
             yield self._too_long("record")
         else:
@@ -320,11 +320,11 @@ class JsonReader:
             self._skip_line()
         # A value that breaks on its first line is one broken line. Otherwise the rest of a printed object follows.
         if self._line > line + 1 and not self._breaks_at_line:
-            self._skip_to_record(margin)
+            self._skip_to_record(indent)
 
-    def _skip_to_record(self, margin: int) -> None:
-        """Move to the next line that opens a record or closes the array, indented by at most `margin`."""
-        start = _opening(margin, b"{\\]" if self._in_array else b"{")
+    def _skip_to_record(self, indent: int) -> None:
+        """Move to the next line that opens a record or closes the array, indented by at most `indent`."""
+        start = _opening(indent, b"{\\]" if self._in_array else b"{")
         while self._fill_line():
             if match := start.match(self._data, self._at):
                 self._at = match.end() - 1
@@ -398,9 +398,9 @@ class JsonReader:
         return Problem("line_too_long", "error", message, self._place())
 
 
-def _opening(margin: int, heads: bytes) -> re.Pattern[bytes]:
-    """Match a line that begins with one of `heads`, indented by at most `margin`; also after `,` and as in `}, {`."""
-    return re.compile(rb"[ \t]{0,%d}(?:[},][}, \t]*)?[%b]" % (margin, heads))
+def _opening(indent: int, heads: bytes) -> re.Pattern[bytes]:
+    """Match a line that begins with one of `heads`, indented by at most `indent`; also after `,` and as in `}, {`."""
+    return re.compile(rb"[ \t]{0,%d}(?:[},][}, \t]*)?[%b]" % (indent, heads))
 
 
 def _end(spaces: re.Pattern[bytes], data: bytes, at: int) -> int:

@@ -89,7 +89,7 @@ class Limiter:
 
 
 class _Bucket:
-    """A token bucket: holds the amount of one second, and a larger amount is repaid by waiting."""
+    """A token bucket that fills in one second; a larger amount may be taken, and the next caller waits for it."""
 
     def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
         self._rate = per_minute / 60

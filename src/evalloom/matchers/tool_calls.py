@@ -35,36 +35,38 @@ def read_call(written: Any) -> ToolCall | None:
         return None
     arguments = next((written[key] for key in _ARGUMENTS if written.get(key) is not None), None)
     if isinstance(arguments, str):
-        found = loads(arguments)
-        arguments = arguments if found is NO_JSON else found
+        parsed = loads(arguments)
+        arguments = arguments if parsed is NO_JSON else parsed
     return ToolCall(name, arguments)
 
 
 def _calls_in(value: Any) -> Iterator[ToolCall]:
-    """Yield the calls in a list, or in the lists of calls in an object or its steps."""
+    """Yield the calls in a list, in the lists of calls of an object, or else in those of its steps."""
     if isinstance(value, list | tuple):
         yield from (call for item in value if (call := read_call(item)) is not None)
     elif isinstance(value, dict):
-        held = [value[name] for name in _LISTS if isinstance(value.get(name), list)]
-        inside = [step for step in value.values() if isinstance(step, dict)] if not held else []
-        for calls in held or [step[name] for step in inside for name in _LISTS if isinstance(step.get(name), list)]:
-            yield from _calls_in(calls)
+        for holders in ([value], [step for step in value.values() if isinstance(step, dict)]):
+            lists = [holder[name] for holder in holders for name in _LISTS if isinstance(holder.get(name), list)]
+            if lists:
+                for calls in lists:
+                    yield from _calls_in(calls)
+                return
 
 
 def _tool_calls(check: Check, context: MatchContext) -> CheckResult:
     written = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
-    wanted = [call for item in written if (call := read_call(item)) is not None]
-    if not wanted or len(wanted) < len(written):
+    expected = [call for item in written if (call := read_call(item)) is not None]
+    if not expected or len(expected) < len(written):
         return bad_option("expected", "a list of tool calls", check.expected)
     threshold = threshold_of(check, 1.0)
     if threshold is None:
         return bad_option("threshold", "a share between 0 and 1", check.options.get("threshold"))
     places = (context.value, context.output.value, context.output.steps)
-    made = next((calls for place in places if (calls := list(_calls_in(place)))), [])
-    if not made and not _reports_calls(context):
-        return unscored("the run reports no tool calls; give them as 'tool_calls' of the output or of a step")
-    lacking, extra = _unmatched(wanted, made, check.options.get("ordered") is True)
-    return _graded(check, wanted, lacking, extra, threshold)
+    actual = next((calls for place in places if (calls := list(_calls_in(place)))), [])
+    if not actual and not _reports_calls(context):
+        return unscored("the run reports no tool calls; return them as 'tool_calls' of the output or of a step")
+    missing, extra = _unmatched(expected, actual, check.options.get("ordered") is True)
+    return _graded(check, expected, missing, extra, threshold)
 
 
 def _reports_calls(context: MatchContext) -> bool:
@@ -76,35 +78,37 @@ def _reports_calls(context: MatchContext) -> bool:
 
 
 def _graded(
-    check: Check, wanted: list[ToolCall], lacking: list[ToolCall], extra: list[ToolCall], threshold: float
+    check: Check, expected: list[ToolCall], missing: list[ToolCall], extra: list[ToolCall], threshold: float
 ) -> CheckResult:
-    score = 1 - len(lacking) / len(wanted)
-    if lacking and score < threshold - 1e-9:
-        return CheckResult(False, score, f"missing the calls {_shown(lacking)}; others made: {_shown(extra)}")
+    score = 1 - len(missing) / len(expected)
+    if missing and score < threshold - 1e-9:
+        return CheckResult(False, score, f"missing the calls {_shown(missing)}; other calls: {_shown(extra)}")
     if extra and check.options.get("exact") is True:
-        return CheckResult(False, score, f"calls beyond the expected ones: {_shown(extra)}")
-    return CheckResult(True, score, f"made {len(wanted) - len(lacking)} of {len(wanted)} expected calls")
+        return CheckResult(False, score, f"unexpected calls: {_shown(extra)}")
+    return CheckResult(True, score, f"made {len(expected) - len(missing)} of {len(expected)} expected calls")
 
 
-def _unmatched(wanted: list[ToolCall], actual: list[ToolCall], ordered: bool) -> tuple[list[ToolCall], list[ToolCall]]:
+def _unmatched(
+    expected: list[ToolCall], actual: list[ToolCall], ordered: bool
+) -> tuple[list[ToolCall], list[ToolCall]]:
     """Return the expected calls that are missing, and the calls that were not expected."""
-    lacking, extra = [], list(actual)
+    missing, extra = [], list(actual)
     start = 0
     # Calls with arguments choose first, so that a bare name does not take their match.
-    for call in wanted if ordered else sorted(wanted, key=lambda call: call.arguments is None):
+    for call in expected if ordered else sorted(expected, key=lambda call: call.arguments is None):
         at = next((at for at in range(start, len(extra)) if _matches(call, extra[at])), None)
         if at is None:
-            lacking.append(call)
+            missing.append(call)
         else:
             del extra[at]
             start = at if ordered else 0
-    return lacking, extra
+    return missing, extra
 
 
-def _matches(wanted: ToolCall, actual: ToolCall) -> bool:
-    if wanted.name != actual.name:
+def _matches(expected: ToolCall, actual: ToolCall) -> bool:
+    if expected.name != actual.name:
         return False
-    return wanted.arguments is None or not compare(wanted.arguments, actual.arguments, _LENIENT).mismatches
+    return expected.arguments is None or not compare(expected.arguments, actual.arguments, _LENIENT).mismatches
 
 
 def _shown(calls: list[ToolCall]) -> str:

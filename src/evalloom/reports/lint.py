@@ -1,4 +1,4 @@
-"""What every reporter of findings starts from, and the one report shape of RAG-4."""
+"""The report of a lint run, which every reporter renders, and its JSON document (RAG-4)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class LintReport(Struct, frozen=True):
     """The folder that the names of the files are relative to."""
 
     def label(self, severity: Severity) -> str:
-        """The status of findings of this severity."""
+        """Return the status of findings of this severity."""
         return LABELS["error" if self.strict and severity == "warning" else severity]
 
     def count(self, severity: Severity) -> int:
-        return sum(one.count(severity) for one in self.checked)
+        return sum(file.count(severity) for file in self.checked)
 
     @property
     def passed(self) -> bool:
@@ -43,17 +43,17 @@ class LintReport(Struct, frozen=True):
         return 0 if self.passed else 2
 
     def findings(self) -> list[Finding]:
-        """All listed findings, the most severe first, otherwise in the order of files and lines."""
-        found = [finding for one in self.checked for finding in in_line_order(one.findings)]
-        return sorted(found, key=lambda finding: _ORDER[finding.severity])
+        """Return the listed findings, the most severe first, then in the order of files and lines."""
+        findings = [finding for file in self.checked for finding in in_line_order(file.findings)]
+        return sorted(findings, key=lambda finding: _ORDER[finding.severity])
 
     def unlisted(self) -> dict[str, int]:
-        """How many findings of each code are counted but not listed."""
+        """Return the number of findings of each code that are counted but not listed."""
         counted: Counter[str] = Counter()
-        for one in self.checked:
-            for (code, _), number in one.counts.items():
+        for file in self.checked:
+            for (code, _), number in file.counts.items():
                 counted[code] += number
-            counted.subtract(finding.code for finding in one.findings)
+            counted.subtract(finding.code for finding in file.findings)
         return {code: number for code, number in sorted(counted.items()) if number > 0}
 
 
@@ -62,11 +62,11 @@ def in_line_order(findings: list[Finding]) -> list[Finding]:
 
 
 def document(report: LintReport) -> dict[str, Any]:
-    """The report as one JSON document in the shape of RAG-4."""
+    """Return the report as a JSON document in the format of RAG-4."""
     findings = report.findings()
     items = [_item(report, finding) for finding in findings]
-    items += [_passed_item(report, one) for one in report.checked if not one.counts]
-    counts = dict.fromkeys(LEVELS, 0) | {"PASS": sum(not one.counts for one in report.checked)}
+    items += [_passed_item(report, file) for file in report.checked if not file.counts]
+    counts = dict.fromkeys(LEVELS, 0) | {"PASS": sum(not file.counts for file in report.checked)}
     for severity in LABELS:
         counts[report.label(severity)] += report.count(severity)
     worst = max((item["severity_level"] for item in items), default=0)
@@ -84,14 +84,20 @@ def document(report: LintReport) -> dict[str, Any]:
             "total_items": len(items),
         },
         "counts": {
-            "lines": sum(one.lines for one in report.checked),
-            "cases": sum(one.cases for one in report.checked),
+            "lines": sum(file.lines for file in report.checked),
+            "cases": sum(file.cases for file in report.checked),
             "errors": report.count("error"),
             "warnings": report.count("warning"),
         },
         "files": [
-            {"file": one.file, "dialect": one.dialect, "reason": one.reason, "lines": one.lines, "cases": one.cases}
-            for one in report.checked
+            {
+                "file": file.file,
+                "dialect": file.dialect,
+                "reason": file.reason,
+                "lines": file.lines,
+                "cases": file.cases,
+            }
+            for file in report.checked
         ],
         "errors": [_entry(finding) for finding in findings if finding.severity == "error"],
         "warnings": [_entry(finding) for finding in findings if finding.severity == "warning"],
@@ -101,7 +107,7 @@ def document(report: LintReport) -> dict[str, Any]:
 
 
 def location(finding: Finding) -> str:
-    """`path:line:col`; a finding about a file as a whole points at its beginning."""
+    """Return `path:line:col`; a finding about a whole file points at its first line."""
     origin = finding.origin
     return f"{origin.file}:{origin.line or 1}:{origin.column or 1}"
 
@@ -132,29 +138,29 @@ def _item(report: LintReport, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _passed_item(report: LintReport, one: Checked) -> dict[str, Any]:
+def _passed_item(report: LintReport, checked: Checked) -> dict[str, Any]:
     return {
         "tool": report.tool,
         "key": "passed",
         "title": "passed",
         "status_label": "PASS",
         "severity_level": LEVELS["PASS"],
-        "message": f"{one.cases} cases in the dialect {one.dialect}, nothing to remark",
-        "loc": f"{one.file}:1:1",
-        "loc_uri": _uri(report, one.file, 1),
+        "message": f"{checked.cases} cases in the dialect {checked.dialect}, no findings",
+        "loc": f"{checked.file}:1:1",
+        "loc_uri": _uri(report, checked.file, 1),
         "detail": {},
     }
 
 
 def _uri(report: LintReport, file: str, line: int) -> str | None:
-    """A link to a line; None for stdin, which is nowhere."""
+    """Return a link to a line; None for stdin, which has no address."""
     return None if file == "<stdin>" else f"{(report.base / file).absolute().as_uri()}#L{line}"
 
 
 def verdict(report: LintReport) -> str:
-    """The one line that sums it all up."""
+    """Return the summary line."""
     word = "PASS" if report.passed else "FAIL"
-    files, cases = len(report.checked), sum(one.cases for one in report.checked)
-    found = f"{pluralize(report.count('error'), 'error')}, {pluralize(report.count('warning'), 'warning')}"
+    files, cases = len(report.checked), sum(file.cases for file in report.checked)
+    counts = f"{pluralize(report.count('error'), 'error')}, {pluralize(report.count('warning'), 'warning')}"
     strict = " (--strict: warnings fail)" if report.strict and not report.count("error") and not report.passed else ""
-    return f"{word}: {found} in {pluralize(cases, 'case')} of {pluralize(files, 'file')}{strict}"
+    return f"{word}: {counts} in {pluralize(cases, 'case')} of {pluralize(files, 'file')}{strict}"

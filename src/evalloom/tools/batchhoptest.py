@@ -25,17 +25,17 @@ class _Command(click.Command):
     """Takes `--profiles p1 p2` as well as `--profiles p1,p2`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, joined(args))
+        return super().parse_args(ctx, join_profiles(args))
 
 
-def joined(args: list[str]) -> list[str]:
+def join_profiles(args: list[str]) -> list[str]:
     """Join the values after `--profiles` with commas, so that click sees one."""
     place = next((at for at, arg in enumerate(args) if arg.split("=")[0] == "--profiles"), None)
     if place is None:
         return args
     flag, _, first = args[place].partition("=")
     names = [*takewhile(lambda arg: not arg.startswith("-"), args[place + 1 :])]
-    rest = joined(args[place + 1 + len(names) :])
+    rest = join_profiles(args[place + 1 + len(names) :])
     return [*args[:place], flag, ",".join([*filter(None, [first]), *names]), *rest] if first or names else args
 
 
@@ -62,26 +62,26 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
 
     Exit codes: 0 success; 1 a case failed; 2 wrong usage or invalid data; 3 could not finish.
     """
-    found = find_task(task, data, config, out)
+    hop_task = find_task(task, data, config, out)
     flags |= {"concurrency": flags["workers"], "repeat": None, "variants": (), "watch": False}
-    flags |= {"config": found.config, "target": found.target, "dialect": "hop", "mapping": "", "encoding": ""}
+    flags |= {"config": hop_task.config, "target": hop_task.target, "dialect": "hop", "mapping": "", "encoding": ""}
     if flags["profiles"] and not any(map(parted, flags["profiles"])):
         raise usage_error("bad_option", "--profiles: expected names of profiles, got none")
-    flags["profiles"] = flags["profiles"] or found.profiles(current_catalog().sections)
+    flags["profiles"] = flags["profiles"] or hop_task.profiles(current_catalog().sections)
     refuse_conflicts((data,), flags)
     run = RunCommand(
-        request_from((str(found.data),), flags),
+        request_from((str(hop_task.data),), flags),
         current_catalog(),
         flags["as_json"],
-        more=lambda batch: [(found.results(batch), hop_results)],
-        next_step=lambda batch: f"evalloom stats {shlex.quote(found.results(batch).as_posix())}",
+        more_outputs=lambda batch: [(hop_task.results(batch), hop_results)],
+        next_step=lambda batch: f"evalloom stats {shlex.quote(hop_task.results(batch).as_posix())}",
     )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
     return run.dry_run(resume) if flags["dry_run"] else run.once(resume)
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the tool."""
     sys.exit(app.run(sys.argv[1:], command, TOOL))
 
 

@@ -29,7 +29,7 @@ from msgspec import Struct
 from evalloom.core.errors import CallError
 from evalloom.core.model import Record
 from evalloom.core.sandbox.reach import readable, site_packages
-from evalloom.core.sandbox.system_calls import filter_for, knows
+from evalloom.core.sandbox.system_calls import filter_for, is_supported
 
 _INSIDE = Path(__file__).with_name("inside.py")
 _DYING_S = 5.0
@@ -168,7 +168,7 @@ def why_unavailable() -> str:
 def _unsupported() -> str:
     if sys.platform != "linux":
         return f"Linux with Landlock is needed, this is {sys.platform}"
-    if not knows(platform.machine()):
+    if not is_supported(platform.machine()):
         return f"an x86_64 or aarch64 processor is needed, this is {platform.machine()}"
     return ""
 

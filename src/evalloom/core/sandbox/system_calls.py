@@ -104,51 +104,51 @@ _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000
 _NUMBER, _MACHINE = 0, 4
 
 
-def knows(machine: str) -> bool:
+def is_supported(machine: str) -> bool:
     """Whether this kind of machine is supported."""
     return machine in _MACHINES
 
 
 def filter_for(machine: str) -> bytes:
-    """The filter as the kernel reads it.
+    """Return the filter as a BPF program.
 
-    Numbers are compared whole, so those of x32 (with a high bit set) match none of the list. A call in the manner of
-    another machine, like `int 0x80`, ends the process: its numbers mean something else.
+    All bits of a number are compared, so the calls of x32, whose numbers have a high bit set, are refused. A call in
+    the convention of another machine, such as `int 0x80`, kills the process, because its numbers mean other calls.
     """
-    column, named = _MACHINES[machine]
-    program = [_load(_MACHINE), _if_equal(named, 1), _step(_RETURN, _KILL), _load(_NUMBER)]
-    for numbers, lines in (*((one, [_step(_RETURN, _ALLOW)]) for one in _ALLOWED.values()), *_looked_into()):
-        number = numbers[column]
-        if number is not None:
-            program += _when(number, lines)
-    return b"".join([*program, _step(_RETURN, _REFUSE)])
-
-
-def _looked_into() -> list[tuple[tuple[int, int | None], list[bytes]]]:
-    """Return the calls that are allowed or refused by their arguments."""
-    return [
+    column, audit_arch = _MACHINES[machine]
+    program = [_load(_MACHINE), _if_equal(audit_arch, 1), _instruction(_RETURN, _KILL), _load(_NUMBER)]
+    allow = [_instruction(_RETURN, _ALLOW)]
+    calls: list[tuple[tuple[int, int | None], list[bytes]]] = [(numbers, allow) for numbers in _ALLOWED.values()]
+    # Calls that are allowed or refused by their arguments.
+    calls += [
         (_OPENAT, _unless_truncating(2)),
         (_OPEN, _unless_truncating(1)),
         (_IOCTL, _if_argument_in(1, _IOCTLS)),
         (_FCNTL, _if_argument_in(1, _FCNTLS)),
         (_PRLIMIT, _if_read_only()),
     ]
+    for numbers, instructions in calls:
+        number = numbers[column]
+        if number is not None:
+            # Every path through the instructions of a call ends in a return.
+            program += [_unless_equal(number, len(instructions)), *instructions]
+    return b"".join([*program, _instruction(_RETURN, _REFUSE)])
 
 
-def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return pack("=HBBI", code, if_true, if_false, value)
 
 
-def _load(at: int) -> bytes:
-    return _step(_LOAD, at)
+def _load(offset: int) -> bytes:
+    return _instruction(_LOAD, offset)
 
 
 def _if_equal(value: int, skipped: int) -> bytes:
-    return _step(_JUMP_IF_EQUAL, value, skipped, 0)
+    return _instruction(_JUMP_IF_EQUAL, value, skipped, 0)
 
 
 def _unless_equal(value: int, skipped: int) -> bytes:
-    return _step(_JUMP_IF_EQUAL, value, 0, skipped)
+    return _instruction(_JUMP_IF_EQUAL, value, 0, skipped)
 
 
 def _argument(number: int, is_high: bool = False) -> bytes:
@@ -156,36 +156,31 @@ def _argument(number: int, is_high: bool = False) -> bytes:
     return _load(16 + 8 * number + 4 * is_high)
 
 
-def _when(number: int, lines: list[bytes]) -> list[bytes]:
-    """Return instructions for one system call; each path must end in a return."""
-    return [_unless_equal(number, len(lines)), *lines]
-
-
 def _if_argument_in(argument: int, values: tuple[int, ...]) -> list[bytes]:
     """Allow a call if an argument has one of these values."""
-    tests = [line for value in values for line in (_unless_equal(value, 1), _step(_RETURN, _ALLOW))]
-    return [_argument(argument), *tests, _step(_RETURN, _REFUSE)]
+    tests = [step for value in values for step in (_unless_equal(value, 1), _instruction(_RETURN, _ALLOW))]
+    return [_argument(argument), *tests, _instruction(_RETURN, _REFUSE)]
 
 
 def _unless_truncating(argument: int) -> list[bytes]:
     """Allow opening a file, except with O_TRUNC without write access, which older versions of Landlock allow."""
-    refuse = _step(_RETURN, _REFUSE)
+    refuse = _instruction(_RETURN, _REFUSE)
     return [
         _argument(argument),
-        _step(_AND, _ACCESS_MODES),
+        _instruction(_AND, _ACCESS_MODES),
         *(_unless_equal(_ACCESS_MODES, 1), refuse),
         _argument(argument),
-        _step(_AND, _ACCESS_MODES | os.O_TRUNC),
+        _instruction(_AND, _ACCESS_MODES | os.O_TRUNC),
         *(_unless_equal(os.O_TRUNC, 1), refuse),
-        _step(_RETURN, _ALLOW),
+        _instruction(_RETURN, _ALLOW),
     ]
 
 
 def _if_read_only() -> list[bytes]:
     """Allow prlimit to read a limit but not to set one: the new limit must be a null pointer, in both halves."""
-    refuse = _step(_RETURN, _REFUSE)
+    refuse = _instruction(_RETURN, _REFUSE)
     return [
         *(_argument(2), _if_equal(0, 1), refuse),
         *(_argument(2, is_high=True), _if_equal(0, 1), refuse),
-        _step(_RETURN, _ALLOW),
+        _instruction(_RETURN, _ALLOW),
     ]
