@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.ui.charts import Bar, Column, Segment, bar_chart, column_chart, interval, stacked_bar
+from evalloom.ui.charts import Bar, BarSegment, Column, bar_chart, column_chart, interval, stacked_bar
 
 shares = st.floats(0, 1)
 counts = st.lists(st.integers(0, 10**6), max_size=8)
@@ -19,7 +19,7 @@ def test_any_text_and_any_figures_give_well_formed_svg(
     text: str, numbers: list[int], rates: list[tuple[float, float, float]]
 ) -> None:
     charts = (
-        stacked_bar(text, [Segment(number, "s1", "t1", text) for number in numbers]),
+        stacked_bar(text, [BarSegment(number, "s1", "t1", text) for number in numbers]),
         column_chart(text, [Column(number, "pass", (text, text)) for number in numbers]),
         bar_chart(text, [Bar(text, text, text, rate) for rate in rates] + [Bar(text, text, text, None)]),
         interval(*(rates[0] if rates else (0.5, 0.2, 0.8))),
@@ -31,7 +31,7 @@ def test_any_text_and_any_figures_give_well_formed_svg(
 
 @given(counts)
 def test_the_parts_of_a_stacked_bar_fill_it(numbers: list[int]) -> None:
-    chart = ElementTree.fromstring(stacked_bar("", [Segment(number, "s1", "t1", "") for number in numbers]))
+    chart = ElementTree.fromstring(stacked_bar("", [BarSegment(number, "s1", "t1", "") for number in numbers]))
     widths = [float(str(part.get("width")).rstrip("%")) for part in chart.iter("rect")]
     assert len(widths) == sum(number > 0 for number in numbers)
     assert not widths or abs(sum(widths) - 100) < 0.1

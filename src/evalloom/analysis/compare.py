@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from evalloom.analysis.compare_figures import Figures, Grade, Medians, Sums, corrected, medians, worst
+from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Sums, corrected, medians, worst
 from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
 from evalloom.core.model import Status
 
@@ -95,9 +95,9 @@ class Comparison(Struct, frozen=True):
 
     profile: str
     base_profile: str
-    figures: Figures
-    buckets: list[Figures]
-    tags: list[Figures]
+    figures: RateComparison
+    buckets: list[RateComparison]
+    tags: list[RateComparison]
     added: list[OneSidedGroup]
     """The buckets and tags that were not there before; by themselves no regression, nor are those removed."""
     removed: list[OneSidedGroup]
@@ -214,7 +214,7 @@ class Comparer:
             cost=round(self._costs[1], 8),
         )
 
-    def _figures(self, by: By) -> list[Figures]:
+    def _figures(self, by: By) -> list[RateComparison]:
         rules, groups = self._rules, sorted(self._groups.items())
         return corrected(
             [

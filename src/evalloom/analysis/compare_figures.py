@@ -24,7 +24,7 @@ _Z_95 = 1.959963984540054
 _ALPHA = 0.05
 
 
-class Figures(Struct, frozen=True):
+class RateComparison(Struct, frozen=True):
     """A pass rate before and now, over the cases that can be compared; `p_value` is corrected among many tags."""
 
     name: str
@@ -68,13 +68,13 @@ class Sums:
         self.gained += now > base
         self.lost += now < base
 
-    def figures(self, name: str, allowed_drop: float) -> Figures:
+    def figures(self, name: str, allowed_drop: float) -> RateComparison:
         if not self.cases:
-            return Figures(name, 0, None, None, None, None, None, None, 0, 0, "no difference shown", "")
+            return RateComparison(name, 0, None, None, None, None, None, None, 0, 0, "no difference shown", "")
         difference = (self.now - self.base) / self.cases
         low, high = paired_mean_interval(self.now - self.base, self.squares, self.cases)
         p_value = mcnemar(self.gained, self.lost)
-        return Figures(
+        return RateComparison(
             name,
             self.cases,
             self.base / self.cases,
@@ -117,7 +117,7 @@ def worst(grades: Sequence[Grade]) -> Grade:
     return max(grades, key=GRADES.index, default="")
 
 
-def corrected(groups: list[Figures]) -> list[Figures]:
+def corrected(groups: list[RateComparison]) -> list[RateComparison]:
     """Figures of many groups with Holm's correction: each further look makes a chance find likelier."""
     p_values = [one.p_value if one.p_value is not None else 1.0 for one in groups]
     order = sorted(range(len(groups)), key=p_values.__getitem__)

@@ -9,7 +9,7 @@ from shlex import quote as quote_word
 from typing import Any
 
 from evalloom.analysis.compare import COMPARED, By, Change, Comparison, Kind, OneSidedGroup
-from evalloom.analysis.compare_figures import FEWEST_FLIPS, GRADES, Figures
+from evalloom.analysis.compare_figures import FEWEST_FLIPS, GRADES, RateComparison
 from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import Baseline
 from evalloom.console.layout import Line, command_lines, seconds, table_lines
@@ -95,7 +95,7 @@ def _reasons(comparison: Comparison, compared: ComparisonResult) -> str:
     return ", ".join(reasons)
 
 
-def _certainty(figures: Figures) -> str:
+def _certainty(figures: RateComparison) -> str:
     """State the difference with its confidence interval, and what it shows."""
     if figures.difference is None:
         return ""
@@ -109,7 +109,7 @@ def _certainty(figures: Figures) -> str:
     return f"{sentence} The smallest difference that could show is {fewest}, {_points(FEWEST_FLIPS / figures.cases)}."
 
 
-def _cells(figures: Figures) -> list[str]:
+def _cells(figures: RateComparison) -> list[str]:
     if figures.difference is None or figures.low is None or figures.high is None:
         return [str(figures.cases), "-", "-", "-", "-", "-", "0", "0"]
     return [
@@ -124,7 +124,7 @@ def _cells(figures: Figures) -> list[str]:
     ]
 
 
-def _group_lines(by: By, groups: list[Figures], suffix: str) -> Iterator[Line]:
+def _group_lines(by: By, groups: list[RateComparison], suffix: str) -> Iterator[Line]:
     if not groups:
         return
     yield "", ""

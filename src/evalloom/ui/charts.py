@@ -20,7 +20,7 @@ _BAR_LEFT, _BAR_RIGHT = 22.0, 96.0
 _LONGEST_NAME = 18
 
 
-class Segment(NamedTuple):
+class BarSegment(NamedTuple):
     """A segment of a stacked bar; `fill` and `ink` are classes of its area and its number."""
 
     cases: int
@@ -58,7 +58,7 @@ def interval(rate: float, low: float, high: float) -> Markup:
     )
 
 
-def stacked_bar(description: str, segments: Sequence[Segment]) -> Markup:
+def stacked_bar(description: str, segments: Sequence[BarSegment]) -> Markup:
     """One bar, divided in proportion to the cases of its segments."""
     total = sum(segment.cases for segment in segments)
     shapes = []

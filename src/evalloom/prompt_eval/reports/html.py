@@ -13,7 +13,7 @@ from evalloom.prompt_eval.plan import SAFETY
 from evalloom.prompt_eval.reports import content
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
-from evalloom.ui.charts import Column, Segment, column_chart, interval, stacked_bar
+from evalloom.ui.charts import BarSegment, Column, column_chart, interval, stacked_bar
 from evalloom.ui.text import as_text
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def distribution(tally: ScoreCounts) -> Markup:
     """One bar divided by how many cases got 1, 2 and 3."""
     counts = [(score, count, f"{pluralize(count, 'case')} with {score}") for score, count in enumerate(tally.counts, 1)]
     parts = [
-        Segment(count, f"s{score}", f"t{score}", f"{words}: {content.rate(count, tally.cases)}")
+        BarSegment(count, f"s{score}", f"t{score}", f"{words}: {content.rate(count, tally.cases)}")
         for score, count, words in counts
     ]
     return stacked_bar(", ".join(words for _, _, words in counts), parts)
