@@ -91,19 +91,21 @@ class _CaseCollector:
         self.count = 0
         self.first: SelectedCase | None = None
         self.needs = NeedsCollector()
+        has_dependencies = any(case.needs for case in plan.python_cases)
         for case in python_cases(plan):
-            self._add(case)
+            self._add(case, has_dependencies)
 
     def consumer(self, dataset: Dataset) -> Callable[[Rows], None] | None:
         """Return the function that reads the rows of a dataset; None where the linter's count of cases will do."""
         plan, options = self._plan, self._plan.options
         is_selection = options.tags or options.filter or options.skip_invalid or dataset.dialect.same_case
-        if not is_selection and not may_have_dependencies(dataset):
+        has_dependencies = may_have_dependencies(dataset)
+        if not is_selection and not has_dependencies:
             return None
 
         def consume(rows: Rows) -> None:
             for case in dataset_cases(plan, dataset, rows, frozenset()):
-                self._add(case)
+                self._add(case, has_dependencies)
 
         return consume
 
@@ -114,11 +116,13 @@ class _CaseCollector:
         self.count = self.count + count if limit is None else min(limit, self.count + count)
         self._number += count
 
-    def _add(self, case: SelectedCase) -> None:
+    def _add(self, case: SelectedCase, has_dependencies: bool) -> None:
         self._number += 1
         limit = self._plan.options.limit
         is_selected = (limit is None or self.count < limit) and self._is_selected(case.case)
-        self.needs.add(msgspec.structs.replace(case, number=self._number), is_selected)
+        if has_dependencies:
+            # Elsewhere the collector stays empty: it grows with the cases, and a dependency is on a case of its file.
+            self.needs.add(msgspec.structs.replace(case, number=self._number), is_selected)
         if is_selected:
             self.count += 1
             self.first = self.first or case
