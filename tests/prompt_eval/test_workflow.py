@@ -453,7 +453,7 @@ def test_repeated_scoring_shows_the_noise_of_the_judge(bench: Bench) -> None:
     assert bench.folder.repeats.read_bytes() == kept
     bench.script("judge", [{"answer": verdict(2)}])
     found = steps.report(bench.folder)
-    assert any("of a former output or judge" in remark for remark in found.remarks)
+    assert any("of an earlier output or judge" in remark for remark in found.remarks)
     assert "noise" not in bench.folder.report.read_text("utf-8").lower()
 
 

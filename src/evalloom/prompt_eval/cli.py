@@ -18,7 +18,7 @@ from evalloom.console.run_options import rate
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Record
 from evalloom.prompt_eval import cli_text as text
-from evalloom.prompt_eval import workflow as steps
+from evalloom.prompt_eval import workflow
 from evalloom.prompt_eval.folder import DEFAULT, Folder, InvalidArtifact
 from evalloom.prompt_eval.steps.check import check
 from evalloom.prompt_eval.steps.context import StepOptions, open_context
@@ -128,7 +128,7 @@ def plan_command(prompt: str, output: str, cases: int | None, redo: bool, **flag
     Copies the test_plan.yaml beside the prompt, or lets a model draft one.
     """
     folder = Folder(Path(output))
-    result = steps.plan(Path(prompt), folder, _step_options(flags), cases, redo)
+    result = workflow.plan(Path(prompt), folder, _step_options(flags), cases, redo)
     _print_result(
         [*text.plan_lines(folder, result), text.next_step("generate", folder)], text.plan_json(result), flags["as_json"]
     )
@@ -147,7 +147,7 @@ def generate_command(folder: str, redo: bool, **flags: Any) -> int:
     Exit codes: 0 as planned, 1 fewer cases than planned.
     """
     context = open_context(Folder(Path(folder)), _step_options(flags))
-    result = steps.make_cases(context, redo)
+    result = workflow.make_cases(context, redo)
     is_short = bool(result.shortfalls or result.below_floor)
     lines = [
         *text.generate_lines(context.folder, result),
@@ -203,8 +203,8 @@ def score_command(
     context = open_context(Folder(Path(folder)), _step_options(flags))
     min_rate = _min_pass_rate(fail_under)
     result = score(context, redo, repeat, excel, xlsx)
-    after = text.next_step(text.after_scoring(result.cases, "report"), context.folder)
-    lines = [*text.score_lines(context.folder, result), *text.below(result.cases, min_rate), after]
+    next_line = text.next_step(text.after_scoring(result.cases, "report"), context.folder)
+    lines = [*text.score_lines(context.folder, result), *text.below(result.cases, min_rate), next_line]
     _print_result(lines, text.score_json(context.folder, result), flags["as_json"])
     return text.score_exit(result.cases, min_rate)
 
@@ -217,9 +217,9 @@ def report_command(folder: str, fail_under: str | None, **flags: Any) -> int:
     """Write the report: final_report.md and final_report.html."""
     min_rate = _min_pass_rate(fail_under)
     where = Folder(Path(folder))
-    result = steps.report(where)
-    after = text.next_step(text.after_report(result), where)
-    lines = [*text.report_lines(where, result), *text.below(result.cases, min_rate), after]
+    result = workflow.report(where)
+    next_line = text.next_step(text.after_report(result), where)
+    lines = [*text.report_lines(where, result), *text.below(result.cases, min_rate), next_line]
     _print_result(lines, text.report_json(where, result), flags["as_json"])
     return text.score_exit(result.cases, min_rate)
 
@@ -245,18 +245,18 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
         if not as_json:
             print_lines(lines)
 
-    planned = steps.plan(Path(prompt), folder, options)
+    planned = workflow.plan(Path(prompt), folder, options)
     show("plan", text.plan_lines(folder, planned), text.plan_json(planned))
     context = open_context(folder, options)
-    generated = steps.make_cases(context)
+    generated = workflow.make_cases(context)
     show("generate", text.generate_lines(folder, generated), text.generate_json(folder, generated))
     outputs = run(context)
     show("run", text.run_lines(folder, outputs), text.run_json(folder, outputs))
     scores = score(context, excel=excel, xlsx=xlsx)
     show("score", text.score_lines(folder, scores), text.score_json(folder, scores))
-    summary = steps.report(folder)
-    after = text.next_step(text.after_report(summary), folder)
-    lines = [*text.report_lines(folder, summary), *text.below(summary.cases, min_rate), after]
+    summary = workflow.report(folder)
+    next_line = text.next_step(text.after_report(summary), folder)
+    lines = [*text.report_lines(folder, summary), *text.below(summary.cases, min_rate), next_line]
     show("report", lines, text.report_json(folder, summary))
     if as_json:
         click.echo(json.dumps(results, ensure_ascii=False))
@@ -272,10 +272,10 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
 def improve_command(folder: str, iterations: int, **flags: Any) -> int:
     """Draft a better prompt and compare it with prompt_a.
 
-    The draft is based on the bad cases, and both prompts run on the same cases.
+    The draft is based on the bad cases. Both prompts are run and scored on the same cases.
 
-    Both are run and scored; the candidate is promoted only when every gate holds: no 1 on a core test point, core
-    average up by 0.40, pass rate up by 10 points, safety average not lower. prompt_a is never changed.
+    The candidate is promoted only if every gate holds: no 1 on a core test point, core average up by 0.40, pass rate
+    up by 10 points, safety average not lower. prompt_a is never changed.
 
     Exit codes: 0 promoted, 1 a gate does not hold.
     """
@@ -306,7 +306,7 @@ def table_command(source: str, plan: str, output: str, excel: bool, xlsx: bool, 
     for finding in result.findings:
         click.echo(text.finding_line(finding), err=True)
     _print_result(text.scored_table_lines(Path(source), result), text.table_json(result), as_json)
-    return 2 if result.is_faulty else 0
+    return 2 if result.has_errors else 0
 
 
 @command.command("check")

@@ -66,26 +66,26 @@ def plan(
     if not prompt.is_file():
         raise usage_error("prompt_missing", f"there is no file {prompt.as_posix()!r}. Name the prompt to be tested")
     beside = prompt.parent / folder.plan.name
-    is_other = beside.is_file() and beside.resolve() != folder.plan.resolve()
-    named = path_from(folder.path, prompt)
+    has_other = beside.is_file() and beside.resolve() != folder.plan.resolve()
+    prompt_path = path_from(folder.path, prompt)
     if folder.plan.is_file() and not redo:
         current = load_plan(folder)
         _require_same_prompt(current, prompt, folder)
-        differs = is_other and _copied_plan_text(beside, folder, named) != _text(folder.plan)
+        differs = has_other and _copied_plan_text(beside, folder, prompt_path) != _text(folder.plan)
         return PlanResult(current, prompt.as_posix(), "kept", beside.as_posix() if differs else "")
-    if is_other:
-        text = _copied_plan_text(beside, folder, named)
+    if has_other:
+        text = _copied_plan_text(beside, folder, prompt_path)
     else:
         tested = prompt_file(prompt)
         settings = options.load_settings(folder, tested)
         text = run_loop(
-            with_drafter(folder, options, settings, lambda llm: draft_plan(tested.text, named, llm, cases))
+            with_drafter(folder, options, settings, lambda llm: draft_plan(tested.text, prompt_path, llm, cases))
         ).text
     if folder.plan.is_file() and _text(folder.plan) != text:
         backup = move_to_backup(folder.plan, "old")
         options.warn(f"{folder.plan.as_posix()}: the previous plan is now {backup.name}")
     write_text(folder.plan, text)
-    return PlanResult(load_plan(folder), prompt.as_posix(), beside.as_posix() if is_other else "drafted")
+    return PlanResult(load_plan(folder), prompt.as_posix(), beside.as_posix() if has_other else "drafted")
 
 
 def _require_same_prompt(current: TestPlan, prompt: Path, folder: Folder) -> None:
@@ -97,19 +97,19 @@ def _require_same_prompt(current: TestPlan, prompt: Path, folder: Folder) -> Non
         raise usage_error("other_prompt", f"{message}, or start over here with 'plan --redo'")
 
 
-def _copied_plan_text(beside: Path, folder: Folder, named: str) -> str:
-    """Return the plan beside the prompt as text, with paths relative to the folder and its formatting if possible."""
-    found, findings = read_plan(beside)
+def _copied_plan_text(beside: Path, folder: Folder, prompt_path: str) -> str:
+    """Return the text of the plan beside the prompt, with paths relative to the folder; keep the layout if possible."""
+    original, findings = read_plan(beside)
     raise_if_invalid(findings, beside)
-    assert found is not None
-    yardstick = path_from(folder.path, beside.parent / found.yardstick) if found.yardstick else ""
-    wanted = msgspec.structs.replace(found, prompt=named, yardstick=yardstick)
-    text = replace_prompt(_text(beside), named)
+    assert original is not None
+    yardstick = path_from(folder.path, beside.parent / original.yardstick) if original.yardstick else ""
+    wanted = msgspec.structs.replace(original, prompt=prompt_path, yardstick=yardstick)
+    text = replace_prompt(_text(beside), prompt_path)
     with TemporaryDirectory(prefix="evalloom-") as scratch:
         copy = Path(scratch) / beside.name
         copy.write_text(text, "utf-8")
-        again = read_plan(copy)[0]
-    is_same = again is not None and msgspec.structs.replace(again, path=wanted.path) == wanted
+        copied = read_plan(copy)[0]
+    is_same = copied is not None and msgspec.structs.replace(copied, path=wanted.path) == wanted
     return text if is_same else plan_text(wanted, is_draft=False)
 
 
@@ -121,21 +121,21 @@ def make_cases(context: StepContext, redo: bool = False) -> GenerateResult:
     """Step 2: keep the existing cases or copy those beside the prompt, and generate the missing ones."""
     folder = context.folder
     existing = _existing_cases(context, redo)
-    there = Counter(record.get("test_category") for record in existing)
+    counts = Counter(record.get("test_category") for record in existing)
     save = _CaseWriter(context, redo)
-    if all(there[name] >= planned for name, planned in context.plan.dimensions.items()):
-        found = run_loop(generate(context.plan, context.prompt, existing, _no_llm, save))
+    if all(counts[name] >= planned for name, planned in context.plan.dimensions.items()):
+        result = run_loop(generate(context.plan, context.prompt, existing, _no_llm, save))
     else:
-        ask = lambda llm: generate(context.plan, context.prompt, existing, llm, save)  # noqa: E731
-        found = run_loop(with_drafter(folder, context.options, context.settings, ask))
+        work = lambda llm: generate(context.plan, context.prompt, existing, llm, save)  # noqa: E731
+        result = run_loop(with_drafter(folder, context.options, context.settings, work))
     # Never replace existing cases with none.
-    if found.cases and (not folder.cases.is_file() or read_records(folder.cases).values != found.cases):
-        save(found.cases)
-    return found
+    if result.cases and (not folder.cases.is_file() or read_records(folder.cases).values != result.cases):
+        save(result.cases)
+    return result
 
 
 class _CaseWriter:
-    """Writes all cases so far; with `--redo`, the first write moves the previous file to a backup."""
+    """Writes the cases to their file; with `--redo`, the first write moves the previous file to a backup."""
 
     def __init__(self, context: StepContext, redo: bool) -> None:
         self._context = context
@@ -186,20 +186,19 @@ class ReportResult(Struct, frozen=True):
     """Caveats about the figures."""
 
 
-_TOLD_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
+_COUNTED_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
+"""Findings that do not stop the report, because it counts these cases as incomplete."""
 
 
 def report(folder: Folder) -> ReportResult:
     """Write the report as Markdown and as one HTML file from the scored results; the plan is optional."""
     scored = read_records(require_artifact(folder.scored, "score", folder))
-    # The report counts missing and invalid scores; only records that are not cases stop it.
-    raise_if_invalid([one for one in scored.findings if one.code not in _TOLD_IN_REPORT], folder.scored)
+    raise_if_invalid([finding for finding in scored.findings if finding.code not in _COUNTED_IN_REPORT], folder.scored)
     test_plan = load_plan(folder) if folder.plan.is_file() else None
-    points = (
-        test_plan.points
-        if test_plan
-        else tuple(TestPoint(one, one, criticality="") for one in points_in(scored.values))
-    )
+    if test_plan:
+        points = test_plan.points
+    else:
+        points = tuple(TestPoint(point, point, criticality="") for point in points_in(scored.values))
     ids = [point.id for point in points]
     cases = [read_scored(record, ids) for record in scored.values]
     humans, outdated = current_scores(read_reviews(folder.path), cases)
@@ -217,7 +216,7 @@ def report(folder: Folder) -> ReportResult:
         scorecard=figures,
         agreement=agreement(cases, humans, ids),
         noise=noise(repeats, ids),
-        remarks=(*_changed(outputs.prompt, test_plan), *_remarks(cases, outdated, old_repeats)),
+        remarks=(*_prompt_change(outputs.prompt, test_plan), *_remarks(cases, outdated, old_repeats)),
         unknown=unknown_points(cases, points),
         facts={name: service for name, service in services.items() if service},
         folder=str(folder),
@@ -229,9 +228,9 @@ def report(folder: Folder) -> ReportResult:
     return ReportResult(cases, figures, tuple(remarks(page)))
 
 
-def _changed(digest: str, plan: TestPlan | None) -> Iterator[str]:
-    """Yield a caveat if the prompt has changed since its outputs were made from the one with this digest."""
-    with suppress(EvalloomError):  # a report needs no prompt
+def _prompt_change(digest: str, plan: TestPlan | None) -> Iterator[str]:
+    """Yield a caveat if the prompt has changed since the outputs were made; `digest` is that of the prompt then."""
+    with suppress(EvalloomError):  # The report does not need the prompt.
         if digest and plan and digest != prompt_a(plan).target.digest:
             yield "the prompt has changed since these outputs were made"
 
@@ -253,24 +252,28 @@ class _Repeat(Struct, frozen=True):
 def _repeats(folder: Folder, cases: list[ScoredCase], judge: str) -> tuple[dict[str, list[dict[str, int | None]]], int]:
     """Return repeated scores of the current judge for the current outputs, and the number of outdated ones."""
     try:
-        found = msgspec.convert(read_object(folder.repeats), dict[str, _Repeat])
+        repeats = msgspec.convert(read_object(folder.repeats), dict[str, _Repeat])
     except msgspec.ValidationError as error:
         message = f"{folder.repeats.as_posix()}: {error}. Delete it, and score again with --repeat"
         raise usage_error("bad_artifact", message) from None
-    present = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}
-    good = {one: it.scores for one, it in found.items() if (it.judge, it.result) == present.get(one)}
-    return good, len(found) - len(good)
+    sources = {case.id: (judge, output_digest(case.record.get("result_aftertest"))) for case in cases}
+    current = {
+        test_id: repeat.scores
+        for test_id, repeat in repeats.items()
+        if (repeat.judge, repeat.result) == sources.get(test_id)
+    }
+    return current, len(repeats) - len(current)
 
 
 def _remarks(cases: list[ScoredCase], outdated: list[str], old_repeats: int) -> Iterator[str]:
-    uncited_ones = sum(len(list(uncited_reasons(case))) for case in cases)
-    if uncited_ones:
-        quotes = "reason quotes" if uncited_ones == 1 else "reasons quote"
-        yield f"{uncited_ones:,} {quotes} nothing of the output"
+    uncited = sum(len(list(uncited_reasons(case))) for case in cases)
+    if uncited:
+        quotes = "reason quotes" if uncited == 1 else "reasons quote"
+        yield f"{uncited:,} {quotes} nothing of the output"
     ids = {case.id for case in cases}
-    if former := [one for one in outdated if one in ids]:
-        yield f"the scores of people for {pluralize(len(former), 'case')} are about former outputs, and are left out"
-    if strange := [one for one in outdated if one not in ids]:
-        yield f"people scored {pluralize(len(strange), 'case')} that are not here"
+    if earlier := [test_id for test_id in outdated if test_id in ids]:
+        yield f"human scores of {pluralize(len(earlier), 'case')} are about earlier outputs, and are left out"
+    if unknown := [test_id for test_id in outdated if test_id not in ids]:
+        yield f"human scores of {pluralize(len(unknown), 'case')} without results are left out"
     if old_repeats:
-        yield f"repeated scores of {pluralize(old_repeats, 'case')} are of a former output or judge, and are left out"
+        yield f"repeated scores of {pluralize(old_repeats, 'case')} are of an earlier output or judge, and are left out"

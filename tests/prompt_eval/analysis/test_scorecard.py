@@ -134,7 +134,7 @@ def test_safety_failures_come_with_what_makes_them_one() -> None:
     assert [(one.case.id, one.why, one.point) for one in found] == [
         ("TC002", "TP_safety is 1", "TP_safety"),
         ("TC001", "safety case with 1 on TP1", "TP1"),
-        ("TC003", "safety case without a result, so nothing is known of it", ""),
+        ("TC003", "safety case without a result", ""),
     ]
 
 

@@ -97,8 +97,7 @@ def test_what_is_no_score_is_named_by_row_and_column_and_nothing_written(
     path = table(tmp_path, f"test_id,human_TP1_score\nTC001,2\nTC002,{cell}\n")
     reviewed = import_review(path, folder)
     assert [str(finding) for finding in reviewed.findings] == [
-        f"{path.as_posix()}:3:7: human_TP1_score: expected 1, 2 or 3, or nothing where nobody has looked, got {cell!r}"
-        " [bad_human_score]"
+        f"{path.as_posix()}:3:7: human_TP1_score: expected 1, 2, 3 or an empty cell, got {cell!r} [bad_human_score]"
     ]
     assert not reviewed.is_written and not (folder / "human_scores.json").exists()
 
@@ -225,7 +224,7 @@ def test_a_change_after_the_preview_is_noticed_too(tmp_path: Path, folder: Path)
     run_again(folder, "长" * 399 + "短")
     (finding,) = import_review(path, folder).findings
     assert (finding.code, finding.field, finding.case_id) == ("review_of_other_output", "human_of", "TC001")
-    assert "TC001" not in finding.message and finding.message.endswith("Review a new table, or take such rows out")
+    assert "TC001" not in finding.message and finding.message.endswith("Review a new table, or remove such rows")
 
 
 def test_where_the_digest_says_so_it_is_the_same_output_however_the_preview_looks(tmp_path: Path, folder: Path) -> None:

@@ -60,10 +60,10 @@ def test_the_table_stands_beside_its_source_with_points_in_order_of_appearance_a
     assert [name for name in row if name.startswith("TP")][::2] == ["TP1_score", "TP_safety_score"]
     assert (row["total_score"], row["is_bad_case"]) == ("6", "NO")
     assert [str(finding) for finding in tabled.findings] == [
-        f"{tmp_path.as_posix()}/final_scored_results.json:17:18: warning: total_score: expected 6, got 99; it is computed"
-        " again [total_differs]"
+        f"{tmp_path.as_posix()}/final_scored_results.json:17:18: warning: total_score: expected 6, got 99; it is"
+        " recomputed [total_differs]"
     ]
-    assert (tabled.is_faulty, tabled.cases, tabled.bad) == (False, 1, 0)
+    assert (tabled.has_errors, tabled.cases, tabled.bad) == (False, 1, 0)
 
 
 @pytest.mark.req("EVAL-11")
@@ -98,7 +98,7 @@ def test_a_faulty_mark_is_named_once_and_its_row_written_as_incomplete(
 ) -> None:
     tabled = write_table(source(tmp_path, {**CASE, **changes}))
     assert [finding.code for finding in tabled.findings] == [code]
-    assert (tabled.is_faulty, tabled.incomplete) == (True, 1)
+    assert (tabled.has_errors, tabled.incomplete) == (True, 1)
     (row,) = rows(tabled)
     assert (row["total_score"], row["score_pct"]) == ("", "")
     assert row["overall_comment"].startswith("[scoring incomplete: TP1]")
@@ -128,7 +128,7 @@ def test_with_a_faulty_plan_nothing_is_written(tmp_path: Path, plan: str | None)
     if plan is not None:
         path.write_text(plan)
     tabled = write_table(source(tmp_path, CASE), TableOptions(plan=path))
-    assert (tabled.paths, tabled.is_faulty) == ((), True)
+    assert (tabled.paths, tabled.has_errors) == ((), True)
     assert not (tmp_path / "final_scored_results.csv").exists()
 
 
@@ -136,7 +136,7 @@ def test_with_a_faulty_plan_nothing_is_written(tmp_path: Path, plan: str | None)
 def test_failed_runs_are_counted_on_their_own(tmp_path: Path) -> None:
     failed = {**CASE, "test_id": "TC002", "result_aftertest": None, "TP1_score": None, "TP_safety_score": None}
     tabled = write_table(source(tmp_path, CASE, {**failed, "overall_comment": "timed out"}))
-    assert (tabled.cases, tabled.failed, tabled.incomplete, tabled.bad, tabled.is_faulty) == (2, 1, 0, 1, False)
+    assert (tabled.cases, tabled.failed, tabled.incomplete, tabled.bad, tabled.has_errors) == (2, 1, 0, 1, False)
     assert rows(tabled)[1]["overall_comment"] == "timed out"
 
 
@@ -229,7 +229,7 @@ def test_records_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "scored.json"
     path.write_text(json.dumps([CASE, half, long, 5]))
     tabled = write_table(path)
-    assert (tabled.cases, tabled.unreadable, tabled.is_faulty) == (1, 3, True)
+    assert (tabled.cases, tabled.unreadable, tabled.has_errors) == (1, 3, True)
     assert errors(tabled) == ["lone_surrogate", "number_loses_precision", "json_not_object"]
 
 

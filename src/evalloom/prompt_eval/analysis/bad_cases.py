@@ -16,11 +16,12 @@ from evalloom.prompt_eval.scores import ScoredCase
 FAILED_RUNS = ""
 """The test point of groups of failed runs, which have no scores."""
 NO_TRAIT = "no shared trait"
-_FEWEST = 2
+_MIN_CASES = 2
 """The minimum number of cases that share a trait."""
-_MUCH = 3
+_LENGTH_FACTOR = 3
 """An output is much longer, or shorter, if its length differs from the median by this factor."""
-_LONGEST = 20_000
+_MAX_LANGUAGE_TEXT = 20_000
+"""The number of characters of an input that the language is detected in."""
 _LANGUAGES = {
     "han": "Chinese characters",
     "kana": "Japanese",
@@ -46,14 +47,14 @@ class BadGroup(Struct, frozen=True):
 
 
 class Trait(Struct, frozen=True):
-    """A property of a case. A category divides the cases even if most of them have it."""
+    """A property of a case. A category separates cases even if it is not more frequent among the bad ones."""
 
     text: str
     is_category: bool = False
 
 
 class _Typical(Struct, frozen=True):
-    """What is typical of the outputs and inputs of all cases."""
+    """The properties that most cases share: the median length of outputs, JSON or not, and the fields of inputs."""
 
     length: int
     are_json: bool
@@ -65,17 +66,22 @@ def group_bad_cases(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) 
     ran = [case for case in cases if not case.is_failed]
     bad = [number for number, case in enumerate(ran) if case.is_bad and case.scores]
     ranks = _ranks([ran[number] for number in bad], points)
-    traits = _traits(ran) if bad else []
+    traits: list[list[Trait]] = []
+    if bad:
+        typical = _typical_of(ran)
+        traits = [
+            list(dict.fromkeys(trait for traits_of in _TRAITS for trait in traits_of(case, typical))) for case in ran
+        ]
     by_point: dict[str, list[int]] = {}
     for number in bad:
         by_point.setdefault(min(_lowest(ran[number]), key=ranks.__getitem__), []).append(number)
     order = sorted(by_point, key=lambda point: (point != SAFETY, -len(by_point[point]), ranks[point]))
-    found = [
+    groups = [
         BadGroup(point, trait, tuple(ran[number] for number in members), also)
         for point in order
         for trait, members, also in _partition(by_point[point], traits)
     ]
-    return (*found, *_failed_runs(cases))
+    return (*groups, *_failed_runs(cases))
 
 
 def _lowest(case: ScoredCase) -> list[str]:
@@ -86,11 +92,11 @@ def _lowest(case: ScoredCase) -> list[str]:
 
 def _ranks(bad: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> dict[str, tuple[bool, int, int]]:
     """Rank the test points for cases with several lowest ones: core points first, then by frequency, then by order."""
-    often = Counter(point for case in bad for point in _lowest(case))
+    counts = Counter(point for case in bad for point in _lowest(case))
     core = {point.id for point in points if point.is_core}
     names = [point.id for point in points]
-    names += [point for point in often if point not in names]
-    return {point: (point not in core, -often[point], place) for place, point in enumerate(names)}
+    names += [point for point in counts if point not in names]
+    return {point: (point not in core, -counts[point], position) for position, point in enumerate(names)}
 
 
 def _failed_runs(cases: Sequence[ScoredCase]) -> Iterator[BadGroup]:
@@ -105,47 +111,44 @@ def _failed_runs(cases: Sequence[ScoredCase]) -> Iterator[BadGroup]:
 
 def _partition(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[str, list[int], tuple[str, ...]]]:
     """Split the cases of one test point repeatedly by the trait that best separates them from all other cases."""
-    overall = Counter(trait for own in traits for trait in own)
+    overall = Counter(trait for case_traits in traits for trait in case_traits)
     left = members
     while trait := _most_distinctive(left, traits, overall):
-        having = [number for number in left if trait in traits[number]]
+        matching = [number for number in left if trait in traits[number]]
         also = [
             other.text
-            for other in traits[having[0]]
-            if other != trait and 2 * overall[other] < len(traits) and all(other in traits[number] for number in having)
+            for other in traits[matching[0]]
+            if other != trait
+            and 2 * overall[other] < len(traits)
+            and all(other in traits[number] for number in matching)
         ]
-        yield trait.text, having, tuple(also)
+        yield trait.text, matching, tuple(also)
         left = [number for number in left if trait not in traits[number]]
     if left:
         yield NO_TRAIT, left, ()
 
 
 def _most_distinctive(left: list[int], traits: list[list[Trait]], overall: Counter[Trait]) -> Trait | None:
-    """Return the trait that exceeds its expected frequency in a random sample of this size by most."""
+    """Return the trait that exceeds its frequency in a random sample of this size by the largest margin."""
     counts = Counter(trait for number in left for trait in traits[number])
 
     def surplus(trait: Trait) -> int:
         # The excess times the number of all cases, to stay in integers.
         return counts[trait] * len(traits) - overall[trait] * len(left)
 
-    shared = [trait for trait in counts if counts[trait] >= _FEWEST and (trait.is_category or surplus(trait) > 0)]
+    shared = [trait for trait in counts if counts[trait] >= _MIN_CASES and (trait.is_category or surplus(trait) > 0)]
     # A counter keeps the order of appearance, and max returns the first of equals, so the result is stable.
     return max(shared, key=lambda trait: (surplus(trait), counts[trait]), default=None)
 
 
-def _traits(cases: Sequence[ScoredCase]) -> list[list[Trait]]:
-    typical = _usual(cases)
-    return [list(dict.fromkeys(trait for traits_of in _TRAITS for trait in traits_of(case, typical))) for case in cases]
-
-
-def _usual(cases: Sequence[ScoredCase]) -> _Typical:
+def _typical_of(cases: Sequence[ScoredCase]) -> _Typical:
     outputs = [output for case in cases if (output := _output(case)).strip()]
     lengths = sorted(map(len, outputs))
-    fields = Counter(name for case in cases for name in _input(case))
+    fields = Counter(name for case in cases for name in _inputs(case))
     return _Typical(
         length=lengths[len(lengths) // 2] if lengths else 0,
         are_json=2 * sum(map(_is_json, outputs)) > len(outputs),
-        fields=frozenset(name for name, often in fields.items() if 2 * often > len(cases)),
+        fields=frozenset(name for name, count in fields.items() if 2 * count > len(cases)),
     )
 
 
@@ -155,9 +158,9 @@ def _output(case: ScoredCase) -> str:
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
-def _input(case: ScoredCase) -> Record:
-    found = case.record.get("input")
-    return found if isinstance(found, dict) else {}
+def _inputs(case: ScoredCase) -> Record:
+    inputs = case.record.get("input")
+    return inputs if isinstance(inputs, dict) else {}
 
 
 def _is_json(text: str) -> bool:
@@ -185,18 +188,18 @@ def _by_output(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
         return
     if typical.are_json and not _is_json(output):
         yield Trait("output is not JSON, while most outputs are")
-    if len(output) >= _MUCH * typical.length:
+    if len(output) >= _LENGTH_FACTOR * typical.length:
         yield Trait("output is much longer than the others")
-    elif len(output) * _MUCH <= typical.length:
+    elif len(output) * _LENGTH_FACTOR <= typical.length:
         yield Trait("output is much shorter than the others")
 
 
 def _by_fields(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
-    found = _input(case)
-    for name, value in found.items():
+    inputs = _inputs(case)
+    for name, value in inputs.items():
         if value is None or value in ([], {}) or (isinstance(value, str) and not value.strip()):
             yield Trait(f"input {name} is empty")
-    for name in sorted(typical.fields - found.keys()):
+    for name in sorted(typical.fields - inputs.keys()):
         yield Trait(f"input {name} is missing")
 
 
@@ -204,7 +207,7 @@ def _by_language(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     # The matchers take a tenth of a second to import, and only bad cases need them.
     from evalloom.matchers.language import is_in, main_script
 
-    text = " ".join(_texts(_input(case)))[:_LONGEST]
+    text = " ".join(_texts(_inputs(case)))[:_MAX_LANGUAGE_TEXT]
     script = "kana" if is_in(text, "ja") else main_script(text)
     if text.strip():
         yield Trait(f"input is in {_LANGUAGES[script]}" if script else "input has no letters")

@@ -22,7 +22,7 @@ PointStatus = Literal["good", "fair", "bad", "unscored"]
 
 
 class ScoreCounts(Struct, frozen=True):
-    """How many cases got 1, 2 and 3."""
+    """The numbers of cases with the scores 1, 2 and 3."""
 
     ones: int = 0
     twos: int = 0
@@ -53,12 +53,12 @@ class ScoreCounts(Struct, frozen=True):
             return "good"
         return "fair" if self.total >= 2 * self.cases else "bad"
 
-    def __add__(self, other: ScoreCounts) -> ScoreCounts:
-        return ScoreCounts(self.ones + other.ones, self.twos + other.twos, self.threes + other.threes)
+    def __add__(self, counts: ScoreCounts) -> ScoreCounts:
+        return ScoreCounts(self.ones + counts.ones, self.twos + counts.twos, self.threes + counts.threes)
 
-    def is_below(self, other: ScoreCounts) -> bool:
-        """Whether the average is lower than another, exactly."""
-        return self.total * other.cases < other.total * self.cases
+    def is_below(self, counts: ScoreCounts) -> bool:
+        """Whether the average is lower than that of `counts`, compared in integers."""
+        return self.total * counts.cases < counts.total * self.cases
 
 
 class PointFigures(Struct, frozen=True):
@@ -67,9 +67,9 @@ class PointFigures(Struct, frozen=True):
     point: TestPoint
     tally: ScoreCounts
     missing: int = 0
-    """Cases with a result whose mark lacks a score or a reason; these and those in the tally are all that were run."""
+    """Cases with a result whose mark lacks a score or a reason. The tally has all other cases with a result."""
     has_lowest: bool = False
-    """Whether any case has 1. One without a reason counts here, although the average leaves it out."""
+    """Whether any case has 1; a 1 without a reason counts here, but not in the average."""
 
     @property
     def id(self) -> str:
@@ -91,7 +91,7 @@ class CategoryFigures(Struct, frozen=True):
 
 
 class Bucket(Struct, frozen=True):
-    """Scored cases by their share of the most: from `low` percent up to, not including, `high`; the last is 100."""
+    """The number of scored cases from `low` up to, not including, `high` percent of the maximum; the last is 100."""
 
     low: int
     high: int
@@ -103,7 +103,7 @@ class Bucket(Struct, frozen=True):
 
 
 class SafetyFailure(Struct, frozen=True):
-    """A case that fails on safety, why it counts as one, and the test point whose reason gives details."""
+    """A case that fails on safety, the reason, and the test point whose mark gives details."""
 
     case: ScoredCase
     why: str
@@ -123,7 +123,7 @@ class Scorecard(Struct, frozen=True, kw_only=True):
     categories: tuple[CategoryFigures, ...]
     buckets: tuple[Bucket, ...]
     weakest: tuple[str, ...]
-    """The test points with the lowest average; none where all are equal."""
+    """The test points with the lowest average; empty if all are equal."""
     strongest: tuple[str, ...]
     safety: tuple[SafetyFailure, ...]
     groups: tuple[BadGroup, ...]
@@ -146,15 +146,15 @@ class Scorecard(Struct, frozen=True, kw_only=True):
     @property
     def core(self) -> ScoreCounts:
         """All scores on core test points together."""
-        return sum((one.tally for one in self.points if one.point.is_core), ScoreCounts())
+        return sum((figures.tally for figures in self.points if figures.point.is_core), ScoreCounts())
 
     @property
     def all_scores(self) -> ScoreCounts:
-        return sum((one.tally for one in self.points), ScoreCounts())
+        return sum((figures.tally for figures in self.points), ScoreCounts())
 
     def of(self, point: str) -> ScoreCounts:
-        """The scores on one test point; empty if there is no such point."""
-        return next((one.tally for one in self.points if one.id == point), ScoreCounts())
+        """Return the scores on one test point; no scores if there is no such point."""
+        return next((figures.tally for figures in self.points if figures.id == point), ScoreCounts())
 
 
 def scorecard(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> Scorecard:
@@ -180,10 +180,10 @@ def scorecard(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> Sco
         passed=_passed(cases),
         bad=sum(len(group.cases) for group in groups),
         points=figures,
-        categories=tuple(_category(name, cases, ids) for name in _categories(cases)),
+        categories=_category_figures(cases, ids),
         buckets=_buckets(cases),
-        weakest=_furthest(figures, lowest=True),
-        strongest=_furthest(figures, lowest=False),
+        weakest=_extremes(figures, lowest=True),
+        strongest=_extremes(figures, lowest=False),
         safety=tuple(_safety_failures(cases)),
         groups=groups,
     )
@@ -194,11 +194,11 @@ def unknown_points(cases: Iterable[ScoredCase], points: Iterable[TestPoint]) -> 
 
     `TP-1_score` is not a valid mark, but was meant as one, so it counts too.
     """
-    known = {point.id for point in points}
+    ids = {point.id for point in points}
     counts: Counter[str] = Counter()
     for case in cases:
         counts.update(dict.fromkeys(key.rpartition("_")[0] for key in case.record if MARK_LIKE.fullmatch(key)).keys())
-    return {name: number for name, number in counts.items() if name not in known}
+    return {name: number for name, number in counts.items() if name not in ids}
 
 
 def _tally(cases: Iterable[ScoredCase], point: str) -> ScoreCounts:
@@ -212,23 +212,24 @@ def _passed(cases: Iterable[ScoredCase]) -> int:
     return sum(case.is_passed is True and not case.is_failed for case in cases)
 
 
-def _categories(cases: Sequence[ScoredCase]) -> list[str]:
-    """The categories that occur: those of the format in its order, then all others."""
+def _category_figures(cases: Sequence[ScoredCase], points: tuple[str, ...]) -> tuple[CategoryFigures, ...]:
+    """Return the figures of each category: those of the format in its order, then all others."""
     names = dict.fromkeys(case.category for case in cases)
-    return [name for name in CATEGORIES if name in names] + [name for name in names if name not in CATEGORIES]
-
-
-def _category(name: str, cases: Sequence[ScoredCase], points: tuple[str, ...]) -> CategoryFigures:
-    own = [case for case in cases if case.category == name]
-    bad = sum(case.is_bad is True for case in own)
-    return CategoryFigures(name, len(own), _passed(own), bad, tuple(_tally(own, point) for point in points))
+    ordered = [name for name in CATEGORIES if name in names] + [name for name in names if name not in CATEGORIES]
+    figures = []
+    for name in ordered:
+        members = [case for case in cases if case.category == name]
+        bad = sum(case.is_bad is True for case in members)
+        tallies = tuple(_tally(members, point) for point in points)
+        figures.append(CategoryFigures(name, len(members), _passed(members), bad, tallies))
+    return tuple(figures)
 
 
 _LIMITS = (0, 50, 60, 70, 80, 90, 100)
 
 
 def _buckets(cases: Iterable[ScoredCase]) -> tuple[Bucket, ...]:
-    """Count scored cases by their share of the most, before rounding: buckets from 80 on contain only passes."""
+    """Count scored cases by their share of the maximum, before rounding: buckets from 80 on contain only passes."""
     counts = dict.fromkeys(_LIMITS, 0)
     for case in cases:
         if case.is_complete and case.max_score and case.total is not None:
@@ -236,8 +237,8 @@ def _buckets(cases: Iterable[ScoredCase]) -> tuple[Bucket, ...]:
     return tuple(Bucket(low, high, counts[low]) for low, high in zip(_LIMITS, (*_LIMITS[1:], 100), strict=True))
 
 
-def _furthest(figures: tuple[PointFigures, ...], *, lowest: bool) -> tuple[str, ...]:
-    """The test points with the lowest or the highest average; none where all are equal."""
+def _extremes(figures: tuple[PointFigures, ...], *, lowest: bool) -> tuple[str, ...]:
+    """Return the test points with the lowest or the highest average; none if all are equal."""
     scored = [point for point in figures if point.tally.cases]
 
     def is_beaten(point: PointFigures) -> bool:
@@ -249,7 +250,7 @@ def _furthest(figures: tuple[PointFigures, ...], *, lowest: bool) -> tuple[str, 
 
 
 def _safety_failures(cases: Iterable[ScoredCase]) -> Iterable[SafetyFailure]:
-    """Cases with 1 on TP_safety first, then bad cases that were there to test safety."""
+    """Yield cases with 1 on TP_safety, then other bad cases of the category safety."""
     for case in cases:
         if _has_lowest(case, SAFETY):
             yield SafetyFailure(case, f"{SAFETY} is 1", SAFETY)
@@ -264,7 +265,7 @@ def _has_lowest(case: ScoredCase, point: str) -> bool:
 
 def _bad_safety_case(case: ScoredCase) -> SafetyFailure:
     if case.is_failed:
-        return SafetyFailure(case, "safety case without a result, so nothing is known of it")
+        return SafetyFailure(case, "safety case without a result")
     ones = [point for point, mark in case.marks.items() if mark.score == 1]
     if ones:
         return SafetyFailure(case, f"safety case with 1 on {', '.join(ones)}", ones[0])

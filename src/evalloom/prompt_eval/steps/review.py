@@ -49,14 +49,14 @@ class Review(Struct, frozen=True, forbid_unknown_fields=True):
     scores: dict[str, int] = {}
     comment: str = ""
     result: str = ""
-    """The digest of the reviewed output; empty if written by hand, and then valid for any output."""
+    """The digest of the reviewed output; a review written by hand has none, and is valid for any output."""
 
     def is_about(self, result: Any) -> bool:
         return self.result in ("", output_digest(result))
 
 
 class ReviewResult(Struct, frozen=True):
-    """The outcome of an import: all findings or, without errors, how many scores it added, replaced and dropped."""
+    """The outcome of an import: all findings or, without errors, the numbers of added, replaced and dropped scores."""
 
     path: Path
     findings: list[Finding]
@@ -82,32 +82,43 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
     are dropped.
     """
     records = _scored(folder)
-    former = read_reviews(folder)
+    earlier = read_reviews(folder)
     table = read_table(file, encoding)
     reader = _ReviewReader(file, table, points_in(records.values()), records)
-    found = reader.reviews()
+    reviews = reader.reviews()
     findings = [*table.findings, *reader.findings]
-    result = ReviewResult(Folder(folder).humans, findings, len(found), sum(len(one.scores) for one in found.values()))
+    result = ReviewResult(
+        Folder(folder).humans, findings, len(reviews), sum(len(review.scores) for review in reviews.values())
+    )
     if not result.is_written:
         return result
-    before = {one: review for one, review in former.items() if one in found and review.is_about(records[one][_RESULT])}
+    # Only earlier reviews of the same output are merged with the new ones.
+    still_valid = {
+        test_id: review
+        for test_id, review in earlier.items()
+        if test_id in reviews and review.is_about(records[test_id][_RESULT])
+    }
     merged = {}
-    for test_id, review in found.items():
-        old = before.get(test_id, Review())
+    for test_id, review in reviews.items():
+        old = still_valid.get(test_id, Review())
         merged[test_id] = Review({**old.scores, **review.scores}, review.comment or old.comment, review.result)
-    text = msgspec.json.format(msgspec.json.encode({**former, **merged}), indent=2).decode()
+    text = msgspec.json.format(msgspec.json.encode({**earlier, **merged}), indent=2).decode()
     write_text(result.path, text + "\n")
-    old_scores, new_scores = _by_point(before), _by_point(found)
+    old_scores, new_scores = _by_point(still_valid), _by_point(reviews)
     return msgspec.structs.replace(
         result,
         added=len(new_scores.keys() - old_scores.keys()),
         replaced=sum(key in old_scores and old_scores[key] != score for key, score in new_scores.items()),
-        dropped=sum(len(review.scores) for one, review in former.items() if one in found and one not in before),
+        dropped=sum(
+            len(review.scores)
+            for test_id, review in earlier.items()
+            if test_id in reviews and test_id not in still_valid
+        ),
     )
 
 
 def _by_point(reviews: dict[str, Review]) -> dict[tuple[str, str], int]:
-    return {(one, point): score for one, review in reviews.items() for point, score in review.scores.items()}
+    return {(test_id, point): score for test_id, review in reviews.items() for point, score in review.scores.items()}
 
 
 def current_scores(
@@ -115,27 +126,31 @@ def current_scores(
 ) -> tuple[dict[str, dict[str, int]], list[str]]:
     """Return the human scores of the current outputs by test_id, and the ids with scores of other outputs."""
     results = {case.id: case.record.get(_RESULT) for case in cases}
-    scored = {one: review for one, review in reviews.items() if review.scores}
-    current = {one: review.scores for one, review in scored.items() if one in results and review.is_about(results[one])}
-    return current, [one for one in scored if one not in current]
+    scored = {test_id: review for test_id, review in reviews.items() if review.scores}
+    current = {
+        test_id: review.scores
+        for test_id, review in scored.items()
+        if test_id in results and review.is_about(results[test_id])
+    }
+    return current, [test_id for test_id in scored if test_id not in current]
 
 
 def read_reviews(folder: Path) -> dict[str, Review]:
     """Read all reviews by test_id; empty if there are none."""
     path = Folder(folder).humans
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Review])
+        reviews = msgspec.json.decode(path.read_bytes(), type=dict[str, Review])
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         message = f"{path.as_posix()}: cannot be read: {error}. Fix it, or move it away and import the reviews again"
         raise EvalloomError("bad_human_scores", message) from None
-    for test_id, review in found.items():
+    for test_id, review in reviews.items():
         for point, score in review.scores.items():
             if not is_score(score):
                 message = f"{path.as_posix()}: {test_id}: {point}: expected 1, 2 or 3, got {score}"
                 raise EvalloomError("bad_human_scores", message)
-    return found
+    return reviews
 
 
 def _scored(folder: Path) -> dict[str, Record]:
@@ -145,31 +160,35 @@ def _scored(folder: Path) -> dict[str, Record]:
     records = [item.value for item in dataset if isinstance(item, Row)] if path.is_file() else []
     if not records:
         message = (
-            f"{path.as_posix()}: expected the scored cases that the review is about, found none."
-            f" Name the folder that holds {_SCORED}, or score first"
+            f"{path.as_posix()}: expected the scored cases of the review, got none."
+            f" Name the folder with {_SCORED}, or score first"
         )
         raise usage_error("nothing_to_review", message)
     return {str(record.get("test_id", "")): {_RESULT: None, **record} for record in records}
 
 
-def _stable(text: str) -> str:
+def _strip_unstable(text: str) -> str:
     return _UNSTABLE.sub("", text)
 
 
-def _is_value(text: str) -> bool:
+def _may_be_reformatted(text: str) -> bool:
     """Whether a spreadsheet may reformat a text because it looks like a number, a date or a boolean."""
     text = text.strip()
     is_short = len(text) <= _LONGEST_VALUE and _DIGIT.search(text) is not None
     return is_short or not any(map(str.isalpha, text)) or text.casefold() in ("true", "false")
 
 
-def _differing(row: Record, result: Any) -> str:
+def _mismatched_column(row: Record, result: Any) -> str:
     """Return the column that shows that a row is about another output: the digest or, without one, the preview."""
     reviewed = row.get(REVIEWED, "").strip()
     if reviewed:
         return "" if reviewed == output_key(result) else REVIEWED
-    now = preview(result)
-    is_other = _PREVIEW in row and not _is_value(now) and _stable(row[_PREVIEW]) != _stable(now)
+    current = preview(result)
+    is_other = (
+        _PREVIEW in row
+        and not _may_be_reformatted(current)
+        and _strip_unstable(row[_PREVIEW]) != _strip_unstable(current)
+    )
     return _PREVIEW if is_other else ""
 
 
@@ -190,7 +209,7 @@ class _ReviewReader:
         columns = list(self._columns())
         has_comment = COMMENT in self._table.columns
         if not self.findings and not columns and not has_comment:
-            message = f"expected a column for people's scores, such as {review_columns(self._points)[0]}, got none"
+            message = f"expected a column for human scores, such as {review_columns(self._points)[0]}, got none"
             self.findings.append(Finding("no_human_columns", "error", message, Origin(self._file)))
         reviews: dict[str, Review] = {}
         for row in self._table.rows:
@@ -198,38 +217,38 @@ class _ReviewReader:
             comment = row.value.get(COMMENT, "").strip()
             test_id = row.value.get("test_id", "").strip()
             if self._is_scored_case(row, test_id, bool(scores or comment)) and (scores or comment):
-                self._compare(row, test_id, bool(scores))
+                self._check_output(row, test_id, bool(scores))
                 reviews[test_id] = Review(scores, comment, output_digest(self._records[test_id][_RESULT]))
         if not reviews and not self.findings:
             names = ", ".join(filter(is_entry, human_columns(self._table)))
-            message = f"nobody has filled in anything: {names} are empty in every row"
+            message = f"expected human scores or comments, got none: {names} are empty in every row"
             self.findings.append(Finding("no_human_scores", "error", message, Origin(self._file)))
         return reviews
 
-    def _compare(self, row: Row, test_id: str, has_scores: bool) -> None:
+    def _check_output(self, row: Row, test_id: str, has_scores: bool) -> None:
         """Add a finding if the reviewers cannot have seen the current output."""
         result = self._records[test_id][_RESULT]
         if has_scores and result is None:
-            message = "has scores of people, and its run failed, so there is nothing to score"
-            self._complain("score_without_result", row, "test_id", message)
-        elif column := _differing(row.value, result):
+            message = "has human scores, but its run failed, so there is nothing to score"
+            self._add_error("score_without_result", row, "test_id", message)
+        elif column := _mismatched_column(row.value, result):
             message = (
-                f"{column} is not that of {_SCORED}: people scored another output. Review a new table, or take such"
-                " rows out"
+                f"{column} differs from {_SCORED}: the scores are about another output. Review a new table, or remove"
+                " such rows"
             )
-            self._complain("review_of_other_output", row, column, message)
+            self._add_error("review_of_other_output", row, column, message)
 
     def _columns(self) -> Iterator[tuple[str, str]]:
         """Yield each test point with its column."""
-        known = review_columns(self._points)
+        expected = review_columns(self._points)
         for name in human_columns(self._table):
             match = _COLUMN.fullmatch(name)
             if match and match[1] in self._points:
                 yield match[1], name
             elif name not in (COMMENT, REVIEWED):
-                hint = suggest_name(name, known) or f"; there are {', '.join(known)}"
-                self._complain(
-                    "unknown_human_column", self._table.rows[0], name, f"{name}: is no column of a review{hint}"
+                hint = suggest_name(name, expected) or f"; expected {', '.join(expected)}"
+                self._add_error(
+                    "unknown_human_column", self._table.rows[0], name, f"{name}: is not a column of a review{hint}"
                 )
 
     def _score(self, row: Row, name: str) -> int | None:
@@ -240,8 +259,8 @@ class _ReviewReader:
         if is_score(score) and isinstance(score, int):
             return score
         what = "a formula without a value; save the file in a spreadsheet program" if text[0] == "=" else quote(text)
-        message = f"{name}: expected 1, 2 or 3, or nothing where nobody has looked, got {what}"
-        self._complain("bad_human_score", row, name, message)
+        message = f"{name}: expected 1, 2, 3 or an empty cell, got {what}"
+        self._add_error("bad_human_score", row, name, message)
         return None
 
     def _is_scored_case(self, row: Row, test_id: str, has_review: bool) -> bool:
@@ -249,16 +268,16 @@ class _ReviewReader:
             return False
         if test_id not in self._records:
             hint = suggest_name(test_id, self._records, 0.8)
-            message = f"test_id: {quote(test_id)} is no case of {_SCORED}{hint}"
-            self._complain("unknown_test_id", row, "test_id", message)
+            message = f"test_id: {quote(test_id)} is not a case of {_SCORED}{hint}"
+            self._add_error("unknown_test_id", row, "test_id", message)
             return False
         first = self._lines.setdefault(test_id, row.line)
         if first != row.line:
-            message = f"test_id: {quote(test_id)} is already the case on line {first}; one row says what holds"
-            self._complain("duplicate_id", row, "test_id", message)
+            message = f"test_id: {quote(test_id)} is already the case on line {first}. Keep one row"
+            self._add_error("duplicate_id", row, "test_id", message)
         return first == row.line
 
-    def _complain(self, code: str, row: Row, column: str, message: str) -> None:
+    def _add_error(self, code: str, row: Row, column: str, message: str) -> None:
         origin = Origin(self._file, *row.place_of((column,)))
         case_id = row.value.get("test_id", "").strip()
         self.findings.append(Finding(code, "error", message, origin, column, case_id))

@@ -60,7 +60,7 @@ class TableResult(Struct, frozen=True):
         return self.checked.findings
 
     @property
-    def is_faulty(self) -> bool:
+    def has_errors(self) -> bool:
         """Whether the command ends with exit code 2."""
         return self.checked.count("error") > 0 or self.incomplete > 0 or self.unreadable > 0
 
