@@ -198,11 +198,11 @@ def _last_sides(service: ReplayService) -> tuple[Side, Side]:
     if not newest:
         raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
     dataset = newest[0].replay.dataset
-    two = service.store.last_two(dataset)
-    if two is None:
+    chosen = service.store.choose_two(dataset)
+    if chosen is None:
         message = f"expected two replays of {dataset!r} to compare, got one. Replay it once more"
         raise usage_error("replay_not_found", message)
-    return _stored_side(two[0], service), _stored_side(two[1], service)
+    return _stored_side(chosen[0], service), _stored_side(chosen[1], service)
 
 
 def load_side(name: str, service: Callable[[], ReplayService]) -> Side:

@@ -18,7 +18,7 @@ MOST_AT_ONCE = 200
 MOST_ROWS = 200_000
 MOST_IN_LIST = 10_000
 LONGEST_NAME = 500
-_PAST_EVERYTHING = 10**15
+_MAX_OFFSET = 10**15
 _ID = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 _MAX_ERRORS = 50
 
@@ -114,8 +114,8 @@ def read_execution(body: Any) -> tuple[str, Any, Any, str]:
     return project_id, reader.body.get("state"), reader.body.get("row", {}), profile
 
 
-def page(limit: int, offset: int) -> tuple[int, int]:
-    """Validate the limit and offset of a page."""
+def check_page(limit: int, offset: int) -> tuple[int, int]:
+    """Validate the limit and offset of a page of results; return them."""
     if limit < 1 or offset < 0:
         raise RequestError(
             "validation_failed", f"expected a limit of 1 or more and an offset of 0 or more, got {limit}, {offset}"
@@ -124,7 +124,7 @@ def page(limit: int, offset: int) -> tuple[int, int]:
         message = f"limit: expected at most {MOST_IN_LIST:,}, got {limit:,}"
         raise RequestError("limit_exceeded", message, limit=MOST_IN_LIST)
     # SQLite integers end at 2**63; any offset past the end gives an empty page.
-    return limit, min(offset, _PAST_EVERYTHING)
+    return limit, min(offset, _MAX_OFFSET)
 
 
 def validation_error(errors: list[tuple[str, str]]) -> RequestError:

@@ -42,8 +42,8 @@ from evalloom.replay.requests import (
     ReplayRequest,
     RequestError,
     check_id,
+    check_page,
     not_found,
-    page,
     read_dataset,
     read_execution,
     read_project,
@@ -55,16 +55,16 @@ from evalloom.replay.session import CachedPack, LruCache, ReplayRun, new_replay_
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import PackDeleted, Replay, ReplayCounts, RunFilter, StoredDataset, StoredProject
 from evalloom.settings import Settings
-from evalloom.settings import secrets as secrets_of
+from evalloom.settings import secrets as settings_secrets
 from evalloom.settings.keys import Redactor
 
 _MAX_RECIPES, _MAX_PACKS = 16, 256
-"""Sizes of the caches; a recipe may take megabytes."""
+"""Sizes of the caches; a recipe can take megabytes."""
 _THREADS = 8
-_MOST_TIMEOUTS = 6
-"""All resolvers of a replay together may take this many times the timeout of one."""
+_TIMEOUTS_PER_REPLAY = 6
+"""All resolvers of a replay together may take this many times the timeout of one resolver."""
 
-_TOO_LATE = Resolution(error_code="timeout", message="other variables used up the time limit of the replay")
+_TIME_USED_UP = Resolution(error_code="timeout", message="other variables used up the time limit of the replay")
 _NO_SETTINGS = Settings()
 
 
@@ -123,11 +123,11 @@ class ReplayService:
         """
         self.store = ReplayStore(data_dir)
         self.settings = settings
-        self.redactor = Redactor([*secrets_of(settings), *([token] if token else [])])
+        self.redactor = Redactor([*settings_secrets(settings), *([token] if token else [])])
         self.redaction_fingerprint = self.redactor.fingerprint(self.store.salt)
         reach = reach_of(settings, files or data_dir, (data_dir / FOLDER,))
         self._reach = msgspec.structs.replace(reach, hide=self.redactor.text)
-        self._home = data_dir
+        self._data_dir = data_dir
         self._recipes = LruCache[Recipe](_MAX_RECIPES)
         self.packs = LruCache[CachedPack](_MAX_PACKS)
         self._threads = ThreadPoolExecutor(_THREADS, "replay")
@@ -160,11 +160,11 @@ class ReplayService:
 
     def projects(self, limit: int = 100, offset: int = 0) -> list[ProjectSummary]:
         """List the projects, newest first."""
-        limit, offset = page(limit, offset)
+        limit, offset = check_page(limit, offset)
         return [ProjectSummary(*row) for row in self.store.projects(limit, offset)]
 
     def project(self, id: str) -> Project:
-        """Return a project."""
+        """Return a project with its recipe."""
         stored = self._project(id)
         return Project(stored.id, stored.name, msgspec.json.decode(stored.state), stored.updated_at)
 
@@ -175,7 +175,7 @@ class ReplayService:
         return stored
 
     def delete_project(self, id: str) -> None:
-        """Delete a project but not its runs."""
+        """Delete a project, but keep its runs."""
         if not self.store.delete_project(check_id(id, "project")):
             raise not_found("project", id)
 
@@ -191,14 +191,14 @@ class ReplayService:
 
     def datasets(self, limit: int = 100, offset: int = 0) -> list[DatasetSummary]:
         """List the datasets, newest first."""
-        limit, offset = page(limit, offset)
+        limit, offset = check_page(limit, offset)
         return [DatasetSummary(*stored) for stored in self.store.datasets(limit, offset)]
 
     def dataset(self, id: str, limit: int | None = None, offset: int = 0) -> bytes:
         """Return a dataset and its rows as JSON, with the rows exactly as stored."""
         stored = self._dataset(id)
         count = stored.row_count if limit is None else limit
-        page(1 if limit is None else min(limit, 1), offset)
+        check_page(1 if limit is None else min(limit, 1), offset)
         head = msgspec.json.encode(DatasetSummary(*stored))[:-1]
         rows = self.store.rows(id, min(offset, stored.row_count), min(count, stored.row_count))
         return b'%s,"rows":[%s]}' % (head, b",".join(rows))
@@ -232,10 +232,10 @@ class ReplayService:
 
         This reads one row by key, so it stays on the event loop and awaits only the write.
         """
-        rows, digest = self._row_count_and_digest(dataset_id, request.project_id)
+        row_count, digest = self._row_count_and_digest(dataset_id, request.project_id)
         if (recipe := self._recipes.get(digest)) is None:
             return []
-        replay_run = self._new_run(dataset_id, request, rows, digest, recipe)
+        replay_run = self._new_run(dataset_id, request, row_count, digest, recipe)
         for first, count in replay_run.windows:
             if cached := self.packs.get(replay_run.pack_key(first, count)):
                 with suppress(PackDeleted):
@@ -270,25 +270,29 @@ class ReplayService:
                 await model_runner.close()
 
     def _start_run(self, dataset_id: str, request: ReplayRequest) -> ReplayRun:
-        rows, digest = self._row_count_and_digest(dataset_id, request.project_id)
+        row_count, digest = self._row_count_and_digest(dataset_id, request.project_id)
         recipe = self._recipes.get(digest)
         if recipe is None:
             digest, recipe = self._read_recipe(request.project_id)
-        return self._new_run(dataset_id, request, rows, digest, recipe)
+        return self._new_run(dataset_id, request, row_count, digest, recipe)
 
     def _row_count_and_digest(self, dataset_id: str, project_id: str) -> tuple[int, str]:
         """Return the row count of the dataset and the digest of the project's state."""
-        rows, digest = self.store.row_count_and_digest(check_id(dataset_id, "dataset"), check_id(project_id, "project"))
-        if rows is None:
+        row_count, digest = self.store.row_count_and_digest(
+            check_id(dataset_id, "dataset"), check_id(project_id, "project")
+        )
+        if row_count is None:
             raise not_found("dataset", dataset_id)
         if digest is None:
             raise not_found("project", project_id)
-        return rows, digest
+        return row_count, digest
 
-    def _new_run(self, dataset_id: str, request: ReplayRequest, rows: int, digest: str, recipe: Recipe) -> ReplayRun:
+    def _new_run(
+        self, dataset_id: str, request: ReplayRequest, row_count: int, digest: str, recipe: Recipe
+    ) -> ReplayRun:
         replay = Replay(new_replay_id(), dataset_id, request.project_id, utc_now_z(), request.profile)
-        last = rows if request.limit is None else min(rows, request.offset + request.limit)
-        return ReplayRun(self, replay, digest, recipe, range(min(request.offset, last), last))
+        end = row_count if request.limit is None else min(row_count, request.offset + request.limit)
+        return ReplayRun(self, replay, digest, recipe, range(min(request.offset, end), end))
 
     def _read_recipe(self, project_id: str) -> tuple[str, Recipe]:
         """Return the digest of a project's state, and its recipe."""
@@ -298,45 +302,45 @@ class ReplayService:
 
     def model_runner(self, profile: str) -> ModelRunner:
         """Return a runner for the model of a profile; the caller closes it."""
-        options = LlmOptions(self.settings.run.concurrency, self.settings.run.cache, home=self._home)
+        options = LlmOptions(self.settings.run.concurrency, self.settings.run.cache, home=self._data_dir)
         try:
             return ModelRunner(profile, self.settings, options, self.redactor.text)
         except EvalloomError as error:
             raise validation_error([("profile", self.redactor.text(str(error.args[0])))]) from None
 
-    async def _run_in_thread(self, work: Any, *arguments: Any) -> Any:
+    async def _run_in_thread(self, function: Any, *arguments: Any) -> Any:
         """Run a blocking call in the thread pool."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *arguments))
 
     def deadline(self) -> float:
         """Return the deadline for all dynamic variables of a replay that starts now."""
-        return monotonic() + _MOST_TIMEOUTS * self._reach.timeout_s
+        return monotonic() + _TIMEOUTS_PER_REPLAY * self._reach.timeout_s
 
-    def resolve_all(self, recipe: Recipe, names: Sequence[str], until: float) -> dict[str, Resolution]:
-        """Resolve dynamic variables in parallel, equal ones once, before the deadline `until`."""
+    def resolve_all(self, recipe: Recipe, names: Sequence[str], deadline: float) -> dict[str, Resolution]:
+        """Resolve dynamic variables in parallel, equal ones once, before the deadline."""
         sources = {name: (recipe.dynamic[name].resolver, recipe.dynamic[name].value) for name in names}
 
-        def read(source: tuple[str, str]) -> Resolution:
-            left = until - monotonic()
-            if left >= self._reach.timeout_s:
+        def resolve_source(source: tuple[str, str]) -> Resolution:
+            seconds_left = deadline - monotonic()
+            if seconds_left >= self._reach.timeout_s:
                 return resolve(*source, self._reach)
-            if left <= 0:
-                return _TOO_LATE
-            resolution = resolve(*source, msgspec.structs.replace(self._reach, timeout_s=left))
-            return _TOO_LATE if resolution.error_code == "timeout" else resolution
+            if seconds_left <= 0:
+                return _TIME_USED_UP
+            resolution = resolve(*source, msgspec.structs.replace(self._reach, timeout_s=seconds_left))
+            return _TIME_USED_UP if resolution.error_code == "timeout" else resolution
 
         if not sources:
             return {}
         distinct = list(dict.fromkeys(sources.values()))
         with ThreadPoolExecutor(min(_THREADS, len(distinct))) as pool:
-            resolutions = dict(zip(distinct, pool.map(read, distinct), strict=True))
+            resolutions = dict(zip(distinct, pool.map(resolve_source, distinct), strict=True))
         return {name: resolutions[source] for name, source in sources.items()}
 
     # -- stored runs ---------------------------------------------------------------------------------
 
     def replays(self, dataset_id: str = "", limit: int = 100, offset: int = 0) -> list[ReplaySummary]:
         """List the replays of a dataset, or of all, newest first."""
-        limit, offset = page(limit, offset)
+        limit, offset = check_page(limit, offset)
         if not dataset_id:
             return [summary_of(replay) for replay in self.store.all_replays(limit, offset)]
         self._dataset(dataset_id)
@@ -353,7 +357,7 @@ class ReplayService:
         offset: int = 0,
     ) -> list[RunSummary]:
         """List the matching runs of a dataset, newest first."""
-        limit, offset = page(limit, offset)
+        limit, offset = check_page(limit, offset)
         if status not in ("", "succeeded", "failed"):
             raise validation_error([("status", f"expected succeeded or failed, got {status!r}")])
         if check not in ("", "passed", "failed"):
@@ -383,15 +387,15 @@ class ReplayService:
         self, dataset_id: str, a: str = "", b: str = "", status: str = "", limit: int = 100, offset: int = 0
     ) -> ReplayComparison:
         """Compare two replays of a dataset row by row, by default the last two."""
-        limit, offset = page(limit, offset)
+        limit, offset = check_page(limit, offset)
         if status not in ("", "stable", "drift", "new", "gone"):
             raise validation_error([("status", f"expected stable, drift, new or gone, got {status!r}")])
         self._dataset(dataset_id)
-        older, newer = self._two_replays(dataset_id, a, b)
+        older, newer = self._choose_two(dataset_id, a, b)
         pairs = compare_rows(self.store.summaries(older), self.store.summaries(newer))
         outcomes = compare_outcomes(self.store.outcomes(older), self.store.outcomes(newer))
-        page_of_pairs = [pair for pair in pairs if status in ("", pair.status)][offset : offset + limit]
-        rows = [self._with_diff(pair) for pair in page_of_pairs]
+        page = [pair for pair in pairs if status in ("", pair.status)][offset : offset + limit]
+        rows = [self._with_diff(pair) for pair in page]
         return build_comparison(older, newer, pairs, outcomes, rows)
 
     def _with_diff(self, pair: Pair) -> RowComparison:
@@ -403,17 +407,17 @@ class ReplayService:
             # Another client deleted the run in the meantime.
             raise RequestError("replay_not_found", error.message) from None
 
-    def _two_replays(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
+    def _choose_two(self, dataset_id: str, a: str, b: str) -> tuple[str, str]:
         for id in filter(None, (a, b)):
             stored = self.store.replay(check_id(id, "replay"))
             if stored is None or stored.replay.dataset != dataset_id:
                 raise not_found("replay", id)
-        two = self.store.last_two(dataset_id, a, b)
-        if two is None:
+        chosen = self.store.choose_two(dataset_id, a, b)
+        if chosen is None:
             raise RequestError(
                 "replay_not_found", "expected two replays of the dataset to compare. Replay it once more"
             )
-        return two
+        return chosen
 
     # -- one context ----------------------------------------------------------------------------------
 

@@ -103,10 +103,10 @@ def test_large_rows_are_kept_in_blocks(tmp_path: Path) -> None:
 def test_who_removes_runs_hurts_no_reader(tmp_path: Path) -> None:
     store = ReplayStore(tmp_path)
     keep(store, 1, [{"q": "a"}, {"q": "b"}])
-    records, runs = store.records("r1"), store._windows(RunFilter("d", 1, "succeeded"))
+    records, runs = store.records("r1"), store._matching_windows(RunFilter("d", 1, "succeeded"))
     next(records), next(runs)
     assert store.delete_dataset("d", with_runs=True) and not store.delete_dataset("d", with_runs=True)
-    store._unpacked.clear()
+    store._block_cache.clear()
     assert list(records) == [] and store.runs(RunFilter("d", 1, "succeeded"), 9, 0) == []
 
 
@@ -127,9 +127,9 @@ def test_last_two_are_the_last_that_were_kept(tmp_path: Path) -> None:
     store = ReplayStore(tmp_path)
     for number in (5, 3, 9, 1):
         keep(store, number, [{"q": "a"}])
-    assert store.last_two("d") == ("r9", "r1")
-    assert (store.last_two("d", b="r9"), store.last_two("d", a="r5")) == (("r3", "r9"), ("r5", "r1"))
-    assert store.last_two("d", a="r1") is None is store.last_two("d", b="r5")
+    assert store.choose_two("d") == ("r9", "r1")
+    assert (store.choose_two("d", b="r9"), store.choose_two("d", a="r5")) == (("r3", "r9"), ("r5", "r1"))
+    assert store.choose_two("d", a="r1") is None is store.choose_two("d", b="r5")
 
 
 def test_dataset_beside_a_failing_write_keeps_its_rows(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_dataset_beside_a_failing_write_keeps_its_rows(tmp_path: Path) -> None:
     writing = threading.Thread(target=store.put_dataset, args=(StoredDataset("d", "d", 2, ""), [b"1", b"2"]))
     writing.start()
     for _ in range(200):
-        if store._writer._waiting.qsize() < 2:
+        if store._writer._queue.qsize() < 2:
             time.sleep(0.01)
     held.set()
     writing.join()

@@ -105,7 +105,7 @@ class App:
 
     async def _read_body(self, request: Request, endpoint: ApiEndpoint) -> tuple[Any, str, str]:
         """Return the body, its media type and its charset."""
-        kind = parse_media_type(request, endpoint.body)
+        kind = parse_media_type(request, list(endpoint.body))
         body: Any = await read_body(request)
         if kind not in UPLOADS:
             body = parse_json(body) if len(body) < _LONG_BODY else await self._run_in_thread(parse_json, body)

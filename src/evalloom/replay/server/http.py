@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qsl
@@ -25,15 +25,14 @@ from evalloom.replay.requests import MOST_ROWS, RequestError, validation_error
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
-MOST_BYTES = 64_000_000
-"""Maximum size of a request body."""
+MAX_BODY_BYTES = 64_000_000
 _MAX_ERRORS = 1_000
 """Stop reading an upload after this many invalid lines."""
 _MAX_FIELDS = 100
-_COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_COMPRESSED_PREFIXES = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FORM = "application/x-www-form-urlencoded"
 _BROWSER_HEADERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
-_WHOLE_NUMBER = lazy_pattern(r"-?[0-9]{1,1000}")
+_INTEGER = lazy_pattern(r"-?[0-9]{1,1000}")
 _CHARSET = lazy_pattern(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -64,19 +63,19 @@ class Parameter(Struct, frozen=True):
 # -- query --------------------------------------------------------------------------------------------
 
 
-def parse_query(sent: bytes, parameters: Iterable[Parameter]) -> Record:
+def parse_query(query: bytes, parameters: Collection[Parameter]) -> Record:
     """Parse the query string of an endpoint; missing parameters get their default."""
     values = {parameter.name: parameter.schema.get("default") for parameter in parameters}
-    if not sent or not values:
+    if not query or not values:
         return values
     try:
-        fields = parse_qsl(sent.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+        fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise RequestError("validation_failed", f"query: expected at most {_MAX_FIELDS} parameters, got more") from None
     texts: dict[str, str] = {}
     for name, text in fields:
         if name in texts and name in values:
-            raise RequestError("validation_failed", f"{name}: expected it once, got it twice")
+            raise RequestError("validation_failed", f"{name}: expected once, got more than once")
         texts[name] = text
     for parameter in parameters:
         if parameter.name in texts:
@@ -88,7 +87,7 @@ def _parse_value(parameter: Parameter, text: str) -> Any:
     schema = parameter.schema
     if schema["type"] == "integer":
         expected = f"a whole number from {schema['minimum']:,} to {schema['maximum']:,}"
-        _expect(bool(_WHOLE_NUMBER.fullmatch(text)), parameter, expected, text)
+        _expect(bool(_INTEGER.fullmatch(text)), parameter, expected, text)
         _expect(int(text) >= schema["minimum"], parameter, expected, text)
         _expect(int(text) <= schema["maximum"], parameter, expected, text, parameter.too_large_code)
         return int(text)
@@ -113,29 +112,30 @@ def _expect(is_met: bool, parameter: Parameter, expected: str, text: str, code: 
 
 async def read_body(request: Request) -> bytes:
     """Read the whole body, counting its bytes because Content-Length is optional."""
-    too_large = RequestError("body_too_large", f"body: expected at most {MOST_BYTES:,} bytes, got more")
+    too_large = RequestError("body_too_large", f"body: expected at most {MAX_BODY_BYTES:,} bytes, got more")
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > MOST_BYTES:
+    if declared.isdecimal() and int(declared[:20]) > MAX_BODY_BYTES:
         raise too_large
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > MOST_BYTES:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
             raise too_large
-        pieces.append(piece)
-    return b"".join(pieces)
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
-def parse_media_type(request: Request, accepted: Iterable[str]) -> str:
+def parse_media_type(request: Request, accepted: Sequence[str]) -> str:
     """Return the media type of the body, one of `accepted`; without a Content-Type, the first."""
-    kinds = list(accepted)
     sent = request.headers.get("content-type", "")
-    media_type = sent.partition(";")[0].strip().lower() or kinds[0]
-    # The default of curl -d and urllib. HTML forms send it too, but browsers add headers such as Origin.
+    media_type = sent.partition(";")[0].strip().lower() or accepted[0]
+    # curl -d and urllib send the form type by default. HTML forms send it too, but browsers add headers such as Origin.
     if media_type == _FORM and not any(name in request.headers for name in _BROWSER_HEADERS):
-        media_type = kinds[0]
-    if media_type not in kinds:
-        raise RequestError("unsupported_media_type", f"Content-Type: expected {' or '.join(kinds)}, got {quote(sent)}")
+        media_type = accepted[0]
+    if media_type not in accepted:
+        raise RequestError(
+            "unsupported_media_type", f"Content-Type: expected {' or '.join(accepted)}, got {quote(sent)}"
+        )
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise RequestError("unsupported_media_type", f"Content-Encoding: expected none, got {quote(encoding)}")
@@ -158,15 +158,15 @@ def parse_json(body: bytes) -> Any:
         message = "it is not UTF-8"
     except RecursionError:
         message = "it is nested too deeply"
-    hint = ". For rows, name the Content-Type: application/x-ndjson or text/csv" if b"\n" in body.strip() else ""
+    hint = ". To send rows, set the Content-Type to application/x-ndjson or text/csv" if b"\n" in body.strip() else ""
     raise RequestError("validation_failed", f"body: expected JSON, got something else: {message}{hint}")
 
 
 def parse_rows(body: bytes, suffix: str, charset: str = "") -> list[Any]:
     """Parse the rows of an uploaded file; report every invalid line."""
-    if body.startswith(_COMPRESSED_MAGIC):
+    if body.startswith(_COMPRESSED_PREFIXES):
         # A small compressed file can expand to gigabytes, and the limit applies to the upload.
-        raise RequestError("validation_failed", "body: expected text, got a packed file. Unpack it first")
+        raise RequestError("validation_failed", "body: expected text, got a compressed file. Decompress it first")
     rows: list[Any] = []
     errors: list[tuple[str, str]] = []
     # Parsed as on the command line, so that the same file gives the same rows.
@@ -201,9 +201,9 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
     return Response(body, status, headers, JSON)
 
 
-def created_response(value: Any, at: str) -> Response:
-    """Return a 201 response with its Location."""
-    return json_response(value, 201, {"Location": at})
+def created_response(value: Any, location: str) -> Response:
+    """Return a 201 response; `location` is the path of the new resource."""
+    return json_response(value, 201, {"Location": location})
 
 
 def no_content() -> Response:

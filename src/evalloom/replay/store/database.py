@@ -35,7 +35,7 @@ from evalloom.replay.store.records import (
     StoredWindow,
     Window,
 )
-from evalloom.replay.store.writer import LoopWriter, Result, Work, Writer
+from evalloom.replay.store.writer import Change, LoopWriter, Result, Writer
 
 FOLDER = "store"
 FILE = "replay.sqlite"
@@ -43,7 +43,7 @@ VERSION = 1
 _BUSY_S = 30.0
 _RETRY_S = 0.02
 _MAX_CANDIDATES = 1_000
-_PAST_EVERYTHING = 2**62
+_NO_BOUND = 2**62
 _SCHEMA = """
 CREATE TABLE projects (id TEXT PRIMARY KEY, name TEXT, state BLOB, digest TEXT, updated_at TEXT, number INTEGER);
 CREATE TABLE datasets (id TEXT PRIMARY KEY, name TEXT, row_count INTEGER, updated_at TEXT, number INTEGER);
@@ -70,10 +70,10 @@ class ReplayStore:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FOLDER / FILE
         self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._connections: list[sqlite3.Connection] = []
         self._loop_writer: LoopWriter | None = None
-        self._unpacked: dict[tuple[int, PackBlock], list[msgspec.Raw]] = {}
-        self._nodes: dict[str, list[RecipeNode]] = {}
+        self._block_cache: dict[tuple[int, PackBlock], list[msgspec.Raw]] = {}
+        self._nodes_cache: dict[str, list[RecipeNode]] = {}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection()
@@ -81,7 +81,7 @@ class ReplayStore:
             raise EvalloomError("bad_store", f"{self.path.as_posix()}: cannot be used: {error}") from None
         self._writer = Writer(self._connection)
         try:
-            self._write(partial(_prepare, path=self.path))
+            self._write(partial(_create_tables, path=self.path))
         except BaseException:
             self.close()
             raise
@@ -89,9 +89,9 @@ class ReplayStore:
     def close(self) -> None:
         """Write all queued changes and close all connections."""
         self._writer.close()
-        for connection in self._open:
+        for connection in self._connections:
             connection.close()
-        self._open.clear()
+        self._connections.clear()
         self._local = threading.local()
 
     @property
@@ -137,14 +137,14 @@ class ReplayStore:
     def put_dataset(self, dataset: StoredDataset, rows: Sequence[bytes]) -> None:
         """Insert a dataset with all its rows in one transaction."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def change(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "INSERT INTO datasets VALUES (?, ?, ?, ?, (SELECT coalesce(max(number), 0) + 1 FROM datasets))", dataset
             )
             numbered = ((dataset.id, number, body) for number, body in enumerate(rows))
             connection.executemany("INSERT INTO dataset_rows VALUES (?, ?, ?)", numbered)
 
-        self._write(work)
+        self._write(change)
 
     def dataset(self, id: str) -> StoredDataset | None:
         row = self._fetch_row("SELECT id, name, row_count, updated_at FROM datasets WHERE id = ?", id)
@@ -163,13 +163,13 @@ class ReplayStore:
     def delete_dataset(self, id: str, with_runs: bool) -> bool:
         """Delete a dataset, and its runs only if `with_runs` is set."""
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def change(connection: sqlite3.Connection) -> bool:
             existed = connection.execute("DELETE FROM datasets WHERE id = ?", (id,)).rowcount > 0
             connection.execute("DELETE FROM dataset_rows WHERE dataset = ?", (id,))
             # Runs of a dataset deleted earlier can still be deleted.
             return (with_runs and _delete_runs(connection, id)) or existed
 
-        return self._write(work)
+        return self._write(change)
 
     # -- replays --------------------------------------------------------------------------------------
 
@@ -199,11 +199,11 @@ class ReplayStore:
         except sqlite3.IntegrityError:
             raise PackDeleted(window.recipe) from None
 
-    def replays(self, dataset: str, limit: int, offset: int, before: int = _PAST_EVERYTHING) -> list[ReplayCounts]:
+    def replays(self, dataset: str, limit: int, offset: int, before: int = _NO_BOUND) -> list[ReplayCounts]:
         """List the replays of a dataset whose number is below `before`, newest first."""
         return self._select_replays("r.dataset = ?", dataset, limit, offset, before)
 
-    def last_two(self, dataset: str, a: str = "", b: str = "") -> tuple[str, str] | None:
+    def choose_two(self, dataset: str, a: str = "", b: str = "") -> tuple[str, str] | None:
         """Choose two replays to compare, older first: the named ones, else the newest and the one before it.
 
         An older replay of overlapping rows is preferred, for datasets that are replayed in pieces.
@@ -231,7 +231,7 @@ class ReplayStore:
         return next(iter(self._select_replays("r.id = ?", id, 1, 0)), None)
 
     def _select_replays(
-        self, where: str, value: str | None, limit: int, offset: int, before: int = _PAST_EVERYTHING
+        self, where: str, value: str | None, limit: int, offset: int, before: int = _NO_BOUND
     ) -> list[ReplayCounts]:
         query = (
             "SELECT r.id, r.dataset, r.project, r.created_at, r.profile, min(w.first_row), sum(w.row_count), "
@@ -246,7 +246,7 @@ class ReplayStore:
     def runs(self, run_filter: RunFilter, limit: int, offset: int) -> list[RunSummary]:
         """List the matching runs of a dataset, newest first: starting with the last row of the last replay."""
         runs: list[RunSummary] = []
-        for window, matching_count in self._windows(run_filter):
+        for window, matching_count in self._matching_windows(run_filter):
             # Skip whole windows by their counts, without reading their packs.
             if matching_count is not None and offset >= matching_count:
                 offset -= matching_count
@@ -262,8 +262,8 @@ class ReplayStore:
                 break
         return runs
 
-    def _windows(self, run_filter: RunFilter) -> Iterator[tuple[StoredWindow, int | None]]:
-        """Yield the windows of a dataset, newest first, each with its number of matching runs if the counts tell."""
+    def _matching_windows(self, run_filter: RunFilter) -> Iterator[tuple[StoredWindow, int | None]]:
+        """Yield the windows that may match, newest first, with their number of matching runs if it is stored."""
         query, values = f"{_SELECT_WINDOWS} WHERE r.dataset = ?", [run_filter.dataset]
         if run_filter.project:
             query, values = f"{query} AND r.project = ?", [*values, run_filter.project]
@@ -313,7 +313,7 @@ class ReplayStore:
         """Yield the records of some rows of a window; none if they were deleted in the meantime."""
         nodes = self._nodes_of(window.recipe)
         for row_index in row_indexes:
-            row = self._row(window.pack, row_index - window.first_row)
+            row = self._packed_row(window.pack, row_index - window.first_row)
             if row is None:
                 return
             assembled = msgspec.json.decode(row, type=AssembledRow)
@@ -324,31 +324,31 @@ class ReplayStore:
                 *(assembled.status, assembled.digest, assembled.missing, trace, assembled.errors),
             )
 
-    def _row(self, pack: int, at: int) -> msgspec.Raw | None:
+    def _packed_row(self, pack: int, index: int) -> msgspec.Raw | None:
         """Return a row of a pack. The last two blocks are cached, since runs are mostly read in sequence."""
-        for (cached_pack, block), rows in self._unpacked.items():
-            if cached_pack == pack and block.first <= at < block.first + block.rows:
-                return rows[at - block.first]
+        for (cached_pack, block), rows in self._block_cache.items():
+            if cached_pack == pack and block.first <= index < block.first + block.rows:
+                return rows[index - block.first]
         row = self._fetch_row("SELECT blocks FROM packs WHERE id = ?", pack)
         blocks = msgspec.json.decode(row[0], type=list[PackBlock]) if row else []
         for block in blocks:
-            if block.first <= at < block.first + block.rows:
+            if block.first <= index < block.first + block.rows:
                 query = "SELECT substr(body, ?, ?) FROM packs WHERE id = ?"
                 if (body := self._fetch_row(query, block.start + 1, block.size, pack)) is None:
                     return None
                 rows = msgspec.json.decode(zstd.decompress(body[0]), type=list[msgspec.Raw])
-                self._unpacked = {**dict(list(self._unpacked.items())[-1:]), (pack, block): rows}
-                return rows[at - block.first]
+                self._block_cache = {**dict(list(self._block_cache.items())[-1:]), (pack, block): rows}
+                return rows[index - block.first]
         return None
 
     def _nodes_of(self, recipe: str) -> list[RecipeNode]:
-        if (nodes := self._nodes.get(recipe)) is None:
+        if (nodes := self._nodes_cache.get(recipe)) is None:
             row = self._fetch_row("SELECT parts FROM recipes WHERE digest = ?", recipe)
             if row is None:
                 # A recipe is deleted with its last run, so there are no rows to read either.
                 return []
             nodes = msgspec.json.decode(row[0], type=list[RecipeNode])
-            self._nodes = {**dict(list(self._nodes.items())[-1:]), recipe: nodes}
+            self._nodes_cache = {**dict(list(self._nodes_cache.items())[-1:]), recipe: nodes}
         return nodes
 
     # -- connections ----------------------------------------------------------------------------------
@@ -375,15 +375,15 @@ class ReplayStore:
 
     def _connect(self, timeout_s: float) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
-        self._open.append(connection)
+        self._connections.append(connection)
         _switch_to_wal(connection)
         # FULL: acknowledged writes survive a power failure.
         connection.executescript("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")
         return connection
 
-    def _write(self, work: Work[Result]) -> Result:
+    def _write(self, change: Change[Result]) -> Result:
         """Apply a change: durable when this returns, rolled back when it raises."""
-        return self._writer.submit(work).result()
+        return self._writer.submit(change).result()
 
 
 _SELECT_WINDOWS = (
@@ -406,25 +406,26 @@ def _matching_count(window: StoredWindow, run_filter: RunFilter) -> int | None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log; SQLite ignores the busy timeout here, so retry while another process does so."""
-    until = monotonic() + _BUSY_S
+    """Turn on the write-ahead log; retry while the file is locked, since SQLite ignores the busy timeout here."""
+    deadline = monotonic() + _BUSY_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError:
-            if monotonic() > until:
+            if monotonic() > deadline:
                 raise
             sleep(_RETRY_S)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the tables of a new store, and check the version of an existing one."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
         message = f"{path.as_posix()}: expected a store of version {VERSION}, got {version}. Use a newer evalloom"
         raise EvalloomError("bad_store", message)
     if version < VERSION:
-        # Not executescript, which commits first.
+        # Not executescript, which commits the open transaction first.
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         connection.execute("INSERT INTO own VALUES (?)", (token_bytes(16),))
@@ -433,10 +434,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 def _insert_window(
     replay: Replay, window: Window, nodes: Sequence[RecipeNode], is_first: bool, is_stored_dataset: bool
-) -> Work[int]:
+) -> Change[int]:
     """Return the change that inserts a window and gives the id of its pack."""
 
-    def work(connection: sqlite3.Connection) -> int:
+    def change(connection: sqlite3.Connection) -> int:
         if is_first:
             connection.execute(
                 "INSERT INTO replays (id, dataset, project, created_at, profile) VALUES (?, ?, ?, ?, ?)", replay
@@ -460,7 +461,7 @@ def _insert_window(
             raise DatasetDeleted(replay.dataset)
         return pack
 
-    return work
+    return change
 
 
 def _insert_pack(connection: sqlite3.Connection, pack: Pack) -> int:
