@@ -73,7 +73,7 @@ def test_a_file_may_be_in_another_encoding(service: Any) -> None:
     unknown = service.post("/api/datasets", body, **{"Content-Type": "text/csv; charset=base64"})
     assert unknown.error == (400, "validation_failed") and unknown.value["message"].startswith("body: charset: ")
     refused = service.post("/api/datasets", body, **{"Content-Type": "text/csv"})
-    assert refused.error == (400, "validation_failed") and "name its charset" in refused.value["message"]
+    assert refused.error == (400, "validation_failed") and "pass its charset" in refused.value["message"]
 
 
 def test_every_line_that_cannot_be_read_is_told(service: Any) -> None:
