@@ -1,4 +1,4 @@
-"""The engine from Python, in a script, a notebook or a test: `evalloom.read`, `evalloom.check`, `evalloom.evaluate`."""
+"""The Python API for scripts, notebooks and tests: `evalloom.read`, `evalloom.check`, `evalloom.evaluate`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from evalloom.settings import RunSettings
 from evalloom.targets import build_callable
 
 _SHOWN = 20
-"""Most findings that a warning shows when the data has errors."""
+"""The number of findings to warn about when the data has errors."""
 
 Cases = str | Path | Dataset | Iterable[Case | Record]
 """A file, a dataset, or the cases themselves: as Case, or as records in any dialect."""
@@ -59,7 +59,7 @@ def evaluate(
 ) -> Results:
     """Run cases against a target, score them and write a batch, as `evalloom run` does.
 
-    `target` is a function, or what follows `--target`. `checks` are added to those of the dataset. `options` are
+    `target` is a function, or a value of `--target`. `checks` are added to those of the dataset. `options` are
     those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, output, max_cost, timeout_s …
     """
     loaded = catalog.load_for_python()
@@ -103,7 +103,7 @@ def _paths(dataset: Cases) -> tuple[str, ...]:
 
 
 def _python_cases(dataset: Cases) -> tuple[Case, ...]:
-    """The cases that are passed as objects instead of a file."""
+    """Return the cases that are passed as objects instead of a file."""
     if isinstance(dataset, str | Path | Dataset):
         return ()
     cases = tuple(case for number, item in enumerate(dataset, 1) for case in _cases(item, number))
@@ -113,9 +113,9 @@ def _python_cases(dataset: Cases) -> tuple[Case, ...]:
 
 
 def _cases(item: Case | Record, number: int) -> Iterator[Case]:
-    """The cases of an item; a record with parameters stands for several."""
+    """Yield the cases of an item; a record with parameters has several."""
     if isinstance(item, dict):
-        # Without an id, the record is recognised as a replay row, and what it expects as one of its inputs.
+        # A record without an id would be recognised as a replay row, with its expectation among the inputs.
         has_expectation = any(isinstance(name, str) and name.startswith("expected") for name in item)
         record = {"id": str(number), **item} if has_expectation else item
         dialect, _ = catalog.load_for_python().formats.recognise(record)
@@ -129,13 +129,13 @@ def _cases(item: Case | Record, number: int) -> Iterator[Case]:
 
 
 def _with_raw(case: Case, number: int) -> Case:
-    """A case with all of itself in `raw`, so that the batch can be scored again without the program."""
+    """Copy the whole case into `raw`, so that the batch can be scored again without the Python program."""
     bare = msgspec.structs.replace(case, id=case.id or str(number), raw={})
     return msgspec.structs.replace(bare, raw=msgspec.to_builtins(_without_functions(bare)))
 
 
 def _without_functions(case: Case) -> Case:
-    """The case without the functions among its options: JSON stores only their names."""
+    """Remove functions from the options of checks, because JSON cannot store them."""
     checks = tuple(
         msgspec.structs.replace(check, options={n: v for n, v in check.options.items() if not callable(v)})
         for check in case.checks

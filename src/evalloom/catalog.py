@@ -1,4 +1,4 @@
-"""The one list of systems. Everything above the engine takes the catalog from here and passes it down."""
+"""Lists the systems. Everything above the engine gets the catalog here and passes it down."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from evalloom.replay.system import SYSTEM as REPLAY
 
 SYSTEMS: tuple[System, ...] = (HOP, PIPELINE, PROMPT_EVAL, REPLAY, RAG, INTEROP)
 DEFAULT_DIALECT = PIPELINE.name
-"""What `evalloom init` writes unless another is named, and what the demo converts files of other tools to."""
+"""The default format of `evalloom init`, and the format that the demo converts files of other tools to."""
 
 
 @cache
 def load() -> Catalog:
-    """The catalog: the systems above, and those of other packages that are installed."""
+    """Return the systems above and those of other installed packages."""
     return load_packages(SYSTEMS)
 
 
 def load_for_python() -> Catalog:
-    """The catalog for Python code, where no command line says which systems are left out: a warning does."""
+    """Return the catalog for Python code, with a Python warning for each system that failed to load."""
     import warnings
 
     catalog = load()

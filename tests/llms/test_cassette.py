@@ -83,11 +83,11 @@ def test_secrets_are_redacted(tmp_path: Path) -> None:
     [
         (
             ask("the cat sat on the rug"),
-            r"the prompt at character 20, recorded '\w* ?on the mat', asked '\w* ?on the rug'",
+            r"the prompt at character 20, recorded '\w* ?on the mat', now '\w* ?on the rug'",
         ),
-        (ask("the cat sat on the mat", params={"temperature": 1}), "temperature, recorded None, asked 1"),
-        (ask("the cat sat on the mat", repeat=2), "repeat, recorded 0, asked 2"),
-        (ask("the cat sat on the mat", answer="json"), "answer, recorded '', asked 'json'"),
+        (ask("the cat sat on the mat", params={"temperature": 1}), "temperature, recorded None, now 1"),
+        (ask("the cat sat on the mat", repeat=2), "repeat, recorded 0, now 2"),
+        (ask("the cat sat on the mat", answer="json"), "answer, recorded '', now 'json'"),
         (Request([{"role": "system", "content": "the cat sat on the mat"}]), "messages, recorded"),
     ],
 )

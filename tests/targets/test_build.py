@@ -33,7 +33,7 @@ def test_a_spec_names_its_kind(spec: Any, kind: str, name: str, tmp_path: Path) 
         ("promt:p.md", "unknown_target", "Did you mean 'prompt'?"),
         ("p.md", "unknown_target", "Did you mean 'prompt:p.md'?"),
         ("app.py", "unknown_target", "python:MODULE:FUNCTION"),
-        ("python:", "unknown_target", "behind the colon"),
+        ("python:", "unknown_target", "after the colon"),
         ("", "unknown_target", "got ''"),
         ({}, "unknown_target", "got none"),
         ({"prmpt": "x"}, "unknown_target", "got 'prmpt'"),

@@ -18,9 +18,9 @@ from evalloom.core.model import Batch, Run, Scored
 from evalloom.files.write import atomic_writer
 
 _SYNC_EVERY_S = 0.1
-_DEEPEST = 200
-_LONGEST_INTEGER = 1024
-"""In bits; readers that hold every number as a double know no larger one."""
+_MAX_DEPTH = 200
+_MAX_INTEGER_BITS = 1024
+"""In bits: the largest number that a reader which uses doubles can hold."""
 
 
 class Log:
@@ -156,7 +156,7 @@ class _Syncer:
         self._path = path
         self._handles = handles
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="evalloom-fsync", daemon=True)
+        self._thread = threading.Thread(target=self._sync_until_closed, name="evalloom-fsync", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class _Syncer:
         self._thread.join()
         self._sync()
 
-    def _work(self) -> None:
+    def _sync_until_closed(self) -> None:
         _sync_names(self._path)
         while not self._end.wait(_SYNC_EVERY_S):
             self._sync()
@@ -229,7 +229,7 @@ def _lock(handle: int, path: Path) -> None:
 
 
 def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """A value that any JSON reader takes: no lone surrogate, no NaN, nothing endless; `above` is what it stands in."""
+    """Convert a value to portable JSON: without lone surrogates, NaN and cycles. `above` has the ids of its parents."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -237,8 +237,8 @@ def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, int):
-        return value if value.bit_length() <= _LONGEST_INTEGER else hex(value)
-    if len(above) >= _DEEPEST or id(value) in above:
+        return value if value.bit_length() <= _MAX_INTEGER_BITS else hex(value)
+    if len(above) >= _MAX_DEPTH or id(value) in above:
         return "[nested too deeply]"
     above = (*above, id(value))
     if isinstance(value, msgspec.Struct):
@@ -251,10 +251,10 @@ def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
 
 
 def _foreign(value: Any, above: tuple[int, ...]) -> Any:
-    """An object of a user's: as JSON where msgspec knows how, else as Python shows it."""
+    """Convert an object of another type: by msgspec if it can, else by its repr."""
     try:
         return _plain(msgspec.to_builtins(value), above)
-    except Exception:  # users' code: their objects may do anything when they are looked at
+    except Exception:  # users' code: reading the attributes of their objects may raise anything
         pass
     try:
         return _plain(repr(value))

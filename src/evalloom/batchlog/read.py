@@ -65,23 +65,23 @@ def manifest(path: Path) -> Batch:
         raise EvalloomError("bad_batch", f"{file.as_posix()}: is not a batch manifest: {error}", exit_code=2) from None
 
 
-def finished(path: Path, with_errors: bool = True, not_with: str = "") -> set[str]:
-    """Return the keys of the runs that are done; runs with the error code `not_with` are not.
+def finished(path: Path, with_errors: bool = True, retried_code: str = "") -> set[str]:
+    """Return the keys of the runs that are done; runs with the error code `retried_code` are to be run again.
 
-    Skipped and blocked runs are not done either: checking again whether they run costs nothing.
+    Skipped and blocked runs are not done either, because checking again whether they can run costs nothing.
     """
     keys = set()
     # Decode whole runs: a damaged one does not count as done.
     for _, run in _structs(path / RUNS, Run, None):
-        if _is_done(run, with_errors, not_with):
+        if _is_done(run, with_errors, retried_code):
             keys.add(run.key)
         else:
             keys.discard(run.key)
     return keys
 
 
-def _is_done(run: Run | _RunState, with_errors: bool, not_with: str) -> bool:
-    if run.error and not_with and run.error.endswith(f"[{not_with}]"):
+def _is_done(run: Run | _RunState, with_errors: bool, retried_code: str) -> bool:
+    if run.error and retried_code and run.error.endswith(f"[{retried_code}]"):
         return False
     return (with_errors or not run.error) and not run.skipped and not run.blocked
 
@@ -172,11 +172,11 @@ def _line_start(stream: BinaryIO, at: int) -> int:
 class RunIndex:
     """The finished runs of a batch by key; only the offsets of their lines are held in memory."""
 
-    def __init__(self, path: Path, with_errors: bool = True, not_with: str = "") -> None:
+    def __init__(self, path: Path, with_errors: bool = True, retried_code: str = "") -> None:
         self._file = path / RUNS
         self._offsets: dict[str, int] = {}
         for at, state in _offsets(self._file, _RunState):
-            if _is_done(state, with_errors, not_with):
+            if _is_done(state, with_errors, retried_code):
                 self._offsets[state.key] = at
             else:
                 self._offsets.pop(state.key, None)

@@ -75,7 +75,7 @@ def command(
 
 def _allowed(drops: tuple[str, ...]) -> dict[str, float]:
     """Parse allowed drops by bucket or tag; the empty name is for all others."""
-    found: dict[str, float] = {}
+    allowed: dict[str, float] = {}
     for drop in drops:
         # A tag may have a `=` in it, and a number has none.
         name, mark, value = drop.rpartition("=")
@@ -86,8 +86,8 @@ def _allowed(drops: tuple[str, ...]) -> dict[str, float]:
         if not 0 <= number <= 1 or (mark and not name):
             expected = "expected a number from 0 to 1, or a bucket or tag and one, such as oral=0.1"
             raise usage_error("bad_allowed_drop", f"--allowed-drop: {expected}; got {quote(drop)}")
-        if name in found:
+        if name in allowed:
             whose = f"for {quote(name)}" if name else "without a name"
-            raise usage_error("bad_allowed_drop", f"--allowed-drop: given twice {whose}: {found[name]} and {number}")
-        found[name] = number
-    return found
+            raise usage_error("bad_allowed_drop", f"--allowed-drop: given twice {whose}: {allowed[name]} and {number}")
+        allowed[name] = number
+    return allowed

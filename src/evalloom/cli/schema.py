@@ -20,17 +20,17 @@ def command(dialect: str | None) -> int:
 
     Without a format, the schema accepts a record of any format.
     """
-    known = current_catalog()
-    schemas = {one.name: one.schema() for one in known.formats.writers if one.schema is not None}
+    systems = current_catalog()
+    schemas = {writer.name: writer.schema() for writer in systems.formats.writers if writer.schema is not None}
     if dialect == _SETTINGS:
-        found = settings.schema(known.sections)
+        schema = settings.schema(systems.sections)
     elif dialect is not None:
-        found = schemas[dialect]
+        schema = schemas[dialect]
     else:
-        found = {
+        schema = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "A test case in any format that evalloom writes",
-            "anyOf": [{key: value for key, value in one.items() if key != "$schema"} for one in schemas.values()],
+            "anyOf": [{key: value for key, value in record.items() if key != "$schema"} for record in schemas.values()],
         }
-    click.echo(json.dumps(found, ensure_ascii=False, indent=2))
+    click.echo(json.dumps(schema, ensure_ascii=False, indent=2))
     return 0

@@ -117,7 +117,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             },
         )
         needs = plan.survey.needs
-        if missing := needs.not_chosen():
+        if missing := needs.not_selected():
             are = f"and {len(missing) - 1:,} more are" if len(missing) > 1 else "is"
             message = f"depends_on: {missing[0]!r} {are} not selected in this run, so no case waits for it"
             warn(f"{message} [dependency_not_chosen]")

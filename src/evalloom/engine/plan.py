@@ -45,12 +45,12 @@ class Reading(Struct, frozen=True):
 
 
 class BatchMetadata(Struct, frozen=True):
-    """What the batch of a system knows more than others; see Batch."""
+    """What a system adds to the manifest of its batches; see Batch."""
 
     config: Record = {}
     documents: dict[str, str] = {}
     options: Record = {}
-    """What stands beside the options of the run."""
+    """Options of the system, stored with those of the run."""
 
 
 class Plan(Struct, frozen=True, dict=True):
@@ -74,7 +74,7 @@ class Plan(Struct, frozen=True, dict=True):
     record: str = ""
     replay: str = ""
     only: frozenset[str] | None = None
-    """The keys of the runs to do, where not all are wanted."""
+    """The keys of the runs to do; None for all."""
     metadata: BatchMetadata = BatchMetadata()
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and the cache."""
@@ -89,22 +89,22 @@ class Plan(Struct, frozen=True, dict=True):
 
     @cached_property
     def survey(self) -> Survey:
-        """What one pass over the datasets shows: findings, facts, the number of cases, dependencies."""
+        """The findings, facts, number of cases and dependencies of the datasets, from one pass over them."""
         from evalloom.engine.survey import survey  # deferred: it brings the linter along
 
         return survey(self)
 
     @property
     def unknown_dependencies(self) -> frozenset[tuple[str, str]]:
-        """The file and id of each unknown dependency. Only --skip-invalid asks: else the linter refuses them."""
+        """The file and id of each unknown dependency. Only --skip-invalid needs them: otherwise they are errors."""
         return self.survey.unknown_dependencies if self.options.skip_invalid else frozenset()
 
     def profile_digests(self) -> dict[str, str]:
-        """What makes each profile what it is: the llms behind it and their parameters, not how they are reached."""
+        """Return a digest of each profile: of its llms and their parameters, but not of keys and limits."""
         return {
             profile.name: digest_value(
                 [
-                    *(self._llm(name) for name in (profile.run, profile.verify)),
+                    *(self._llm_identity(name) for name in (profile.run, profile.verify)),
                     profile.params,
                     *([self.target.variants[profile.variant]] if profile.variant else []),
                 ]
@@ -116,12 +116,12 @@ class Plan(Struct, frozen=True, dict=True):
         return Keys(self.target.digest, self.profile_digests(), self.catalog.formats.beside_inputs)
 
     def jobs(self, done: Collection[str] = ()) -> Jobs:
-        """Every run that is asked for, less those that are done."""
+        """Return the jobs of all requested runs that are not done."""
         repeats = self.options.repeat
         return Jobs(self.cases(), self.profiles, repeats, self.keys(), done, self.only, self._conditions())
 
     def _conditions(self) -> Conditions:
-        """The values that conditions may use: of the environment, all that is not secret by its name or value."""
+        """Return the environment that conditions may use, without variables whose name or value is secret."""
         secrets = secrets_of(self.settings)
         return Conditions(
             {
@@ -133,7 +133,7 @@ class Plan(Struct, frozen=True, dict=True):
         )
 
     def batch(self) -> Batch:
-        """The manifest of a new batch."""
+        """Return the manifest of a new batch."""
         facts, digests = self.survey.facts, self.profile_digests()
         return Batch(
             id=new_id(),
@@ -161,11 +161,11 @@ class Plan(Struct, frozen=True, dict=True):
         return scoring_digest(self.checks, self.judge, self.allow_code, *filter(None, [self.metadata.config]))
 
     def llm_names(self) -> list[str]:
-        """Every llm that may be asked, once."""
+        """Return the names of all llms of the profiles, each once."""
         named = [name for profile in self.profiles for name in (profile.run, profile.verify)]
         return list(dict.fromkeys(name for name in named if name))
 
-    def _llm(self, name: str) -> Record:
+    def _llm_identity(self, name: str) -> Record:
         if not name:
             return {}
         llm = llm_of(self.settings, name)

@@ -112,22 +112,22 @@ def _find_batch(batch: Batch, resume: Resume, folder: Path) -> Path | None:
     if not resume.newest:
         return None
     newest: tuple[Path, Batch] | None = None
-    for path, other in batches(folder):
-        if other.identity == batch.identity:
+    for path, candidate in batches(folder):
+        if candidate.identity == batch.identity:
             return path
-        newest = newest or (path, other)
-    raise usage_error("nothing_to_resume", _why_none(batch, newest))
+        newest = newest or (path, candidate)
+    raise usage_error("nothing_to_resume", _why_no_batch(batch, newest))
 
 
-def _why_none(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
+def _why_no_batch(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
     if newest is None:
         return "--resume: there is no batch yet. Run without --resume first"
-    path, other = newest
+    path, stored = newest
     differs = [
         name
         for name, ours, theirs in (
-            ("the dataset", batch.datasets, other.datasets),
-            ("the target", batch.target_digest, other.target_digest),
+            ("the dataset", batch.datasets, stored.datasets),
+            ("the target", batch.target_digest, stored.target_digest),
         )
         if ours != theirs
     ] or ["a profile"]

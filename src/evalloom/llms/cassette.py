@@ -98,7 +98,7 @@ def _line(entry: Entry) -> str:
     try:
         return msgspec.json.encode(entry).decode()
     except (TypeError, ValueError):
-        # Half a surrogate pair, or what a function under test put into its messages: written as well as can be.
+        # Half a surrogate pair, or what a function under test put into its messages, is written as far as possible.
         plain = msgspec.to_builtins(entry, builtin_types=(object,))
         return json.dumps(plain, ensure_ascii=False, default=repr).encode("utf-8", "replace").decode()
 
@@ -137,7 +137,9 @@ class Player:
         """Return the recorded answer, or raise the recorded failure."""
         key = digest(request)
         if (entries := self._entries.get(key)) is None:
-            raise CallError("not_recorded", f"{self._path.as_posix()}: {self._missing(request)}. Record it again")
+            raise CallError(
+                "not_recorded", f"{self._path.as_posix()}: {self._explain_missing(request)}. Record it again"
+            )
         turn = self._turns.get(key, 0)
         self._turns[key] = turn + 1
         entry = entries[min(turn, len(entries) - 1)]
@@ -146,10 +148,10 @@ class Player:
         failure = entry.error or RecordedFailure("not_recorded", f"{self._path.as_posix()}: the entry has no response")
         raise CallError(failure.code, failure.message)
 
-    def _missing(self, request: Request) -> str:
+    def _explain_missing(self, request: Request) -> str:
         if not self._entries:
-            there = f"only of {', '.join(map(repr, self._names))}" if self._names else "nothing at all"
-            return f"nothing is recorded of llm {self._name!r}, {there}"
+            names = f"only of {', '.join(map(repr, self._names))}" if self._names else "nothing at all"
+            return f"nothing is recorded of llm {self._name!r}, {names}"
         self._explained += 1
         if self._explained > _EXPLAINED:
             return "this request is not recorded"
@@ -174,21 +176,21 @@ def nearest(request: Request, recorded: list[Request]) -> Request:
 
 def difference(recorded: Request, request: Request) -> str:
     """Describe the first difference of a request from a recorded one, in a line."""
-    before, now = prompt_text(recorded), prompt_text(request)
-    if before != now:
-        at = next((at for at, (was, comes) in enumerate(zip(before, now, strict=False)) if was != comes), None)
-        at = min(len(before), len(now)) if at is None else at
+    before, after = prompt_text(recorded), prompt_text(request)
+    if before != after:
+        at = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), None)
+        at = min(len(before), len(after)) if at is None else at
         start = max(0, at - 10)
-        was, comes = quote(before[start : at + 30]), quote(now[start : at + 30])
-        return f"the prompt at character {at + 1}, recorded {was}, asked {comes}"
+        old, new = quote(before[start : at + 30]), quote(after[start : at + 30])
+        return f"the prompt at character {at + 1}, recorded {old}, now {new}"
     for name in sorted(recorded.params.keys() | request.params.keys()):
-        was, comes = quote(recorded.params.get(name)), quote(request.params.get(name))
-        if was != comes:
-            return f"{name}, recorded {was}, asked {comes}"
+        old, new = quote(recorded.params.get(name)), quote(request.params.get(name))
+        if old != new:
+            return f"{name}, recorded {old}, now {new}"
     for name in ("repeat", "answer", "tools", "messages"):
-        was, comes = quote(getattr(recorded, name)), quote(getattr(request, name))
+        old, new = quote(getattr(recorded, name)), quote(getattr(request, name))
         if getattr(recorded, name) != getattr(request, name):
-            return f"{name}, recorded {was}, asked {comes}"
+            return f"{name}, recorded {old}, now {new}"
     return "in the form of its values only"
 
 

@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI speaks them, and with it DeepSeek, Kimi, Qwen, Doubao, vLLM, SGLang, Ollama, llama.cpp."""
+"""OpenAI's chat completions protocol, also of DeepSeek, Kimi, Qwen, Doubao, vLLM, SGLang, Ollama and llama.cpp."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class OpenAi:
         self._stream = stream
 
     async def __call__(self, request: Request) -> Response:
-        """One completion."""
+        """Return one completion."""
         reply = await self._client.send("POST", self._url, encode(self._body(request)), self._headers)
         if reply.status != 200:
             raise status_error(reply, error_text(reply.body))
         # Some servers do not stream although they are asked to.
         is_stream = self._stream and not reply.body.lstrip().startswith(b"{")
-        answer = _joined(reply.body) if is_stream else decode(reply)
+        answer = _join_stream(reply.body) if is_stream else decode(reply)
         return _response(answer, reply.body)
 
     def _body(self, request: Request) -> Record:
@@ -62,7 +62,7 @@ class OpenAi:
 class OpenAiEmbeddings:
     """Vectors from `POST {base_url}/embeddings`.
 
-    It is called like an llm, so that whatever wraps an llm wraps this: a message per text, and the vectors as JSON.
+    It is called like an llm, so that retries, cache and limits can wrap it: a message per text, the vectors as JSON.
     `Embedding` decodes them.
     """
 
@@ -186,9 +186,9 @@ def _usage(reported: Any) -> Usage:
     if not isinstance(reported, dict):
         return Usage(calls=1)
     details = reported.get("prompt_tokens_details")
-    read = count(reported.get("prompt_tokens"))
-    cached = min(read, count(details.get("cached_tokens"))) if isinstance(details, dict) else 0
-    return Usage(read, count(reported.get("completion_tokens")), calls=1, cached_input_tokens=cached)
+    prompt_tokens = count(reported.get("prompt_tokens"))
+    cached = min(prompt_tokens, count(details.get("cached_tokens"))) if isinstance(details, dict) else 0
+    return Usage(prompt_tokens, count(reported.get("completion_tokens")), calls=1, cached_input_tokens=cached)
 
 
 def count(value: Any) -> int:
@@ -196,7 +196,7 @@ def count(value: Any) -> int:
     return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else 0
 
 
-def _joined(body: bytes) -> Record:
+def _join_stream(body: bytes) -> Record:
     """Join the pieces of a streamed answer."""
     text: list[str] = []
     calls: dict[int, Record] = {}

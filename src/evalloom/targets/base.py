@@ -1,4 +1,4 @@
-"""The parts of every target: its name and digest, the call, its time limit, and helpers to read a spec."""
+"""The parts of every target: its description, its time limit, and helpers to read a spec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 120.0
 _COMMON_KEYS = ("name", "timeout_s")
 PROMPT_SPEC_KEYS = ("template", "system", "params", "json", "schema", "tools", "defaults", "output_parser")
-"""The keys of a prompt that may stand beside it in a spec."""
+"""The keys of a prompt that a spec may override."""
 
 
 class TargetOptions(Struct, frozen=True):
@@ -52,11 +52,11 @@ async def _nothing() -> None:
 
 
 class BuiltTarget(Struct, frozen=True):
-    """A target ready to be called, and what a batch must know of it.
+    """A target ready to be called, with its description for the batch.
 
-    `digest` changes with whatever makes the target what it is; `variables` are the inputs that it cannot do without;
-    `watch` are the files it was read from; `secrets` must never be written anywhere; `optional` are names that stay as
-    they are written where the case has no such input.
+    `digest` identifies its content; `variables` are its required inputs; `watch` are the files it was read from;
+    `secrets` must never be written anywhere; `optional` are placeholders that stay as written if a case has no such
+    input.
     """
 
     name: str
@@ -91,7 +91,7 @@ class BuiltTarget(Struct, frozen=True):
 
     @property
     def takes(self) -> frozenset[str]:
-        """Every input that it does something with, as far as it says so."""
+        """Every input that it declares."""
         return self.variables | self.optional | self.defaulted
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class BuiltTarget(Struct, frozen=True):
 
 
 class Kind(Struct, frozen=True):
-    """One kind of target: `name:form` is how it is named, and `build` makes it of a spec `{name: …, key: …}`."""
+    """One kind of target: users write `name:form`, and `build` builds it from a spec `{name: …, key: …}`."""
 
     name: str
     form: str

@@ -45,7 +45,7 @@ def _command(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     return build(spec, folder, options)
 
 
-_PROMPT = Kind("prompt", "FILE", "a text with holes, sent to the llm of the profile", _prompt, PROMPT_SPEC_KEYS)
+_PROMPT = Kind("prompt", "FILE", "a text with placeholders, sent to the llm of the profile", _prompt, PROMPT_SPEC_KEYS)
 TARGETS: Kinds = (
     _PROMPT,
     Kind("python", "MODULE:FUNCTION", "a function of yours", _python),
@@ -58,7 +58,7 @@ TARGETS: Kinds = (
 def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DEFAULTS) -> BuiltTarget:
     """Build the target that a spec names: `kind:what`, a URL, or an object with the kind as a key.
 
-    Relative paths start at `folder`, which has the file that names the target.
+    Relative paths start at `folder`, the folder of the file that names the target.
     """
     kinds = (*TARGETS, *options.kinds)
     kind, fields = _read_text(spec, kinds) if isinstance(spec, str) else _read_object(spec, kinds)
@@ -73,9 +73,9 @@ def _read_text(spec: str, kinds: Kinds) -> tuple[Kind, Record]:
         name, what = "http", spec
     expected = f"expected a target such as {forms(kinds)}, got {quote(spec)}"
     if not colon:
-        raise usage_error("unknown_target", f"{expected}{_proposal(spec, kinds)}")
+        raise usage_error("unknown_target", f"{expected}{_suggest_kind(spec, kinds)}")
     if not what.strip():
-        raise usage_error("unknown_target", f"expected something behind the colon of {quote(spec)}")
+        raise usage_error("unknown_target", f"expected a value after the colon in {quote(spec)}")
     for kind in kinds:
         if kind.name == name.strip().lower():
             return kind, {kind.name: what}
@@ -92,20 +92,20 @@ def _read_object(spec: Any, kinds: Kinds) -> tuple[Kind, Record]:
         return named[0], spec
     names = ", ".join(kind.name for kind in kinds)
     got = " and ".join(kind.name for kind in named) or ", ".join(map(quote, spec)) or "none"
-    raise usage_error("unknown_target", f"target: expected one key that says the kind ({names}), got {got}")
+    raise usage_error("unknown_target", f"target: expected one key for the kind ({names}), got {got}")
 
 
 def forms(kinds: Kinds) -> str:
-    """How each kind is named: `prompt:FILE, python:MODULE:FUNCTION, …`."""
+    """Return how each kind is written: `prompt:FILE, python:MODULE:FUNCTION, …`."""
     return ", ".join(f"{kind.name}:{kind.form}" for kind in kinds)
 
 
-def _proposal(spec: str, kinds: Kinds) -> str:
+def _suggest_kind(spec: str, kinds: Kinds) -> str:
     """Suggest a kind for a spec that is only a file name."""
     suffix = Path(spec).suffix
     name = {".py": "python", ".sh": "command"}.get(suffix, "prompt" if suffix else "")
     if name == "prompt":
-        # A file is named after what it is: `my_pipeline.yaml`.
+        # The name of the file often has the kind in it: `my_pipeline.yaml`.
         of_systems = (kind.name for kind in kinds if kind not in TARGETS and kind.form.startswith("FILE"))
         name = next((name for name in of_systems if name in spec), name)
     return f". Did you mean '{name}:{spec}'?" if name else ""

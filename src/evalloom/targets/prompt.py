@@ -1,4 +1,4 @@
-"""A prompt as a target: messages with holes for the inputs, sent to the llm of the profile."""
+"""A prompt as a target: messages with placeholders for the inputs, sent to the llm of the profile."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ROLES = ("system", "user", "assistant", "developer", "tool")
 _HEADING = lazy_pattern(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
 _DATA_SUFFIXES = (".yaml", ".yml", ".json")
 
-# A key may go by several names: prompt-lab writes system_prompt and user_template.
+# Some keys have several names: prompt-lab writes system_prompt and user_template.
 _SYSTEM_KEYS = ("system", "system_prompt")
 _USER_KEYS = ("user", "template", "user_template", "prompt")
 ABOUT_KEYS = ("name", "description", "version", "author", "notes", "tags", "id", "metadata", "created_at")
 PARSER_KEYS = ("output_parser", "parser")
 PARAM_KEYS = ("model", "temperature", "max_tokens", "top_p", "seed", "stop", "frequency_penalty", "presence_penalty")
-"""Parameters of the llm that may stand in a prompt without `params` around them."""
+"""Parameters of the llm that a prompt may have at its top level, outside of `params`."""
 PROMPT_KEYS = (
     *(*_SYSTEM_KEYS, *_USER_KEYS, "messages", "defaults", "params", "json", "schema", "tools"),
     *(*PARSER_KEYS, *PARAM_KEYS),
@@ -40,16 +40,16 @@ PROMPT_KEYS = (
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """Build the target of `{prompt: FILE}`, `{prompt: "text with {{holes}}"}` or `{template: …, system: …}`."""
+    """Build the target of `{prompt: FILE}`, `{prompt: "text with {{placeholders}}"}` or `{template: …, system: …}`."""
     if "prompt" in spec and "template" in spec:
         raise bad_spec("template", "either prompt or template", "both")
     path = _path(spec, folder)
     where = path.name if path else "prompt"
     content = read_prompt(path) if path else _inline(spec)
-    # Keys beside the prompt in the spec take precedence.
-    beside = {key: value for key, value in spec.items() if key in PROMPT_SPEC_KEYS}
-    hidden = _SYSTEM_KEYS if "system" in beside else ()
-    content = {**{key: value for key, value in content.items() if key not in hidden}, **beside}
+    # Keys of the spec override those of the prompt file.
+    overrides = {key: value for key, value in spec.items() if key in PROMPT_SPEC_KEYS}
+    replaced = _SYSTEM_KEYS if "system" in overrides else ()
+    content = {**{key: value for key, value in content.items() if key not in replaced}, **overrides}
     prompt = Prompt(content, where)
     limit = time_limit(spec, options)
     shown = f"prompt:{spec['prompt']}" if path else "prompt"
@@ -57,7 +57,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         name=text_in(spec, "name") or shown,
         kind="prompt",
         digest=prompt.digest,
-        # Each request has its own limit, and waiting for a turn is not an error: no limit here unless it is set.
+        # No limit unless it is set: each request has its own, and waiting for a slot is not an error.
         call=within(prompt, limit) if limit else prompt,
         variables=prompt.variables,
         optional=prompt.optional,
@@ -67,12 +67,12 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     )
 
 
-_AGAIN = "Your answer could not be read: {error}. Answer again, with nothing but what was asked for."
-_AGAIN_ZH = "你的回答无法读取：{error}。请重新回答，只给出所要求的内容。"
+_CORRECTION = "Your answer could not be read: {error}. Answer again, with nothing but what was asked for."
+_CORRECTION_ZH = "你的回答无法读取：{error}。请重新回答，只给出所要求的内容。"
 
 
 class Prompt:
-    """Messages to fill and send, and how the answer is read. The parameters of the profile win over its own."""
+    """Fills and sends messages, and parses the answer. The parameters of the profile override its own."""
 
     def __init__(self, content: Record, where: str) -> None:
         for key in content:
@@ -95,7 +95,7 @@ class Prompt:
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         if self._parser is None:
-            # On the path of every case: one coroutine less.
+            # Without `ask`, which would add a coroutine to each case.
             response = await context.llm(self._request(inputs, context, {}))
             value, tool_calls = response.text, response.tool_calls
         else:
@@ -108,19 +108,21 @@ class Prompt:
         if self._parser is None:
             response = await context.llm(request)
             return response.text, response.tool_calls
-        return await self._read(self._parser, request, context)
+        return await self._ask_until_parsed(self._parser, request, context)
 
-    async def _read(self, parser: OutputParser, request: Request, context: Context) -> tuple[Any, list[Record]]:
-        # Deferred: few prompts say how their answers are read.
+    async def _ask_until_parsed(
+        self, parser: OutputParser, request: Request, context: Context
+    ) -> tuple[Any, list[Record]]:
+        # Deferred: few prompts have an output parser.
         from evalloom.llms.answer_json import AnswerError
         from evalloom.llms.output_parser import parse
 
-        for left in range(parser.retries, -1, -1):
+        for retries_left in range(parser.retries, -1, -1):
             response = await context.llm(request)
             try:
                 parsed = parse(parser, response.text)
             except AnswerError as error:
-                if not left:
+                if not retries_left:
                     raise CallError("unreadable_answer", str(error)) from None
                 context.trace.append({"type": "repair", "text": f"asked again: {error}"})
                 request = _correction(request, response.text, parser.fix_prompt, str(error))
@@ -137,15 +139,17 @@ class Prompt:
         return Request(self._fill(inputs), params, self._answer, self._tools, context.repeat, pinned)
 
 
-def _correction(request: Request, answer: str, written: str, error: str) -> Request:
-    """Return the request with the answer that could not be read, and its error."""
+def _correction(request: Request, answer: str, fix_prompt: str, error: str) -> Request:
+    """Return the request extended by the unreadable answer and a message with its error."""
     from evalloom.llms.delimiters import mostly_chinese
 
     correction = (
-        f"{written}\n{error}" if written else (_AGAIN_ZH if mostly_chinese(answer) else _AGAIN).format(error=error)
+        f"{fix_prompt}\n{error}"
+        if fix_prompt
+        else (_CORRECTION_ZH if mostly_chinese(answer) else _CORRECTION).format(error=error)
     )
-    more = [{"role": "assistant", "content": answer}, {"role": "user", "content": correction}]
-    return msgspec.structs.replace(request, messages=request.messages + more)
+    messages = [{"role": "assistant", "content": answer}, {"role": "user", "content": correction}]
+    return msgspec.structs.replace(request, messages=request.messages + messages)
 
 
 def _parser(content: Record, where: str) -> OutputParser | None:
@@ -163,17 +167,17 @@ def _parser(content: Record, where: str) -> OutputParser | None:
 def _path(spec: Record, folder: Path) -> Path | None:
     """Return the file that a spec names; None if the prompt is in the spec itself."""
     written = spec.get("prompt")
-    # No file name has a line break or a hole in it.
+    # A text with a placeholder or a line break is not a file name.
     is_text = isinstance(written, str) and any(mark in written for mark in ("{{", "{%", "\n"))
     if written is None or isinstance(written, dict | list) or is_text:
         return None
     if not isinstance(written, str) or not written.strip():
-        raise bad_spec("prompt", "a file or a text with {{holes}}", written)
+        raise bad_spec("prompt", "a file or a text with {{placeholders}}", written)
     path = folder / written
     if path.is_file():
         return path
-    beside = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
-    hint = did_you_mean(path.name, beside)
+    siblings = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
+    hint = did_you_mean(path.name, siblings)
     raise usage_error("prompt_missing", f"prompt: there is no file {quote(path.as_posix(), 200)}{hint}")
 
 
@@ -196,7 +200,7 @@ def read_prompt(path: Path) -> Record:
         raise _bad(path.as_posix(), "expected UTF-8 text. Save the file as UTF-8") from None
     except OSError as error:
         raise _bad(path.as_posix(), f"cannot be read: {error.strerror}") from None
-    return {"messages": _cut(text)}
+    return {"messages": _split_messages(text)}
 
 
 def read_fields(path: Path) -> Record:
@@ -220,8 +224,8 @@ def _is_message(value: Any) -> bool:
     return bool(Template(value).only_name) if isinstance(value, str) else isinstance(value, dict) and "role" in value
 
 
-def _cut(text: str) -> list[Record]:
-    """Return the messages of a text file: one user message, unless it begins with a line such as [system]."""
+def _split_messages(text: str) -> list[Record]:
+    """Split a text file at lines such as [system]; a file that does not begin with one is one user message."""
     start = _HEADING.search(text)
     if start is None or text[: start.start()].strip():
         return [{"role": "user", "content": text.strip("\n")}]
@@ -235,7 +239,7 @@ def _messages(content: Record, where: str) -> list[Record | str]:
     """Return the messages of a prompt in any of its forms; a string is a placeholder for messages of the case."""
     written = content.get("messages")
     listed = [written] if isinstance(written, str) else _list(content, "messages", where)
-    messages = [_checked(message, f"messages[{at}]", where) for at, message in enumerate(listed)]
+    messages = [_check_message(message, f"messages[{at}]", where) for at, message in enumerate(listed)]
     system, user = _single_text(_SYSTEM_KEYS, content, where), _single_text(_USER_KEYS, content, where)
     if system:
         rest = [message for message in messages if isinstance(message, str) or message["role"] != "system"]
@@ -247,7 +251,7 @@ def _messages(content: Record, where: str) -> list[Record | str]:
     return messages
 
 
-def _checked(message: Any, at: str, where: str) -> Record | str:
+def _check_message(message: Any, at: str, where: str) -> Record | str:
     if isinstance(message, str) and Template(message).only_name:
         return message
     if not isinstance(message, dict):
@@ -262,15 +266,17 @@ def _checked(message: Any, at: str, where: str) -> Record | str:
 
 def _compile_all(messages: list[Record | str], where: str) -> tuple[Filled, frozenset[str]]:
     """Return a function that fills the messages, and the inputs that it needs."""
-    compiled = [_splice(one, where) if isinstance(one, str) else _compile(one, where) for one in messages]
+    compiled = [
+        _splice(message, where) if isinstance(message, str) else _compile(message, where) for message in messages
+    ]
     fillers = [filler for filler, _ in compiled]
     needed = frozenset[str]().union(*(names for _, names in compiled))
-    if not any(isinstance(one, str) for one in messages):
+    if not any(isinstance(message, str) for message in messages):
         return lambda inputs: [fill(inputs) for fill in fillers], needed
 
     def fill_all(inputs: Record) -> list[Record]:
         filled = [fill(inputs) for fill in fillers]
-        return [message for one in filled for message in (one if isinstance(one, list) else [one])]
+        return [message for item in filled for message in (item if isinstance(item, list) else [item])]
 
     return fill_all, needed
 
@@ -284,14 +290,14 @@ def _optional(value: Any) -> frozenset[str]:
 
 
 def _splice(text: str, where: str) -> tuple[Filled, frozenset[str]]:
-    """Return the messages of a case, such as a conversation."""
+    """Return a function that inserts messages of the case, such as a conversation, for a placeholder."""
     template = Template(text, where)
 
     def messages_of_case(inputs: Record) -> list[Record]:
-        found = find(template.only_name, inputs, where)
-        if not isinstance(found, list) or not all(isinstance(one, dict) and "role" in one for one in found):
-            raise CallError("unusable_input", f"{where}: {text}: expected a list of messages, got {quote(found)}")
-        return found
+        messages = find(template.only_name, inputs, where)
+        if not isinstance(messages, list) or not all(isinstance(item, dict) and "role" in item for item in messages):
+            raise CallError("unusable_input", f"{where}: {text}: expected a list of messages, got {quote(messages)}")
+        return messages
 
     return messages_of_case, template.variables
 
@@ -305,7 +311,7 @@ def _compile(message: Record, where: str) -> tuple[Filled, frozenset[str]]:
     if len(message) == 2:
         return lambda inputs: {"role": role, "content": render(inputs)}, template.variables
     fill, names = compile_json(message, where)
-    # Content is always text, even where it is nothing but one hole.
+    # Content is always text, even if it is a single placeholder.
     return lambda inputs: {**fill(inputs), "content": render(inputs)}, names
 
 

@@ -1,4 +1,4 @@
-"""A Python function as a target: found by name, called with the inputs, its return value checked."""
+"""A Python function as a target: imports it by name, calls it with the inputs and checks its return value."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def build(
     spec: Record,
     folder: Path,
     options: TargetOptions,
-    adapted: Callable[[Any], Any] | None = None,
+    adapt: Callable[[Any], Any] | None = None,
     read: Read = as_output,
 ) -> BuiltTarget:
     """Build the target of `{python: "module:function"}` or `{python: "path/file.py:function"}`.
 
-    `adapted` converts the object of that name to the function that is called, and `read` its return value to an output.
+    `adapt` converts the object of that name to the function that is called, and `read` its return value to an output.
     """
     reference = text_in(spec, "python").strip()
     try:
-        function, sources = find_function(reference, folder, adapted)
+        function, sources = find_function(reference, folder, adapt)
     except NoFunction as error:
         raise usage_error("target_missing", f"python:{reference}: {error}") from None
     name = text_in(spec, "name") or f"python:{reference}"
@@ -81,11 +81,11 @@ class PythonTarget:
         self.variables = frozenset(required) if len(required) > 1 else frozenset[str]()
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
-        ours = dict.fromkeys(self._contexts, context)
+        contexts = dict.fromkeys(self._contexts, context)
         if "context" in self._parameters.names and "context" not in inputs:
-            ours["context"] = context
-        args, named = self._parameters.bind(inputs, ours)
-        # Only what it gets: there may be much more that it does not take.
+            contexts["context"] = context
+        args, named = self._parameters.bind(inputs, contexts)
+        # Copy only the arguments that the function takes: the inputs may hold much more.
         return await self._callee([copied(arg) for arg in args], copied(named), context)
 
     async def close(self) -> None:
@@ -93,7 +93,7 @@ class PythonTarget:
 
 
 def _identity(function: Any) -> list[Any]:
-    """Return what distinguishes functions of one file: the name, the code and the bound values."""
+    """Return what distinguishes functions in one file: the name, the code and the bound values."""
     bound: list[Any] = []
     while isinstance(function, partial):
         bound += (function.args, function.keywords)
@@ -102,7 +102,7 @@ def _identity(function: Any) -> list[Any]:
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_filled(cell)]
     values = [*cells, *(getattr(function, "__defaults__", None) or ()), *(code.co_consts if code else ())]
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    # Of other values only the type: their text would be another one in every process.
+    # Other values are represented by their type, because their repr may differ in each process.
     shown = [value if isinstance(value, str | int | float | None) else type(value).__name__ for value in values]
     return [getattr(function, "__module__", ""), name, bound, shown, code and [code.co_code.hex(), code.co_names]]
 
@@ -115,7 +115,7 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _notebook_source(function: Callable[..., Any]) -> str:
-    """Return the source of a function that is in no file but in a notebook."""
+    """Return the source of a function that is defined in a notebook."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

@@ -1,6 +1,7 @@
-"""Templates: `{{name}}`, `{{ a.b[0] }}` and `{name}` become the inputs of a case. One pass, and no code ever runs.
+"""Templates: replaces `{{name}}`, `{{ a.b[0] }}` and `{name}` by the inputs of a case, in one pass and without code.
 
-`{% if history %} … {% elif … %} … {% else %} … {% endif %}` keeps one of its branches; the conditions are ours.
+`{% if history %} … {% elif … %} … {% else %} … {% endif %}` renders one branch; its conditions are those of
+`core/expressions.py`.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from evalloom.core.text import did_you_mean, list_names, quote
 if TYPE_CHECKING:
     from evalloom.core.expressions import Expression
 
-# `{{"a": 1}}` begins with no letter: that is JSON, or a brace doubled for another template language.
-_HOLE = lazy_pattern(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
+# `{{"a": 1}}` does not begin with a letter, so it is JSON, or an escaped brace of another template language.
+_PLACEHOLDER = lazy_pattern(r"\{\{[ \t]*(\w[^{}\n]*)\}\}|\{([^\W\d]\w*)\}")
 _ROOT = lazy_pattern(r"[^.\[\]]+")
 _STEP = lazy_pattern(r"\.([^.\[\]]+)|\[(\d+)\]|\[\"([^\"]*)\"\]|\['([^']*)'\]")
 # A `{%` with no `%}` before the next one is plain text.
 _TAG = lazy_pattern(r"\{%((?:[^%{]|%(?!\})|\{(?!%))*)%\}")
 _TAG_WORDS = lazy_pattern(r"(\w*)\s*(.*)", re.DOTALL)
 _KNOWN_TAGS = ("if", "elif", "else", "endif")
-_MOST_LEVELS = 20
+_MAX_DEPTH = 20
 MISSING: Any = object()
 """Stands for a missing value, because None is a value."""
 
 Filled = Callable[[Record], Any]
-"""A JSON value with holes, waiting for inputs."""
+"""A function that fills the placeholders of a JSON value with inputs."""
 
 
-class _Hole(Struct, frozen=True):
-    """A hole: its text as written, the name in it, and whether it is required."""
+class _Placeholder(Struct, frozen=True):
+    """A placeholder: its index among the parts, its text as written, its name, and whether it is required."""
 
     at: int
     written: str
     name: str
-    is_needed: bool
+    is_required: bool
 
 
 class _Choice(Struct, frozen=True):
@@ -58,9 +59,9 @@ _Body = list["str | _Branches"]
 
 
 class Template:
-    """A text with holes, cut once so that filling it takes about a microsecond.
+    """A text with placeholders, parsed once, so that rendering takes about a microsecond.
 
-    Its `variables` must be there; the `optional` names stand in single braces, in a condition or in a branch.
+    Inputs must have its `variables`; the `optional` names are in single braces, in a condition or in a branch.
     """
 
     def __init__(
@@ -70,35 +71,38 @@ class Template:
         show: Callable[[Any], str] | None = None,
         body: _Body | None = None,
     ) -> None:
-        """`name` is what messages call it; `show` writes each value, for places such as a URL that have rules.
+        """Parse a template. `name` is its name in messages; `show` formats each value, for example for a URL.
 
-        `body` is for branches, which have been taken apart already. Raises EvalloomError for a block that is no
-        `{% if %}`, or has no end.
+        `body` is the parsed body of a branch. Raises EvalloomError for a block other than `{% if %}`, or without end.
         """
         self.text = text
         self._name = name
         self._show = show or as_text
         self._is_plain = show is None
         self._parts: list[str] = []
-        self._holes: list[_Hole] = []
+        self._placeholders: list[_Placeholder] = []
         self._choices: list[_Choice] = []
         for piece in _body(text, name) if body is None else body:
             if isinstance(piece, str):
-                _cut(piece, self._parts, self._holes)
+                _split(piece, self._parts, self._placeholders)
             else:
                 branches = [(when, Template("", name, show, inner)) for when, inner in piece]
                 self._choices.append(_Choice(len(self._parts), branches))
                 self._parts.append("")
-        self.variables = frozenset(_root(hole.name) for hole in self._holes if hole.is_needed)
-        optional = frozenset(hole.name for hole in self._holes if not hole.is_needed)
+        self.variables = frozenset(
+            _root(placeholder.name) for placeholder in self._placeholders if placeholder.is_required
+        )
+        optional = frozenset(placeholder.name for placeholder in self._placeholders if not placeholder.is_required)
         self.optional = optional.union(*map(_names, self._choices)) - self.variables
 
     def render(self, inputs: Record) -> str:
-        """Render the text with the inputs; holes inside an input are not filled."""
+        """Render the text with the inputs; placeholders inside an input are not filled."""
         parts = self._parts.copy()
-        for hole in self._holes:
-            value = inputs.get(hole.name, MISSING)
-            parts[hole.at] = value if type(value) is str and self._is_plain else self._fill(hole, value, inputs)
+        for placeholder in self._placeholders:
+            value = inputs.get(placeholder.name, MISSING)
+            parts[placeholder.at] = (
+                value if type(value) is str and self._is_plain else self._fill(placeholder, value, inputs)
+            )
         for choice in self._choices:
             for when, branch in choice.branches:
                 if when is None or when.holds(inputs):
@@ -109,28 +113,32 @@ class Template:
     @property
     def only_name(self) -> str:
         """The name if the template is one `{{name}}` and nothing else, else empty."""
-        is_only = len(self._holes) == 1 and self._holes[0].is_needed and self._holes[0].written == self.text.strip()
-        return self._holes[0].name if is_only else ""
+        is_only = (
+            len(self._placeholders) == 1
+            and self._placeholders[0].is_required
+            and self._placeholders[0].written == self.text.strip()
+        )
+        return self._placeholders[0].name if is_only else ""
 
-    def _fill(self, hole: _Hole, value: Any, inputs: Record) -> str:
-        if value is MISSING and not hole.is_needed:
-            return hole.written
-        return self._show(find(hole.name, inputs, self._name) if value is MISSING else value)
+    def _fill(self, placeholder: _Placeholder, value: Any, inputs: Record) -> str:
+        if value is MISSING and not placeholder.is_required:
+            return placeholder.written
+        return self._show(find(placeholder.name, inputs, self._name) if value is MISSING else value)
 
 
 def _names(choice: _Choice) -> frozenset[str]:
-    """Every name that a block may ask for."""
+    """Return the names that a block may use."""
     conditions = [when.names for when, _ in choice.branches if when]
     return frozenset[str]().union(*conditions, *(inner.variables | inner.optional for _, inner in choice.branches))
 
 
-def _cut(text: str, parts: list[str], holes: list[_Hole]) -> None:
-    """Adds the pieces of a text, and which of them are holes."""
+def _split(text: str, parts: list[str], placeholders: list[_Placeholder]) -> None:
+    """Append the pieces of a text to `parts`, with an empty part for each placeholder."""
     end = 0
-    for match in _HOLE.finditer(text):
+    for match in _PLACEHOLDER.finditer(text):
         parts += (text[end : match.start()], "")
-        name, is_needed = match[1] or match[2], match[1] is not None
-        holes.append(_Hole(len(parts) - 1, match[0], name.rstrip(), is_needed))
+        name, is_required = match[1] or match[2], match[1] is not None
+        placeholders.append(_Placeholder(len(parts) - 1, match[0], name.rstrip(), is_required))
         end = match.end()
     parts.append(text[end:])
 
@@ -181,9 +189,9 @@ def _body(text: str, name: str) -> _Body:
     for tag in _tags(text):
         body.append(text[start : tag.left])
         start = tag.right
-        wrong = _misplaced(tag, opened)
-        if wrong:
-            raise tag_error(tag, wrong)
+        problem = _tag_problem(tag, opened)
+        if problem:
+            raise tag_error(tag, problem)
         if tag.word == "endif":
             body = opened.pop().outer
             continue
@@ -191,8 +199,8 @@ def _body(text: str, name: str) -> _Body:
 
         try:
             when = None if tag.word == "else" else expressions.compile(tag.rest)
-        except expressions.ExpressionError as refusal:
-            raise tag_error(tag, f"has a condition that cannot be read: {refusal}") from None
+        except expressions.ExpressionError as error:
+            raise tag_error(tag, f"has a condition that cannot be read: {error}") from None
         if tag.word == "if":
             opened.append(_Open(tag, body, []))
             body.append(opened[-1].branches)
@@ -203,14 +211,14 @@ def _body(text: str, name: str) -> _Body:
     return [*body, text[start:]]
 
 
-def _misplaced(tag: _Tag, opened: list[_Open]) -> str:
-    """Why a tag cannot stand where it does, or nothing."""
+def _tag_problem(tag: _Tag, opened: list[_Open]) -> str:
+    """Return why a tag is not allowed here; empty if it is."""
     if tag.word not in _KNOWN_TAGS:
         return "is not supported; only {% if %} blocks are"
     if tag.word in ("else", "endif") and tag.rest:
         return f"has a condition, and {tag.word} takes none"
     if tag.word == "if":
-        return f"is nested too deep: at most {_MOST_LEVELS} levels are read" if len(opened) == _MOST_LEVELS else ""
+        return f"is nested too deep: at most {_MAX_DEPTH} levels are read" if len(opened) == _MAX_DEPTH else ""
     if not opened:
         return "has no {% if %} before it"
     is_last = opened[-1].branches[-1][0] is None
@@ -224,10 +232,10 @@ def find(name: str, inputs: Record, where: str) -> Any:
     root = _root(name)
     if root not in inputs and "|" in name:
         message = f"{where}: {{{{{name}}}}}: filters are not applied. Write {{{{{name.partition('|')[0].strip()}}}}}"
-        raise CallError("missing_variable", f"{message}, and give the case the value as it shall stand there")
+        raise CallError("missing_variable", f"{message}, and give the case the final value")
     if root not in inputs:
-        lacks = f"there is no input {quote(root)}; there are {list_names(inputs)}{did_you_mean(root, inputs)}"
-        raise CallError("missing_variable", f"{where}: {{{{{name}}}}}: {lacks}")
+        message = f"there is no input {quote(root)}; there are {list_names(inputs)}{did_you_mean(root, inputs)}"
+        raise CallError("missing_variable", f"{where}: {{{{{name}}}}}: {message}")
     value = follow(inputs[root], name[len(root) :])
     if value is MISSING:
         message = f"{where}: {{{{{name}}}}}: the input {quote(root)} has nothing at {quote(name[len(root) :])}"

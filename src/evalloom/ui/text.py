@@ -1,4 +1,4 @@
-"""Users' texts in reports: as text, with nothing invisible, and with their language."""
+"""Prepares users' texts for reports: escapes invisible characters, and detects East Asian languages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def visible(text: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A text as it is, None as an empty text, any other value as JSON."""
+    """Return a text as it is, None as an empty text, any other value as JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def east_asian_language(text: str) -> str | None:
-    """`ja`, `ko` or `zh` for a text with such characters, because browsers choose glyphs by language."""
+    """Return `ja`, `ko` or `zh` for a text with such characters, because browsers choose glyphs by language."""
     sample = text[:_LANGUAGE_SAMPLE]
     return next((code for code, characters in _EAST_ASIAN.items() if characters.search(sample)), None)

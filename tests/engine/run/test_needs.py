@@ -187,12 +187,12 @@ def test_what_blocks_and_what_does_not(status: Status, reason: str) -> None:
     assert second is not None and (second.case.id, second.blocked) == ("b", reason)
 
 
-def test_nobody_waits_for_a_case_that_is_not_chosen() -> None:
+def test_nobody_waits_for_a_case_that_is_not_selected() -> None:
     cases = cases_of({"b": ("a",), "c": ("b",)})
     needs = needs_of(cases)
     batch = Batch(set(), 1)
     asyncio.run(batch.run(cases))
-    assert needs.not_chosen() == ["a"] and batch.statuses == {"b": "passed", "c": "passed"}
+    assert needs.not_selected() == ["a"] and batch.statuses == {"b": "passed", "c": "passed"}
 
 
 def test_nobody_waits_for_a_run_that_is_left_out() -> None:

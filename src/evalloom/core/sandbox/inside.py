@@ -117,7 +117,7 @@ def _isolate(isolation: dict[str, Any]) -> None:
     _prctl(_NO_NEW_PRIVILEGES, 1)
     _landlock(isolation["scratch"], isolation["read"], isolation["list"])
     # Without capabilities root has no more rights than any user.
-    _must(_libc.capset(pack("=Ii", _CAPABILITIES, 0), bytes(24)), "capset")
+    _require(_libc.capset(pack("=Ii", _CAPABILITIES, 0), bytes(24)), "capset")
     _prctl(_PARENT_DEATH, signal.SIGKILL)
     if os.getppid() != isolation["parent"]:
         raise NotIsolated("the process that started it has ended")
@@ -147,7 +147,7 @@ def _set_limits(limits: dict[str, float]) -> None:
 
 
 def _prctl(option: int, value: int, more: int | bytes = 0) -> None:
-    _must(_libc.prctl(option, *_words(value, more, 0, 0)), f"prctl {option}")
+    _require(_libc.prctl(option, *_words(value, more, 0, 0)), f"prctl {option}")
 
 
 def _system_call(number: int, *arguments: int | bytes | None) -> int:
@@ -170,13 +170,13 @@ def _landlock(scratch: str, read: list[str], listed: list[str]) -> None:
         ruleset += pack("=Q", _NETWORK_RIGHTS)
     if version >= _SCOPES_SINCE:
         ruleset += pack("=Q", _SCOPES)
-    rules = _must(_system_call(_CREATE_RULESET, ruleset, len(ruleset), 0), "Landlock rules")
+    rules = _require(_system_call(_CREATE_RULESET, ruleset, len(ruleset), 0), "Landlock rules")
     _allow(rules, scratch, _SCRATCH & rights)
     for path in read:
         _allow(rules, path, _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE)
     for path in listed:
         _allow(rules, path, _READ_DIR)
-    _must(_system_call(_RESTRICT_SELF, rules, 0), "Landlock")
+    _require(_system_call(_RESTRICT_SELF, rules, 0), "Landlock")
     os.close(rules)
 
 
@@ -185,7 +185,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
         raise NotIsolated(f"{path}: {error.strerror}") from None
-    _must(_system_call(_ADD_RULE, rules, _PATH_BENEATH, pack("=Qi", rights, place), 0), f"Landlock rule for {path}")
+    _require(_system_call(_ADD_RULE, rules, _PATH_BENEATH, pack("=Qi", rights, place), 0), f"Landlock rule for {path}")
     os.close(place)
 
 
@@ -207,10 +207,11 @@ def _verify() -> None:
         raise NotIsolated("sockets can still be opened")
 
 
-def _must(done: int, what: str) -> int:
-    if done < 0:
+def _require(result: int, what: str) -> int:
+    """Return the result of a system call. Raises NotIsolated if it failed."""
+    if result < 0:
         raise NotIsolated(f"{what}: {os.strerror(ctypes.get_errno())}")
-    return done
+    return result
 
 
 # -- the code --------------------------------------------------------------------------------------------
@@ -230,10 +231,10 @@ def _answer(request: dict[str, Any], answers: _Answers) -> None:
     del sys.argv[1:]
     sys.path[:0] = request["before"]
     sys.path += request["after"]
-    function = _referenced(request["reference"]) if request["reference"] else _written(request)
+    function = _function_named(request["reference"]) if request["reference"] else _function_in_text(request)
     parameters = _parameters(function)
     for call in request["calls"]:
-        answers.write(_called(function, parameters, call) | {"printed": printed.pop()})
+        answers.write(_call(function, parameters, call) | {"printed": printed.pop()})
 
 
 class _Printed(io.TextIOBase):
@@ -260,7 +261,7 @@ class _Printed(io.TextIOBase):
         return text
 
 
-def _written(request: dict[str, Any]) -> Any:
+def _function_in_text(request: dict[str, Any]) -> Any:
     """Return the function of a source text: the first of the wanted names, else the only public function."""
     module = ModuleType("__code__")
     sys.modules["__code__"], names = module, vars(module)
@@ -287,7 +288,7 @@ def _written(request: dict[str, Any]) -> Any:
     return names[public[0]]
 
 
-def _referenced(reference: str) -> Any:
+def _function_named(reference: str) -> Any:
     place, _, name = reference.partition(":")
     try:
         function: Any = importlib.import_module(place)
@@ -305,13 +306,13 @@ def _referenced(reference: str) -> Any:
     return function
 
 
-def _called(function: Callable[..., Any], parameters: _Parameters, call: dict[str, Any]) -> dict[str, Any]:
+def _call(function: Callable[..., Any], parameters: _Parameters, call: dict[str, Any]) -> dict[str, Any]:
     """Return the value of one call, or its error."""
     try:
         positional, named = _arguments(parameters, call)
         value = function(*positional, **named)
         if inspect.iscoroutine(value):
-            value = _awaited(value)
+            value = _run_coroutine(value)
         return {"value": _plain(value, None, 0)}
     except MemoryError:
         raise
@@ -360,7 +361,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def _awaited(coroutine: Any) -> Any:
+def _run_coroutine(coroutine: Any) -> Any:
     """Run a coroutine that waits for nothing outside, without an event loop, which would need a socket."""
     try:
         while True:

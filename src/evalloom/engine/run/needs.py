@@ -1,4 +1,4 @@
-"""Cases that wait for others: a job is held back until the runs that it needs are scored (PIPE-14)."""
+"""Orders jobs by their dependencies: a job waits until the runs that it needs are scored (PIPE-14)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from msgspec import Struct
 from evalloom.core.model import Run, Status
 from evalloom.engine.run.jobs import Job, SelectedCase
 
-_MOST_HELD = 10_000
-"""How many jobs are read ahead while others that are under way may still let one of them go."""
+_MAX_WAITING = 10_000
+"""The number of waiting jobs up to which more are read, while running jobs may still unblock one."""
 _BLOCKING: dict[Status, str] = {
     "failed": "failed",
     "error": "met an error",
@@ -22,33 +22,34 @@ _BLOCKING: dict[Status, str] = {
 }
 
 _Name = tuple[str, str]
-"""A file, and the id of a case in it or of a record that stands for several."""
+"""A file, and the id of a case in it, or of a record with parameters that gives several cases."""
 _Need = tuple[str, str, str, int]
-"""The runs that answer to a name, under one profile and in one repetition."""
+"""A name with a profile and a repeat: the runs that a job waits for."""
 
 
 class Needs(Struct, frozen=True):
-    """The names that others depend on, and how many of the chosen cases answer to each."""
+    """The names that cases depend on, and the number of selected cases of each name."""
 
     exact: dict[_Name, int] = {}
-    """By their own id."""
+    """The number of cases with this very id."""
     members: dict[_Name, int] = {}
-    """As cases of a record with parameters, `id[name=value]`; only where no case has the very id."""
+    """The number of cases `id[name=value]` of a record with parameters; used only if no case has this very id."""
     duplicates: frozenset[int] = frozenset()
-    """The numbers of cases that nobody means by their id, since another had it before."""
+    """The numbers of cases whose id an earlier case has; dependencies mean the earlier one."""
 
     def __bool__(self) -> bool:
         return bool(self.exact)
 
     def count(self, name: _Name) -> int:
+        """Return the number of selected cases of a name."""
         return self.exact.get(name, 0) or self.members.get(name, 0)
 
-    def not_chosen(self) -> list[str]:
-        """The names that no chosen case answers to: nobody waits for these."""
+    def not_selected(self) -> list[str]:
+        """Return the ids without a selected case; no job waits for these."""
         return [id for (file, id) in self.exact if not self.count((file, id))]
 
-    def met_by(self, file: str, id: str, number: int) -> Iterator[_Name]:
-        """The names that a case answers to."""
+    def names_of(self, file: str, id: str, number: int) -> Iterator[_Name]:
+        """Yield the names that a case has, among those that others depend on."""
         if number in self.duplicates:
             return
         if (file, id) in self.exact:
@@ -117,7 +118,7 @@ def collect_needs(cases: Callable[[], Iterable[SelectedCase]]) -> Needs:
 
 
 def _bases(id: str) -> Iterator[str]:
-    """What may have been the id of the record that a case `id[name=value]` comes of."""
+    """Yield the possible ids of the record that a case `id[name=value]` belongs to."""
     at = id.find("[")
     while at > 0:
         yield id[:at]
@@ -125,76 +126,76 @@ def _bases(id: str) -> Iterator[str]:
 
 
 class _State(Struct):
-    """How many runs a need still waits for, and the one that went wrong."""
+    """The number of unfinished runs of a need, and why it cannot be met, if so."""
 
-    left: int
-    bad: str = ""
+    unfinished: int
+    blocker: str = ""
 
 
 class DependencyQueue:
-    """Jobs in their order, except that one whose needs are not settled lets others go first.
+    """Yields jobs in order, except that a job waits until its needs are met.
 
-    A job that cannot run any more is handed out with the reason in `blocked`. `wake` is called when there may be
-    something ready again.
+    A job that cannot run any more is returned with the reason in `blocked`. `wake` is called when a job may be ready
+    again.
     """
 
     def __init__(self, jobs: Iterable[Job], needs: Needs = NO_NEEDS, wake: Callable[[], object] = lambda: None) -> None:
         self._jobs = iter(jobs)
         self._needs = needs
         self._wake = wake
-        self._taken = 0
+        self._admitted = 0
         self._ready: list[tuple[int, Job]] = []
         self._waiting_jobs: dict[int, tuple[Job, set[_Need]]] = {}
         self._waiters: dict[_Need, list[int]] = {}
         self._states: dict[_Need, _State] = {}
-        self._unsettled: set[str] = set()
+        self._unscored: set[str] = set()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are jobs that cannot be taken yet."""
+        """Whether there are jobs that are not ready yet."""
         return bool(self._waiting_jobs)
 
     def next_ready(self) -> Job | None:
-        """The next job that may run; None when there is none, or none yet."""
+        """Return the next job that may run; None if there is none, or none yet."""
         if not self._needs:
             return next(self._jobs, None)
         while not self._ready:
-            if len(self._waiting_jobs) >= _MOST_HELD and self._unsettled:
+            if len(self._waiting_jobs) >= _MAX_WAITING and self._unscored:
                 return None
             job = next(self._jobs, None)
             if job is not None:
                 self._admit(job)
-            elif self._waiting_jobs and not self._unsettled:
-                self._break_up()
+            elif self._waiting_jobs and not self._unscored:
+                self._release_stuck()
             else:
                 return None
         _, job = heappop(self._ready)
-        self._unsettled.add(job.key)
+        self._unscored.add(job.key)
         return job
 
     def expect(self, run: Run) -> None:
-        """Says that a run from earlier is going to be settled, so that nobody gives it up."""
+        """Announce a run from an earlier batch that will be completed, so that jobs keep waiting for it."""
         if self._needs:
-            self._unsettled.add(run.key)
+            self._unscored.add(run.key)
 
     def complete(self, run: Run, status: Status) -> None:
-        """Takes down what became of a run, and lets go those who waited for it."""
+        """Note the status of a scored run, and release the jobs that waited for it."""
         if not self._needs:
             return
-        self._unsettled.discard(run.key)
-        for name in self._needs.met_by(run.origin.file, run.case_id, run.number):
+        self._unscored.discard(run.key)
+        for name in self._needs.names_of(run.origin.file, run.case_id, run.number):
             need = (*name, run.profile, run.repeat)
             state = self._state(need)
-            state.left -= 1
-            if status in _BLOCKING and not state.bad:
-                state.bad = f"depends on {run.case_id!r}, which {_BLOCKING[status]}"
-            if state.bad or state.left <= 0:
-                self._resolve_need(need, state.bad)
-        if self._ready or not self._unsettled:
+            state.unfinished -= 1
+            if status in _BLOCKING and not state.blocker:
+                state.blocker = f"depends on {run.case_id!r}, which {_BLOCKING[status]}"
+            if state.blocker or state.unfinished <= 0:
+                self._resolve_need(need, state.blocker)
+        if self._ready or not self._unscored:
             self._wake()
 
     def give_up(self) -> None:
-        """Hands out nothing more: what would be waited for never comes."""
+        """Drop all jobs, because the runs that they wait for will not be scored."""
         self._jobs = iter(())
         self._waiting_jobs.clear()
         self._ready.clear()
@@ -207,55 +208,58 @@ class DependencyQueue:
         return state
 
     def _admit(self, job: Job) -> None:
-        self._taken += 1
-        needs = [] if job.error or job.skipped else _needs_of(job)
-        states = {need: self._state(need) for need in needs}
-        if bad := next((state.bad for state in states.values() if state.bad), ""):
-            heappush(self._ready, (self._taken, _blocked(job, bad)))
-        elif still := {need for need, state in states.items() if state.left > 0}:
-            self._waiting_jobs[self._taken] = (job, still)
-            for need in still:
-                self._waiters.setdefault(need, []).append(self._taken)
+        self._admitted += 1
+        needs = () if job.error or job.skipped else job.case.needs
+        states: dict[_Need, _State] = {}
+        for id in needs:
+            need = (job.case.origin.file, id, job.profile.name, job.repeat)
+            states[need] = self._state(need)
+        if blocker := next((state.blocker for state in states.values() if state.blocker), ""):
+            heappush(self._ready, (self._admitted, _blocked(job, blocker)))
+        elif pending := {need for need, state in states.items() if state.unfinished > 0}:
+            self._waiting_jobs[self._admitted] = (job, pending)
+            for need in pending:
+                self._waiters.setdefault(need, []).append(self._admitted)
         else:
-            heappush(self._ready, (self._taken, job))
+            heappush(self._ready, (self._admitted, job))
 
-    def _resolve_need(self, need: _Need, bad: str) -> None:
+    def _resolve_need(self, need: _Need, blocker: str) -> None:
         for number in self._waiters.pop(need, ()):
             if number in self._waiting_jobs:
-                still = self._waiting_jobs[number][1]
-                still.discard(need)
-                if bad or not still:
-                    self._release(number, bad)
+                pending = self._waiting_jobs[number][1]
+                pending.discard(need)
+                if blocker or not pending:
+                    self._release(number, blocker)
 
-    def _release(self, number: int, bad: str = "") -> None:
+    def _release(self, number: int, blocker: str = "") -> None:
         job, _ = self._waiting_jobs.pop(number)
-        heappush(self._ready, (number, _blocked(job, bad) if bad else job))
+        heappush(self._ready, (number, _blocked(job, blocker) if blocker else job))
 
-    def _break_up(self) -> None:
-        """Nothing is under way, so those who wait for runs that are left out go on, and a cycle is cut."""
-        holder = {
+    def _release_stuck(self) -> None:
+        """Release jobs whose needs will never run; if there are none, break a cycle. Called when nothing is running."""
+        waiting_by_need = {
             (*name, job.profile.name, job.repeat): number
             for number, (job, _) in self._waiting_jobs.items()
-            for name in self._needs.met_by(job.case.origin.file, job.case.id, job.number)
+            for name in self._needs.names_of(job.case.origin.file, job.case.id, job.number)
         }
-        free = [number for number, (_, still) in self._waiting_jobs.items() if holder.keys().isdisjoint(still)]
+        free = [
+            number for number, (_, pending) in self._waiting_jobs.items() if waiting_by_need.keys().isdisjoint(pending)
+        ]
         for number in free:
             self._release(number)
         if not free:
-            self._cut(holder)
+            self._break_cycle(waiting_by_need)
 
-    def _cut(self, holder: dict[_Need, int]) -> None:
-        """Blocks one job of a cycle; the linter refuses files that have one, but cases may come from elsewhere."""
-        number, seen = next(iter(self._waiting_jobs)), set[int]()
-        while number not in seen:
-            seen.add(number)
-            number = next(holder[need] for need in sorted(self._waiting_jobs[number][1]) if need in holder)
-        need = next(need for need in sorted(self._waiting_jobs[number][1]) if need in holder)
+    def _break_cycle(self, waiting_by_need: dict[_Need, int]) -> None:
+        """Block one job of a cycle. The linter refuses files with cycles, but cases may come from Python."""
+        number, visited = next(iter(self._waiting_jobs)), set[int]()
+        while number not in visited:
+            visited.add(number)
+            number = next(
+                waiting_by_need[need] for need in sorted(self._waiting_jobs[number][1]) if need in waiting_by_need
+            )
+        need = next(need for need in sorted(self._waiting_jobs[number][1]) if need in waiting_by_need)
         self._release(number, f"depends on {need[1]!r}, which waits for it in turn")
-
-
-def _needs_of(job: Job) -> list[_Need]:
-    return [(job.case.origin.file, need, job.profile.name, job.repeat) for need in job.case.needs]
 
 
 def _blocked(job: Job, reason: str) -> Job:
