@@ -41,7 +41,7 @@ def test_no_batch_yet(call: Call) -> None:
 def test_list_tells_each_batch(call: Call) -> None:
     whole, stopped = a_batch(call), a_batch(call, "--max-time", "0")
     out = call("batches", "list").out
-    assert f"{whole}  prompt:prompt.md  cases.jsonl  echo         2      50.0%  finished" in out
+    assert f"{whole}  prompt:prompt.md  cases.jsonl  echo         2      50.0%  done" in out
     assert any(line.startswith(stopped) and line.endswith("unfinished") for line in out.splitlines())
     assert len(call("batches", "list", "--limit", "1").out.splitlines()) == 2
     listed = [json.loads(line) for line in call("batches", "list", "--json").out.splitlines()]

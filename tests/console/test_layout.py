@@ -56,6 +56,20 @@ def test_headers_break_before_cells_and_names_before_numbers(columns: pytest.Mon
     ]
 
 
+def test_names_in_the_first_column_break_last(columns: pytest.MonkeyPatch) -> None:
+    rows = [["20261117-4248f7696", "pipelines", "finished", "4"]]
+    assert texts(table_lines(["batch", "target", "state", "runs"], rows)) == [
+        "batch               target  state   runs",
+        "20261117-4248f7696  pipeli  finish     4",
+        "                    nes     ed",
+    ]
+
+
+def test_words_that_fit_on_a_line_stay_whole(columns: pytest.MonkeyPatch) -> None:
+    rows = [["line 6:", "id: expected a string, got '  ' [empty_id]"]]
+    assert texts(table_lines(["", ""], rows)) == ["line 6:  id: expected a string, got '  '", "         [empty_id]"]
+
+
 def test_a_preview_takes_the_rest_of_the_line(columns: pytest.MonkeyPatch) -> None:
     rows = [["7", "x" * 300]]
     assert cell_len(texts(table_lines(["id", "result"], rows, preview="result"))[1]) == 40

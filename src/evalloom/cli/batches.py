@@ -56,7 +56,7 @@ def _row(batch: Batch) -> list[str]:
         ", ".join(profile.name for profile in batch.profiles),
         str(batch.summary.get("total", "?")),
         f"{rate:.1%}" if isinstance(rate, float) else "-",
-        "finished" if batch.finished_at else "unfinished",
+        "done" if batch.finished_at else "unfinished",
     ]
 
 

@@ -27,6 +27,7 @@ _NARROW = dict.fromkeys(map(ord, "–—·…→×"), "-")
 _GAP = 2
 _NARROWEST = 40
 _SMALL_COLUMN = 9
+_SMALLEST_COLUMN = 6
 _SMALLEST_PREVIEW = 24
 _NUMBER = lazy_pattern(r"(?:[\d.,%+\-–?:\s]|e[+-]|to|ms|s)*")
 _WIDE = "\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"
@@ -98,7 +99,7 @@ def wrap_line(text: str, width: int) -> list[str]:
     # A sentence that begins with a label, such as `target    prompt.md`, continues below its text.
     label = re.match(r"\s*\S+\s{2,}", text)
     hanging = label.end() if label and label.end() <= width // 3 else min(indent + 2, width // 3)
-    first, *rest = _wrap(text[indent:], width - indent, width - hanging, "sentence", folds=False)
+    first, *rest = _wrap(text[indent:], width - indent, width - hanging, is_cell=False)
     return [" " * indent + first, *(" " * hanging + line for line in rest)]
 
 
@@ -108,17 +109,23 @@ def _parts(text: str, breaks: str) -> list[str]:
     return (ascii_pattern if text.isascii() else pattern).split(text)
 
 
-def _wrap(text: str, first: int, width: int, breaks: str, folds: bool) -> list[str]:
-    """Break text into lines, the first of `first` cells; longer words are folded, or else stick out."""
+def _wrap(text: str, first: int, width: int, is_cell: bool) -> list[str]:
+    """Break text into lines, the first of `first` cells. A longer word sticks out; in a cell it is broken."""
     from rich.cells import chop_cells
 
     lines: list[str] = []
     line, used, room = "", 0, first
-    for part in filter(None, _parts(text, breaks)):
+    parts: Iterable[str] = _parts(text, "sentence")
+    if is_cell:
+        # A word that fits on a line stays whole, such as the code of a message.
+        parts = (
+            piece for part in parts for piece in ([part] if cell_len(part.rstrip()) <= width else _parts(part, "cell"))
+        )
+    for part in filter(None, parts):
         if line and used + cell_len(part.rstrip()) > room:
             lines.append(line.rstrip())
             line, used, room = "", 0, width
-        if folds and cell_len(part.rstrip()) > room:
+        if is_cell and cell_len(part.rstrip()) > room:
             *full, part = chop_cells(part.rstrip(), room)
             lines += full
         line += part
@@ -183,7 +190,7 @@ def table_lines(
     lines += zip(table, chain(styles, repeat("")), strict=False)
     for cells, style in lines:
         wrapped = [
-            [cell] if cell_len(cell) <= width else _wrap(cell, width, width, "cell", folds=True)
+            [cell] if cell_len(cell) <= width else _wrap(cell, width, width, is_cell=True)
             for cell, width in zip(cells, widths, strict=True)
         ]
         for parts in zip_longest(*wrapped, fillvalue=""):
@@ -199,8 +206,8 @@ def _fit(heads: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequ
 
     widths = []
     # The least widths, from harmless to ugly: a header over several lines, cells broken at spaces, names broken at
-    # separators, words broken anywhere, and at last numbers broken.
-    needs: list[list[int]] = [[], [], [], [], [1] * len(heads)]
+    # separators, words broken anywhere, words in small pieces, and at last numbers broken.
+    needs: list[list[int]] = [[], [], [], [], [], [1] * len(heads)]
     for at, (head, cells, number) in enumerate(zip(heads, columns, is_number, strict=True)):
         whole = max(map(cell_len, cells), default=0)
         spaces, separators = (
@@ -212,10 +219,15 @@ def _fit(heads: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequ
         if number:
             is_interval = any(" to " in cell for cell in cells)
             folded = max(folded, longest_part(cells, "sentence") if is_interval else whole)
+        pieces = min(folded, _SMALLEST_COLUMN) if at and not number else folded
         widths.append(max(cell_len(head), whole))
-        for column_needs, need in zip(needs, (max(spaces, whole), spaces, separators, folded), strict=False):
+        for column_needs, need in zip(needs, (max(spaces, whole), spaces, separators, folded, pieces), strict=False):
             column_needs.append(need)
-    excess = sum(widths) + _GAP * (len(widths) - 1) - width
+    gaps = _GAP * (len(widths) - 1)
+    if sum(needs[4]) + gaps > width:
+        # Small pieces would not save the names in the first column.
+        del needs[4]
+    excess = sum(widths) + gaps - width
     for least in needs:
         while excess > 0 and any(now > low for now, low in zip(widths, least, strict=True)):
             widest = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))

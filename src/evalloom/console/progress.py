@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
+from evalloom.core.text import pluralize
 from evalloom.engine.evaluate import Live
 
 _TERMINAL_EVERY_S = 0.2
@@ -58,8 +59,11 @@ def progress_line(live: Live) -> str:
     counted = counts["passed"] + counts["failed"] + counts["error"]
     rate = (done - live.already) / max(1e-6, perf_counter() - live.running_since)
     parts = [f"{done}/{live.total}" if live.total is not None else f"{done} done"]
-    if counted:
+    # Where nothing is scored, as in the runs of prompt-eval, only errors count.
+    if counts["passed"] or counts["failed"]:
         parts.append(f"{counts['passed'] / counted:.0%} passed")
+    elif counts["error"]:
+        parts.append(pluralize(counts["error"], "error"))
     parts += [f"{rate:.1f}/s", f"{live.slots.active} in flight"]
     parts += [f"{spent.retries} retries"] * bool(spent.retries)
     parts += [f"cost {spent.cost:.4g}"] * bool(spent.cost)

@@ -90,7 +90,9 @@ def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
     follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
     differences = len(verdict.mismatches)
     reason = f"{differences} differences" if differences > 1 else one_line(verdict.reason)
-    yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason or 'as expected'}", ""
+    if not reason:
+        reason = "as expected" if verdict.status == "passed" or verdict.score is None else f"score {verdict.score:.3g}"
+    yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason}", ""
     if differences > 1:
         for mismatch in verdict.mismatches[:shown]:
             where = f"{printable(mismatch.path)}: " if mismatch.path else ""

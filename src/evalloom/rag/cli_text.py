@@ -61,7 +61,7 @@ def refreshed_lines(root: str, refreshed: Refreshed) -> Iterator[Line]:
     for document in refreshed.unread:
         yield f"  {printable(document.path)}: {printable(document.reason)}", "yellow"
     if refreshed.passed_over:
-        yield f"{pluralize(refreshed.passed_over, 'file')} of other kinds passed over", "dim"
+        yield f"{pluralize(refreshed.passed_over, 'file')} of other kinds skipped", "dim"
 
 
 # -- results ------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def explain(case_id: str, batch: str, listener: Listener, settings: Settings) ->
     path = find(batch)
     batch_manifest = manifest(path)
     if batch_manifest.config.get("kind") != KIND:
-        raise usage_error("no_rag_batch", f"{path.as_posix()}: is not a RAG batch. Name one: --batch ID")
+        raise usage_error("no_rag_batch", f"{path.as_posix()} is not a RAG batch. Name one: --batch ID")
     run, status, reason = _find_run(case_id, path)
     case = case_of(run, Formats((DIALECT,)))
     search = msgspec.convert(batch_manifest.options["searching"], SearchOptions)

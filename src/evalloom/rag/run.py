@@ -235,7 +235,7 @@ def load_results(batch: str) -> tuple[Path, Batch, list[RagResults]]:
     path = find(batch)
     batch_manifest = manifest(path)
     if batch_manifest.config.get("kind") != KIND:
-        message = f"{path.as_posix()}: is not a RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
+        message = f"{path.as_posix()} is not a RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
         raise usage_error("no_rag_batch", message)
     return path, batch_manifest, analyse_all(batch_manifest, stored_runs(path))
 

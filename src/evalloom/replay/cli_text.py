@@ -144,13 +144,14 @@ def list_lines(replays: list[ReplaySummary]) -> Iterator[Line]:
     if not replays:
         yield "There is no replay yet: 'evalloom replay --project FILE --dataset FILE' makes one.", ""
         return
-    header = ["replay", "created", "project", "dataset", "profile", "rows", "succeeded", "failed"]
+    header = ["replay", "created", "project", "dataset", "profile", "rows", "failed"]
     yield from table_lines(header, [_cells(replay) for replay in replays])
 
 
 def _cells(replay: ReplaySummary) -> list[str]:
-    names = [replay.replay_id, replay.created_at, replay.project_id, replay.dataset_id, replay.profile or "none"]
-    return [*names, str(replay.row_count), str(replay.succeeded), str(replay.failed)]
+    created = replay.created_at[:16].replace("T", " ")
+    names = [replay.replay_id, created, replay.project_id, replay.dataset_id, replay.profile or "none"]
+    return [*names, str(replay.row_count), str(replay.failed)]
 
 
 # -- one run ------------------------------------------------------------------------------------------
