@@ -284,7 +284,7 @@ def batch(id: str = "b", **more: Any) -> Batch:
         ({"params": {}}, ["p: params: {'temperature': 0} → none"]),
         ({"profiles": [Profile("p", run="one"), Profile("q")], "id": "c"}, ["profiles that are not compared, now: q"]),
         ({"options": {"repeat": 3}, "evalloom": "2"}, ["repeat: 1 → 3", "evalloom: 1 → 2"]),
-        ({"identity": "x"}, ["what stands behind a profile changed: the address of its llm, or the file of a scripted one"]),
+        ({"identity": "x"}, ["the llm behind a profile changed: its address, or the file of a scripted one"]),
     ],
 )  # fmt: skip
 def test_what_differs_in_the_configuration_is_named(more: dict[str, Any], texts: list[str]) -> None:

@@ -155,7 +155,7 @@ def _left_out(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> Itera
 def _hidden(base: Batch, now: Batch) -> Iterator[Difference]:
     """What shows only in the digest of the whole: an address, or a script of answers."""
     if base.identity != now.identity and base.datasets == now.datasets:
-        text = "what stands behind a profile changed: the address of its llm, or the file of a scripted one"
+        text = "the llm behind a profile changed: its address, or the file of a scripted one"
         yield Difference("identity", base.identity, now.identity, text)
 
 
