@@ -83,7 +83,10 @@ def command(
             click.echo(msgspec.json.encode(results.summary))
         else:
             secrets = secrets_of(settings)
-            print_lines(result_lines(results), hide=lambda text: keys.hidden(text, secrets))
+            # Scoring again does not repeat the runs that ended in an error.
+            summary = results.summary
+            next_step = f"evalloom batches show {summary.batch} --status error" if summary.error else ""
+            print_lines(result_lines(results, next_step), hide=lambda text: keys.hidden(text, secrets))
     return exit_code(results, settings.run.fail_under)
 
 

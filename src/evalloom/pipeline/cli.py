@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from evalloom.console.layout import Line, print_lines
+from evalloom.console.layout import Line, Verbatim, print_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import pluralize, printable
@@ -36,8 +36,8 @@ def graph_command(file: str, variant: str, mermaid: bool) -> int:
         print_lines(_findings(check))
         raise usage_error("invalid_pipeline", f"{file}: has errors. Fix the errors listed above")
     flow = flow_of(check, variant)
-    for line in _as_mermaid(flow) if mermaid else _as_text(flow):
-        click.echo(printable(line))
+    lines = map(printable, _as_mermaid(flow) if mermaid else _as_text(flow))
+    print_lines((Verbatim(line) if mermaid else line, "") for line in lines)
     return 0
 
 

@@ -54,7 +54,8 @@ async def retry(call: Callable[[], Awaitable[Result]], retries: int = RETRIES) -
             if not error.is_transient or attempt == retries or (error.retry_after or 0) > _LONGEST_WAIT_S:
                 if not attempt:
                     raise
-                message = f"{error.message}; gave up after {attempt + 1} attempts"
+                join = " Gave" if error.message.endswith("?") else "; gave"
+                message = f"{error.message}{join} up after {attempt + 1} attempts"
                 raise CallError(error.code, message, error.is_transient, error.retry_after) from None
             await sleeping.get()(_delay(error, attempt))
     raise AssertionError("the last attempt returns or raises")
