@@ -19,7 +19,7 @@ def test_the_reciprocal_rank_tells_the_rank(measures: tuple[tuple[str, float], .
 
 
 def test_a_lost_case_gets_a_note_only_where_its_rank_is_known() -> None:
-    assert earlier_rank((("mrr", 0.5),)) == "an expected source stood at rank 2 before"
+    assert earlier_rank((("mrr", 0.5),)) == "an expected source was at rank 2 before"
     assert earlier_rank(()) == earlier_rank((("mrr", 0.75),)) == ""
 
 

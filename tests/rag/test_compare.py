@@ -164,7 +164,7 @@ def test_a_lost_case_says_what_was_found_instead_and_what_changed(home: Path) ->
     compared = held(home)
     first, second = (one for one in compared.comparisons[0].changes if one.change == "lost")
     assert first.reason == "expected docs/a.md, found docs/x.md, docs/b.md"
-    assert first.notes == ("an expected source stood at rank 1 before", "docs/a.md changed since the baseline")
+    assert first.notes == ("an expected source was at rank 1 before", "docs/a.md changed since the baseline")
     assert second.reason == "expected docs/a.md, found nothing"
     assert [one.text for one in compared.differences] == ["documents: 1 changed (docs/a.md), 1 removed (docs/x.md)"]
 

@@ -1,4 +1,4 @@
-"""What RAG batches add to other batches: checks by purpose, measures, buckets, and why a source is missing."""
+"""The batch kind of RAG: its checks by purpose, its expected sources, and the reasons of its failures."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ KIND = "rag"
 CITATIONS, FAITHFULNESS = "citations", "faithfulness"
 REQUIRABLE = (CITATIONS, FAITHFULNESS)
 """Checks that `--require` can make decisive for an answer, in addition to `must_include`."""
-_SOURCES = 3
-"""Most sources that a reason names."""
+_MAX_SOURCES = 3
+"""Maximum number of sources in a reason."""
 
 
-def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[Check, ...]:
-    """The checks of a case by the purpose of its batch; checks of weight 0 are reported and decide nothing.
+def checks_for(case: Case, answer_checks: tuple[Check, ...], config: Record) -> tuple[Check, ...]:
+    """The checks of a case by the purpose of its batch; checks of weight 0 are reported but do not decide.
 
-    `further` checks apply to answers, so a batch that only retrieves ignores them.
+    `answer_checks` are ignored by a batch that only retrieves.
     """
     hits = [check for check in case.checks if check.kind == "source_hit"]
     sources = [name for check in hits for name in check.expected]
-    hit, *others = (
-        Check("ranking", sources, "sources", name, {"measure": name, **({"weight": 0} if place else {})})
-        for place, name in enumerate(names_at(config["k"]))
+    hit, *more_measures = (
+        Check("ranking", sources, "sources", name, {"measure": name, **({"weight": 0} if index else {})})
+        for index, name in enumerate(names_at(config["k"]))
     )
     if config["purpose"] == "retrieve":
-        return (hit, *others) if sources else ()
+        return (hit, *more_measures) if sources else ()
     options = {"normalise": True} if config.get("normalise") else {}
     anchors = [
         structs.replace(check, name="must_include", options=options)
@@ -41,8 +41,8 @@ def checks_for(case: Case, further: tuple[Check, ...], config: Record) -> tuple[
     ]
     if not anchors:
         return ()
-    informative = [structs.replace(hit, options={**hit.options, "weight": 0})] if sources else []
-    return (*anchors, *_quality_checks(config), *informative, *further)
+    reported_hit = [structs.replace(hit, options={**hit.options, "weight": 0})] if sources else []
+    return (*anchors, *_quality_checks(config), *reported_hit, *answer_checks)
 
 
 def _quality_checks(config: Record) -> list[Check]:
@@ -61,7 +61,7 @@ def llm_answers(config: Record) -> bool:
 
 def expected_sources(run: Run) -> list[str]:
     """The distinct sources that a run should retrieve."""
-    return _texts(run.raw.get("expected_sources"))
+    return _distinct_strings(run.raw.get("expected_sources"))
 
 
 def failure_reason(run: Run, scored: Scored) -> str:
@@ -70,17 +70,18 @@ def failure_reason(run: Run, scored: Scored) -> str:
     if run.error or not missed:
         return ""
     sources = [source.get("source") if isinstance(source, dict) else source for source in run.output.sources]
-    retrieved = f"expected {_first_of(expected_sources(run))}, found {_first_of(_texts(sources)) or 'nothing'}"
-    decides = next((verdict for verdict in scored.verdicts if verdict.weight and verdict.status == "failed"), None)
-    if decides is None or decides.name.startswith("hit@"):
-        return retrieved
-    return f"{decides.name}: {decides.reason}; {retrieved}"
+    retrieved = _join_first(_distinct_strings(sources)) or "nothing"
+    miss = f"expected {_join_first(expected_sources(run))}, found {retrieved}"
+    deciding = next((verdict for verdict in scored.verdicts if verdict.weight and verdict.status == "failed"), None)
+    if deciding is None or deciding.name.startswith("hit@"):
+        return miss
+    return f"{deciding.name}: {deciding.reason}; {miss}"
 
 
 def earlier_rank(measures: Measures) -> str:
     """A note with the earlier rank of the first expected source; empty when the measures do not give it."""
     rank = rank_of_first(measures)
-    return f"an expected source stood at rank {rank} before" if rank else ""
+    return f"an expected source was at rank {rank} before" if rank else ""
 
 
 def rank_of_first(measures: Measures) -> int:
@@ -91,14 +92,14 @@ def rank_of_first(measures: Measures) -> int:
     return round(rank) if abs(rank - round(rank)) < 1e-6 else 0
 
 
-def _texts(value: Any) -> list[str]:
+def _distinct_strings(value: Any) -> list[str]:
     """The distinct strings of a list in a user's record."""
     return list(dict.fromkeys(text for text in value if isinstance(text, str))) if isinstance(value, list) else []
 
 
-def _first_of(names: list[str]) -> str:
-    more = len(names) - _SOURCES
-    return ", ".join(names[:_SOURCES]) + (f" and {more} more" if more > 0 else "")
+def _join_first(names: list[str]) -> str:
+    more = len(names) - _MAX_SOURCES
+    return ", ".join(names[:_MAX_SOURCES]) + (f" and {more} more" if more > 0 else "")
 
 
 BATCH_KIND = BatchKind(

@@ -1,4 +1,4 @@
-"""The replay part of the demo: a context recipe is replayed twice, to compare the digests."""
+"""The replay part of the demo: replays a context recipe twice and compares the digests."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def replay(catalog: Catalog, examples: Path, home: Path) -> DemoPartResult:
         for record in failed_records
         for error in record.errors
     ]
-    # The last failure is that of a resolver, whose record shows more than a malformed row.
-    shown = failed_records[-1].run_id if failed_records else f"{replay_id}-0"
+    # The last failure is that of a resolver, whose record is more instructive than that of a malformed row.
+    shown_run = failed_records[-1].run_id if failed_records else f"{replay_id}-0"
     entry = {
         "example": FOLDER,
         "replay": replay_id,
@@ -49,5 +49,5 @@ def replay(catalog: Catalog, examples: Path, home: Path) -> DemoPartResult:
         f"{FOLDER}: {succeeded + failed} rows twice, {succeeded} succeeded, {failed} failed, {digests}",
         entry,
         tuple(failures),
-        (shlex.join(("replay", "show", shown, "--data-dir", data_dir.as_posix())),),
+        (shlex.join(("replay", "show", shown_run, "--data-dir", data_dir.as_posix())),),
     )

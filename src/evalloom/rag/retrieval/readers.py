@@ -20,7 +20,7 @@ LARGEST = 50 * 1024 * 1024
 LARGEST_UNPACKED = 200 * 1024 * 1024
 LONGEST_S = 20.0
 """Time limit for documents that a library reads; large ones get more."""
-_LONGER_S_PER_MB = 5.0
+_EXTRA_S_PER_MB = 5.0
 
 
 def read(suffix: str, content: bytes) -> ParsedDocument:
@@ -34,7 +34,7 @@ def read(suffix: str, content: bytes) -> ParsedDocument:
     except UnreadableDocument:
         raise
     except MemoryError:
-        raise UnreadableDocument("takes more memory than there is. Split it", may_change=True) from None
+        raise UnreadableDocument("takes more memory than is available. Split it", may_change=True) from None
     except Exception as error:
         # Libraries raise anything for a broken file, from KeyError to RecursionError.
         raise UnreadableDocument(
@@ -49,47 +49,47 @@ def _markdown(content: bytes) -> ParsedDocument:
 
 _LINE = lazy_pattern(r"[^\n]*\n|[^\n]+")
 _FENCE = lazy_pattern(r" {0,3}(```+|~~~+)")
-_SHARP = lazy_pattern(r" {0,3}(#{1,6})[ \t]+(.*)")
-_UNDERLINE = lazy_pattern(r"(=+|-+)[ \t]*\r?$")
+_ATX_HEADING = lazy_pattern(r" {0,3}(#{1,6})[ \t]+(.*)")
+_SETEXT_UNDERLINE = lazy_pattern(r"(=+|-+)[ \t]*\r?$")
 
 
 def _markdown_headings(text: str) -> Iterator[Heading]:
-    fence, at, before, before_that = "", 0, (0, ""), ""
+    fence, at, previous, line_before_previous = "", 0, (0, ""), ""
     for line in _LINE.findall(text):
         bare = line.rstrip("\n")
         mark = _FENCE.match(bare)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         elif not fence:
-            if match := _SHARP.match(bare):
-                # Closing marks go, as in `Leave ##`, but not those of `C#`. A regex would backtrack on long blanks.
+            if match := _ATX_HEADING.match(bare):
+                # Drop closing marks as in `Leave ##`, but keep `C#`. A regex would backtrack on long runs of blanks.
                 title = match[2].rstrip()
                 unmarked = title.rstrip("#")
                 title = unmarked.rstrip() if not unmarked or unmarked[-1] in " \t" else title
                 yield Heading(at, len(match[1]), title, at + len(line))
-            # Only a single line between a blank one and the underline: not the end of front matter, nor a rule.
-            elif (match := _UNDERLINE.match(bare)) and before[1].strip() and not before_that.strip():
-                yield Heading(before[0], 1 if match[1][0] == "=" else 2, before[1].strip(), at + len(line))
-        before_that, before = before[1], (at, bare)
+            # Only one line between a blank line and the underline; otherwise it ends front matter, or is a rule.
+            elif (match := _SETEXT_UNDERLINE.match(bare)) and previous[1].strip() and not line_before_previous.strip():
+                yield Heading(previous[0], 1 if match[1][0] == "=" else 2, previous[1].strip(), at + len(line))
+        line_before_previous, previous = previous[1], (at, bare)
         at += len(line)
 
 
 _RST_RULE = lazy_pattern(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\r?$")
 
 
-def _restructured(content: bytes) -> ParsedDocument:
-    """reStructuredText: a title is underlined, and the order of the underline characters gives their levels."""
+def _rst(content: bytes) -> ParsedDocument:
+    """Parse reStructuredText: each underline character is a level, in order of first appearance."""
     text = decode(content)
     headings: list[Heading] = []
     levels: dict[str, int] = {}
-    at, before = 0, (0, "")
+    at, previous = 0, (0, "")
     for line in _LINE.findall(text):
         rule = _RST_RULE.match(line.rstrip("\n"))
-        title = before[1].strip()
-        if rule and title and not _RST_RULE.match(before[1]) and len(rule[0].strip()) >= len(title):
+        title = previous[1].strip()
+        if rule and title and not _RST_RULE.match(previous[1]) and len(rule[0].strip()) >= len(title):
             level = levels.setdefault(rule[1], len(levels) + 1)
-            headings.append(Heading(before[0], level, title, at + len(line)))
-        before = (at, line.rstrip("\n"))
+            headings.append(Heading(previous[0], level, title, at + len(line)))
+        previous = (at, line.rstrip("\n"))
         at += len(line)
     return ParsedDocument(text, headings, has_lines=True)
 
@@ -100,8 +100,8 @@ class _TextWriter:
     def __init__(self, content: bytes) -> None:
         self._parts: list[str] = []
         self._size = 0
-        self._most_s = LONGEST_S + _LONGER_S_PER_MB * len(content) / (1 << 20)
-        self._until = monotonic() + self._most_s
+        self._time_limit_s = LONGEST_S + _EXTRA_S_PER_MB * len(content) / (1 << 20)
+        self._deadline = monotonic() + self._time_limit_s
         self.headings: list[Heading] = []
 
     @property
@@ -117,9 +117,9 @@ class _TextWriter:
         return self._parts[-1] if self._parts else ""
 
     def check_time(self, *_: object) -> None:
-        if monotonic() > self._until:
-            # The machine may have been busy, so the document is tried again next time.
-            message = f"takes more than {self._most_s:.0f} s to read. Split it, or save it as text"
+        if monotonic() > self._deadline:
+            # The machine may have been busy, so a later refresh tries the document again.
+            message = f"takes more than {self._time_limit_s:.0f} s to read. Split it, or save it as text"
             raise UnreadableDocument(message, may_change=True)
 
     def write(self, text: str) -> None:
@@ -135,13 +135,13 @@ class _TextWriter:
 
     def end_heading(self, start: int, level: int, part: int) -> None:
         """Turn the text since a part into a heading."""
-        title = self._since(part).strip()
+        title = self._title_since(part).strip()
         self.end_line()
         if title:
             self.headings.append(Heading(start, level, title, self._size))
 
-    def _since(self, part: int) -> str:
-        """The text since a part, as far as a title needs it; headings may be nested."""
+    def _title_since(self, part: int) -> str:
+        """The text since a part, cut soon after the longest title, because headings may be nested."""
         text = ""
         for at in range(part, len(self._parts)):
             text += self._parts[at]
@@ -149,17 +149,17 @@ class _TextWriter:
                 break
         return text
 
-    def count(self) -> int:
+    def part_count(self) -> int:
         return len(self._parts)
 
-    def document(self, pages: Sequence[int] = (), without_text: str = "has no text") -> ParsedDocument:
+    def document(self, pages: Sequence[int] = (), empty_message: str = "has no text") -> ParsedDocument:
         text = self.text
         if not text.strip():
-            raise UnreadableDocument(without_text)
+            raise UnreadableDocument(empty_message)
         return ParsedDocument(text, self.headings, pages)
 
 
-_UNSEEN = frozenset(("script", "style", "template", "noscript", "svg", "math", "iframe", "object"))
+_INVISIBLE = frozenset(("script", "style", "template", "noscript", "svg", "math", "iframe", "object"))
 _INLINE_TAGS = """
 a abbr b bdi bdo big cite code del dfn em font i img ins kbd label mark q s samp small span strike strong sub sup
 time tt u var wbr ruby rb rt rp
@@ -168,12 +168,12 @@ _INLINE = frozenset(_INLINE_TAGS.split())
 
 
 def _html(content: bytes) -> ParsedDocument:
-    _need("selectolax", "an .html document", "documents")
+    _require_module("selectolax", "an .html document", "documents")
     from selectolax.lexbor import LexborHTMLParser  # deferred: an extra
 
     text = decode(content, is_html=True)
-    if _work_to_nest(text) > _MOST_WORK:
-        raise UnreadableDocument("has too many tags inside of tags. Close them, or save it as text")
+    if _nesting_work(text) > _MAX_NESTING_WORK:
+        raise UnreadableDocument("has too many nested tags. Close them, or save it as text")
     root: Any = LexborHTMLParser(text).root
     writer = _TextWriter(content)
     # A stack instead of recursion, because pages nest arbitrarily deep.
@@ -184,36 +184,36 @@ def _html(content: bytes) -> ParsedDocument:
             leave()
         elif node.tag == "-text":
             _write_inline(writer, node.text_content or "")
-        elif node.tag not in _UNSEEN:
+        elif node.tag not in _INVISIBLE:
             stack += _enter_tag(writer, node)
     return writer.document()
 
 
 _TAG = lazy_pattern(r"<(/?)([a-z][a-z0-9-]*)((?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?)")
-_NO_TAGS = lazy_pattern(
+_WITHOUT_TAGS = lazy_pattern(
     r"<!--.*?(?:-->|$)|(?<=<script)[^>]*>.*?(?=</script|$)|(?<=<style)[^>]*>.*?(?=</style|$)", re.DOTALL
 )
 """Comments, scripts and styles, which contain no tags."""
-_CLOSED_BY_OTHERS_TAGS = """
+_IMPLICITLY_CLOSED_TAGS = """
 a area base br col embed hr img input link meta source track wbr p li dt dd td th tr tbody thead tfoot option
 """
-_CLOSED_BY_OTHERS = frozenset(_CLOSED_BY_OTHERS_TAGS.split())
+_IMPLICITLY_CLOSED = frozenset(_IMPLICITLY_CLOSED_TAGS.split())
 _REOPENED = frozenset(("b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"))
-_REOPENING = 100
-_MOST_WORK = 2_000_000_000
-"""About ten seconds."""
+_REOPENING_COST = 100
+_MAX_NESTING_WORK = 2_000_000_000
+"""About ten seconds of parsing."""
 
 
-def _work_to_nest(text: str) -> int:
-    """Estimate the work of the parser for nested tags, because parsing cannot be interrupted.
+def _nesting_work(text: str) -> int:
+    """Estimate the parser's work for nested tags in advance, because parsing cannot be interrupted.
 
-    It scans all open tags for each new one, and reopens unclosed ones such as `b` in each block.
+    For each new tag the parser scans all open ones, and it reopens unclosed ones such as `b` in each block.
     """
     open_tags: list[tuple[str, bool]] = []
     counts: Counter[str] = Counter()
     work = reopened = 0
-    for closing, tag, attributes in _TAG.findall(_NO_TAGS.sub("", text.lower())):
-        if tag in _CLOSED_BY_OTHERS:
+    for closing, tag, attributes in _TAG.findall(_WITHOUT_TAGS.sub("", text.lower())):
+        if tag in _IMPLICITLY_CLOSED:
             pass
         elif not closing:
             # The parser reopens at most three identical tags without attributes.
@@ -226,7 +226,7 @@ def _work_to_nest(text: str) -> int:
                 last, was_reopened = open_tags.pop()
                 counts[last] -= 1
                 reopened -= was_reopened
-        work += len(open_tags) + _REOPENING * reopened
+        work += len(open_tags) + _REOPENING_COST * reopened
     return work
 
 
@@ -241,7 +241,7 @@ def _enter_tag(writer: _TextWriter, node: Any) -> list[tuple[Any, Callable[[], N
     tag = node.tag
     if tag not in _INLINE:
         writer.end_line()
-    start, part = writer.size, writer.count()
+    start, part = writer.size, writer.part_count()
 
     def leave() -> None:
         if re.fullmatch("h[1-6]", tag):
@@ -262,7 +262,7 @@ def _enter_tag(writer: _TextWriter, node: Any) -> list[tuple[Any, Callable[[], N
 
 
 def _pdf(content: bytes) -> ParsedDocument:
-    _need("pypdf", "a .pdf document", "documents")
+    _require_module("pypdf", "a .pdf document", "documents")
     from pypdf import PdfReader  # deferred: an extra
 
     # pypdf logs every oddity of a file to stderr.
@@ -284,8 +284,14 @@ def _pdf(content: bytes) -> ParsedDocument:
 
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_DOCX_PASSED_OVER = frozenset((f"{_W}del", f"{_W}moveFrom", f"{_W}pPr", f"{_W}rPr", f"{_W}sectPr"))
-_DOCX_SIGNS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-", f"{_W}softHyphen": ""}
+_DOCX_SKIPPED = frozenset((f"{_W}del", f"{_W}moveFrom", f"{_W}pPr", f"{_W}rPr", f"{_W}sectPr"))
+_DOCX_CHARACTERS = {
+    f"{_W}tab": "\t",
+    f"{_W}br": "\n",
+    f"{_W}cr": "\n",
+    f"{_W}noBreakHyphen": "-",
+    f"{_W}softHyphen": "",
+}
 _DOCX_ENDS = {f"{_W}p": "\n", f"{_W}tc": "\t", f"{_W}tr": "\n"}
 
 
@@ -293,7 +299,7 @@ def _docx(content: bytes) -> ParsedDocument:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > LARGEST_UNPACKED:
             raise UnreadableDocument(f"unpacks to more than {LARGEST_UNPACKED >> 20} MB. Split it")
-    _need("docx", "a .docx document", "documents")
+    _require_module("docx", "a .docx document", "documents")
     import docx  # deferred: an extra
     from docx.oxml import parse_xml
 
@@ -312,28 +318,28 @@ def _docx(content: bytes) -> ParsedDocument:
 def _write_blocks(writer: _TextWriter, parent: Any, levels: dict[str, int]) -> None:
     """Write paragraphs and tables, including those in content controls, insertions and notes."""
     for block in parent:
-        start, part = writer.size, writer.count()
+        start, part = writer.size, writer.part_count()
         if block.tag == f"{_W}p":
             writer.write("".join(_docx_text(block)))
             level = levels.get(block.style or "", 0)
             if level:
                 writer.end_heading(start, level, part)
         elif block.tag == f"{_W}tbl":
-            for row in _nearest(block, f"{_W}tr"):
-                cells = ("".join(_docx_text(cell)).strip() for cell in _nearest(row, f"{_W}tc"))
+            for row in _outermost(block, f"{_W}tr"):
+                cells = ("".join(_docx_text(cell)).strip() for cell in _outermost(row, f"{_W}tc"))
                 writer.write("\t".join(cells) + "\n")
             writer.write("\n")
-        elif block.tag not in _DOCX_PASSED_OVER:
+        elif block.tag not in _DOCX_SKIPPED:
             _write_blocks(writer, block, levels)
 
 
-def _nearest(parent: Any, tag: str) -> Iterator[Any]:
+def _outermost(parent: Any, tag: str) -> Iterator[Any]:
     """The outermost descendants with a tag: a table may be nested in a cell."""
     for child in parent:
         if child.tag == tag:
             yield child
-        elif child.tag not in _DOCX_PASSED_OVER:
-            yield from _nearest(child, tag)
+        elif child.tag not in _DOCX_SKIPPED:
+            yield from _outermost(child, tag)
 
 
 def _docx_text(element: Any) -> Iterator[str]:
@@ -341,9 +347,9 @@ def _docx_text(element: Any) -> Iterator[str]:
     for child in element:
         if child.tag == f"{_W}t":
             yield child.text or ""
-        elif child.tag in _DOCX_SIGNS:
-            yield _DOCX_SIGNS[child.tag]
-        elif child.tag not in _DOCX_PASSED_OVER and not str(child.tag).endswith("}Fallback"):
+        elif child.tag in _DOCX_CHARACTERS:
+            yield _DOCX_CHARACTERS[child.tag]
+        elif child.tag not in _DOCX_SKIPPED and not str(child.tag).endswith("}Fallback"):
             yield from _docx_text(child)
     yield _DOCX_ENDS.get(element.tag, "")
 
@@ -356,7 +362,7 @@ def _docx_level(style: str | None) -> int:
     return int(heading[1]) if heading else 0
 
 
-def _need(module: str, what: str, extra: str) -> None:
+def _require_module(module: str, what: str, extra: str) -> None:
     if find_spec(module) is None:
         message = f"{what} needs {module}, which is not installed. Type: pip install 'evalloom[{extra}]'"
         raise UnreadableDocument(message, may_change=True)
@@ -366,7 +372,7 @@ READERS: dict[str, Callable[[bytes], ParsedDocument]] = {
     ".md": _markdown,
     ".markdown": _markdown,
     ".txt": lambda content: ParsedDocument(decode(content), has_lines=True),
-    ".rst": _restructured,
+    ".rst": _rst,
     ".html": _html,
     ".htm": _html,
     ".pdf": _pdf,

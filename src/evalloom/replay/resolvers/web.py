@@ -1,7 +1,7 @@
 """`http://host/path` and `https://…`: the response of an allowed host to one GET.
 
-The name of the host is looked up once, and the connection goes to the address that was checked, so a name that resolves
-to another address later (DNS rebinding) gains nothing.
+The host name is resolved once, and the connection goes to the address that was checked, so DNS rebinding (a name that
+resolves to another address later) cannot bypass the check.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import typing
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from urllib.parse import quote as escaped
+from urllib.parse import quote as percent_encode
 from urllib.parse import urlsplit
 
 from evalloom.core.errors import CallError
@@ -26,7 +26,7 @@ if typing.TYPE_CHECKING:
 _HOST = lazy_pattern(r"[a-z0-9_][a-z0-9_.-]{0,252}|[0-9a-f:.]{2,45}")
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "/?&=+%:;,@!$'()*~[]"
-"""Characters that a path or a query may contain as they are; all others are escaped, line breaks above all."""
+"""Characters that stay unescaped in a path or a query; escaping the others keeps line breaks out of the request."""
 _NAT64 = IPv6Network("64:ff9b::/96")
 _Address = tuple[typing.Any, typing.Any, int, str, tuple[typing.Any, ...]]
 """Family, kind, protocol, name and address, as getaddrinfo returns them."""
@@ -71,11 +71,11 @@ def _parse_url(call: ResolverCall) -> _Endpoint:
         raise CallError("not_allowed", "a user or a password does not belong in a URL")
     if not _HOST.fullmatch(host) or not port:
         raise _bad_url(call)
-    shown = f"[{host}]" if ":" in host else host
-    if not call.reach.http & {shown, f"{shown}:{port}"}:
-        raise CallError("not_allowed", f"not allowed. Add {shown} to 'resolvers: http:' in evalloom.yaml")
+    display_host = f"[{host}]" if ":" in host else host
+    if not call.reach.http & {display_host, f"{display_host}:{port}"}:
+        raise CallError("not_allowed", f"not allowed. Add {display_host} to 'resolvers: http:' in evalloom.yaml")
     query = "&".join(part for part in (parts.query, call.value.strip()) if part)
-    path = escaped(parts.path or "/", safe=_SAFE) + (f"?{escaped(query, safe=_SAFE)}" if query else "")
+    path = percent_encode(parts.path or "/", safe=_SAFE) + (f"?{percent_encode(query, safe=_SAFE)}" if query else "")
     return _Endpoint(host, port, path)
 
 
@@ -84,8 +84,8 @@ def _bad_url(call: ResolverCall) -> CallError:
 
 
 def _addresses(endpoint: _Endpoint, call: ResolverCall) -> list[_Address]:
-    """Return all addresses of the host; none of them is private, unless the settings allow that."""
-    addresses = _look_up(endpoint, call)
+    """Return all addresses of the host; raise if one is private, unless the settings allow that."""
+    addresses = _resolve_host(endpoint, call)
     if not call.reach.private_addresses and not all(is_public(ip_address(address[4][0])) for address in addresses):
         advice = "'resolvers: private_addresses: true' in evalloom.yaml allows it"
         raise CallError(
@@ -94,22 +94,22 @@ def _addresses(endpoint: _Endpoint, call: ResolverCall) -> list[_Address]:
     return addresses
 
 
-def _look_up(endpoint: _Endpoint, call: ResolverCall) -> list[_Address]:
-    """Look the host up in a thread of its own, which is left behind at the deadline: getaddrinfo has no time-out."""
+def _resolve_host(endpoint: _Endpoint, call: ResolverCall) -> list[_Address]:
+    """Resolve the host in a thread that is abandoned at the deadline, because getaddrinfo has no timeout."""
     import socket
     from queue import Empty, SimpleQueue
     from threading import Thread
 
     answers: SimpleQueue[list[_Address] | Exception] = SimpleQueue()
 
-    def look_up() -> None:
+    def resolve() -> None:
         try:
             answers.put(socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
-        # The name of the host is too long for the system, or unknown.
+        # The host is unknown, or its name is too long.
         except (OSError, ValueError) as error:
             answers.put(error)
 
-    Thread(target=look_up, daemon=True).start()
+    Thread(target=resolve, daemon=True).start()
     try:
         answer = answers.get(timeout=call.time_left())
     except Empty:
@@ -120,13 +120,13 @@ def _look_up(endpoint: _Endpoint, call: ResolverCall) -> list[_Address]:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is on the public internet; an IPv4 address inside an IPv6 one decides for it."""
+    """Whether an address is on the public internet; an IPv4 address embedded in an IPv6 one is checked instead."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped:
             return is_public(address.ipv4_mapped)
         if address in _NAT64:
             return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
-        # Deprecated tunnels, which lead to any address that they contain, and deprecated private networks.
+        # Deprecated tunnels, which reach whatever address they embed, and deprecated private networks.
         if address.sixtofour or address.teredo or address.is_site_local:
             return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
@@ -178,7 +178,7 @@ def _connect(addresses: list[_Address], endpoint: _Endpoint, call: ResolverCall)
         ssl_context = ssl.create_default_context()
     reason = ""
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
-        # An address that does not respond leaves time for the next ones.
+        # Split the time that is left, so that an address without response leaves some for the next.
         timeout = call.time_left() / (len(addresses) - number)
         sock = socket.socket(family, kind, protocol)
         try:
@@ -196,15 +196,19 @@ def _get(sock: socket.socket, endpoint: _Endpoint, call: ResolverCall) -> str:
     """Send the request and read as much of the body as a value needs."""
     from http.client import HTTPConnection
 
-    # http.client opens no connection of its own when it has a socket.
+    # http.client does not connect when it already has a socket.
     connection = HTTPConnection(endpoint.host, endpoint.port)
     connection.sock = _SocketAdapter(sock, call)
-    is_usual = endpoint.port == _PORTS[call.scheme]
+    is_default_port = endpoint.port == _PORTS[call.scheme]
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    headers = {"Host": host if is_usual else f"{host}:{endpoint.port}", "User-Agent": "evalloom", "Connection": "close"}
+    headers = {
+        "Host": host if is_default_port else f"{host}:{endpoint.port}",
+        "User-Agent": "evalloom",
+        "Connection": "close",
+    }
     connection.request("GET", endpoint.path, headers=headers)
     with connection.getresponse() as response:
-        _check(response)
+        _check_response(response)
         body = response.read(READ_BYTES)
         if response.length and len(body) < READ_BYTES:
             raise CallError("query_failed", "the response ended too early")
@@ -215,7 +219,7 @@ def _get(sock: socket.socket, endpoint: _Endpoint, call: ResolverCall) -> str:
             return body.decode(errors="replace")
 
 
-def _check(response: HTTPResponse) -> None:
+def _check_response(response: HTTPResponse) -> None:
     """Refuse redirects, errors and compressed bodies."""
     if 300 <= response.status < 400:
         location = quote(response.headers.get("Location", "").partition("?")[0], 200)
