@@ -28,16 +28,17 @@ TYPE_WORDS = {
     **dict.fromkeys(("object", "dict", "map", "mapping", "对象", "字典"), "object"),
     **dict.fromkeys(("any", "任意"), "any"),
 }
-_NEVER_INPUTS = frozenset(("hop_result", "hop_stats", "profile", "_type"))
+_RESERVED_NAMES = frozenset(("hop_result", "hop_stats", "profile", "_type"))
 _NOT_REQUIRED = lazy_pattern(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
 
 
 def read_contract(reference: str) -> Contract:
     """Read the contract from a `.md`, `.yaml`, `.json` or `.py[:function]` file."""
-    name, _, function = (
-        reference.rpartition(":") if reference.rpartition(":")[0].endswith(".py") else (reference, "", "")
-    )
-    path = Path(name)
+    file, _, function = reference.rpartition(":")
+    if not file.endswith(".py"):
+        # The colon is missing, or part of the path.
+        file, function = reference, ""
+    path = Path(file)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError) as error:
@@ -49,7 +50,7 @@ def read_contract(reference: str) -> Contract:
         contract = _from_document(path, reference)
     else:
         contract = _from_tables(text, reference)
-    for name in _NEVER_INPUTS & contract.inputs.keys():
+    for name in _RESERVED_NAMES & contract.inputs.keys():
         message = f"contract {reference}: {name}: this name is reserved for result files. Rename the input"
         raise usage_error("contract_reserved_field", message)
     if not contract.inputs:
@@ -65,7 +66,7 @@ def contract_of(metainfo: Path | None, source: Path | None, function: str) -> Co
         return None
     contract = _read_or_none(f"{source}:{function}", "contract_empty", "contract_unreadable")
     if contract is None or {field.type for field in contract.inputs.values()} <= {"any", "object"}:
-        # `f(session, input_data)` does not declare its fields, under any parameter names.
+        # A signature such as `f(session, input_data)` takes all fields in one object, and so declares none.
         return None
     return contract
 
@@ -167,12 +168,12 @@ def _from_python(text: str, function: str, reference: str) -> Contract:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
             node.name == function or (not function and "hop" in node.name.lower())
         ):
-            return Contract(_parameters(node, reference), _members(node.returns, classes, reference))
+            return Contract(_parameter_fields(node, reference), _returned_fields(node.returns, classes, reference))
     wanted = f"a function {function!r}" if function else "a function with 'hop' in its name"
-    raise usage_error("contract_unreadable", f"contract {reference}: expected {wanted}, found none")
+    raise usage_error("contract_unreadable", f"contract {reference}: expected {wanted}, got none")
 
 
-def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, reference: str) -> dict[str, Field]:
+def _parameter_fields(node: ast.FunctionDef | ast.AsyncFunctionDef, reference: str) -> dict[str, Field]:
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     first_default = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
     fields = {}
@@ -187,7 +188,7 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, reference: str) ->
     return fields
 
 
-def _members(returns: ast.expr | None, classes: dict[str, ast.ClassDef], reference: str) -> dict[str, Field]:
+def _returned_fields(returns: ast.expr | None, classes: dict[str, ast.ClassDef], reference: str) -> dict[str, Field]:
     """Return the fields of the TypedDict or dataclass in a return annotation."""
     if not isinstance(returns, ast.Name) or returns.id not in classes:
         return {}

@@ -25,9 +25,10 @@ RESULT_FIELDS = ("hop_result", "hop_stats", "profile")
 """The fields that a result row in the flat wrapper adds to its case (HOP-6)."""
 
 _OWN = frozenset(OWN_FIELDS)
-_OUTCOME = ("profile", "hop_result", "hop_stats", "result", "error")
+_META_FIELDS = ("profile", "hop_result", "hop_stats", "result", "error")
 _ANY_DIFFICULTY = (None, *DIFFICULTIES)
-_RESULT_FIELDS = frozenset(("hop_result", "hop_stats", "_type", "input"))
+_NOT_PLAIN = frozenset(("hop_result", "hop_stats", "_type", "input"))
+"""Fields that a plain case does not have: those of results, of meta lines and of the View wrapper."""
 
 
 def is_view_row(record: Record) -> bool:
@@ -142,7 +143,7 @@ def _is_clean(record: Record, rules: Rules) -> bool:
         and tag != ""
         and record.get("difficulty") in _ANY_DIFFICULTY
         and type(record.get("description", "")) is str
-        and not _RESULT_FIELDS & record.keys()
+        and not _NOT_PLAIN & record.keys()
         and any(name not in _OWN and not name.startswith("expected_") for name in record)
     )
 
@@ -160,16 +161,16 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         return
     case = normalize_input(record)
     at: tuple[str, ...] = ("input",) if case is not record else ()
-    result = is_result(record)
-    if result:
+    has_result = is_result(record)
+    if has_result:
         yield from _result_findings(record)
     if "id" not in case:
-        if not result:
+        if not has_result:
             yield error("missing_field", at, "id: missing; every case needs an integer id")
     elif not isinstance(case["id"], int) or isinstance(case["id"], bool):
         yield error("bad_id", (*at, "id"), f"id: expected an integer, got {describe(case['id'])}")
     if "tag" not in case:
-        if not result:
+        if not has_result:
             yield error("missing_field", at, "tag: missing; every case needs a tag to be grouped by")
     elif not isinstance(case["tag"], str) or not case["tag"].strip():
         yield error("bad_tag", (*at, "tag"), f"tag: expected a string that is not blank, got {describe(case['tag'])}")
@@ -192,8 +193,8 @@ def _contract_findings(case: Record, at: tuple[str, ...], contract: Contract) ->
     for name, field in contract.inputs.items():
         if name not in case:
             if field.required:
-                others = [other for other in case if other not in contract.inputs and other not in _OWN]
-                hint = did_you_mean(name, others)
+                undeclared = [key for key in case if key not in contract.inputs and key not in _OWN]
+                hint = did_you_mean(name, undeclared)
                 yield error("missing_field", at, f"{name}: missing; the contract requires {field.type}{hint}")
         elif not field.accepts(case[name]):
             message = f"{name}: expected {field.type} by the contract, got {describe(case[name])}"
@@ -240,7 +241,7 @@ def to_case(record: Record, origin: Origin) -> Case:
     tag = case.get("tag")
     meta: Record = {name: case[name] for name in ("description", "difficulty") if name in case}
     if is_result(record):
-        meta |= {name: record[name] for name in _OUTCOME if name in record}
+        meta |= {name: record[name] for name in _META_FIELDS if name in record}
     return Case(
         id=str(case["id"]) if "id" in case else "",
         inputs=inputs_of(record),
@@ -255,7 +256,7 @@ def to_case(record: Record, origin: Origin) -> Case:
 def same_case(record: Record) -> tuple[str, str]:
     """Return a key for the case of a flat result row, and its profile (HOP-3).
 
-    The key covers id and inputs only: an expectation may have been corrected under one profile only.
+    The key has id and inputs only, because an expectation may have been corrected for one profile only.
     """
     if is_view_row(record) or not is_result(record):
         return "", ""
@@ -276,36 +277,36 @@ def canonical(record: Record) -> Record:
     """Convert a row of either wrapper to the flat wrapper (HOP-6)."""
     if not is_view_row(record) or "hop_result" in record:
         return record
-    beside = {name: value for name, value in record.items() if name not in ("input", "result", "error")}
-    failed = {"status": "ERROR", "error": record["error"]} if "error" in record else {"status": "OK"}
-    return {**record["input"], **beside, "hop_result": record.get("result", "null"), "hop_stats": failed}
+    other_fields = {name: value for name, value in record.items() if name not in ("input", "result", "error")}
+    stats = {"status": "ERROR", "error": record["error"]} if "error" in record else {"status": "OK"}
+    return {**record["input"], **other_fields, "hop_result": record.get("result", "null"), "hop_stats": stats}
 
 
 def write(case: Case, number: int) -> Written:
     """Write a case as a flat HOP record: inputs beside `id` and `tag`, equalities as `expected_<field>`."""
-    lost = ConversionNotes(case)
+    notes = ConversionNotes(case)
     has_number = case.id.isdecimal() and len(case.id) < 19
     if not has_number:
-        lost.add("id: ids are integers here, so cases are numbered")
+        notes.add("id: ids are integers here, so cases are numbered")
     if not case.tags:
-        lost.add("tag: the case has none, so its tag is 'untagged'")
-    lost.drop_tags_except(*case.tags[:1])
+        notes.add("tag: the case has none, so its tag is 'untagged'")
+    notes.drop_tags_except(*case.tags[:1])
     record: Record = {"id": int(case.id) if has_number else number, "tag": (*case.tags, "untagged")[0]}
     for name in ("description", "difficulty"):
         if name in case.meta:
             record[name] = case.meta[name]
-    lost.drop_meta_except("description", "difficulty", "profile")
+    notes.drop_meta_except("description", "difficulty", "profile")
     for name, value in case.inputs.items():
         if name in OWN_FIELDS or name.startswith("expected_"):
-            lost.add(f"input: {name} is a reserved name here")
+            notes.add(f"input: {name} is a reserved name here")
         else:
             record[name] = value
     for check in case.checks:
         if (field := output_field(check)) is not None:
             record[f"expected_{field}"] = check.expected
         else:
-            lost.check(check)
-    return Written(record, lost.notes())
+            notes.check(check)
+    return Written(record, notes.notes())
 
 
 def schema() -> Record:

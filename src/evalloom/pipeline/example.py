@@ -9,7 +9,7 @@ from evalloom.engine.example import Example, ExampleFile
 
 
 def _testset(file: str, pipeline: str) -> ExampleFile:
-    """A testset that is checked against a pipeline."""
+    """Build the example of a testset that is checked against a pipeline."""
 
     def rules(examples: Path) -> Rules:
         from evalloom.pipeline.target import with_pipeline

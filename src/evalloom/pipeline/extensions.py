@@ -20,8 +20,8 @@ LIMITS = {"max_latency_ms": "latency", "max_tokens": "tokens", "max_cost": "cost
 def findings(case: Record) -> Iterator[Remark]:
     """Check the extension fields of one record."""
     yield from _baseline_findings(case.get("performance_baseline"))
-    for path, got in _not_texts("depends_on", case.get("depends_on")):
-        yield error("bad_depends_on", path, f"depends_on: expected the id of a case or a list of ids, got {got}")
+    for path, value in _non_texts("depends_on", case.get("depends_on")):
+        yield error("bad_depends_on", path, f"depends_on: expected the id of a case or a list of ids, got {value}")
     yield from _conditions_findings(case.get("conditions"))
 
 
@@ -71,7 +71,7 @@ def needs_of(record: Record) -> tuple[str, ...]:
     return texts_of(record.get("depends_on"))
 
 
-def _not_texts(field: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _non_texts(field: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the path and description of each value that is not a text."""
     if value is None:
         return
@@ -85,8 +85,8 @@ def _not_texts(field: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], 
 
 
 def _conditions_findings(conditions: Any) -> Iterator[Remark]:
-    for path, wrong in _not_texts("conditions", conditions):
-        message = f"conditions: expected an expression or a list of them, got {wrong}"
+    for path, value in _non_texts("conditions", conditions):
+        message = f"conditions: expected an expression or a list of them, got {value}"
         yield error("bad_conditions", path, message)
     for number, text in enumerate(conditions if isinstance(conditions, list) else [conditions]):
         if isinstance(text, str) and text:

@@ -22,7 +22,7 @@ _EMPTY: Record = {}
 _NEVER_INPUT = lazy_pattern(r"expected(_|$)")
 """Fields that are never inputs, although the format does not reserve them."""
 _ID_CHARACTERS = lazy_pattern(r"[\w-]+")
-_CONFIG: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_CONFIG_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "evaluate_intermediate": ("true or false", lambda value: isinstance(value, bool)),
     "evaluate_final": ("true or false", lambda value: isinstance(value, bool)),
     "evaluate_aggregation": ("true or false", lambda value: isinstance(value, bool)),
@@ -53,13 +53,14 @@ def _is_clean(record: Record) -> bool:
         and type(steps := get("step_inputs", _EMPTY)) is dict
         and all(type(inputs) is dict for inputs in steps.values())
         and (
-            config is None or (type(config) is dict and all(k in _CONFIG and _CONFIG[k][1](config[k]) for k in config))
+            config is None
+            or (type(config) is dict and all(k in _CONFIG_KEYS and _CONFIG_KEYS[k][1](config[k]) for k in config))
         )
         and (items is None or (type(items) is list and all(type(item) is dict for item in items)))
         and (items is None or get("expected_aggregation") is not None)
         and (intermediate is None or type(intermediate) is dict)
         and (not intermediate or (config is not None and config.get("evaluate_intermediate") is True))
-        and ("inputs" in record or not _outside_inputs(record))
+        and ("inputs" in record or not _fields_outside_inputs(record))
         and not any(_has_pattern(record[name]) for name in record if _is_expectation(name))
     )
 
@@ -92,7 +93,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
 
 
 def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
-    yield from _conflicts(record)
+    yield from _conflict_findings(record)
     case = canonical(record)
     tags = case.get("tags")
     if tags is not None and not isinstance(tags, list):
@@ -103,7 +104,7 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     for field in ("inputs", "expected_outputs", "intermediate_expectations"):
         if case.get(field) is not None and not isinstance(case[field], dict):
             yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {describe(case[field])}")
-    if outside := _outside_inputs(record):
+    if outside := _fields_outside_inputs(record):
         names = ", ".join(map(quote, outside))
         message = (
             f"inputs: missing, so the pipeline gets no inputs; other fields: {names}. Move the inputs into 'inputs'"
@@ -117,27 +118,27 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield from _pattern_findings(record[name], (name,))
     steps = rules.steps if rules.shape is None else frozenset(rules.shape.steps)
     if steps is not None:
-        yield from _unknown_steps(case, steps)
+        yield from _unknown_step_findings(case, steps)
     if rules.shape is not None:
-        yield from misfits(case, rules.shape)
+        yield from pipeline_findings(case, rules.shape)
 
 
 def _id_findings(record: Record) -> Iterator[Remark]:
     case_id = record.get("id")
     if "id" not in record:
-        yield error("missing_field", (), "id: missing; every case needs one")
+        yield error("missing_field", (), "id: missing; every case needs a unique id")
     elif isinstance(case_id, int) and not isinstance(case_id, bool):
         yield warning("id_not_string", ("id",), f"id: expected a string, got {case_id}; it is read as {str(case_id)!r}")
     elif not isinstance(case_id, str):
         yield error("bad_id", ("id",), f"id: expected a string, got {describe(case_id)}")
     elif not case_id.strip():
-        yield error("empty_id", ("id",), "id: is empty; every case needs one of its own")
+        yield error("empty_id", ("id",), "id: is empty; every case needs a unique id")
     elif not _ID_CHARACTERS.fullmatch(case_id):
         message = f"id: expected letters, digits, '_' and '-' only, got {quote(case_id)}"
         yield warning("id_characters", ("id",), message)
 
 
-def _conflicts(record: Record) -> Iterator[Remark]:
+def _conflict_findings(record: Record) -> Iterator[Remark]:
     """Warn about different expectations for the plain output, because only one is used."""
     outputs = record.get("expected_outputs")
     expected: Record = {}
@@ -151,7 +152,7 @@ def _conflicts(record: Record) -> Iterator[Remark]:
             yield warning("conflicting_expected", (name,), message)
 
 
-def _outside_inputs(record: Record) -> list[str]:
+def _fields_outside_inputs(record: Record) -> list[str]:
     """Return the custom fields of a v2.0 record without inputs; in v1.0 they would be inputs."""
     if not is_v2(record) or not _INPUT_FIELDS.isdisjoint(record):
         return []
@@ -197,11 +198,11 @@ def _config_findings(case: Record) -> Iterator[Remark]:
         return
     for key, value in (config or {}).items():
         path = ("evaluation_config", key)
-        if key not in _CONFIG:
-            message = f"evaluation_config.{key}: is not known and has no effect{did_you_mean(key, _CONFIG)}"
+        if key not in _CONFIG_KEYS:
+            message = f"evaluation_config.{key}: is not known and has no effect{did_you_mean(key, _CONFIG_KEYS)}"
             yield warning("unknown_config_key", path, message)
-        elif not _CONFIG[key][1](value):
-            message = f"evaluation_config.{key}: expected {_CONFIG[key][0]}, got {describe(value)}"
+        elif not _CONFIG_KEYS[key][1](value):
+            message = f"evaluation_config.{key}: expected {_CONFIG_KEYS[key][0]}, got {describe(value)}"
             yield error("bad_evaluation_config", path, message)
     if case.get("intermediate_expectations") and (config or {}).get("evaluate_intermediate") is not True:
         message = "intermediate_expectations: not checked while evaluation_config.evaluate_intermediate is off"
@@ -212,7 +213,7 @@ def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
     """Yield an error for each invalid regular expression after `regex:` (PIPE-11)."""
     if isinstance(value, str) and value.startswith("regex:"):
         if reason := pattern_error(value[6:]):
-            expected = "expected a regular expression behind 'regex:'"
+            expected = "expected a regular expression after 'regex:'"
             yield error("bad_regex", path, f"{show_path(path)}: {expected}, got {quote(value[6:])}: {reason}")
         return
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -223,7 +224,7 @@ def _pattern_findings(value: Any, path: Path) -> Iterator[Remark]:
 # -- the case and its pipeline ----------------------------------------------------------------------
 
 
-def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
+def _unknown_step_findings(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
     """Yield a warning for each step in a case that the pipeline does not have."""
     for field in ("step_inputs", "intermediate_expectations"):
         for step in _object(case, field):
@@ -232,13 +233,13 @@ def _unknown_steps(case: Record, steps: frozenset[str]) -> Iterator[Remark]:
                 yield warning("unknown_step", (field, step), message)
 
 
-def misfits(case: Record, shape: Shape) -> Iterator[Remark]:
+def pipeline_findings(case: Record, shape: Shape) -> Iterator[Remark]:
     """Yield findings for parts of a case that the pipeline never uses or that can never pass.
 
     This runs before the batch, because a mismatch would waste paid calls.
     """
-    yield from _unused_inputs(case, shape)
-    yield from _missing_inputs(case, shape)
+    yield from _unused_input_findings(case, shape)
+    yield from _missing_input_findings(case, shape)
     for key in _object(case, "expected_outputs") if shape.outputs else ():
         if (
             key != "output"
@@ -256,7 +257,7 @@ def misfits(case: Record, shape: Shape) -> Iterator[Remark]:
         yield warning("no_aggregator", ("expected_aggregation",), message)
 
 
-def _unused_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
+def _unused_input_findings(case: Record, shape: Shape) -> Iterator[Remark]:
     """Yield a warning for each key of step_inputs that its step does not take (PIPE-8)."""
     for step, inputs in _object(case, "step_inputs").items():
         accepted = shape.steps.get(step)
@@ -268,7 +269,7 @@ def _unused_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
             yield warning("unused_step_input", ("step_inputs", step, key), message)
 
 
-def _missing_inputs(case: Record, shape: Shape) -> Iterator[Remark]:
+def _missing_input_findings(case: Record, shape: Shape) -> Iterator[Remark]:
     """Yield an error for each required input missing from the inputs, step_inputs and batch_items of a case."""
     inputs = _object(case, "inputs")
     by_step = [step_inputs for step_inputs in _object(case, "step_inputs").values() if isinstance(step_inputs, dict)]

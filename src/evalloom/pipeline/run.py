@@ -35,7 +35,7 @@ from evalloom.pipeline.trace import MAX_BATCH_OUTPUT, MAX_OUTPUTS, StepEntry, ch
 from evalloom.targets.template import MISSING, follow
 
 _ITEMS = ValueSource("items", is_each=True)
-_PLAIN = ("structural", "equals", "contains", "regex")
+_PLAIN_OUTPUT_CHECKS = ("structural", "equals", "contains", "regex")
 """The kinds of checks that apply to the plain output."""
 
 
@@ -107,13 +107,13 @@ class PipelineRun:
                 if len(ready) == 1 and not tasks:
                     # A chain of steps, the usual pipeline, needs no tasks.
                     number = ready.pop()
-                    ready += self._after(number, await self._run_step(number))
+                    ready += self._steps_after(number, await self._run_step(number))
                     continue
                 tasks |= {asyncio.ensure_future(self._run_step(number)): number for number in ready}
                 ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 # In file order, so that the same step is reported when two fail.
                 ordered = sorted(ended, key=tasks.__getitem__)
-                ready = [after for task in ordered for after in self._after(tasks.pop(task), task.result())]
+                ready = [follower for task in ordered for follower in self._steps_after(tasks.pop(task), task.result())]
         finally:
             for task in tasks:
                 task.cancel()
@@ -139,15 +139,15 @@ class PipelineRun:
         }
         return {**defaults, **inputs} if defaults else inputs
 
-    def _after(self, number: int, has_output: bool) -> list[int]:
+    def _steps_after(self, number: int, has_output: bool) -> list[int]:
         """Return the steps that can run now; skip those whose inputs will never exist, and their followers."""
-        free: list[int] = []
+        startable: list[int] = []
         ended = [(number, has_output)]
         while ended:
-            at, has_output = ended.pop()
-            for follower in self._steps[at].followers:
+            ended_step, has_output = ended.pop()
+            for follower in self._steps[ended_step].followers:
                 if not has_output:
-                    self._skipped.setdefault(follower, self._steps[at].wired.step.id)
+                    self._skipped.setdefault(follower, self._steps[ended_step].wired.step.id)
                 self._waiting[follower] -= 1
                 if self._waiting[follower]:
                     continue
@@ -156,8 +156,8 @@ class PipelineRun:
                     StepEntry(self._steps[follower].head, self._context.trace).end("skipped", reason=reason)
                     ended.append((follower, False))
                 else:
-                    free.append(follower)
-        return free
+                    startable.append(follower)
+        return startable
 
     # -- one step -------------------------------------------------------------------------------------
 
@@ -281,8 +281,8 @@ class PipelineRun:
 
     def _part_of(self, value: Any, source: ValueSource) -> Any:
         """Follow the path of a source into a value; a text that contains a JSON object is parsed first."""
-        if isinstance(value, str) and (read := object_in(value)) is not NO_JSON:
-            value = read
+        if isinstance(value, str) and (parsed := object_in(value)) is not NO_JSON:
+            value = parsed
         part = follow(value, source.path)
         if part is MISSING and source.kind == "step":
             message = f"step {source.name!r} returned nothing at {source.path!r}: {quote(value, 200)}"
@@ -322,11 +322,11 @@ class PipelineRun:
         async def chunk(items: list[tuple[int, Record]]) -> list[Any]:
             assert isinstance(runner, CodeRunner)
             calls: list[Record] = []
-            done = await _run_together(runner, [item for _, item in items], self._with_trace(calls))
+            outcomes = await _run_together(runner, [item for _, item in items], self._with_trace(calls))
             entry.end_item(items[0][0], calls, has_failed=False)
-            for (number, _), done_item in zip(items, done, strict=True):
-                entry.end_item(number, [], bool(done_item.error))
-            results = (FailedItem(done_item.error) if done_item.error else done_item.value for done_item in done)
+            for (number, _), outcome in zip(items, outcomes, strict=True):
+                entry.end_item(number, [], bool(outcome.error))
+            results = (FailedItem(outcome.error) if outcome.error else outcome.value for outcome in outcomes)
             return [within_limit(result) for result in results]
 
         # A time limit applies to each item, so each item then gets its own process.
@@ -390,7 +390,7 @@ class PipelineRun:
             if own:
                 self._note(f"step {step.id!r}: {len(own)} of {len(results)} items failed, such as: {first['error']}")
 
-    # -- the end --------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------
 
     def _output(self) -> Output:
         value: Record = {}
@@ -402,19 +402,21 @@ class PipelineRun:
                 raise CallError(error.code, message) from None
             if output is not MISSING:
                 value[key] = output
-        if "output" not in value and (plain := self._plain(value)) is not MISSING:
+        if "output" not in value and (plain := self._plain_output(value)) is not MISSING:
             value["output"] = plain
         steps = [ready.wired.step for ready in self._steps]
-        totals = [step.id for step in steps if step.kind == "batch_aggregator" and step.id in self._outputs]
-        return Output(value, self._outputs, self._outputs[totals[-1]] if totals else None)
+        aggregators = [step.id for step in steps if step.kind == "batch_aggregator" and step.id in self._outputs]
+        return Output(value, self._outputs, self._outputs[aggregators[-1]] if aggregators else None)
 
-    def _plain(self, value: Record) -> Any:
+    def _plain_output(self, value: Record) -> Any:
         """Return the plain output: the evaluation target, or the only output."""
         target = self._flow.pipeline.evaluation_target
         if target:
             step = self._flow.producers.get(target, target)
             return value.get(target, self._outputs.get(step, MISSING))
-        is_checked = any(check.where == "output" and check.kind in _PLAIN for check in self._context.case.checks)
+        is_checked = any(
+            check.where == "output" and check.kind in _PLAIN_OUTPUT_CHECKS for check in self._context.case.checks
+        )
         return next(iter(value.values())) if is_checked and len(value) == 1 else MISSING
 
 

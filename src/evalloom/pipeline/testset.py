@@ -23,7 +23,7 @@ from evalloom.pipeline.record import DEFAULTS, FIELDS, canonical
 class TestCase:
     """A case of a testset in v2.0 form; `raw_data` is the record as read."""
 
-    __test__ = False  # pytest would take the name for a test class
+    __test__ = False  # Otherwise pytest collects it as a test class.
 
     id: str
     tags: list[str] = field(default_factory=list)
@@ -44,12 +44,12 @@ class TestCase:
         return cls(**{"id": "", **fields, "raw_data": dict(record)})
 
     def to_dict(self) -> Record:
-        """Return the v2.0 record of the case: fields that differ from their defaults, and custom fields."""
-        custom = canonical(self.raw_data) if self.raw_data else {}
-        custom_fields = {name: value for name, value in custom.items() if name not in FIELDS}
-        own = {name: getattr(self, name) for name in FIELDS}
-        own_fields = {n: v for n, v in own.items() if v != DEFAULTS[n] or n == "id" or n in custom}
-        return {**own_fields, **custom_fields}
+        """Return the v2.0 record of the case: fields that differ from their defaults or were set, and custom fields."""
+        original = canonical(self.raw_data) if self.raw_data else {}
+        custom_fields = {name: value for name, value in original.items() if name not in FIELDS}
+        values = {name: getattr(self, name) for name in FIELDS}
+        fields = {n: v for n, v in values.items() if v != DEFAULTS[n] or n == "id" or n in original}
+        return {**fields, **custom_fields}
 
     def get_input(self, key: str, default: Any = None) -> Any:
         return self.inputs.get(key, default)
@@ -112,8 +112,8 @@ class TestsetLoader:
             origin = Origin("testset", number)
             # The fields are checked as they are, so that wrong types are reported.
             record = {name: value for name, value in case.raw_data.items() if name in EXTENSION_FIELDS}
-            own = {name: getattr(case, name) for name in FIELDS}
-            record |= {name: value for name, value in own.items() if value != DEFAULTS[name] or name == "id"}
+            values = {name: getattr(case, name) for name in FIELDS}
+            record |= {name: value for name, value in values.items() if value != DEFAULTS[name] or name == "id"}
             for remark in DIALECT.findings(record, rules):
                 field_name = str(remark.path[0]) if remark.path else ""
                 findings.append(Finding(remark.code, remark.severity, remark.message, origin, field_name, str(case.id)))

@@ -89,10 +89,10 @@ class StepEntry:
                 self._usage += response.usage
 
 
-def check_size(size: int, most: int, step: Step, what: str = "") -> None:
+def check_size(size: int, limit: int, step: Step, what: str = "") -> None:
     """Raise CallError if outputs exceed a size limit."""
-    if size > most:
-        expected = f"expected at most {most // MIB} MiB of JSON{what}, got {size / MIB:.1f} MiB"
+    if size > limit:
+        expected = f"expected at most {limit // MIB} MiB of JSON{what}, got {size / MIB:.1f} MiB"
         message = f"output {step.output_key!r}: {expected}. Return less, or a path to a file"
         raise CallError("output_too_large", message)
 
@@ -107,7 +107,7 @@ def measured(value: Any) -> tuple[Any, int]:
     try:
         text = orjson.dumps(value)
     except TypeError:
-        # An integer of more than 64 bits, or a lone surrogate.
+        # orjson rejects integers of more than 64 bits and lone surrogates.
         text = json.dumps(value, default=str).encode()
     if len(text) <= CLAMP:
         return value, len(text)

@@ -200,7 +200,7 @@ def test_an_expected_null_is_an_expectation(tmp_path: Path) -> None:
 
 
 def test_only_what_changed_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_SQL_PART", 600)
+    monkeypatch.setattr(build, "_MAX_SQL_PART", 600)
     for name in "abcd":
         write(tmp_path / f"{name}.jsonl", *(flat(number) for number in range(3)))
     before = {part.name for part in Copy(tmp_path, print).refresh().parts}

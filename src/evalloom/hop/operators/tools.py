@@ -35,17 +35,17 @@ def tools_of(tools: Any) -> tuple[Tool, ...]:
     """Parse tools in OpenAI's format, flat objects, or Python functions. Raises TypeError or ValueError."""
     if isinstance(tools, dict | str) or callable(tools):
         raise TypeError(f"tools: expected a list of tools, got {quoted(tools)}")
-    parsed = tuple(_tool(tool, number) for number, tool in enumerate(tools))
+    parsed = tuple(_parse_tool(tool, number) for number, tool in enumerate(tools))
     if not parsed:
         raise ValueError("tools: expected at least one tool, got none")
     names = [tool.name for tool in parsed]
     duplicate = next((name for name in names if names.count(name) > 1), "")
     if duplicate:
-        raise ValueError(f"tools: expected names that differ, got {duplicate!r} twice")
+        raise ValueError(f"tools: expected unique names, got {duplicate!r} twice")
     return parsed
 
 
-def _tool(spec: Any, number: int) -> Tool:
+def _parse_tool(spec: Any, number: int) -> Tool:
     if callable(spec):
         return _function_tool(spec)
     inner = spec.get("function", spec) if isinstance(spec, dict) else None
@@ -93,7 +93,7 @@ def _annotation_schema(annotation: Any) -> Record:
         return {}
 
 
-def _to_choice(answer: Any) -> Record:
+def _parse_choice(answer: Any) -> Record:
     if isinstance(answer, dict) and isinstance(answer.get("function"), dict):
         answer = answer["function"]
     if not isinstance(answer, dict) or not answer.keys() & {"tool", "name"}:
@@ -115,7 +115,7 @@ def choice_format(tools: Sequence[Tool]) -> Format:
     """Return the format of a choice: no tool, or a known tool with valid parameters."""
 
     def convert(answer: Any) -> Record:
-        choice = _to_choice(answer)
+        choice = _parse_choice(answer)
         check_choice(choice, tools)
         return choice
 

@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
     from evalloom.hop.results.copy import Copy
 
-_SQL_PART, _PYTHON_PART = 1024**3, 32 * 1024**2
-"""Bytes of JSONL in a part, at most. One large part is faster to write and to query than several."""
-_SHOWN_LINES = 20
-_SAMPLE, _SAMPLE_EVERY, _SAMPLE_LINES = 8 * 1024, 8 * 1024**2, 3
-"""A sample is a few lines in the first bytes of every few megabytes of a file."""
-_SCAN = 256 * 1024
-_NEEDLE = f'"{EXPECTED}'.encode()
+_MAX_SQL_PART, _MAX_PYTHON_PART = 1024**3, 32 * 1024**2
+"""The maximum bytes of JSONL in a part. One large part is faster to write and to query than several."""
+_MAX_LINE_ERRORS = 20
+_SAMPLE_BYTES, _SAMPLE_EVERY, _SAMPLE_LINES = 8 * 1024, 8 * 1024**2, 3
+"""A sample has the first 3 lines of every 8 MB of a file, as far as they are in 8 KB."""
+_SCAN_BYTES = 256 * 1024
+_EXPECTED_KEY = f'"{EXPECTED}'.encode()
 
 
 def can_stay(part: ParquetPart, stamps: dict[str, Stamp]) -> bool:
     """Return whether a part is current, and too large to be merged with new files."""
     if any(stamps.get(source.name) != source.stamp for source in part.sources):
         return False
-    return part.size * 2 >= (_PYTHON_PART if part.by_python else _SQL_PART)
+    return part.size * 2 >= (_MAX_PYTHON_PART if part.by_python else _MAX_SQL_PART)
 
 
 class Builder:
@@ -67,14 +67,14 @@ class Builder:
 
     def build(self, files: Iterable[str], by_python: Iterable[str]) -> list[ParquetPart]:
         """Build parts for files; those in `by_python` are known to need Python."""
-        rest = set(by_python)
-        samples = {name: sample_file(self._copy.folder / name) for name in files if name not in rest}
+        python_files = set(by_python)
+        samples = {name: sample_file(self._copy.folder / name) for name in files if name not in python_files}
         parts = []
-        for group in self._grouped((name for name, sample in samples.items() if sample is not None), _SQL_PART):
-            part = self._sql_part(group, joined([names for name in group if (names := samples[name]) is not None]))
+        for group in self._grouped((name for name, sample in samples.items() if sample is not None), _MAX_SQL_PART):
+            part = self._sql_part(group, merge_names([names for name in group if (names := samples[name]) is not None]))
             parts += [part] if part is not None else []
-        rest.update(samples.keys() - {source.name for part in parts for source in part.sources})
-        return [*parts, *(self._python_part(group) for group in self._grouped(rest, _PYTHON_PART))]
+        python_files.update(samples.keys() - {source.name for part in parts for source in part.sources})
+        return [*parts, *(self._python_part(group) for group in self._grouped(python_files, _MAX_PYTHON_PART))]
 
     def _grouped(self, names: Iterable[str], limit: int) -> Iterator[list[str]]:
         """Yield groups of consecutive files, each up to the size limit of a part."""
@@ -92,10 +92,10 @@ class Builder:
     # -- with SQL --------------------------------------------------------------------------------
 
     def _sql_part(self, group: list[str], names: FieldNames) -> ParquetPart | None:
-        """Build a part with SQL; without the files that need Python, and None if all of them do."""
+        """Build a part with SQL from the files that do not need Python; return None if all of them do."""
         import duckdb
 
-        names = joined([contract_names(self._copy.folder), names])
+        names = merge_names([contract_names(self._copy.folder), names])
         while group:
             part = named_part([SourceFile(name, self._stamps[name]) for name in group], names)
             try:
@@ -108,7 +108,7 @@ class Builder:
             if not irregular:
                 return part
             (self._copy.place / part.name).unlink(missing_ok=True)
-            all_names = joined([names, self._all_names(irregular)])
+            all_names = merge_names([names, self._all_names(irregular)])
             if all_names == names:
                 group = [name for name in group if name not in irregular]
             names = all_names
@@ -117,9 +117,9 @@ class Builder:
     def _write_part(self, part: ParquetPart) -> tuple[list[str], ParquetPart]:
         """Write a part; return the files that SQL may not have read exactly, and the part with its counts."""
         files = [source.name for source in part.sources]
-        with ThreadPoolExecutor(1) as beside:
+        with ThreadPoolExecutor(1) as pool:
             # Runs in parallel with DuckDB, which releases the GIL: counting takes half a second per gigabyte.
-            occurrences = beside.submit(lambda: {name: _occurrences(self._copy.folder / name) for name in files})
+            occurrences = pool.submit(lambda: {name: _count_expected_keys(self._copy.folder / name) for name in files})
             self._copy.write_parquet(self._connection, select_rows(self._paths(files), part.names), part.name)
         expected = " + ".join(f"count(e{number})" for number in range(len(part.names.expected))) or "0"
         rows = self._connection.execute(f"""
@@ -130,13 +130,13 @@ class Builder:
         counts = {row[0]: row[1:] for row in rows}
         irregular, sources = [], []
         for number, source in enumerate(part.sources):
-            first, results, metas, profiles, has_nameless, needs_python, expected_count = counts.get(
+            first, results, metas, profiles, has_no_profile, needs_python, expected_count = counts.get(
                 number, (0, 0, 0, [], False, False, 0)
             )
             # SQL does not see an expected field whose name is unknown, and reads an expected null as missing.
             if needs_python or expected_count != occurrences.result()[source.name]:
                 irregular.append(source.name)
-            unique = _sorted_profiles([*(profiles or []), *([None] if has_nameless else [])])
+            unique = _sorted_profiles([*(profiles or []), *([None] if has_no_profile else [])])
             sources.append(structs.replace(source, first=first, results=results, metas=metas, profiles=unique))
         return irregular, structs.replace(part, sources=sources)
 
@@ -155,7 +155,7 @@ class Builder:
 
     def _all_names(self, files: list[str]) -> FieldNames:
         """Return all field names in files, from all lines."""
-        pattern = re.compile(_NEEDLE + rb'([^"\\]+)"')
+        pattern = re.compile(_EXPECTED_KEY + rb'([^"\\]+)"')
         expected: set[bytes] = set()
         for path in self._paths(files):
             with suppress(OSError), path.open("rb") as stream:
@@ -167,15 +167,15 @@ class Builder:
     # -- with Python -----------------------------------------------------------------------------
 
     def _python_part(self, group: list[str]) -> ParquetPart:
-        """Build a part with `row_of`, line by line, by way of clean JSON lines that DuckDB reads."""
+        """Build a part with `row_of`: write the rows to a temporary JSONL file, and let DuckDB convert it."""
         part = named_part([SourceFile(name, self._stamps[name]) for name in group], FieldNames(), by_python=True)
-        plain = self._copy.place / f"{part.name}.{secrets.token_hex(4)}.tmp"
+        temporary = self._copy.place / f"{part.name}.{secrets.token_hex(4)}.tmp"
         fields: dict[str, int] = {}
         expected: dict[str, int] = {}
         sources = []
         longest = first = 0
         try:
-            with plain.open("wb") as stream:
+            with temporary.open("wb") as stream:
                 for number, source in enumerate(part.sources):
                     rows = _Rows(self._copy.folder / source.name)
                     for row in rows:
@@ -186,7 +186,7 @@ class Builder:
                         line = orjson_text(row | {"src": number}) + b"\n"
                         longest = max(longest, len(line))
                         stream.write(line)
-                    sources.append(rows.counted(source, first))
+                    sources.append(rows.with_counts(source, first))
                     first += sum(rows.counts)
             columns = COLUMNS | {
                 f"{letter}{number}": "VARCHAR"
@@ -194,11 +194,11 @@ class Builder:
                 for number in range(len(names))
             }
             declared = ", ".join(f"{name}: '{kind}'" for name, kind in columns.items())
-            query = f"""SELECT * FROM read_json({quoted(path_pattern(plain))}, format = 'newline_delimited',
+            query = f"""SELECT * FROM read_json({quoted(path_pattern(temporary))}, format = 'newline_delimited',
                 columns = {{{declared}}}, maximum_object_size = {max(16 * 1024**2, 2 * longest)})"""
             self._copy.write_parquet(self._connection, query, part.name)
         finally:
-            plain.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         return structs.replace(part, names=FieldNames(list(fields), list(expected)), sources=sources)
 
 
@@ -216,7 +216,7 @@ class _Rows:
         for line, record in read_records(self._path):
             if isinstance(record, str):
                 self._unreadable += 1
-                if len(self._line_errors) < _SHOWN_LINES:
+                if len(self._line_errors) < _MAX_LINE_ERRORS:
                     self._line_errors.append((line, record))
                 continue
             row = row_of(record)
@@ -225,7 +225,8 @@ class _Rows:
                 self._profiles.add(row["profile"])
             yield row
 
-    def counted(self, source: SourceFile, first: int) -> SourceFile:
+    def with_counts(self, source: SourceFile, first: int) -> SourceFile:
+        """Add the counts to a source file; `first` is the number of its first row in the part."""
         return structs.replace(
             source,
             first=first,
@@ -266,7 +267,7 @@ def _sample_records(path: Path) -> Iterator[Record]:
     with suppress(OSError), path.open("rb") as stream:
         for start in range(0, os.fstat(stream.fileno()).st_size, _SAMPLE_EVERY):
             stream.seek(start)
-            lines = stream.read(_SAMPLE).split(b"\n")
+            lines = stream.read(_SAMPLE_BYTES).split(b"\n")
             first = 1 if start else 0
             for line in lines[first : first + _SAMPLE_LINES]:
                 with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -289,27 +290,27 @@ def contract_names(folder: Path) -> FieldNames:
 
 def selectable(fields: Iterable[str], expected: Iterable[str]) -> FieldNames:
     """Return the names that SQL can select. DuckDB ignores case in column names."""
-    by_fold = {name.casefold(): name for name in expected if can_select(name)}
-    return FieldNames([name for name in fields if can_select(name)], list(by_fold.values()))
+    unique = {name.casefold(): name for name in expected if can_select(name)}
+    return FieldNames([name for name in fields if can_select(name)], list(unique.values()))
 
 
-def joined(groups: Iterable[FieldNames]) -> FieldNames:
+def merge_names(groups: Iterable[FieldNames]) -> FieldNames:
     """Merge names in a deterministic order."""
-    every = list(groups)
-    fields = {name for names in every for name in names.fields}
-    return selectable(sorted(fields), sorted({name for names in every for name in names.expected}))
+    all_names = list(groups)
+    fields = {name for names in all_names for name in names.fields}
+    return selectable(sorted(fields), sorted({name for names in all_names for name in names.expected}))
 
 
-def _occurrences(path: Path) -> int:
+def _count_expected_keys(path: Path) -> int:
     """Count the occurrences of `"expected_` in a file."""
     count, keep = 0, 0
-    buffer = bytearray(_SCAN)
+    buffer = bytearray(_SCAN_BYTES)
     view = memoryview(buffer)
-    overlap = len(_NEEDLE) - 1
+    overlap = len(_EXPECTED_KEY) - 1
     with suppress(OSError), path.open("rb", buffering=0) as stream:
         while read := stream.readinto(view[keep:]):
             end = keep + read
-            count += buffer.count(_NEEDLE, 0, end)
+            count += buffer.count(_EXPECTED_KEY, 0, end)
             keep = min(overlap, end)
             buffer[:keep] = buffer[end - keep : end]
     return count

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 _INDEX, _STATS = "index.json", "stats.json"
 _ABANDONED_S = 3600
+"""Seconds after which an unlisted file counts as left behind by a killed process."""
 _PARQUET = "FORMAT parquet, COMPRESSION lz4_raw, WRITE_BLOOM_FILTER false"
 """The fastest to write; the copy is about 1 % of the size of the files."""
 _MEMORY = "2GB"
-_CACHED = 50
-"""The number of statistics that are cached at most."""
+_MAX_CACHED = 50
+"""The maximum number of cached statistics."""
 
 
 class CachedStats(Struct, frozen=True):
-    """The statistics computed from some parts, by their query."""
+    """The answers computed from a set of parts, by query."""
 
     parts: list[str]
     answers: dict[str, msgspec.Raw] = {}
@@ -123,9 +124,9 @@ class Copy:
         """Cache the statistics of a query, until a file changes."""
         encoded = msgspec.json.encode(answer)
         if msgspec.json.decode(encoded) != answer:
-            return  # JSON has no infinite numbers.
+            return  # JSON cannot represent infinite numbers.
         stats = self._read_stats(index)
-        answers = dict(list(stats.answers.items())[-_CACHED + 1 :]) | {query: msgspec.Raw(encoded)}
+        answers = dict(list(stats.answers.items())[-_MAX_CACHED + 1 :]) | {query: msgspec.Raw(encoded)}
         with suppress(OSError):
             # If the disk is full, the statistics are computed again next time.
             self.write_json(_STATS, CachedStats(stats.parts, answers))
@@ -146,8 +147,8 @@ class Copy:
             index = msgspec.json.decode((self.place / _INDEX).read_bytes(), type=CopyIndex)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return CopyIndex()
-        is_whole = index.format == FORMAT and all((self.place / part.name).is_file() for part in index.parts)
-        return index if is_whole else CopyIndex()
+        is_complete = index.format == FORMAT and all((self.place / part.name).is_file() for part in index.parts)
+        return index if is_complete else CopyIndex()
 
     def make_writable(self) -> None:
         """Create the folder of the copy, or a temporary folder if it is not writable."""
@@ -195,15 +196,15 @@ class Copy:
         return index
 
     def _clean(self, old: CopyIndex, new: CopyIndex) -> None:
-        """Delete replaced parts, and what killed processes and earlier versions left.
+        """Delete replaced parts, and files left behind by killed processes and earlier versions.
 
         Another process may be about to add an unlisted part to the index, so unlisted parts are kept for a while.
         """
-        alive = {_stem(part.name) for part in new.parts} | {_stem(_INDEX), _stem(_STATS)}
-        replaced = {_stem(part.name) for part in old.parts} - alive
+        current = {_stem(part.name) for part in new.parts} | {_stem(_INDEX), _stem(_STATS)}
+        replaced = {_stem(part.name) for part in old.parts} - current
         for path in self.place.iterdir():
             with suppress(OSError):
-                is_ours = path.suffix in (".tmp", ".parquet", ".json") and _stem(path.name) not in alive
+                is_ours = path.suffix in (".tmp", ".parquet", ".json") and _stem(path.name) not in current
                 if is_ours and (_stem(path.name) in replaced or time.time() - path.stat().st_mtime > _ABANDONED_S):
                     path.unlink()
 

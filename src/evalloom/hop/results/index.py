@@ -24,8 +24,8 @@ from evalloom.hop.results.rows import FieldNames
 OBSERVER = "observer.jsonl"
 FORMAT = 3
 """Incremented when the columns or their meaning change; a copy of another format is rebuilt."""
-_SETTLED_NS = 50_000_000
-"""A file modified more recently than this may change again within the same timestamp."""
+_MTIME_RESOLUTION_NS = 50_000_000
+"""A file modified more recently than this may change again without a new timestamp."""
 
 
 class Stamp(Struct, frozen=True):
@@ -67,7 +67,7 @@ class ParquetPart(Struct, frozen=True):
     def records(self, folder: Path, source: SourceFile) -> Iterator[tuple[int, Record | None]]:
         """Yield the line number and the object of each row of a source."""
         if not self.by_python:
-            return _lines(folder / source.name)
+            return _duckdb_rows(folder / source.name)
         return ((line, record) for line, record in read_records(folder / source.name) if isinstance(record, dict))
 
 
@@ -97,7 +97,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Record | str]]:
             yield item.place.line, item.message
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Record | None]]:
+def _duckdb_rows(path: Path) -> Iterator[tuple[int, Record | None]]:
     """Yield the lines that are not blank, as DuckDB counts rows; None for a line that is not an object."""
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for line, text in enumerate(stream, 1):
@@ -126,10 +126,11 @@ def stamps_of(folder: Path) -> dict[str, Stamp]:
         reason = (error.strerror or str(error)).lower()
         raise EvalloomError("results_unreadable", f"{folder.as_posix()}: cannot be read: {reason}", 2) from None
     now = time.time_ns()
-    # A unique stamp never matches, so a file that was modified just now is read again by the next query.
+    # A random stamp never matches, so the next query reads a file again that was modified just now.
     return {
         name: Stamp(
-            stat.st_size, -secrets.randbits(62) if abs(now - stat.st_mtime_ns) < _SETTLED_NS else stat.st_mtime_ns
+            stat.st_size,
+            -secrets.randbits(62) if abs(now - stat.st_mtime_ns) < _MTIME_RESOLUTION_NS else stat.st_mtime_ns,
         )
         for name, stat in stats.items()
     }

@@ -70,8 +70,8 @@ def row_of(record: Record) -> Record:
     outcome = stats.get("hop_status")
     return {
         "kind": RESULT,
-        "id": identity if _is_number_of_64_bits(identity) else None,
-        "id_text": None if identity is None or _is_number_of_64_bits(identity) else json_text(identity),
+        "id": identity if _fits_int64(identity) else None,
+        "id_text": None if identity is None or _fits_int64(identity) else json_text(identity),
         "tag": _text(case.get("tag")),
         "difficulty": _text(case.get("difficulty")),
         "profile": _text(audit["profile"]),
@@ -79,13 +79,13 @@ def row_of(record: Record) -> Record:
         "outcome": OUTCOMES.index(outcome if outcome in OUTCOMES else "OK" if completed else "FAIL"),
         "retry_count": number_of(stats.get("retry_count")),
         "error": _text(audit["error"]),
-        "correct": all(_is_met(name, value, result) for name, value in expected.items()) if expected else None,
+        "correct": all(_meets(name, value, result) for name, value in expected.items()) if expected else None,
         "fields": {name: json_text(value) for name, value in result.items()} if isinstance(result, dict) else {},
         "expected": {name: json_text(value) for name, value in expected.items()},
     }
 
 
-def _is_number_of_64_bits(value: Any) -> bool:
+def _fits_int64(value: Any) -> bool:
     return type(value) is int and -(2**63) <= value < 2**63
 
 
@@ -112,7 +112,7 @@ def _has_completed(record: Record, audit: Record) -> bool:
     return not failed and audit["stats"].get("hop_status") != "FAIL"
 
 
-def _is_met(name: str, expected: Any, result: Any) -> bool:
+def _meets(name: str, expected: Any, result: Any) -> bool:
     value = find(where_of(name), Output(result))
     return type(value) is not Missing and _is_equal(expected, value)
 
@@ -153,7 +153,7 @@ def _text(value: Any) -> str | None:
 
 
 def can_select(name: str) -> bool:
-    """Return whether a field's name is safe in a JSON path, in SQL and in a check."""
+    """Return whether the name of a field needs no escaping in a JSON path, in SQL and in a check."""
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
@@ -164,20 +164,20 @@ def select_rows(files: Iterable[Path], names: FieldNames) -> str:
     the fields in `names`. An expected field that is not in `names` is invisible here, and so is an expected null: the
     caller counts both. A repeated key outside the result is invisible too; DuckDB uses its first value.
     """
-    paths = _listed(f'$."{name}"' for name in names.fields)
+    paths = _quoted_list(f'$."{name}"' for name in names.fields)
     fields = "".join(f", (f[{number + 1}])::VARCHAR AS f{number}" for number in range(len(names.fields)))
-    shown = "".join(f"{column}, " for column in (*_columns("f", names.fields), *_columns("e", names.expected)))
+    selected = "".join(f"{column}, " for column in (*_columns("f", names.fields), *_columns("e", names.expected)))
     outcomes = " ".join(f"WHEN {quoted(outcome)} THEN {number}" for number, outcome in enumerate(OUTCOMES))
-    failed, fine = OUTCOMES.index("FAIL"), OUTCOMES.index("OK")
+    failed, ok = OUTCOMES.index("FAIL"), OUTCOMES.index("OK")
     # Each level is computed once; inside a CASE, every branch would extract the values again.
     return f"""
         SELECT src::INTEGER AS src, kind::UTINYINT AS kind,
             CASE WHEN {_is_fraction("identity")} THEN NULL ELSE TRY_CAST(identity AS BIGINT) END AS id,
             CASE WHEN id IS NULL THEN identity END AS id_text, nullif(tag, '') AS tag,
             nullif(difficulty, '') AS difficulty, nullif(profile, '') AS profile, completed,
-            (CASE hop_status {outcomes} ELSE if(completed, {fine}, {failed}) END)::UTINYINT AS outcome,
+            (CASE hop_status {outcomes} ELSE if(completed, {ok}, {failed}) END)::UTINYINT AS outcome,
             CASE WHEN retries <= '9~' THEN TRY_CAST(retries AS DOUBLE) END AS retry_count,
-            nullif(error, '') AS error, {_correct(names)} AS correct, {shown}
+            nullif(error, '') AS error, {_correct(names)} AS correct, {selected}
             CASE kind WHEN {META} THEN false WHEN {INPUT} THEN true ELSE {_needs_python(names)} END AS needs_python
         FROM (SELECT *{fields} FROM (
             SELECT *, {f"json_extract(packed, [{paths}])" if paths else "NULL::JSON[]"} AS f
@@ -207,7 +207,7 @@ def _read_lines(files: Iterable[Path], names: FieldNames) -> str:
             CASE WHEN hop_stats.status = 'OK' THEN true WHEN hop_stats.status = 'ERROR' THEN false
                  ELSE coalesce(hop_stats.hop_status, '') <> 'FAIL' AND coalesce(hop_stats.error, '') = '' END
                  AS completed
-        FROM read_json([{_listed(map(path_pattern, files))}], format = 'newline_delimited', ignore_errors = true,
+        FROM read_json([{_quoted_list(map(path_pattern, files))}], format = 'newline_delimited', ignore_errors = true,
             columns = {{{declared}}})"""
 
 
@@ -253,14 +253,17 @@ def _correct(names: FieldNames) -> str:
     """Return the SQL for whether a row meets all its expectations; NULL if it has none."""
     if not names.expected:
         return "NULL::BOOLEAN"
-    places = {name: f"f{number}" for number, name in enumerate(names.fields)}
-    places["output"] = f"coalesce({places.get('output', 'NULL')}, packed)"
+    columns_by_field = {name: f"f{number}" for number, name in enumerate(names.fields)}
+    columns_by_field["output"] = f"coalesce({columns_by_field.get('output', 'NULL')}, packed)"
     columns = _columns("e", names.expected)
-    every = [_agree(column, places.get(name, "NULL")) for name, column in zip(names.expected, columns, strict=True)]
-    return f"CASE WHEN coalesce({', '.join(columns)}) IS NOT NULL THEN {' AND '.join(every)} END"
+    conditions = [
+        _equal_values(column, columns_by_field.get(name, "NULL"))
+        for name, column in zip(names.expected, columns, strict=True)
+    ]
+    return f"CASE WHEN coalesce({', '.join(columns)}) IS NOT NULL THEN {' AND '.join(conditions)} END"
 
 
-def _agree(expected: str, actual: str) -> str:
+def _equal_values(expected: str, actual: str) -> str:
     """Return the SQL for whether two JSON texts are equal values.
 
     Equal texts are equal values. Python compares texts that differ if both are numbers and one is a fraction, if both
@@ -299,5 +302,5 @@ def path_pattern(path: Path) -> str:
     return re.sub(r"([*?\[])", r"[\1]", path.as_posix())
 
 
-def _listed(texts: Iterable[str]) -> str:
+def _quoted_list(texts: Iterable[str]) -> str:
     return ", ".join(map(quoted, texts))

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _Answer = TypeVar("_Answer")
-_PAUSES = (0.0, 0.05, 0.1)
-"""Seconds to wait before each retry of a query."""
+_RETRY_DELAYS_S = (0.0, 0.05, 0.1)
 
 
 class DataStore:
@@ -40,10 +39,10 @@ class DataStore:
     def __init__(self, folder: str | Path, warn: Callable[[str], None] = lambda message: None) -> None:
         path = Path(folder)
         inner = path / "TestCases"
-        self._only = path.name if path.is_file() and path.suffix == ".jsonl" else ""
-        self.folder = path.parent if self._only else inner if inner.is_dir() else path
+        self._file = path.name if path.is_file() and path.suffix == ".jsonl" else ""
+        self.folder = path.parent if self._file else inner if inner.is_dir() else path
         if not self.folder.is_dir():
-            what = "another file" if self.folder.exists() else "nothing there"
+            what = "a file of another type" if self.folder.exists() else "nothing there"
             message = f"{path.as_posix()}: expected a folder with result files, or one of them (.jsonl), got {what}"
             raise usage_error("results_unreadable", message)
         self._warn = warn
@@ -52,13 +51,13 @@ class DataStore:
     @property
     def is_single_file(self) -> bool:
         """Whether the store covers one file instead of a folder."""
-        return bool(self._only)
+        return bool(self._file)
 
     def list_files(self) -> list[Record]:
         """List the result and case files with their counts, without the observer's log."""
         files = []
         for source in self._copy.refresh().sources():
-            if self._only not in ("", source.name):
+            if self._file not in ("", source.name):
                 continue
             with suppress(OSError):
                 stat = (self.folder / source.name).stat()
@@ -79,18 +78,18 @@ class DataStore:
     def get_stats(self, profile: str | None = None, by: Sequence[str] = tuple(GROUPS)) -> Record:
         """Return completion, correctness, outcomes, retries and fields, in total and by group (HOP-16)."""
         by = [by] if isinstance(by, str) else list(by)
-        key = json_text([self._only, profile, by])
+        key = json_text([self._file, profile, by])
 
-        def cached_or_counted(index: CopyIndex) -> Record:
+        def cached_or_computed(index: CopyIndex) -> Record:
             cached = self._copy.cached_stats(index, key)
             if cached is not None:
                 return cached
             with self._copy.connection() as connection:
-                answer = stats(connection, Table(index, self._copy.place, self._only), profile, by)
+                answer = stats(connection, Table(index, self._copy.place, self._file), profile, by)
             self._copy.cache_stats(index, key, answer)
             return answer
 
-        return self._retried(cached_or_counted)
+        return self._with_retries(cached_or_computed)
 
     def get_perf_summary(self, profile: str | None = None) -> Record:
         """Return the durations of observed runs and one row per operator (HOP-18), for all or one profile."""
@@ -125,21 +124,21 @@ class DataStore:
         """Compare expected with actual scores: confusion matrix by bands and agreement rates (HOP-17)."""
         return self._query(lambda connection, table: agreement(connection, table, field, bands, profile))
 
-    def _query(self, question: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
-        def answer(index: CopyIndex) -> _Answer:
+    def _query(self, query: Callable[[DuckDBPyConnection, Table], _Answer]) -> _Answer:
+        def with_connection(index: CopyIndex) -> _Answer:
             with self._copy.connection() as connection:
-                return question(connection, Table(index, self._copy.place, self._only))
+                return query(connection, Table(index, self._copy.place, self._file))
 
-        return self._retried(answer)
+        return self._with_retries(with_connection)
 
-    def _retried(self, answer: Callable[[CopyIndex], _Answer]) -> _Answer:
-        """Query the copy; retry if another process replaced it meanwhile, and finally with a new copy."""
+    def _with_retries(self, query: Callable[[CopyIndex], _Answer]) -> _Answer:
+        """Query the copy; retry if another process replaced it meanwhile, and finally rebuild it."""
         import duckdb
 
-        for pause in _PAUSES:
+        for delay in _RETRY_DELAYS_S:
             try:
-                return answer(self._copy.refresh())
+                return query(self._copy.refresh())
             except (duckdb.Error, FileNotFoundError):
-                time.sleep(pause)
+                time.sleep(delay)
         self._copy.forget()
-        return answer(self._copy.refresh())
+        return query(self._copy.refresh())
