@@ -277,7 +277,7 @@ def batch(id: str = "b", **more: Any) -> Batch:
     [
         ({}, []),
         ({"target_digest": "t2"}, ["the target changed: prompt:p.md"]),
-        ({"target": "prompt:q.md", "target_digest": "t2"}, ["the target is another: prompt:p.md → prompt:q.md"]),
+        ({"target": "prompt:q.md", "target_digest": "t2"}, ["the target differs: prompt:p.md → prompt:q.md"]),
         ({"datasets": [DatasetFacts("b/cases.jsonl", "pipeline", "d1")]}, []),
         ({"datasets": [DatasetFacts("b/cases.jsonl", "pipeline", "d2")]}, ["the dataset changed: cases.jsonl"]),
         ({"models": {"one": "m-2"}}, ["p: model: m-1 → m-2"]),

@@ -1,1 +1,1 @@
-"""Runs and verdicts in, figures out: what a batch comes to, and whether that is good enough."""
+"""Computes figures from runs and verdicts: tallies, statistics, gates and comparisons."""

@@ -310,8 +310,8 @@ class Comparer:
         return (earlier, *now.notes) if earlier else now.notes
 
 
-def _only_in(side: Counter[tuple[By, str]], other_side: Counter[tuple[By, str]]) -> list[OneSidedGroup]:
-    return [OneSidedGroup(*group, cases=side[group]) for group in sorted(side.keys() - other_side.keys())]
+def _only_in(side: Counter[tuple[By, str]], opposite: Counter[tuple[By, str]]) -> list[OneSidedGroup]:
+    return [OneSidedGroup(*group, cases=side[group]) for group in sorted(side.keys() - opposite.keys())]
 
 
 def _severity(before: CaseResult, now: CaseResult) -> Grade:

@@ -1,4 +1,4 @@
-"""What else is not the same in two batches: whoever reads a difference should know what may have caused it."""
+"""Lists the differences in configuration between two batches, which may explain their different results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from evalloom.core.text import shorten
 
 _FACTS = ("profile", "variant", "llm", "model", "verify", "params")
 _ANSWERING = ("llm", "model", "verify", "params")
-"""What of a profile bears on an answer; by which name it goes does not."""
+"""The facts of a profile that affect an answer; its name does not."""
 _LONGEST_VALUE = 80
-_DEEPEST = 20
-"""Beyond so many levels a setting is told as a whole: a file may be nested without end."""
+_MAX_DEPTH = 20
+"""Deeper settings are compared as a whole, because a file may be nested without limit."""
 
 
 class Difference(Struct, frozen=True):
-    """One thing that is not as it was; `text` says it in a sentence."""
+    """One difference between two batches; `text` describes it."""
 
     what: str
     before: Any
@@ -30,36 +30,36 @@ class Difference(Struct, frozen=True):
 
 
 def differences(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> list[Difference]:
-    """What differs in the configuration of two batches; `profiles` are the pairs that are compared, now and before."""
-    found = [*_config(base.config, now.config), *_documents(base, now)]
-    # Where a batch has settings and documents, they are its target, so that there is no more to say about it.
-    if not (found and base.config and now.config):
-        found += _target(base, now)
-    found += _datasets(base, now)
+    """Return the differences between two batches; `profiles` are the compared pairs, now and before."""
+    listed = [*_config(base.config, now.config), *_documents(base, now)]
+    # If batches have settings and documents, those define the target, and a difference in it is listed already.
+    if not (listed and base.config and now.config):
+        listed += _target(base, now)
+    listed += _datasets(base, now)
     for name, base_name in profiles:
-        found += _profile(base, now, base_name, name)
-    found += _left_out(base, now, profiles)
-    if not found:
-        found += _hidden(base, now)
+        listed += _profile(base, now, base_name, name)
+    listed += _left_out(base, now, profiles)
+    if not listed:
+        listed += _hidden(base, now)
     for what, before, after in (
         ("repeat", base.options.get("repeat", 1), now.options.get("repeat", 1)),
         ("evalloom", base.evalloom, now.evalloom),
     ):
         if before != after:
-            found.append(Difference(what, before, after, f"{what}: {before} → {after}"))
-    return found
+            listed.append(Difference(what, before, after, f"{what}: {before} → {after}"))
+    return listed
 
 
 def conflicts(base: Batch, now: Batch, profiles: list[tuple[str, str]], llm_answers: bool) -> list[Difference]:
-    """The differences that forbid a comparison (RAG-10): other settings than before, and another llm that answers.
+    """Return the differences that forbid a comparison (RAG-10): of settings, and of the llm that answers.
 
-    `llm_answers` says whether the settings of either batch let an llm answer.
+    `llm_answers` says whether an llm answers in either batch.
     """
-    found = [*_config(base.config, now.config)]
+    listed = [*_config(base.config, now.config)]
     if llm_answers:
         for name, base_name in profiles:
-            found += _profile(base, now, base_name, name, _ANSWERING)
-    return found
+            listed += _profile(base, now, base_name, name, _ANSWERING)
+    return listed
 
 
 def _config(before: Record, now: Record) -> Iterator[Difference]:
@@ -75,18 +75,18 @@ def _config(before: Record, now: Record) -> Iterator[Difference]:
 
 
 def _flat(config: Record, path: str = "", depth: int = 1) -> Record:
-    found: Record = {}
+    flat: Record = {}
     for name, value in config.items():
-        if isinstance(value, dict) and value and depth < _DEEPEST:
-            found |= _flat(value, f"{path}{name}.", depth + 1)
+        if isinstance(value, dict) and value and depth < _MAX_DEPTH:
+            flat |= _flat(value, f"{path}{name}.", depth + 1)
         else:
-            found[f"{path}{name}"] = value
-    return found
+            flat[f"{path}{name}"] = value
+    return flat
 
 
 def _turn(before: Any, now: Any) -> str:
     shown = _cut(before), _cut(now)
-    # 5 and '5', or two long texts that part late, would look the same.
+    # 5 and '5', or two long texts that differ only near their ends, would look the same.
     return " → ".join(shown) if shown[0] != shown[1] else f"{before!r} → {now!r}"
 
 
@@ -105,17 +105,19 @@ def _documents(base: Batch, now: Batch) -> Iterator[Difference]:
 
 def _target(base: Batch, now: Batch) -> Iterator[Difference]:
     if base.target != now.target:
-        yield Difference("target", base.target, now.target, f"the target is another: {base.target} → {now.target}")
+        yield Difference("target", base.target, now.target, f"the target differs: {base.target} → {now.target}")
     elif base.target_digest != now.target_digest:
         yield Difference("target_digest", base.target_digest, now.target_digest, f"the target changed: {now.target}")
 
 
 def _datasets(base: Batch, now: Batch) -> Iterator[Difference]:
-    before, after = ([(one.path, one.digest, one.mapping) for one in batch.datasets] for batch in (base, now))
-    # Where the file stands is no difference, as long as the same is in it.
-    if [one[1:] for one in before] == [one[1:] for one in after]:
+    before, after = (
+        [(dataset.path, dataset.digest, dataset.mapping) for dataset in batch.datasets] for batch in (base, now)
+    )
+    # The same content under another path is not a difference.
+    if [dataset[1:] for dataset in before] == [dataset[1:] for dataset in after]:
         return
-    names = [", ".join(PurePath(one[0]).name for one in side) for side in (before, after)]
+    names = [", ".join(PurePath(path).name for path, *_ in side) for side in (before, after)]
     shown = names[1] if names[0] == names[1] else " → ".join(names)
     yield Difference("datasets", before, after, f"the dataset changed: {shown}")
 
@@ -129,7 +131,7 @@ def _profile(base: Batch, now: Batch, base_name: str, name: str, kinds: Sequence
 
 
 def _facts(batch: Batch, name: str) -> dict[str, Any]:
-    profile = next((one for one in batch.profiles if one.name == name), Profile(name))
+    profile = next((profile for profile in batch.profiles if profile.name == name), Profile(name))
     return {
         "profile": name,
         "variant": profile.variant,
@@ -141,11 +143,11 @@ def _facts(batch: Batch, name: str) -> dict[str, Any]:
 
 
 def _left_out(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> Iterator[Difference]:
-    """The profiles that are there on one side only."""
+    """Yield the profiles that only one batch has."""
     if base.id == now.id:
         return
-    gone = [one.name for one in base.profiles if one.name not in {pair[1] for pair in profiles}]
-    new = [one.name for one in now.profiles if one.name not in {pair[0] for pair in profiles}]
+    gone = [profile.name for profile in base.profiles if profile.name not in {pair[1] for pair in profiles}]
+    new = [profile.name for profile in now.profiles if profile.name not in {pair[0] for pair in profiles}]
     if gone or new:
         sides = (("in the baseline", gone), ("now", new))
         parts = [f"{where}: {', '.join(names)}" for where, names in sides if names]
@@ -153,7 +155,7 @@ def _left_out(base: Batch, now: Batch, profiles: list[tuple[str, str]]) -> Itera
 
 
 def _hidden(base: Batch, now: Batch) -> Iterator[Difference]:
-    """What shows only in the digest of the whole: an address, or a script of answers."""
+    """Yield a change that only the digest of the batch shows: of an address, or of a script of answers."""
     if base.identity != now.identity and base.datasets == now.datasets:
         text = "the llm behind a profile changed: its address, or the file of a scripted one"
         yield Difference("identity", base.identity, now.identity, text)

@@ -39,13 +39,12 @@ class MeasureSums:
 
     def result(self) -> list[Measured]:
         # Sorting is stable, so that the measures of a group stay in the order of their checks.
-        return [
-            _measured(name, bucket, self._sums[bucket, name])
-            for bucket, name in sorted(self._sums, key=lambda key: key[0])
-        ]
-
-
-def _measured(name: str, bucket: str, sums: Sums) -> Measured:
-    total, cases = sums.now - sums.base, sums.cases
-    low, high = paired_mean_interval(total, sums.squares, cases)
-    return Measured(name, bucket, cases, sums.base / cases, sums.now / cases, total / cases, low, high)
+        measures = []
+        for bucket, name in sorted(self._sums, key=lambda key: key[0]):
+            sums = self._sums[bucket, name]
+            total, cases = sums.now - sums.base, sums.cases
+            low, high = paired_mean_interval(total, sums.squares, cases)
+            measures.append(
+                Measured(name, bucket, cases, sums.base / cases, sums.now / cases, total / cases, low, high)
+            )
+        return measures

@@ -91,7 +91,7 @@ def _student_95(freedom: int) -> float:
 
 
 def _z(confidence: float) -> float:
-    # The standard library's module takes several milliseconds to import, and almost everybody asks for 95 %.
+    # The standard library's module takes several milliseconds to import, and almost every interval is for 95 %.
     from statistics import NormalDist
 
     return NormalDist().inv_cdf((1 + confidence) / 2)

@@ -55,7 +55,7 @@ def command(source: str, to: str, output: str, dialect: str, mapping: str, encod
             conversion = convert(dataset, writer, stream, as_array)
             if not conversion.written:
                 raise _NothingWritten
-    _tell(conversion, dataset, to, output)
+    _print_summary(conversion, dataset, to, output)
     return 0 if conversion.written and not conversion.errors else 2
 
 
@@ -63,7 +63,7 @@ class _NothingWritten(Exception):
     """Ends the write, so that an existing file is not replaced by an empty one."""
 
 
-def _tell(conversion: Conversion, dataset: Dataset, to: str, output: str) -> None:
+def _print_summary(conversion: Conversion, dataset: Dataset, to: str, output: str) -> None:
     for finding in conversion.unread:
         click.echo(printable(str(finding)), err=True)
     if conversion.unlisted:

@@ -69,7 +69,7 @@ def command(
     """
     catalog = current_catalog()
     outputs = reporters_for(output, catalog.reporters)
-    read = [*(one.path for one in manifest(find(batch)).datasets), checks, config or FILE_NAME]
+    read = [*(dataset.path for dataset in manifest(find(batch)).datasets), checks, config or FILE_NAME]
     refuse_overwriting((path for path, _ in outputs), (Path(name) for name in read if name))
     request = RescoreRequest(
         batch, config, checks, judge, dict(map(_threshold, thresholds)), concurrency, allow_code, not no_cache

@@ -51,7 +51,7 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
         yield from _measure_lines(comparison.measures, buckets, suffix)
         yield "", ""
         yield from _worse_lines(comparison, suffix)
-        yield from _other_change_lines(comparison, suffix)
+        yield from _harmless_change_lines(comparison, suffix)
         yield from _cost_lines(comparison, suffix)
     if compared.differences:
         yield "Other differences:", "bold"
@@ -198,7 +198,7 @@ def _transition(change: Change) -> str:
     return f"{change.now} as before, score {change.score_before:.3g} → {change.score:.3g}"
 
 
-def _other_change_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
+def _harmless_change_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
     """Yield the changes that are not for the worse, by kind, with the first few case ids."""
     kinds: dict[Kind, str] = {
         "gained": "gained",
@@ -207,21 +207,21 @@ def _other_change_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
         "not comparable": "not comparable (skipped, blocked or unscored)",
     }
     lines = [
-        _named_cases(text, comparison.counts[kind], (one for one in comparison.changes if one.change == kind))
+        _named_cases(text, comparison.counts[kind], (change for change in comparison.changes if change.change == kind))
         for kind, text in kinds.items()
         if comparison.counts[kind]
     ]
     if comparison.edited:
         changes = (change for change in comparison.changes if change.is_edited and change.change in COMPARED)
         lines.append(_named_cases("edited since, but still compared", comparison.edited, changes))
-    lines += [*_one_sided_groups("added", comparison.added), *_one_sided_groups("removed", comparison.removed)]
+    lines += [*_exclusive_groups("added", comparison.added), *_exclusive_groups("removed", comparison.removed)]
     if lines:
         yield f"Also{suffix}:", "bold"
     for line in lines:
         yield f"  {line}", ""
 
 
-def _one_sided_groups(what: str, groups: list[OneSidedGroup]) -> Iterator[str]:
+def _exclusive_groups(what: str, groups: list[OneSidedGroup]) -> Iterator[str]:
     """Yield the buckets and tags that only one side has, with their number of cases."""
     for by, members in groupby(groups, lambda group: group.by):
         names = [f"{printable(group.name)} ({pluralize(group.cases, 'case')})" for group in members]

@@ -87,7 +87,7 @@ def _demo_lines(demo: Demo) -> Iterator[Line]:
     else:
         yield "  Written twice in its own format, each file has the same bytes.", "green"
     yield from _heading(f"5. Convert files of other tools to {DEFAULT_DIALECT} testsets")
-    rows = [[Path(trip.file).name, trip.start, str(trip.there.written), _lost_text(trip)] for trip in demo.imports]
+    rows = [[Path(trip.file).name, trip.start, str(trip.converted.written), _lost_text(trip)] for trip in demo.imports]
     yield from table_lines(["file", "format", "cases", "not carried over"], rows, indent=2)
     for number, (part, result) in enumerate(demo.parts, 6):
         yield from _heading(f"{number}. {part.heading}")
@@ -143,13 +143,13 @@ def _round_trip_lines(trips: list[ConversionResult]) -> Iterator[Line]:
     rows = []
     for trip in trips:
         back = str(trip.back.written) if trip.back else "-"
-        rows.append([trip.start, trip.via, str(trip.there.written), back, _lost_text(trip)])
+        rows.append([trip.start, trip.via, str(trip.converted.written), back, _lost_text(trip)])
     yield from table_lines(["from", "to", "cases", "back", "not carried over"], rows, indent=2)
 
 
 def _lost_text(trip: ConversionResult) -> str:
     """Return what a conversion could not carry over."""
-    text = summarize_lost(trip.there) or "-"
+    text = summarize_lost(trip.converted) or "-"
     text += f"; {trip.incomplete} incomplete as {trip.via} cases" if trip.incomplete else ""
     return text if trip.as_expected else f"{text}; {_PROBLEM}"
 

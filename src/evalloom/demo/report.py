@@ -74,7 +74,7 @@ def _file_entry(result: FileResult) -> dict[str, Any]:
 
 
 def _conversion_entry(result: ConversionResult) -> dict[str, Any]:
-    ways = {"there": result.there, "back": result.back}
+    ways = {"there": result.converted, "back": result.back}
     return {
         "file": result.file,
         "from": result.start,
@@ -161,7 +161,7 @@ def _findings(result: FileResult) -> Iterator[str]:
 
 def _conversion_row(result: ConversionResult) -> tuple[object, ...]:
     back = "–" if result.back is None else result.back.written
-    counts = (result.cases, result.there.written, back, result.incomplete)
+    counts = (result.cases, result.converted.written, back, result.incomplete)
     return (f"`{result.file}`", result.start, result.via, *counts, _yes(result.as_expected))
 
 
@@ -173,10 +173,10 @@ def _part(part: DemoPart, result: DemoPartResult) -> Iterator[str]:
 
 
 def _lost(result: ConversionResult) -> Iterator[str]:
-    ways = [(f"{result.start} → {result.via}", result.there)]
+    conversions = [(f"{result.start} → {result.via}", result.converted)]
     if result.back is not None and result.start != result.via:
-        ways.append((f"{result.start} → {result.via} → {result.start}, on the way back", result.back))
-    for title, conversion in ways:
+        conversions.append((f"{result.start} → {result.via} → {result.start}, on the way back", result.back))
+    for title, conversion in conversions:
         lines = [f"- {note} ({pluralize(count, 'case')})" for note, count in conversion.lost.most_common()]
         if lines:
             yield f"### {title}: `{result.file}`"

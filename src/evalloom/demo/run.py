@@ -86,27 +86,27 @@ class ConversionResult(Struct, frozen=True):
     start: str
     via: str
     cases: int
-    there: Conversion
+    converted: Conversion
     back: Conversion | None = None
     is_stable: bool = True
     may_be_incomplete: bool = False
-    """Whether the format in between asks for more than others have."""
+    """Whether the format in between requires more fields than other formats have."""
 
     @property
     def as_expected(self) -> bool:
-        ways = [self.there] if self.back is None else [self.there, self.back]
+        conversions = [self.converted] if self.back is None else [self.converted, self.back]
         is_sound = self.may_be_incomplete or not self.incomplete
-        all_written = all(way.written == self.cases and not way.errors for way in ways)
-        return all_written and is_sound and self.is_stable and not self.there.faulty
+        all_written = all(conversion.written == self.cases and not conversion.errors for conversion in conversions)
+        return all_written and is_sound and self.is_stable and not self.converted.faulty
 
     @property
     def incomplete(self) -> int:
-        """How many cases have errors by the rules of the format in between."""
+        """Return the number of cases that are invalid in the format in between."""
         return self.back.faulty if self.back is not None else 0
 
 
 class Demo(Struct, frozen=True):
-    """Everything that the demo did; files of other tools are converted one way, the others there and back."""
+    """The results of the demo. Files of other tools are converted one way, all others also back."""
 
     examples: Path
     generated_at: str
@@ -129,7 +129,7 @@ class Demo(Struct, frozen=True):
 
 
 def examples_of(catalog: Catalog) -> tuple[Example, ...]:
-    """What there is to show: the engine's own example, and one per system."""
+    """Return the examples of the engine and of each system."""
     return (FIRST, *catalog.examples)
 
 
@@ -139,16 +139,16 @@ def suites_of(catalog: Catalog) -> list[str]:
 
 
 def files_of(catalog: Catalog) -> list[ExampleFile]:
-    """The files to check: those in formats that can be written, those of other tools, and those with faults."""
-    first, *others = examples_of(catalog)
+    """Return the files to check: in formats that evalloom writes, of other tools, and with errors."""
+    first, *of_systems = examples_of(catalog)
     # The first file of a dialect is also converted, and should be one of its own system.
-    files = [file for example in (*others, first) for file in example.files]
+    files = [file for example in (*of_systems, first) for file in example.files]
     writable = {dialect.name for dialect in catalog.formats.writers}
     return sorted(files, key=lambda file: (file.is_faulty, file.dialect not in writable))
 
 
 def find_examples(catalog: Catalog) -> Path:
-    """The folder of bundled examples, in an installed package or in a checkout; as seen from the working folder."""
+    """Return the folder of bundled examples, of an installed package or a checkout, relative to the working folder."""
     package = Path(evalloom.__file__).parent
     needed = [file.file for file in files_of(catalog)]
     needed += [f"{suite}/{FILE_NAME}" for suite in suites_of(catalog)]
@@ -160,10 +160,10 @@ def find_examples(catalog: Catalog) -> Path:
 
 
 def keep_examples(catalog: Catalog, folder: Path) -> Path:
-    """Copies the bundled examples into a folder that has none yet."""
+    """Copy the bundled examples into a folder. Raises EvalloomError if it has examples."""
     target = folder / "examples"
     if target.exists():
-        message = f"--keep {folder}: {target.as_posix()} is already there and is not overwritten. Name another folder"
+        message = f"--keep {folder}: {target.as_posix()} already exists and is not overwritten. Name another folder"
         raise usage_error("file_exists", message)
     try:
         # pip compiles what it installs, and running an example writes into its folder: leave both out.
@@ -179,7 +179,7 @@ def keep_examples(catalog: Catalog, folder: Path) -> Path:
 
 
 def run(catalog: Catalog, examples: Path, home: Path, converted: Path | None = None) -> Demo:
-    """Runs, checks and converts every example. Records go under `home`; converted files stay only in a given folder."""
+    """Run, check and convert every example. Batches go under `home`; `converted` is a folder for converted files."""
     with _no_bytecode():
         suites = [_run_suite(catalog, examples, suite, home) for suite in suites_of(catalog)]
     files = [FileResult(file, _check(catalog, examples, file)) for file in files_of(catalog)]
@@ -192,7 +192,7 @@ def run(catalog: Catalog, examples: Path, home: Path, converted: Path | None = N
 
 @contextmanager
 def _no_bytecode() -> Iterator[None]:
-    """Keeps `__pycache__` out of the examples, whose functions are imported: the demo writes into its own folder."""
+    """Write no `__pycache__` into the examples, whose functions are imported."""
     before = sys.dont_write_bytecode
     sys.dont_write_bytecode = True
     try:
@@ -215,16 +215,16 @@ def _check(catalog: Catalog, examples: Path, file: ExampleFile) -> Checked:
 
 
 @contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        yield kept
+def _folder(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield folder
         return
     with tempfile.TemporaryDirectory(prefix="evalloom-demo-") as name:
         yield Path(name)
 
 
 def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], folder: Path) -> Iterator[ConversionResult]:
-    """Converts the first sound file of each format that can be written to every such format, and back."""
+    """Convert the first valid file of each format that can be written to every such format, and back."""
     writers = catalog.formats.writers
     incomplete = {
         dialect.name
@@ -238,14 +238,14 @@ def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], fold
         for via in writers:
             middle = folder / f"{start.name}_to_{via.name}{_suffix(via)}"
             end = folder / f"{start.name}_to_{via.name}_and_back{_suffix(start)}"
-            there = _convert(catalog, examples / result.example.file, via, middle)
+            converted = _convert(catalog, examples / result.example.file, via, middle)
             back = _convert(catalog, middle, start, end)
             yield ConversionResult(
                 result.example.file,
                 start.name,
                 via.name,
                 result.checked.cases,
-                there,
+                converted,
                 back,
                 is_stable=start is not via or middle.read_bytes() == end.read_bytes(),
                 may_be_incomplete=via.name in incomplete,
@@ -253,13 +253,13 @@ def _round_trips(catalog: Catalog, examples: Path, files: list[FileResult], fold
 
 
 def _imports(catalog: Catalog, examples: Path, files: list[FileResult], folder: Path) -> Iterator[ConversionResult]:
-    """Converts the files of other tools to the default format; there is no way back."""
+    """Convert the files of other tools to the default format."""
     writers = {dialect.name: dialect for dialect in catalog.formats.writers}
     to = writers[DEFAULT_DIALECT]
     for result in (result for result in files if result.example.dialect not in writers):
         file = result.example.file
-        there = _convert(catalog, examples / file, to, folder / f"{Path(file).stem}_to_{to.name}{_suffix(to)}")
-        yield ConversionResult(file, result.checked.dialect, to.name, result.checked.cases, there)
+        converted = _convert(catalog, examples / file, to, folder / f"{Path(file).stem}_to_{to.name}{_suffix(to)}")
+        yield ConversionResult(file, result.checked.dialect, to.name, result.checked.cases, converted)
 
 
 def _convert(catalog: Catalog, path: Path, to: Dialect, target: Path) -> Conversion:
@@ -272,7 +272,7 @@ def _suffix(dialect: Dialect) -> str:
 
 
 def summarize_lost(conversion: Conversion) -> str:
-    """What a conversion could not carry, by kind: `2 checks, 6 tags, test_id`."""
+    """Summarize what a conversion lost, by kind: `2 checks, 6 tags, test_id`."""
     kinds = Counter(note.partition(":")[0] for note in conversion.lost)
     counted = [pluralize(number, kind) for kind, number in kinds.items() if kind in ("check", "field", "input", "tag")]
     named = [kind for kind in kinds if kind not in ("check", "field", "input", "tag")]

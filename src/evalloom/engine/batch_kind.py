@@ -1,4 +1,4 @@
-"""What the batches of one system have beyond those of others: other checks, and more to say when two are compared."""
+"""What a system adds to its batches: its own checks, and more details in comparisons."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ if TYPE_CHECKING:
 from evalloom.core.model import Case, Check, Record, Run, Scored
 
 
-def _all_checks(case: Case, further: tuple[Check, ...], config: Record) -> tuple[Check, ...]:
-    return case.checks + further
-
-
 class BatchKind(Struct, frozen=True):
-    """Batches whose configuration says `kind: <name>`. The defaults are those of a batch like any other."""
+    """Batches whose configuration says `kind: <name>`. The defaults are those of a plain batch."""
 
     name: str
-    checks: Callable[[Case, tuple[Check, ...], Record], tuple[Check, ...]] = _all_checks
-    """The checks of a case, made of its own and the user's further ones by the batch's configuration."""
+    checks: Callable[[Case, tuple[Check, ...], Record], tuple[Check, ...]] = lambda case, added, config: (
+        case.checks + added
+    )
+    """Returns the checks of a case, from its own, the user's additional ones and the configuration of the batch."""
     llm_answers: Callable[[Record], bool] = lambda config: False
-    """Whether an llm answers, by the batch's configuration: then another llm is another configuration (RAG-10)."""
+    """Returns whether an llm answers: if so, another llm is another configuration (RAG-10)."""
     by_bucket: bool = False
-    """Whether its batches are compared by bucket without being asked."""
+    """Whether its batches are always compared by bucket."""
     has_measures: bool = False
-    """Whether the scores of its checks are measures, whose means are compared beside the pass rate."""
+    """Whether the scores of its checks are measures, whose means are compared in addition to the pass rate."""
     expected_documents: Callable[[Run], Sequence[str]] = lambda run: ()
-    """The documents that a run should find; those of them that changed may explain why it did not pass."""
+    """Returns the documents that a run should find; changes in them may explain why it did not pass."""
     failure_reason: Callable[[Run, Scored], str] = lambda run, scored: ""
-    """Why a run did not pass, where the kind knows more than the verdicts say; else empty."""
+    """Returns why a run did not pass, if the kind can tell more than the verdicts; else empty."""
     earlier_note: Callable[[Measures], str] = lambda measures: ""
-    """What the measures of a case before say about it now that it fails; empty where they say nothing."""
+    """Returns a note on a failing case from its earlier measures; empty if there is none."""
 
 
 PLAIN = BatchKind("")
-"""A batch that is of no system's kind."""
+"""A batch without a system."""

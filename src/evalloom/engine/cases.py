@@ -107,7 +107,7 @@ def _without_repeated_profiles(dataset: Dataset, cases: Iterator[SelectedCase]) 
         case, profile = same_case(item.case.raw)
         if not case:
             return True
-        # A case may stand in the file several times under one profile: those are cases of their own.
+        # A case that is in the file several times under one profile counts as several cases.
         case = digest_value(case)
         by_profile[case, profile] += 1
         is_more = by_profile[case, profile] > most[case]

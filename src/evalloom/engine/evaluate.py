@@ -173,4 +173,4 @@ async def _run_all(
 
 
 async def _no_client(request: Request) -> Response:
-    raise CallError("no_llm", "the target asks an llm, and the profile names none. Name one in the settings")
+    raise CallError("no_llm", "the target calls an llm, but the profile names none. Name one in the settings")

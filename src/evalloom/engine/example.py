@@ -15,16 +15,12 @@ if TYPE_CHECKING:
     from evalloom.engine.system import Catalog
 
 
-def _no_more_rules(examples: Path) -> Rules:
-    return Rules(root=examples)
-
-
 class ExampleFile(Struct, frozen=True):
     """One bundled file: the dialect it should be recognised as, and what it is checked against."""
 
     file: str
     dialect: str
-    rules: Callable[[Path], Rules] = _no_more_rules
+    rules: Callable[[Path], Rules] = lambda examples: Rules(root=examples)
     """The rules of the check, given the folder of examples."""
     is_faulty: bool = False
     """Whether the file has errors on purpose, to show findings; any other file has none."""

@@ -1,4 +1,4 @@
-"""What came of a batch: the summary at once, the runs when they are asked for."""
+"""The results of a batch: its summary in memory, its runs read from the log on demand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The outcome of one batch; iterate for its runs in the order of the cases, each with its verdicts."""
+    """The results of one batch; iterating yields its runs with their verdicts, in the order of the cases."""
 
     def __init__(self, path: Path, summary: Summary, tally: Tally, gate_texts: list[str], stopped: str = "") -> None:
         self.path = path
         self.summary = summary
         self.stopped = stopped
-        """Why the batch ended before its end; empty when it did not."""
+        """Why the batch stopped early; empty if it did not."""
         self.gates: list[GateResult] = []
         if gate_texts:
             from evalloom.analysis import gates  # deferred: few suites have gates
@@ -33,20 +33,20 @@ class Results:
         return stored_runs(self.path)
 
     def worst(self) -> list[tuple[Run, Scored]]:
-        """Up to ten failures and errors to look at first."""
+        """Return up to ten failures and errors, the worst first."""
         return self._tally.worst()
 
     def not_scored(self) -> dict[tuple[Status, str], int]:
-        """Why runs were skipped, blocked or not scored, and how many for each reason; the most frequent first."""
+        """Return why runs were skipped, blocked or not scored, with counts, the most frequent reason first."""
         return dict(sorted(self._tally.reasons.items(), key=lambda item: -item[1]))
 
     def unscored(self) -> dict[str, int]:
-        """Why runs were not scored, and how many for each reason; the most frequent first."""
+        """Return why runs were not scored, with counts, the most frequent reason first."""
         return {reason: number for (status, reason), number in self.not_scored().items() if status == "unscored"}
 
     @property
     def could_not_score(self) -> bool:
-        """Whether something was expected, and nothing of it could be scored: no judge, or no check that is known."""
+        """Whether there were expectations, but none could be scored, for example without a judge."""
         summary = self.summary
         counted = summary.passed + summary.failed + summary.error
         return not counted and any(reason != NOTHING_EXPECTED for reason in self.unscored())
@@ -57,7 +57,7 @@ class Results:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed: no case, no gate, and the batch came to its end."""
+        """Whether the batch is complete, and no case and no gate failed."""
         failures = self.summary.failed + self.summary.error
         return not failures and not self.stopped and all(gate.holds for gate in self.gates)
 
@@ -68,11 +68,11 @@ class Results:
 
 
 def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
-    """The runs of a batch by profile, case and repeat. One without verdicts gave nothing, or nobody scored it yet."""
-    # Deferred: it brings all matchers along, which those who list batches do without.
+    """Yield the runs of a batch by profile, case and repeat. A run without verdicts has no output, or is unscored."""
+    # Deferred: it imports all matchers, which listing batches does not need.
     from evalloom.engine.score import without_output
 
     profiles = [profile.name for profile in manifest(path).profiles]
     for run, scored in in_order(path, profiles):
-        gave_nothing = run.error or run.skipped or run.blocked
-        yield run, scored or (without_output(run) if gave_nothing else Scored(run.key, "unscored"))
+        has_no_output = run.error or run.skipped or run.blocked
+        yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))

@@ -1,6 +1,6 @@
-"""Scoring: a case and its run give verdicts, and the verdicts say what became of the case.
+"""Scores a run: applies the checks of its case, and combines their verdicts into the status of the case.
 
-Nothing is run here. Checks that answer at once are graded in `grade_now`; those that ask an llm in `score`.
+Nothing is run here. `grade_now` applies checks that need no llm; `score` also those that call one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEAVIEST = 1e9
 
 
 class _Part(Struct, frozen=True):
-    """What counts towards the case: a status, a share between 0 and 1, and a weight."""
+    """The contribution of a check, or of a set of checks: a status, a share between 0 and 1, and a weight."""
 
     status: Status
     share: float | None
@@ -32,7 +32,7 @@ class _Part(Struct, frozen=True):
 
 
 def without_output(run: Run) -> Scored:
-    """The score of a run that gave nothing to check: it met an error, was skipped or was blocked."""
+    """Return the score of a run without an output: it met an error, was skipped or was blocked."""
     if run.error:
         return Scored(run.key, "error", step=broken_step(run.trace) if run.trace else "")
     if run.skipped:
@@ -44,7 +44,7 @@ def without_output(run: Run) -> Scored:
 
 
 def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
-    """The score of a run whose checks all answer at once; None where one of them must ask, which is for `score`."""
+    """Return the score of a run; None if one of its checks calls an llm, so that `score` is needed."""
     if run.error or run.skipped or run.blocked:
         return without_output(run)
     grades: list[CheckResult] = []
@@ -58,7 +58,7 @@ def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
 
 
 async def score(case: Case, run: Run, services: Services) -> Scored:
-    """The score of a run; its checks ask side by side."""
+    """Return the score of a run; checks that call an llm run concurrently."""
     if run.error or run.skipped or run.blocked:
         return without_output(run)
     matchers = services.matchers or BUILT_IN
@@ -71,61 +71,61 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
     try:
         answers = iter(await asyncio.gather(*waiting))
     finally:
-        # When the budget is spent, or the user stops, nothing more is asked.
+        # Stop the other calls when the budget is spent or the user stops the batch.
         for task in waiting:
             task.cancel()
     return _scored(case, run, [next(answers) if grade is None else grade for grade in grades])
 
 
 def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResult | None:
-    """What a check says at once; None when it must ask."""
+    """Return the result of a check; None if it has to call an llm."""
     if check.options and (why := check.options.get("unsupported")):
         return CheckResult(None, reason=str(why))
     matcher = matchers.by_kind(check.kind)
     if matcher is None:
         return CheckResult(None, reason=matchers.why_unknown(check.kind))
-    value = _look(check.where, run)
+    value = _checked_value(check.where, run)
     if type(value) is Missing:
         return CheckResult(None if value.is_misplaced else False, reason=value.reason)
     if matcher.grade is None:
         return None
     grade = matcher.grade(check, MatchContext(value, run.output, case, run.latency_s, run.usage))
-    return grade if grade is None else _turned(check, grade)
+    return grade if grade is None else _apply_negation(check, grade)
 
 
 async def _ask(check: Check, case: Case, run: Run, services: Services) -> CheckResult:
     matcher = (services.matchers or BUILT_IN).by_kind(check.kind)
     assert matcher is not None and matcher.ask is not None
-    seen = MatchContext(_look(check.where, run), run.output, case, run.latency_s, run.usage)
-    return _turned(check, await matcher.ask(check, seen, services))
+    context = MatchContext(_checked_value(check.where, run), run.output, case, run.latency_s, run.usage)
+    return _apply_negation(check, await matcher.ask(check, context, services))
 
 
-def _look(where: str, run: Run) -> Any:
-    """What a check looks at; a step is found by its id, and then by its output key (PIPE-11)."""
-    found = find(where, run.output)
-    if type(found) is Missing and where.startswith("steps."):
+def _checked_value(where: str, run: Run) -> Any:
+    """Return the value that a check applies to. A step is found by its id, or else by its output key (PIPE-11)."""
+    value = find(where, run.output)
+    if type(value) is Missing and where.startswith("steps."):
         for step, entry in steps_in(run.trace).items():
             key, rest = entry["output_key"], where.removeprefix("steps.")
             if step in run.output.steps and (rest == key or rest.startswith((f"{key}.", f"{key}["))):
                 return find(f"steps.{step}{rest[len(key) :]}", run.output)
-    return found
+    return value
 
 
-def _turned(check: Check, grade: CheckResult) -> CheckResult:
-    """The grade, turned round where the check is negated."""
+def _apply_negation(check: Check, grade: CheckResult) -> CheckResult:
+    """Negate the result if the check is negated."""
     if check.options.get("negate") is not True:
         return grade
     return negated(grade, f"{check.kind} {show(check.expected)}")
 
 
 def negated(grade: CheckResult, what: str = "the check") -> CheckResult:
-    """The opposite grade; what is unscored stays so."""
+    """Return the opposite result; an unscored one stays unscored."""
     if grade.passed is None:
         return grade
     reason = f"negated: {grade.reason}" if grade.reason else f"negated: {what} holds" if grade.passed else ""
     return CheckResult(
         not grade.passed,
-        # A score on a scale of its own stays what the judge gave; only its share turns round.
+        # A score with its own scale stays as the judge gave it; only its share is inverted.
         grade.score if grade.score is None or grade.share is not None else 1 - grade.score,
         reason,
         share=None if grade.share is None else 1 - grade.share,
@@ -153,10 +153,14 @@ def _scored(case: Case, run: Run, grades: list[CheckResult]) -> Scored:
 def _verdict(check: Check, grade: CheckResult) -> Verdict:
     passed = grade.passed
     score = grade.score
+    name = check.name
+    if not name:
+        kind = f"not_{check.kind}" if check.options.get("negate") is True else check.kind
+        name = kind if check.where == "output" else f"{kind} {check.where.removeprefix('output.')}"
     if score is None and passed is not None:
         score = 1.0 if passed else 0.0
     return Verdict(
-        check.name or _name(check),
+        name,
         check.kind,
         check.where,
         "unscored" if passed is None else "passed" if passed else "failed",
@@ -167,40 +171,34 @@ def _verdict(check: Check, grade: CheckResult) -> Verdict:
     )
 
 
-def _name(check: Check) -> str:
-    """A name for a check that has none: its kind, and its place where that is not the whole output."""
-    kind = f"not_{check.kind}" if check.options.get("negate") is True else check.kind
-    return kind if check.where == "output" else f"{kind} {check.where.removeprefix('output.')}"
-
-
 def _share(grade: CheckResult) -> float | None:
     if grade.passed is None:
         return None
-    found = grade.share if grade.share is not None else grade.score
-    return float(grade.passed) if found is None else min(1.0, max(0.0, found))
+    share = grade.share if grade.share is not None else grade.score
+    return float(grade.passed) if share is None else min(1.0, max(0.0, share))
 
 
 def _weight(value: Any) -> float:
-    """A weight from 0 up; what is none counts as 1."""
-    found = number_of(value)
-    return 1.0 if found is None or found < 0 else min(found, _HEAVIEST)
+    """Return a weight; an invalid one counts as 1."""
+    weight = number_of(value)
+    return 1.0 if weight is None or weight < 0 else min(weight, _HEAVIEST)
 
 
 def _join_sets(checks: Iterable[Check], verdicts: list[Verdict], parts: list[_Part]) -> list[_Part]:
-    """The parts with each set of checks as one; a verdict of its own says what became of the set."""
+    """Combine the parts of each set of checks into one, and add a verdict for the set."""
     joined: list[_Part] = []
     for key, members in groupby(zip(checks, parts, strict=True), key=lambda pair: _set_of(pair[0])):
-        inside = [part for _, part in members]
+        set_parts = [part for _, part in members]
         if not key:
-            joined += inside
+            joined += set_parts
             continue
         options = dict(key)
         threshold = number_of(options.get("set_threshold"))
-        status, mean = _outcome(inside, threshold)
+        status, mean = _outcome(set_parts, threshold)
         weight = _weight(options.get("set_weight"))
-        held = sum(part.status == "passed" for part in inside)
+        passed = sum(part.status == "passed" for part in set_parts)
         needed = "" if threshold is None else f", needed {threshold:g}"
-        reason = f"{held} of {len(inside)} hold{'' if mean is None else f', score {mean:.3g}'}{needed}"
+        reason = f"{passed} of {len(set_parts)} hold{'' if mean is None else f', score {mean:.3g}'}{needed}"
         name = str(options.get("set_metric") or "assert_set")
         verdicts.append(Verdict(name, "assert_set", "output", status, mean, reason, weight=weight))
         joined.append(_Part(status, mean, weight))
@@ -208,12 +206,12 @@ def _join_sets(checks: Iterable[Check], verdicts: list[Verdict], parts: list[_Pa
 
 
 def _set_of(check: Check) -> tuple[tuple[str, Any], ...]:
-    """What the members of one set have in common; empty for a check that is in none."""
+    """Return the options that the checks of one set share; empty for a check outside of sets."""
     return tuple((name, check.options[name]) for name in _SET if name in check.options)
 
 
 def _outcome(parts: list[_Part], threshold: float | None) -> tuple[Status, float | None]:
-    """What the parts come to. A part of weight 0 is told and does not count."""
+    """Return the status and the weighted mean of parts. A part of weight 0 is reported but does not count."""
     if len(parts) == 1 and threshold is None and parts[0].weight:
         return parts[0].status, parts[0].share
     counted = [part for part in parts if part.weight > 0]
@@ -224,12 +222,12 @@ def _outcome(parts: list[_Part], threshold: float | None) -> tuple[Status, float
         return ("passed" if parts and all(part.share is not None for part in parts) else "unscored"), None
     if threshold is not None:
         return _by_threshold(counted, threshold), mean
-    words = [part.status for part in counted]
-    return ("failed" if "failed" in words else "unscored" if "unscored" in words else "passed"), mean
+    statuses = [part.status for part in counted]
+    return ("failed" if "failed" in statuses else "unscored" if "unscored" in statuses else "passed"), mean
 
 
 def _by_threshold(parts: list[_Part], threshold: float) -> Status:
-    """Passed or failed when that holds whatever the unscored checks would have said, else unscored."""
+    """Return passed or failed if no result of the unscored checks could change that, else unscored."""
     total = sum(part.weight for part in parts)
     least = sum(part.weight * (part.share or 0.0) for part in parts) / total
     most = sum(part.weight * (1.0 if part.share is None else part.share) for part in parts) / total

@@ -18,9 +18,9 @@ from evalloom.llms import Llms
 from evalloom.matchers import Matchers, Services
 from evalloom.settings import Settings
 
-_MOST_WAITING = 1000
-"""How many runs may wait for their judge before new ones are held back."""
-_LOOK_EVERY_S = 0.2
+_MAX_WAITING = 1000
+"""The number of runs that may wait for a judge before new runs have to wait."""
+_POLL_S = 0.2
 _TOO_LATE = Verdict("scoring", "scoring", "output", "unscored", reason="the batch ended before it was scored")
 
 
@@ -71,7 +71,7 @@ class Scorer:
         if scored is not None:
             self._store(run, scored)
             return
-        if len(self._waiting) >= _MOST_WAITING:
+        if len(self._waiting) >= _MAX_WAITING:
             await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
         if self._error is not None:
             raise self._error
@@ -89,7 +89,7 @@ class Scorer:
     async def finish(self, stop: asyncio.Event | None = None) -> None:
         """Wait for the last verdicts; with `stop`, leave them to a resumed batch."""
         while self._waiting and not (stop and stop.is_set()):
-            await asyncio.wait(self._waiting, timeout=_LOOK_EVERY_S)
+            await asyncio.wait(self._waiting, timeout=_POLL_S)
         for task, run in list(self._waiting.items()):
             task.cancel()
             # It ran, so it counts; a resumed batch scores it.
@@ -105,7 +105,7 @@ class Scorer:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._waiting.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The budget is spent, the disk is full, or it is a bug of ours: the next call of `add` raises it.
+            # The budget is spent, the disk is full, or it is a bug: the next call of `add` raises it.
             self._error = self._error or error
             self._queue.give_up()
 

@@ -22,11 +22,11 @@ from evalloom.files.source import read_chunks
 from evalloom.reports.lint import LintReport
 
 _DEPENDENCY_MARKS = (b"depends_on", rb"\u005", rb"\u006", rb"\u007")
-"""The name of the field as it stands in a file, and the beginnings of its characters when JSON escapes them."""
+"""The name of the field as written in a file, and the beginnings of its characters as JSON escapes."""
 
 
 class Survey(Struct, frozen=True):
-    """What is known about the cases of a plan before any of them runs."""
+    """Facts about the cases of a plan, collected before any of them runs."""
 
     facts: list[DatasetFacts]
     report: LintReport | None

@@ -11,7 +11,7 @@ from evalloom.core.errors import EvalloomError
 from evalloom.engine.plan import Plan
 from evalloom.settings import llm_of
 
-_LOOK_EVERY_S = 0.4
+_POLL_S = 0.4
 
 Stamps = dict[Path, tuple[int, int] | None]
 
@@ -24,14 +24,14 @@ def changes(prepare: Callable[[], Plan]) -> Iterator[int]:
         yield len(files)
         with suppress(EvalloomError):  # half-edited settings: watch the same files until they can be read again
             files = watched_files(prepare())
-        while not _differ(before, now := _stamps(files)):
+        while True:
+            # A file that is watched for the first time has not changed.
+            now = _stamps(files)
+            is_changed = any(before.get(file, stamp) != stamp for file, stamp in now.items())
             before = now
-            time.sleep(_LOOK_EVERY_S)
-        before = now
-
-
-def _differ(before: Stamps, now: Stamps) -> bool:
-    return any(before.get(file, stamp) != stamp for file, stamp in now.items())
+            if is_changed:
+                break
+            time.sleep(_POLL_S)
 
 
 def watched_files(plan: Plan) -> list[Path]:
@@ -45,12 +45,10 @@ def watched_files(plan: Plan) -> list[Path]:
 
 
 def _stamps(files: Iterable[Path]) -> Stamps:
-    return {file: _stamp(file) for file in files}
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None  # an editor may remove a file for a moment when it saves
-    return status.st_mtime_ns, status.st_size
+    stamps: Stamps = {}
+    for file in files:
+        stamps[file] = None  # an editor may remove a file for a moment when it saves
+        with suppress(OSError):
+            status = file.stat()
+            stamps[file] = status.st_mtime_ns, status.st_size
+    return stamps

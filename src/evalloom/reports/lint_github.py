@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalloom.core.model import Finding, Severity
+from evalloom.core.model import Severity
 from evalloom.core.text import printable
 from evalloom.reports.lint import LintReport, verdict
 
@@ -13,18 +13,15 @@ _COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "info"
 
 
 def render(report: LintReport) -> str:
-    return "".join(f"{line}\n" for line in [*map(_command, report.findings()), verdict(report)])
+    lines = []
+    for finding in report.findings():
+        origin = finding.origin
+        # Colons and commas separate the properties of a command.
+        file = _escape(origin.file).replace(":", "%3A").replace(",", "%2C")
+        place = f"file={file},line={origin.line or 1},col={origin.column or 1}"
+        lines.append(f"::{_COMMANDS[finding.severity]} {place},title={finding.code}::{_escape(finding.message)}\n")
+    return "".join([*lines, f"{verdict(report)}\n"])
 
 
-def _command(finding: Finding) -> str:
-    origin = finding.origin
-    place = f"file={_property(origin.file)},line={origin.line or 1},col={origin.column or 1}"
-    return f"::{_COMMANDS[finding.severity]} {place},title={finding.code}::{_data(finding.message)}"
-
-
-def _data(text: str) -> str:
+def _escape(text: str) -> str:
     return printable(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

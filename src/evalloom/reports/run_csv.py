@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any
 
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Run, Scored, Verdict
 from evalloom.reports.run_report import (
-    ReportRow,
     RunReport,
     cell,
     label,
@@ -47,7 +46,8 @@ _FORMULA_STARTS = frozenset("=+-@\t\r＝＋－＠")
 
 
 def render(report: RunReport, stream: IO[bytes]) -> None:
-    names = _check_names(report.rows)
+    # In the order in which they first appear.
+    names = list({name: None for _, scored in report.rows for name, _ in _named_verdicts(scored)})
     columns = [f"{check} {part}" for check in names[:MOST_CHECKS] for part in ("status", "score")]
     more = ["more_checks"] if len(names) > MOST_CHECKS else []
     # Without the mark at the beginning, Excel shows Chinese as garbage.
@@ -56,13 +56,8 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
         stream.write(_line([*_run_cells(run, scored), *_check_cells(scored, names)]))
 
 
-def _check_names(rows: Iterable[ReportRow]) -> list[str]:
-    """The names of all checks in the order in which they first appear."""
-    return list({name: None for _, scored in rows for name, _ in _named(scored)})
-
-
-def _named(scored: Scored) -> Iterator[tuple[str, Verdict]]:
-    """The verdicts by name; a second one of the same name is numbered, so that neither hides the other."""
+def _named_verdicts(scored: Scored) -> Iterator[tuple[str, Verdict]]:
+    """Yield the verdicts with unique names: a second verdict of a name is numbered."""
     taken: set[str] = set()
     for verdict in scored.verdicts:
         name, number = label(verdict), 1
@@ -95,7 +90,7 @@ def _run_cells(run: Run, scored: Scored) -> list[Any]:
 
 
 def _check_cells(scored: Scored, names: list[str]) -> list[Any]:
-    verdicts = dict(_named(scored))
+    verdicts = dict(_named_verdicts(scored))
     cells: list[Any] = []
     for name in names[:MOST_CHECKS]:
         verdict = verdicts.pop(name, None)

@@ -1,4 +1,4 @@
-"""A batch as JUnit XML, which every CI server shows: a suite for each profile, a test for each run."""
+"""A batch as JUnit XML, which most CI servers can show: a suite for each profile, a test for each run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IN_ATTRIBUTE = _IN_TEXT | str.maketrans({'"': "&quot;", "\t": "&#9;", "\n": "&#
 
 
 class _Counts:
-    """What the opening tag of a suite tells about what is in it."""
+    """The counts in the opening tag of a suite."""
 
     def __init__(self) -> None:
         self.tests, self.time = 0, 0.0
@@ -51,7 +51,7 @@ class _Counts:
 
 
 class _Suite:
-    """The tests of one profile, set aside until its counts are known."""
+    """The tests of one profile, buffered until its counts are complete."""
 
     def __init__(self, profile: str, body: IO[bytes]) -> None:
         self.profile = profile
@@ -68,7 +68,7 @@ class _Suite:
 
 def render(report: RunReport, stream: IO[bytes]) -> None:
     suites: dict[str, _Suite] = {}
-    every = _Counts()
+    total = _Counts()
     with ExitStack() as bodies:
         for run, scored in report.rows:
             if run.profile not in suites:
@@ -76,8 +76,8 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
             suite = suites[run.profile]
             suite.counts.add(run, scored)
             suite.body.write(_testcase(run, scored).encode())
-            every.add(run, scored)
-        stream.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{every.attributes()}>\n'.encode())
+            total.add(run, scored)
+        stream.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{total.attributes()}>\n'.encode())
         for suite in suites.values():
             suite.write_to(stream)
         stream.write(b"</testsuites>\n")
@@ -85,7 +85,8 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
 
 def _testcase(run: Run, scored: Scored) -> str:
     shown = {
-        "classname": _dataset(run),
+        # Without the suffix, which a CI server would take for the name of a class.
+        "classname": splitext(run.origin.file)[0] or "evalloom",
         "name": f"{run.case_id} (repeat {run.repeat})" if run.repeat else run.case_id,
         "time": f"{run.duration_s:.6f}",
     }
@@ -93,11 +94,6 @@ def _testcase(run: Run, scored: Scored) -> str:
     if scored.status == "passed":
         return f"{opening}/>\n"
     return f"{opening}>\n      {_outcome(run, scored)}\n    </testcase>\n"
-
-
-def _dataset(run: Run) -> str:
-    """The file without its suffix, which a CI server would take for the name of a class."""
-    return splitext(run.origin.file)[0] or "evalloom"
 
 
 def _outcome(run: Run, scored: Scored) -> str:

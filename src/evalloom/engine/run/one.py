@@ -1,4 +1,4 @@
-"""One job through the target: whatever happens inside, a run comes out."""
+"""Runs one job against the target; any failure of the target becomes part of the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evalloom.engine.run.jobs import Job, run_of
 
 
 class ProfileClients(Struct, frozen=True):
-    """The llm that answers and the one that verifies, under one profile."""
+    """The llm that answers and the llm that verifies, for one profile."""
 
     run: Llm
     verify: Llm
@@ -31,39 +31,44 @@ class Runner:
         self._clients = clients
 
     async def __call__(self, job: Job) -> Run:
-        """The run of a job. A failing target is data; only BudgetSpent and our own bugs are raised."""
+        """Return the run of a job. A failing target is data; only BudgetSpent and bugs of evalloom are raised."""
         if job.error:
             return run_of(job, outcome="FAIL", error=job.error)
         if job.skipped or job.blocked:
             return run_of(job, skipped=job.skipped, blocked=job.blocked)
         trace: list[Record] = []
-        run_llm, verify_llm = self._traced(job, trace)
+        profile, clients = job.profile, self._clients[job.profile.name]
+        run_llm = Traced(clients.run, profile.run, profile.params, job.repeat, trace)
+        verify_llm = Traced(clients.verify, profile.verify, profile.params, job.repeat, trace)
 
         def context_with(trace: list[Record]) -> Context:
-            asked = run_llm.apart(trace), verify_llm.apart(trace)
-            return Context(job.case, job.profile, *asked, trace, job.repeat, context_with)
+            llms = run_llm.with_trace(trace), verify_llm.with_trace(trace)
+            return Context(job.case, profile, *llms, trace, job.repeat, context_with)
 
-        context = Context(job.case, job.profile, run_llm, verify_llm, trace, job.repeat, context_with)
+        context = Context(job.case, profile, run_llm, verify_llm, trace, job.repeat, context_with)
         started_at = utc_now("milliseconds")
         start = perf_counter()
         output, error = Output(outcome="FAIL"), ""
         try:
-            output = _checked(await self._target(job.case.inputs, context))
-        except CallError as fault:
-            error = str(fault)
+            answer: object = await self._target(job.case.inputs, context)
+            if not isinstance(answer, Output):
+                raise CallError("bad_output", f"expected an Output from the target, got {quote(answer)}")
+            output = answer
+        except CallError as failure:
+            error = str(failure)
         except (EvalloomError, BudgetSpent):
             raise
-        except asyncio.CancelledError as fault:
+        except asyncio.CancelledError as failure:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody gave this run up: the target let something through that was cancelled inside it.
-            error = _raised(fault, trace)
+            # The run itself was not cancelled: the target raised the error of something that it cancelled.
+            error = _raised(failure, trace)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as fault:  # users' code: a target may be theirs, and may raise anything
-            error = _raised(fault, trace)
-        # Also where the target did not let it through: what it made without an answer is no result.
+        except BaseException as failure:  # users' code: a target may be theirs, and may raise anything
+            error = _raised(failure, trace)
+        # Also if the target caught it: an output without the answer of the llm is not a result.
         for spent in filter(None, (run_llm.spent, verify_llm.spent)):
             raise spent
         return run_of(
@@ -77,31 +82,18 @@ class Runner:
             trace=trace,
         )
 
-    def _traced(self, job: Job, trace: list[Record]) -> tuple[Traced, Traced]:
-        profile, clients = job.profile, self._clients[job.profile.name]
-        return (
-            Traced(clients.run, profile.run, profile.params, job.repeat, trace),
-            Traced(clients.verify, profile.verify, profile.params, job.repeat, trace),
-        )
 
-
-def _checked(output: object) -> Output:
-    if not isinstance(output, Output):
-        raise CallError("bad_output", f"expected an Output from the target, got {quote(output)}")
-    return output
-
-
-def _raised(fault: BaseException, trace: list[Record]) -> str:
-    """What a run says about an exception of a target; the traceback goes into the trace."""
+def _raised(failure: BaseException, trace: list[Record]) -> str:
+    """Return the error of a run whose target raised an exception; add the traceback to the trace."""
     trace.append({"type": "traceback", "text": traceback.format_exc()})
     try:
-        return f"{type(fault).__name__}: {fault} [target_raised]"
-    except Exception:  # users' code: their exception may fail to say what it is
-        return f"{type(fault).__name__} [target_raised]"
+        return f"{type(failure).__name__}: {failure} [target_raised]"
+    except Exception:  # users' code: formatting their exception may fail
+        return f"{type(failure).__name__} [target_raised]"
 
 
 class Traced:
-    """An llm as one run asks it: by the parameters of the profile, and with a trace of questions and answers."""
+    """An llm for one run: applies the parameters of the profile, and traces requests and answers."""
 
     def __init__(self, llm: Llm, name: str, params: Record, repeat: int, trace: list[Record]) -> None:
         self._llm = llm
@@ -111,31 +103,31 @@ class Traced:
         self._trace = trace
         self.usage: Usage = NO_USAGE
         self.spent: BudgetSpent | None = None
-        """What a call met when the budget was used up."""
+        """The error of a call after the budget was spent."""
 
     def __call__(self, request: Request) -> Awaitable[Response]:
-        """Asks, and takes down what was asked and answered."""
-        return self._ask(request, self._trace)
+        """Send a request, and trace it."""
+        return self._send(request, self._trace)
 
-    def apart(self, trace: list[Record]) -> Llm:
-        """The same, taken down elsewhere; what it takes still counts here."""
-        return lambda request: self._ask(request, trace)
+    def with_trace(self, trace: list[Record]) -> Llm:
+        """Return the same llm with another trace; its usage still counts here."""
+        return lambda request: self._send(request, trace)
 
-    async def _ask(self, request: Request, trace: list[Record]) -> Response:
+    async def _send(self, request: Request, trace: list[Record]) -> Response:
         start = perf_counter()
         params = {**request.params, **self._params} if self._params else request.params
-        # A target may go on writing to its list of messages; this is what it was when it was sent.
+        # Copied, because a target may extend its list of messages after the request.
         sent = Request(request.messages.copy(), params, request.answer, request.tools, self._repeat, request.pinned)
         entry: Record = {"type": "llm", "llm": self._name, "request": sent}
         trace.append(entry)
         try:
             response = await self._llm(sent)
-        except CallError as fault:
-            entry["error"] = str(fault)
+        except CallError as failure:
+            entry["error"] = str(failure)
             self.usage += Usage(calls=1)
             raise
-        except BudgetSpent as fault:
-            self.spent = fault
+        except BudgetSpent as failure:
+            self.spent = failure
             raise
         finally:
             entry["duration_s"] = round(perf_counter() - start, 6)

@@ -1,4 +1,4 @@
-"""Keeps so many runs in flight, and hands each on as it ends."""
+"""Runs jobs concurrently, and yields each run when it ends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from evalloom.engine.run.jobs import Job
 from evalloom.engine.run.needs import DependencyQueue
 
 _SLEEPERS = 8
-"""How many runs may sleep before a retry without holding a slot, per slot: memory must stay bounded."""
+"""The number of runs per slot that may sleep before a retry without holding a slot, so that memory stays bounded."""
 
 
 class Slots:
-    """`concurrency` places. A run that waits before it tries again lends its place to another."""
+    """Limits concurrent runs. A run that sleeps before a retry lends its slot to another run."""
 
     def __init__(self, concurrency: int) -> None:
         self.concurrency = concurrency
@@ -28,17 +28,17 @@ class Slots:
 
     @property
     def is_free(self) -> bool:
-        """Whether a new run may begin; those that come back from their sleep go first."""
+        """Whether a new run may begin; runs that wake up go first."""
         lent = min(self.asleep, _SLEEPERS * self.concurrency)
         return not self._returning and self.active - lent < self.concurrency
 
     def leave(self) -> None:
-        """Gives a place back."""
+        """Free a slot."""
         self.active -= 1
-        self._let_back()
+        self._readmit()
 
     def sleeper(self) -> Sleep:
-        """How the calls of one run sleep: however many of them do, the run has one place to lend."""
+        """Return the sleep function for the calls of one run, which has only one slot to lend."""
         is_lent = False
 
         async def sleep(seconds: float) -> None:
@@ -55,37 +55,37 @@ class Slots:
         return sleep
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleeps without a place, and then waits for one."""
+        """Sleep without a slot, and then wait for one."""
         self.asleep += 1
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._let_back()
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readmit()
         try:
             await asyncio.sleep(seconds)
-            self._returning.append(place)
-            self._let_back()
-            await place
+            self._returning.append(slot)
+            self._readmit()
+            await slot
         except asyncio.CancelledError:
-            # Whoever was let back no longer counts as asleep.
-            self.asleep -= not place.done() or place.cancelled()
+            # A run that was readmitted no longer counts as asleep.
+            self.asleep -= not slot.done() or slot.cancelled()
             raise
 
-    def _let_back(self) -> None:
+    def _readmit(self) -> None:
         while self._returning and self.active - self.asleep < self.concurrency:
-            place = self._returning.popleft()
-            if not place.done():
+            slot = self._returning.popleft()
+            if not slot.done():
                 self.asleep -= 1
-                place.set_result(None)
+                slot.set_result(None)
         self.wake.set()
 
 
 async def execute(
     jobs: Iterable[Job] | DependencyQueue, run: Callable[[Job], Awaitable[Run]], slots: Slots, stop: asyncio.Event
 ) -> AsyncGenerator[tuple[Job, Run]]:
-    """The runs of the jobs as they end. A run keeps its slot until whoever asked for it has dealt with it.
+    """Yield the runs of jobs as they end. A run keeps its slot until the caller asks for the next one.
 
-    Jobs that are held back take no slot; whoever settles their needs wakes us through `slots.wake`.
-    When `stop` is set nothing new begins, and what is in flight is given up: it is not counted, so it can be resumed.
-    When the budget is spent, what is in flight may end as it can, and then BudgetSpent is raised.
+    A job that waits for its needs takes no slot; `slots.wake` is set when it may be ready.
+    When `stop` is set, no run begins, and runs in flight are cancelled: they are not counted, so they can be resumed.
+    When the budget is spent, runs in flight may end, and then BudgetSpent is raised.
     """
     queue = jobs if isinstance(jobs, DependencyQueue) else DependencyQueue(jobs)
     tasks: dict[asyncio.Task[Run], Job] = {}
@@ -100,7 +100,11 @@ async def execute(
         ended.append(task)
         slots.wake.set()
 
-    watcher = asyncio.create_task(_pass_on(stop, slots.wake))
+    async def wake_on_stop() -> None:
+        await stop.wait()
+        slots.wake.set()
+
+    watcher = asyncio.create_task(wake_on_stop())
     try:
         while not stop.is_set():
             while slots.is_free and spent is None and (job := queue.next_ready()) is not None:
@@ -117,8 +121,8 @@ async def execute(
                 task = ended.popleft()
                 try:
                     yield tasks[task], task.result()
-                except BudgetSpent as fault:
-                    spent = fault
+                except BudgetSpent as error:
+                    spent = error
                 del tasks[task]
                 slots.leave()
     finally:
@@ -128,8 +132,3 @@ async def execute(
         await asyncio.gather(watcher, *tasks, return_exceptions=True)
     if spent is not None:
         raise spent
-
-
-async def _pass_on(stop: asyncio.Event, wake: asyncio.Event) -> None:
-    await stop.wait()
-    wake.set()
