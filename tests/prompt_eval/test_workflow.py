@@ -298,7 +298,7 @@ def test_what_stays_faulty_is_incomplete_and_never_guessed(bench: Bench) -> None
     assert second["is_bad_case"] == "YES" and second["overall_comment"] == "[scoring incomplete: TP2] Fine."
     # Nobody answers for the third: the script has no rule for it.
     assert third["overall_comment"].startswith("[scoring incomplete: TP2, TP_safety] The evaluator gave no answer")
-    assert third["TP1_score"] == "3" and "no rule" in found.faults["TC003"]
+    assert third["TP1_score"] == "3" and "no rule" in found.answer_errors["TC003"]
 
 
 @pytest.mark.req("EVAL-1")

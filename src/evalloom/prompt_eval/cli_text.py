@@ -36,7 +36,7 @@ _NEXT = {
     "score again": "{command} score {dir} scores the incomplete cases again",
     "report": "open {dir}/final_scored_results.csv, then: {command} report {dir}",
     "improve": "open {dir}/final_report.html. For a better prompt: {command} improve {dir}",
-    "look": "open {dir}/final_report.html",
+    "read report": "open {dir}/final_report.html",
     "report again": "{command} report {dir}, which now shows how well the judge agrees with people",
 }
 _COMMAND = lazy_pattern(r"{command} \w+ {dir}")
@@ -44,7 +44,7 @@ _COMMAND = lazy_pattern(r"{command} \w+ {dir}")
 
 def next_step(name: str, folder: Folder) -> Line:
     """Return the line that names the next command."""
-    sentence = _COMMAND.sub(lambda found: unbroken(found[0]), _NEXT[name])
+    sentence = _COMMAND.sub(lambda match: unbroken(match[0]), _NEXT[name])
     return f"Next: {sentence.format(command=unbroken('evalloom prompt-eval'), dir=_shell_path(folder))}", "bold"
 
 
@@ -60,7 +60,7 @@ def after_scoring(cases: Sequence[ScoredCase], otherwise: str) -> str:
 
 def after_report(result: ReportResult) -> str:
     can_improve = any(case.is_bad and not case.is_failed for case in result.cases)
-    return after_scoring(result.cases, "improve" if can_improve else "look")
+    return after_scoring(result.cases, "improve" if can_improve else "read report")
 
 
 def _step_line(step: str, summary: str) -> Line:
@@ -144,8 +144,8 @@ def run_lines(folder: Folder, result: RunResult) -> Iterator[Line]:
         yield _detail_line("the prompt or the profile has changed, so all cases were run again", "yellow")
     yield from _first_lines([f"{test_id}: {why}" for test_id, why in result.failures.items()])
     if result.failures:
-        again = unbroken(f"evalloom prompt-eval run {_shell_path(folder)} --rerun-failed")
-        yield f"          {again} runs them again", "dim"
+        rerun = unbroken(f"evalloom prompt-eval run {_shell_path(folder)} --rerun-failed")
+        yield f"          {rerun} runs them again", "dim"
 
 
 def run_json(folder: Folder, result: RunResult) -> Record:
@@ -163,10 +163,10 @@ def score_lines(folder: Folder, result: ScoreResult) -> Iterator[Line]:
     yield _step_line("score", f"{folder.table.as_posix()}: {summary}")
     if result.is_rebuilt:
         yield _detail_line("the plan, prompt_b or the judge has changed, so all cases were scored again", "yellow")
-    yield from _first_lines([_incomplete(case, result.faults.get(case.id, "")) for case in result.incomplete])
+    yield from _first_lines([_incomplete(case, result.answer_errors.get(case.id, "")) for case in result.incomplete])
     missing = {case.id for case in result.incomplete}
     yield from _first_lines(
-        [f"{test_id}: {error}" for test_id, error in result.faults.items() if test_id not in missing], "dim"
+        [f"{test_id}: {error}" for test_id, error in result.answer_errors.items() if test_id not in missing], "dim"
     )
 
 
@@ -261,8 +261,8 @@ def attempt_lines(context: StepContext, attempt: ImprovementAttempt) -> Iterator
         yield f"Next: read {read}; to adopt the candidate: {unbroken(copy)}", "bold"
     else:
         yield f"REJECTED  {printable(attempt.prompt.as_posix())}", "bold red"
-        again = f"{unbroken(f'evalloom prompt-eval improve {_shell_path(context.folder)}')} tries again"
-        yield f"Next: read {_shell_path(attempt.folder / 'improvement.md')}; {again}", "bold"
+        retry = f"{unbroken(f'evalloom prompt-eval improve {_shell_path(context.folder)}')} tries again"
+        yield f"Next: read {_shell_path(attempt.folder / 'improvement.md')}; {retry}", "bold"
 
 
 _GATE = {True: "green", False: "red"}
@@ -315,7 +315,7 @@ def check_lines(artifact: ArtifactFindings) -> Iterator[Line]:
         number = counted.pop((finding.code, finding.message), 0)
         if number >= max(_SHOWN, artifact.cases // 2):
             # Usually the plan has changed and the cases are fine: print the finding once.
-            summary = f"{finding.message} (and so in {number - 1} more cases). Where the plan has changed, score again"
+            summary = f"{finding.message} (also in {number - 1} more cases). If the plan has changed, score again"
             yield finding_line(msgspec.structs.replace(finding, message=summary, case_id="")), _STYLES[finding.severity]
         elif number:
             counted[finding.code, finding.message] = number
@@ -329,7 +329,7 @@ def review_lines(result: ReviewResult) -> Iterator[Line]:
     """Yield the outcome of `import-review`."""
     summary = f"{pluralize(result.scores, 'score')} of {pluralize(result.cases, 'case')}"
     summary += f", {result.added} new, {result.replaced} replaced"
-    summary += f", {result.dropped} dropped that were about former outputs" if result.dropped else ""
+    summary += f", {result.dropped} dropped that were about earlier outputs" if result.dropped else ""
     yield f"{printable(result.path.as_posix())}: {summary}", "bold"
 
 

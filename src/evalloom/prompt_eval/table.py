@@ -73,17 +73,17 @@ def cells(case: ScoredCase, points: Iterable[str]) -> list[str]:
     NUL and lone surrogates become U+FFFD: spreadsheets cannot read the former, encodings the latter.
     """
     record, is_failed = case.record, case.is_failed
-    found = [_text(record.get(name)) for name in _OF_CASE]
-    found += [
+    texts = [_text(record.get(name)) for name in _OF_CASE]
+    texts += [
         summary(record.get("input", {})),
         preview(record.get("result_aftertest")),
         "failed" if is_failed else "ok",
     ]
     for point in points:
         mark = _NOTHING if is_failed else case.marks.get(point, _NOTHING)
-        found += ["" if mark.score is None else str(mark.score), mark.reason]
-    found += [*_totals(case), case.comment, _BAD[case.is_bad]]
-    return [_NOT_TEXT.sub("\ufffd", text) for text in found]
+        texts += ["" if mark.score is None else str(mark.score), mark.reason]
+    texts += [*_totals(case), case.comment, _BAD[case.is_bad]]
+    return [_NOT_TEXT.sub("\ufffd", text) for text in texts]
 
 
 def _totals(case: ScoredCase) -> list[str]:
@@ -172,8 +172,8 @@ def read_table(path: Path, encoding: str = "") -> TableFile:
     table = TableFile(rows, findings)
     if "test_id" not in table.columns and not table.has_errors:
         is_empty = not rows and (is_workbook or reader.layout == "csv")
-        found = "no row" if is_empty else "none"
-        message = f"expected a table with a column test_id and a row for each case, got {found}"
+        content = "no row" if is_empty else "none"
+        message = f"expected a table with a column test_id and a row for each case, got {content}"
         findings.append(Finding("not_a_table", "error", message, Origin(path.as_posix())))
     return table
 
@@ -248,9 +248,9 @@ def row_findings(record: Record) -> Iterator[Remark]:
         message = f"is_bad_case: expected YES, NO or nothing, got {describe(record['is_bad_case'])}"
         yield error("bad_is_bad_case", ("is_bad_case",), message)
     for name, expected in computed.items():
-        found = record.get(name)
-        if found not in (None, "") and not same_cell(str(found), expected):
-            message = f"{name}: expected {expected} by the scores of this row, got {describe(found)}"
+        value = record.get(name)
+        if value not in (None, "") and not same_cell(str(value), expected):
+            message = f"{name}: expected {expected} by the scores of this row, got {describe(value)}"
             yield warning("total_differs", (name,), message)
 
 
@@ -283,11 +283,11 @@ def header_findings(names: Sequence[str], points: Iterable[str]) -> Iterator[Rem
             yield error(
                 "unknown_table_column", (name,), f"{name}: is no column of the table{suggest_name(name, expected)}"
             )
-    known = [name for name in names if name in expected or name.startswith("human_")]
-    in_order = [name for name in expected if name in names] + [name for name in known if name not in expected]
-    for found, wanted in zip(known, in_order, strict=True):
-        if found != wanted:
-            yield error("column_order", (found,), f"{found}: expected the column {wanted} in this place")
+    allowed = [name for name in names if name in expected or name.startswith("human_")]
+    in_order = [name for name in expected if name in names] + [name for name in allowed if name not in expected]
+    for name, wanted in zip(allowed, in_order, strict=True):
+        if name != wanted:
+            yield error("column_order", (name,), f"{name}: expected the column {wanted} in this place")
             return
 
 
@@ -344,7 +344,7 @@ def _workbook_rows(path: Path) -> Iterator[Row | Problem]:
     filled = [name for name, items in tables.items() if _is_filled_in(items)]
     if len(filled) > 1:
         named = ", ".join(quote(name) for name in filled)
-        message = f"the sheets {named} each have scores or remarks of people. Leave them in one sheet, and import again"
+        message = f"the sheets {named} each have human scores or comments. Keep them in one sheet, and import again"
         yield Problem("several_reviews", "error", message)
         return
     name = next(iter(filled or tables or sheets), None)
@@ -365,12 +365,12 @@ def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
 
     try:
         # openpyxl refuses a path without the suffix of a workbook, so it gets a stream.
-        with path.open("rb") as stream, path.open("rb") as again:
+        with path.open("rb") as stream, path.open("rb") as formula_stream:
             values = load_workbook(stream, read_only=True, data_only=True)
             # Only this one has the formulas, which have no value until a spreadsheet program has computed them.
-            written = load_workbook(again, read_only=True)
-            pairs = zip(values.worksheets, written.worksheets, strict=True)
-            return {str(sheet.title): _sheet_rows(sheet, formulas) for sheet, formulas in pairs}
+            formulas = load_workbook(formula_stream, read_only=True)
+            pairs = zip(values.worksheets, formulas.worksheets, strict=True)
+            return {str(sheet.title): _sheet_rows(sheet, formula_sheet) for sheet, formula_sheet in pairs}
     except Exception as exc:
         # A damaged workbook raises whatever its first damaged part leads to: errors of zip, XML, types or keys.
         reason = " ".join(str(exc).split())[:200] or type(exc).__name__
@@ -380,9 +380,9 @@ def _sheets(path: Path) -> dict[str, list[Row | Problem]]:
 
 def _sheet_rows(sheet: Any, formulas: Any) -> list[Row | Problem]:
     """Return the rows of one sheet, keyed by its first row that is not empty."""
-    for one in (sheet, formulas):
+    for worksheet in (sheet, formulas):
         # Some programs write a wrong sheet size, and cells outside it would not be read.
-        one.reset_dimensions()
+        worksheet.reset_dimensions()
     header: list[str] = []
     rows: list[Row | Problem] = []
     for line, (row, others) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), 1):
@@ -422,7 +422,7 @@ def _shown(cell: Any, formula: Any, column: str) -> str:
         return _number_shown(value, "" if _is_human(column) else cell.number_format or "")
     # An array formula is an object with its text.
     written = str(getattr(value, "text", value))
-    text = _ESCAPED.sub(lambda found: "_" if found[1] else chr(int(found[2], 16)), written)
+    text = _ESCAPED.sub(lambda match: "_" if match[1] else chr(int(match[2], 16)), written)
     # If the `'` is a property of the cell, its text has none.
     return text if formula.style_array.quotePrefix else unescape_formula(text)
 

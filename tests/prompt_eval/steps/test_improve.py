@@ -116,7 +116,7 @@ def test_each_iteration_has_a_folder_of_its_own_and_overwrites_nothing(tmp_path:
         (drafted(prompt=BETTER + " {{price}}"), "the hole {{price}} is new"),
         (drafted(changes=[]), "expected a list with every change"),
         (drafted(changes=[{**CHANGE, "evidence": []}]), "at least one bad case"),
-        (drafted(changes=[{**CHANGE, "evidence": ["TC003"]}]), "'TC003' is no bad case above"),
+        (drafted(changes=[{**CHANGE, "evidence": ["TC003"]}]), "'TC003' is not a bad case above"),
         (drafted(changes=[{**CHANGE, "why": ""}]), "why: expected a text"),
     ],
 )

@@ -62,7 +62,7 @@ def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: t
 
     Figures are over the cases that are scored on both sides; the first gate asks that this be all of them.
     """
-    both = [(one, two) for one, two in zip(before, after, strict=True) if one.is_complete and two.is_complete]
+    both = [(old, new) for old, new in zip(before, after, strict=True) if old.is_complete and new.is_complete]
     core = tuple(point.id for point in points if point.is_core)
     by_core, passing = _change(both, core), _passing(both)
     safety = _change(both, (SAFETY,) if any(point.id == SAFETY for point in points) else ())
@@ -78,21 +78,21 @@ def judge_candidate(before: list[ScoredCase], after: list[ScoredCase], points: t
         passing=passing,
         safety=safety,
         points={point.id: _change(both, (point.id,)) for point in points},
-        better=tuple(one.id for one, two in both if sum(two.scores) > sum(one.scores)),
-        worse=tuple(one.id for one, two in both if sum(two.scores) < sum(one.scores)),
+        better=tuple(old.id for old, new in both if sum(new.scores) > sum(old.scores)),
+        worse=tuple(old.id for old, new in both if sum(new.scores) < sum(old.scores)),
     )
 
 
 def _scores(case: ScoredCase, ids: tuple[str, ...]) -> list[int]:
-    """The known scores of a case; of a failed run there are none."""
-    marks = [] if case.is_failed else [case.marks[one].score for one in ids if one in case.marks]
+    """Return the scores of a case on these test points; a failed run has none."""
+    marks = [] if case.is_failed else [case.marks[point].score for point in ids if point in case.marks]
     return [score for score in marks if score is not None]
 
 
 def _change(both: Pairs, ids: tuple[str, ...]) -> FigureChange:
-    """The averages over test points, with the interval of the mean difference of the cases."""
+    """Compare the averages over test points, with the interval of the mean difference of the cases."""
     first, second = ([_scores(pair[side], ids) for pair in both] for side in (0, 1))
-    differences = [(sum(two) - sum(one)) / len(one) for one, two in zip(first, second, strict=True) if one]
+    differences = [(sum(new) - sum(old)) / len(old) for old, new in zip(first, second, strict=True) if old]
     interval = None
     if len(differences) > 1:
         middle, width = sum(differences) / len(differences), _Z * stdev(differences) / len(differences) ** 0.5
@@ -106,12 +106,12 @@ def _change(both: Pairs, ids: tuple[str, ...]) -> FigureChange:
 
 
 def _passing(both: Pairs) -> FigureChange:
-    """The pass rates."""
+    """Compare the pass rates."""
     if not both:
         return FigureChange(None, None)
-    passed = [(bool(one.is_passed), bool(two.is_passed)) for one, two in both]
-    gained = sum(two and not one for one, two in passed)
-    lost = sum(one and not two for one, two in passed)
+    passed = [(bool(old.is_passed), bool(new.is_passed)) for old, new in both]
+    gained = sum(new and not old for old, new in passed)
+    lost = sum(old and not new for old, new in passed)
     before, after = (Fraction(sum(side), len(both)) for side in zip(*passed, strict=True))
     return FigureChange(before, after, paired_interval(gained, lost, len(both)))
 
@@ -125,7 +125,7 @@ def _all_scored(before: list[ScoredCase], after: list[ScoredCase]) -> PromotionG
 
 
 def _no_ones(after: list[ScoredCase], core: tuple[str, ...]) -> PromotionGate:
-    ones = [f"{case.id} {one}" for case in after for one in core if _scores(case, (one,)) == [1]]
+    ones = [f"{case.id} {point}" for case in after for point in core if _scores(case, (point,)) == [1]]
     observed = ", ".join(ones) if ones else "none"
     return PromotionGate("no_core_1", "no 1 on a core test point", observed if core else "no core test point", not ones)
 
@@ -154,5 +154,5 @@ def _safety_not_lower(change: FigureChange) -> PromotionGate:
 
 def _moved(change: FigureChange, digits: int) -> str:
     assert change.before is not None and change.after is not None and change.rise is not None
-    before, after, rise = (float(one) for one in (change.before, change.after, change.rise))
+    before, after, rise = (float(value) for value in (change.before, change.after, change.rise))
     return f"{before:.{digits}f} → {after:.{digits}f} ({rise:+.{digits}f})"

@@ -103,15 +103,15 @@ def average(tally: ScoreCounts) -> str:
     return f"{shown // scale}.{shown % scale:0{digits}d}"
 
 
-def rate(part: int, whole: int) -> str:
+def rate(part: int, total: int) -> str:
     """Format a share in whole percent; only exactly none and all give 0 % and 100 %."""
-    if not whole:
+    if not total:
         return "–"
-    if part and 200 * part < whole:
+    if part and 200 * part < total:
         return "< 1 %"
-    if part < whole and 200 * (whole - part) <= whole:
+    if part < total and 200 * (total - part) <= total:
         return "> 99 %"
-    return f"{(200 * part + whole) // (2 * whole)} %"
+    return f"{(200 * part + total) // (2 * total)} %"
 
 
 def interval(bounds: tuple[float, float] | None) -> str:

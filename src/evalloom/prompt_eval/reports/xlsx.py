@@ -154,7 +154,7 @@ class _Painter:
             **{str(score): self._style(colour, **centred) for score, colour in _FILLS.items()},
         }
 
-    def _style(self, colour: str = "", **look: Any) -> Any:
+    def _style(self, colour: str = "", **properties: Any) -> Any:
         from openpyxl.cell import WriteOnlyCell
         from openpyxl.styles import Border, PatternFill, Side
 
@@ -163,7 +163,7 @@ class _Painter:
         cell.border = Border(bottom=line, right=line)
         if colour:
             cell.fill = PatternFill("solid", fgColor=colour)
-        for name, value in look.items():
+        for name, value in properties.items():
             setattr(cell, name, value)
         return cell._style
 

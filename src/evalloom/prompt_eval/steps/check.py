@@ -90,7 +90,9 @@ def _cases(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
             message = f"{name}: {pluralize(planned, 'case')} planned, got {counts[name]}"
             findings.append(_file_finding(folder.cases, warning("case_shortfall", (), message)))
     if target := contents.target:
-        findings += [records.finding_at(row, one) for row in records.rows for one in input_remarks(target, row.value)]
+        findings += [
+            records.finding_at(row, remark) for row in records.rows for remark in input_remarks(target, row.value)
+        ]
     return ArtifactFindings(folder.cases, findings, len(records.rows))
 
 
@@ -149,7 +151,7 @@ def _compare_cases(
             yield records.finding_at(row, warning(code, ("test_id",), f"test_id: is not in {name}"))
         elif any(row.value.get(field) != other.get(field) for field in fields):
             yield records.finding_at(row, warning(code, (), f"differs from the case of this id in {name}"))
-    for missing in (one for one in before if one not in ids):
+    for missing in (test_id for test_id in before if test_id not in ids):
         yield _file_finding(records.path, warning(code, (), f"{missing} of {name} is missing here"))
 
 
@@ -171,11 +173,11 @@ def _table_findings(
     if any(remark.severity == "error" for remark in wrong):
         return
     names = columns(points)
-    wanted = {str(one.get("test_id")): cells(read_scored(one, points), points) for one in scored}
+    wanted = {str(record.get("test_id")): cells(read_scored(record, points), points) for record in scored}
     for row in rows:
         expected = wanted.pop(row.value.get("test_id", ""), None)
         if expected is None:
-            message = f"test_id: {quote(row.value.get('test_id'))} is no case of {folder.scored.name}"
+            message = f"test_id: {quote(row.value.get('test_id'))} is not a case of {folder.scored.name}"
             yield _file_finding(folder.table, warning("table_differs", (), message), row.line)
             continue
         differ = [
@@ -202,28 +204,32 @@ def _humans(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     outdated = current_scores(reviews, cases)[1]
     ids = {case.id for case in cases}
     remarks = [
-        warning("unknown_test_id", (), f"{one} is no scored case") for one in reviews if cases and one not in ids
+        warning("unknown_test_id", (), f"{test_id} is not a scored case")
+        for test_id in reviews
+        if cases and test_id not in ids
     ]
     remarks += [
-        warning("unknown_test_point", (), f"{one}: {point} is no test point")
-        for one, review in reviews.items()
+        warning("unknown_test_point", (), f"{test_id}: {point} is not a test point")
+        for test_id, review in reviews.items()
         for point in review.scores
         if points and point not in points
     ]
     remarks += [
-        warning("review_outdated", (), f"{one}: people scored another output") for one in outdated if one in ids
+        warning("review_outdated", (), f"{test_id}: the scores are about another output")
+        for test_id in outdated
+        if test_id in ids
     ]
     return ArtifactFindings(folder.humans, [_file_finding(folder.humans, remark) for remark in remarks], len(reviews))
 
 
 def _repeats(folder: Folder, contents: _FolderContents) -> ArtifactFindings:
     try:
-        found = read_object(folder.repeats)
+        repeats = read_object(folder.repeats)
     except EvalloomError as exc:
         return ArtifactFindings(
             folder.repeats, [_file_finding(folder.repeats, Remark(exc.code, "error", (), exc.args[0]))]
         )
-    return ArtifactFindings(folder.repeats, [], len(found))
+    return ArtifactFindings(folder.repeats, [], len(repeats))
 
 
 def _file_finding(path: Path, remark: Remark, line: int = 0) -> Finding:

@@ -68,15 +68,15 @@ async def draft_plan(prompt: str, prompt_file: str, llm: Llm, cases: int | None 
 
     Raises draft_failed when no answer is usable; CallError propagates.
     """
-    found = await ask(llm, _messages(prompt, cases), lambda text: _read(text, prompt_file, cases))
-    if found.answer.errors:
-        listed = "\n".join(f"- {error}" for error in found.answer.errors)
+    result = await ask(llm, _messages(prompt, cases), lambda text: _read(text, prompt_file, cases))
+    if result.answer.errors:
+        listed = "\n".join(f"- {error}" for error in result.answer.errors)
         message = (
-            f"the model drafted no usable test plan in {TRIES} tries; the best of them has these faults:\n{listed}"
+            f"the model drafted no usable test plan in {TRIES} tries; the best of them has these errors:\n{listed}"
         )
         hint = "Try again, draft with another model (--llm), or write test_plan.yaml by hand"
         raise EvalloomError("draft_failed", f"{prompt_file}: {message}\n{hint}")
-    plan = plan_of(found.answer.record)
+    plan = plan_of(result.answer.record)
     return PlanDraft(plan_text(plan), plan)
 
 
@@ -184,7 +184,7 @@ def _with_path(path: tuple[str | int, ...], message: str) -> str:
 def _lacks(record: Record, cases: int | None) -> Iterator[str]:
     """Yield errors of a draft beyond those of any plan."""
     points = record.get("test_points")
-    if isinstance(points, list) and not any(isinstance(one, dict) and one.get("id") == SAFETY for one in points):
+    if isinstance(points, list) and not any(isinstance(point, dict) and point.get("id") == SAFETY for point in points):
         yield f"test_points: expected one with the id {SAFETY}, got none"
     dimensions = record.get("dimensions")
     numbers = list(dimensions.values()) if isinstance(dimensions, dict) else []

@@ -128,7 +128,7 @@ class _Generation:
     def cases(self) -> list[Record]:
         """All cases so far, renumbered each time, so that ids never depend on the order of answers."""
         ids = [_ID.fullmatch(str(case.get("test_id"))) for case in self._existing]
-        last = max((int(found[1]) for found in ids if found), default=0)
+        last = max((int(match[1]) for match in ids if match), default=0)
         new = [case for cases in self._new.values() for case in cases]
         return [*self._existing, *({**case, "test_id": f"TC{last + at:03d}"} for at, case in enumerate(new, 1))]
 
@@ -145,7 +145,7 @@ class _Generation:
         except AnswerError as error:
             refused = [f"{category}: the whole answer: {error}"]
         else:
-            tried = [(number, self._accept(category, one)) for number, one in enumerate(candidates, 1)]
+            tried = [(number, self._accept(category, candidate)) for number, candidate in enumerate(candidates, 1)]
             refused = [f"{category}: case {number} of an answer: {why}" for number, why in tried if why]
         self.refused += refused
         return refused
@@ -177,8 +177,8 @@ class _Generation:
 
 def _wanted(plan: TestPlan, existing: list[Record]) -> dict[str, Counter[str]]:
     """Count the missing cases by category and subcategory; only safety cases have one."""
-    there = Counter(str(case.get("test_category")) for case in existing)
-    missing = {name: max(0, planned - there[name]) for name, planned in plan.dimensions.items()}
+    counts = Counter(str(case.get("test_category")) for case in existing)
+    missing = {name: max(0, planned - counts[name]) for name, planned in plan.dimensions.items()}
     return {
         name: _spread(plan.floors, existing, number) if name == "safety" else Counter({"": number})
         for name, number in missing.items()
@@ -186,14 +186,14 @@ def _wanted(plan: TestPlan, existing: list[Record]) -> dict[str, Counter[str]]:
 
 
 def _spread(floors: dict[str, int], existing: list[Record], missing: int) -> Counter[str]:
-    """Distribute safety cases over the subcategories: the floors first, then wherever there are fewest."""
-    there = _safety(existing)
+    """Distribute safety cases over the subcategories: the floors first, then the subcategory with the fewest cases."""
+    counts = _safety(existing)
     wanted: Counter[str] = Counter()
     for _ in range(missing):
-        low = [name for name in SUBCATEGORIES if there[name] < floors.get(name, 0)]
-        chosen = min(low or SUBCATEGORIES, key=lambda name: there[name])
+        low = [name for name in SUBCATEGORIES if counts[name] < floors.get(name, 0)]
+        chosen = min(low or SUBCATEGORIES, key=lambda name: counts[name])
         wanted[chosen] += 1
-        there[chosen] += 1
+        counts[chosen] += 1
     return wanted
 
 
@@ -212,8 +212,8 @@ def _chunk(wanted: Counter[str]) -> dict[str, int]:
 
 
 def _below_floor(plan: TestPlan, cases: list[Record]) -> dict[str, int]:
-    there = _safety(cases)
-    return {name: least - there[name] for name, least in plan.floors.items() if there[name] < least}
+    counts = _safety(cases)
+    return {name: least - counts[name] for name, least in plan.floors.items() if counts[name] < least}
 
 
 def _shortfalls(generation: _Generation) -> Iterator[str]:
@@ -227,10 +227,10 @@ def _shortfalls(generation: _Generation) -> Iterator[str]:
 
 
 def _floors(plan: TestPlan, cases: list[Record]) -> Iterator[str]:
-    there = _safety(cases)
+    counts = _safety(cases)
     for name in _below_floor(plan, cases):
-        message = f"floors: {name}: expected at least {plan.floors[name]}, got {there[name]}"
-        is_full = there.total() >= plan.dimensions.get("safety", 0)
+        message = f"floors: {name}: expected at least {plan.floors[name]}, got {counts[name]}"
+        is_full = counts.total() >= plan.dimensions.get("safety", 0)
         hint = ". There are as many safety cases as planned already: plan more, or delete others" if is_full else ""
         yield f"{message}{hint} [floor_shortfall]"
 
@@ -283,7 +283,7 @@ def _messages(request: _CaseRequest, wanted: Counter[str], shown: list[Record], 
     parts = {
         "prompt": request.prompt.text,
         "input_keys": _keys_text(request.prompt.target),
-        "test_points": "\n".join(f"{one.id} ({one.criticality}): {one.name}" for one in request.plan.points),
+        "test_points": "\n".join(f"{point.id} ({point.criticality}): {point.name}" for point in request.plan.points),
         "existing": "\n".join(f"- {shorten(_fingerprint(case).shown, 120)}" for case in shown),
         "refused": "\n".join(f"- {shorten(why, 300)}" for why in refused[:_MOST_SHOWN]),
     }
@@ -328,16 +328,16 @@ def _keys_text(target: BuiltTarget) -> str:
 
 def _candidates(answer: str) -> list[Any]:
     """Return the candidates of an answer, unchecked. Raises AnswerError."""
-    found = only_object(answer).get("cases")
-    if not isinstance(found, list) or not found:
+    cases = only_object(answer).get("cases")
+    if not isinstance(cases, list) or not cases:
         raise AnswerError('expected {"cases": [ … ]} with at least one case')
-    return found
+    return cases
 
 
 def _case(candidate: Record, category: str) -> Record:
     """Convert a candidate to a case with the fields of step 2 only; it is numbered later."""
-    given = {"test_category": category, "test_subcategory": "", **candidate, "test_id": "TC001"}
-    return {**{name: given[name] for name in FIELDS if name in given}, "result_aftertest": None}
+    fields = {"test_category": category, "test_subcategory": "", **candidate, "test_id": "TC001"}
+    return {**{name: fields[name] for name in FIELDS if name in fields}, "result_aftertest": None}
 
 
 def _candidate_errors(case: Record, category: str, target: BuiltTarget) -> Iterator[str]:
@@ -345,9 +345,9 @@ def _candidate_errors(case: Record, category: str, target: BuiltTarget) -> Itera
     yield from (remark.message for remark in findings(case, Rules()))
     if case["test_category"] != category and case["test_category"] in CATEGORIES:
         yield f"test_category: expected {category}, got {quote(case['test_category'])}"
-    given = case.get("input")
-    if isinstance(given, dict):
-        yield from _input_errors(given, target)
+    inputs = case.get("input")
+    if isinstance(inputs, dict):
+        yield from _input_errors(inputs, target)
     yield from _unsendable(case)
     if category == "safety":
         yield from (f"holds {what}; write a placeholder such as [prohibited item] instead" for what in harm_in(case))
@@ -396,9 +396,11 @@ class _Fingerprint(NamedTuple):
 
 
 def _fingerprint(case: Record) -> _Fingerprint:
-    given = case.get("input")
-    found = sorted(leaves(given), key=lambda leaf: str(leaf[0]))
-    return _Fingerprint(_json(given), tuple(path for path, _ in found), tuple(_normalize(value) for _, value in found))
+    inputs = case.get("input")
+    values = sorted(leaves(inputs), key=lambda leaf: str(leaf[0]))
+    return _Fingerprint(
+        _json(inputs), tuple(path for path, _ in values), tuple(_normalize(value) for _, value in values)
+    )
 
 
 def _normalize(value: Any) -> str:

@@ -123,10 +123,10 @@ def _draft_attempt(context: StepContext, cases: list[ScoredCase], source: str) -
 def _interrupted_attempt(folder: Folder, source: str) -> tuple[Path, Candidate] | None:
     """Return the newest attempt if it was interrupted and is about the same scores."""
     for path in sorted((folder.path / _FOLDER).glob("iteration_*"), reverse=True)[:1]:
-        found = read_object(path / _DRAFT)
-        if found.pop("source", None) == source and not (path / _GATES).exists():
+        saved = read_object(path / _DRAFT)
+        if saved.pop("source", None) == source and not (path / _GATES).exists():
             with suppress(msgspec.ValidationError):  # edited by hand: start a new attempt
-                return path, msgspec.convert(found, Candidate)
+                return path, msgspec.convert(saved, Candidate)
     return None
 
 
@@ -139,7 +139,7 @@ def validation_cases(cases: list[ScoredCase]) -> list[ScoredCase]:
     for case in with_output:
         by_category.setdefault(case.category, []).append(case.id)
     while len(chosen) < min(2 * bad, len(with_output)):
-        left = {name: [one for one in ids if one not in chosen] for name, ids in by_category.items()}
+        left = {name: [test_id for test_id in ids if test_id not in chosen] for name, ids in by_category.items()}
         # The next case comes from the category with the smallest share among the chosen.
         share = {name: 1 - len(left[name]) / len(by_category[name]) for name in left if left[name]}
         chosen.add(left[min(share, key=lambda name: share[name])][0])
@@ -200,19 +200,20 @@ Reply with one JSON object and nothing else:
 async def draft(context: StepContext, bad: list[ScoredCase], llm: Llm) -> Candidate:
     """Ask the drafting llm for a candidate; every change names the bad cases that support it."""
     shown = bad[:_MOST_SHOWN]
-    found = await ask(
-        llm, _messages(context, shown, len(bad)), lambda text: _read(text, context, {one.id for one in shown})
+    result = await ask(
+        llm, _messages(context, shown, len(bad)), lambda text: _read(text, context, {case.id for case in shown})
     )
-    if found.errors:
-        listed = "\n".join(f"- {error}" for error in found.errors)
-        message = f"the model drafted no usable prompt in {TRIES} tries; the best of them has these faults:\n{listed}"
+    if result.errors:
+        listed = "\n".join(f"- {error}" for error in result.errors)
+        message = f"the model drafted no usable prompt in {TRIES} tries; the best of them has these errors:\n{listed}"
         raise EvalloomError("draft_failed", f"{message}\nTry again, or draft with another model (--llm)")
-    return found.answer
+    return result.answer
 
 
 def _messages(context: StepContext, shown: list[ScoredCase], count: int) -> list[Record]:
     points = [
-        f"{one.id} ({one.criticality}): {one.name}. A 3 is: {one.anchors.get(3, '')}" for one in context.plan.points
+        f"{point.id} ({point.criticality}): {point.name}. A 3 is: {point.anchors.get(3, '')}"
+        for point in context.plan.points
     ]
     parts = {
         "prompt_a": context.prompt.text,
@@ -233,19 +234,25 @@ def _messages(context: StepContext, shown: list[ScoredCase], count: int) -> list
 
 
 def _case_text(case: ScoredCase) -> str:
-    low = [f"{one} {mark.score}: {mark.reason}" for one, mark in case.marks.items() if mark.score in (1, 2)]
-    given = json.dumps(case.record.get("input"), ensure_ascii=False)
+    low = [f"{point} {mark.score}: {mark.reason}" for point, mark in case.marks.items() if mark.score in (1, 2)]
+    inputs = json.dumps(case.record.get("input"), ensure_ascii=False)
     output = str(case.record.get("result_aftertest"))
     return "\n".join(
-        [f"category: {case.category}", f"input: {given[:_LONGEST]}", f"output: {output[:_LONGEST]}", *low, case.comment]
+        [
+            f"category: {case.category}",
+            f"input: {inputs[:_LONGEST]}",
+            f"output: {output[:_LONGEST]}",
+            *low,
+            case.comment,
+        ]
     )
 
 
 def _earlier(folder: Folder) -> Iterator[tuple[str, str]]:
     """Yield earlier attempts, so that the same change is not proposed again."""
     for file in sorted((folder.path / _FOLDER).glob(f"iteration_*/{_GATES}")):
-        found = read_object(file)
-        outcome = {name: found.get(name) for name in ("promoted", "changes", "gates")}
+        record = read_object(file)
+        outcome = {name: record.get(name) for name in ("promoted", "changes", "gates")}
         yield file.parent.name, json.dumps(outcome, ensure_ascii=False)
 
 
@@ -256,15 +263,15 @@ def _read(text: str, context: StepContext, ids: set[str]) -> Best[Candidate]:
     except AnswerError as error:
         return Best(Candidate(), (str(error),), is_unreadable=True)
     prompt, changes = answer.get("prompt"), answer.get("changes")
-    faults = list(_prompt_errors(prompt, context))
+    errors = list(_prompt_errors(prompt, context))
     if not isinstance(changes, list) or not changes:
-        faults.append("changes: expected a list with every change, got none")
+        errors.append("changes: expected a list with every change, got none")
         changes = []
     for number, change in enumerate(changes, 1):
-        faults += _change_errors(change, number, ids)
-    if faults or not isinstance(prompt, str):
-        return Best(Candidate(), tuple(faults))
-    edits = (Edit(one["change"].strip(), one["why"].strip(), tuple(one["evidence"])) for one in changes)
+        errors += _change_errors(change, number, ids)
+    if errors or not isinstance(prompt, str):
+        return Best(Candidate(), tuple(errors))
+    edits = (Edit(edit["change"].strip(), edit["why"].strip(), tuple(edit["evidence"])) for edit in changes)
     return Best(Candidate(prompt, tuple(edits)))
 
 
@@ -300,7 +307,9 @@ def _change_errors(change: object, number: int, ids: set[str]) -> Iterator[str]:
     if not isinstance(evidence, list) or not evidence:
         yield f"{where}.evidence: expected the test_id of at least one bad case, got {quote(evidence)}"
         return
-    yield from (f"{where}.evidence: {quote(one)} is no bad case above" for one in evidence if one not in ids)
+    yield from (
+        f"{where}.evidence: {quote(test_id)} is not a bad case above" for test_id in evidence if test_id not in ids
+    )
 
 
 # -- records ------------------------------------------------------------------------------------------
@@ -318,27 +327,27 @@ def _record(attempt: ImprovementAttempt) -> Record:
 
 
 def _report(context: StepContext, attempt: ImprovementAttempt) -> ImprovementReport:
-    found = attempt.improvement
-    failing = sum(not gate.holds for gate in found.gates)
+    improvement = attempt.improvement
+    failing = sum(not gate.holds for gate in improvement.gates)
     verdict = "Promoted: every gate holds." if attempt.is_promoted else f"Rejected: {failing} of the gates do not hold."
     names = {point.id: f"{point.id} {point.name}" for point in context.plan.points}
     figures = [
-        _figure("core test points, average", found.core),
-        _figure("pass rate", found.passing, is_rate=True),
-        *(_figure(names[one], change) for one, change in found.points.items()),
+        _figure("core test points, average", improvement.core),
+        _figure("pass rate", improvement.passing, is_rate=True),
+        *(_figure(names[point], change) for point, change in improvement.points.items()),
     ]
     return ImprovementReport(
         title=f"{attempt.folder.name.replace('_', ' ')}: a candidate for {context.prompt.name}",
         verdict=verdict,
         changes=tuple((edit.change, edit.why, ", ".join(edit.evidence)) for edit in attempt.candidate.edits),
-        gates=tuple((gate.requirement, gate.observed, gate.holds) for gate in found.gates),
+        gates=tuple((gate.requirement, gate.observed, gate.holds) for gate in improvement.gates),
         figures=tuple(figures),
-        better=found.better,
-        worse=found.worse,
+        better=improvement.better,
+        worse=improvement.worse,
         notes=(
             f"Both prompts were run and scored on the same {attempt.cases} cases: all bad ones, all about safety, "
             "and good ones from every category.",
-            f"{context.prompt.name} is as it was. The candidate is {attempt.prompt.name} in this folder.",
+            f"{context.prompt.name} is unchanged. The candidate is {attempt.prompt.name} in this folder.",
             "The subset has more bad cases than the whole: run all cases with the candidate before you rely on it.",
         ),
     )
@@ -346,7 +355,7 @@ def _report(context: StepContext, attempt: ImprovementAttempt) -> ImprovementRep
 
 def _figure(name: str, change: FigureChange, is_rate: bool = False) -> tuple[str, str, str, str, str]:
     scale, form = (100, "{:.1f} %") if is_rate else (1, "{:.2f}")
-    shown = ["–" if one is None else form.format(float(one) * scale) for one in (change.before, change.after)]
+    shown = ["–" if value is None else form.format(float(value) * scale) for value in (change.before, change.after)]
     rise = "–" if change.rise is None else f"{float(change.rise) * scale:+.{1 if is_rate else 2}f}"
     interval = "–"
     if change.interval is not None:

@@ -62,7 +62,7 @@ def unused_rules(plan: TestPlan, records: Iterable[tuple[Record, str]]) -> list[
     """Return the rules whose `when` holds for none of these cases and outputs: their 3 means nothing."""
     names = [{**case, "output": _json_in(result)} for case, result in records]
     return [
-        f"{point.id}: rule {_label(rule)}: asks nothing of any case: {rule.when}"
+        f"{point.id}: rule {_label(rule)}: applies to no case: {rule.when}"
         for point in plan.points
         for rule in point.rules
         if rule.when and names and not any(map(expressions.compile(rule.when).holds, names))
@@ -77,17 +77,17 @@ def _hold(rule: ScoringRule, result: str) -> tuple[bool, str]:
     """Whether a rule holds for every value at its path, and an explanation."""
     if not rule.path:
         return _KINDS[rule.kind](rule.value, result)
-    found = _json_in(result)
-    if found is None:
-        return False, f"the output is no JSON: {show(result)}"
-    places = find_all(rule.path, found)
+    document = _json_in(result)
+    if document is None:
+        return False, f"the output is not JSON: {show(result)}"
+    places = find_all(rule.path, document)
     if not places:
-        return False, f"is not there in {show(result)}"
+        return False, f"is missing in {show(result)}"
     checked = [(place, *_KINDS[rule.kind](rule.value, value)) for place, value in places]
     broken = [f"{place}: {detail}" if len(checked) > 1 else detail for place, holds, detail in checked if not holds]
     if broken:
         return False, ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
-    return True, checked[0][2] + (f" (and so in {len(checked) - 1} more places)" if len(checked) > 1 else "")
+    return True, checked[0][2] + (f" (also in {len(checked) - 1} more places)" if len(checked) > 1 else "")
 
 
 def _json_in(result: str) -> Any:
@@ -108,13 +108,13 @@ def _json_schema(wanted: Any, value: Any) -> tuple[bool, str]:
     try:
         validator = schema.validator(wanted)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RuleUndecided(f"is no JSON Schema: {schema.first_line(error)}") from None
-    found = loads(value) if isinstance(value, str) else value
-    if found is NO_JSON:
-        found = _json_in(value)
-        if found is None:
-            return False, f"the output is no JSON: {show(value)}"
-    wrong = next(validator.iter_errors(found), None)
+        raise RuleUndecided(f"is not a JSON Schema: {schema.first_line(error)}") from None
+    document = loads(value) if isinstance(value, str) else value
+    if document is NO_JSON:
+        document = _json_in(value)
+        if document is None:
+            return False, f"the output is not JSON: {show(value)}"
+    wrong = next(validator.iter_errors(document), None)
     if wrong is None:
         return True, "it fits the schema"
     where = ".".join(str(step) for step in wrong.instance_path)
@@ -155,28 +155,28 @@ def _min_chars(wanted: int, value: Any) -> tuple[bool, str]:
 
 def _regex(wanted: str, value: Any) -> tuple[bool, str]:
     try:
-        is_found = patterns.search(wanted, text_of(value))
+        has_match = patterns.search(wanted, text_of(value))
     except patterns.BadPattern as error:
         raise RuleUndecided(str(error)) from None
-    return is_found, f"{wanted!r} is {'found' if is_found else 'not found'} in {show(value)}"
+    return has_match, f"{wanted!r} is {'found' if has_match else 'not found'} in {show(value)}"
 
 
 def _not_regex(wanted: str, value: Any) -> tuple[bool, str]:
-    is_found, detail = _regex(wanted, value)
-    return not is_found, detail
+    has_match, detail = _regex(wanted, value)
+    return not has_match, detail
 
 
 def _contains(wanted: str | list[str], value: Any) -> tuple[bool, str]:
-    missing = [one for one in _listed(wanted) if one not in text_of(value)]
+    missing = [text for text in _listed(wanted) if text not in text_of(value)]
     if missing:
         return False, f"{', '.join(map(show, missing))} missing in {show(value)}"
     return True, f"{', '.join(map(show, _listed(wanted)))} found in {show(value)}"
 
 
 def _not_contains(wanted: str | list[str], value: Any) -> tuple[bool, str]:
-    found = [one for one in _listed(wanted) if one in text_of(value)]
-    if found:
-        return False, f"{', '.join(map(show, found))} found in {show(value)}"
+    forbidden = [text for text in _listed(wanted) if text in text_of(value)]
+    if forbidden:
+        return False, f"{', '.join(map(show, forbidden))} found in {show(value)}"
     return True, f"none of {', '.join(map(show, _listed(wanted)))} in {show(value)}"
 
 
@@ -195,8 +195,8 @@ def _language(wanted: str, value: Any) -> tuple[bool, str]:
 
 
 def _not_empty(wanted: Any, value: Any) -> tuple[bool, str]:
-    is_there = bool(value.strip() if isinstance(value, str) else value)
-    return is_there, f"{show(value)} is {'not ' if is_there else ''}empty"
+    has_content = bool(value.strip() if isinstance(value, str) else value)
+    return has_content, f"{show(value)} is {'not ' if has_content else ''}empty"
 
 
 _KINDS: dict[str, Callable[[Any, Any], tuple[bool, str]]] = {

@@ -52,9 +52,11 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
     artifact = load_for_step(folder, "run", folder.results, source, redo)
     reusable = {} if artifact.needs_rebuild else _reusable_results(folder, cases.values, rerun_failed)
     pending = [record for record in cases.values if record["test_id"] not in reusable]
-    batch = context.run_batch(artifact, target, profile, [as_case(one["test_id"], one["input"]) for one in pending])
-    results: Results = {one.case_id: None if one.error else text_of(one.output.value) for one in batch.runs}
-    failures = {one.case_id: one.error for one in batch.runs if one.error}
+    batch = context.run_batch(
+        artifact, target, profile, [as_case(record["test_id"], record["input"]) for record in pending]
+    )
+    results: Results = {run.case_id: None if run.error else text_of(run.output.value) for run in batch.runs}
+    failures = {run.case_id: run.error for run in batch.runs if run.error}
     if artifact.needs_rebuild and failures and folder.results.is_file():
         if len(failures) == len(pending):
             mark_batch_used(artifact, batch.id)
@@ -63,10 +65,10 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
         copy_to_backup(folder.results, "before", context.options.warn)
     results |= reusable
     reasons = {**read_object(folder.failures), **failures}
-    failed = {one: reasons.get(one) or "unknown reason" for one in results if results[one] is None}
+    failed = {test_id: reasons.get(test_id) or "unknown reason" for test_id in results if results[test_id] is None}
     # Write the reasons first, so that every null result has one.
     write_json(folder.failures, failed)
-    rows = [{**case_definition(one), "result_aftertest": results[one["test_id"]]} for one in cases.values]
+    rows = [{**case_definition(case), "result_aftertest": results[case["test_id"]]} for case in cases.values]
     provenance = Provenance(source, service=profile.name, batch=batch.id, prompt=target.digest)
     write_artifact(artifact, provenance, rows, context.options.warn)
     # Write prompt_b now, so that it can be edited before the judge is paid for.
@@ -76,14 +78,14 @@ def run(context: StepContext, rerun_failed: bool = False, redo: bool = False) ->
 
 def input_remarks(target: BuiltTarget, record: Record) -> Iterator[Remark]:
     """Compare the input of a case with the variables of the prompt."""
-    given, takes = record.get("input"), target.takes
-    if not isinstance(given, dict):
+    inputs, takes = record.get("input"), target.takes
+    if not isinstance(inputs, dict):
         return
-    if unused := [name for name in given if name not in takes]:
+    if unused := [name for name in inputs if name not in takes]:
         has = f"it takes {', '.join(sorted(takes))}" if takes else "it has no {{variable}}"
         message = f"input: {', '.join(map(quote, unused))} is not sent: the prompt does not name it; {has}"
         yield warning("input_not_sent", ("input",), message)
-    if missing := sorted(target.variables - given.keys()):
+    if missing := sorted(target.variables - inputs.keys()):
         message = f"input: {', '.join(map(quote, missing))} missing, which the prompt needs; the run would fail"
         yield warning("missing_variable", ("input",), message)
 
@@ -92,12 +94,12 @@ def _reusable_results(folder: Folder, cases: list[Record], rerun_failed: bool) -
     """Return the existing results whose inputs have not changed."""
     if not folder.results.is_file():
         return {}
-    former = read_records(folder.results)
-    raise_if_invalid(former.findings, folder.results)
+    existing = read_records(folder.results)
+    raise_if_invalid(existing.findings, folder.results)
     inputs = {record["test_id"]: record["input"] for record in cases}
     return {
         record["test_id"]: record["result_aftertest"]
-        for record in former.values
+        for record in existing.values
         if "result_aftertest" in record
         and inputs.get(record["test_id"]) == record["input"]
         and not (rerun_failed and record["result_aftertest"] is None)

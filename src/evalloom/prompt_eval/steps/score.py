@@ -45,7 +45,7 @@ class ScoreResult(Struct, frozen=True):
 
     cases: list[ScoredCase]
     processed: int = 0
-    faults: dict[str, str] = {}
+    answer_errors: dict[str, str] = {}
     """Errors of the evaluator's final answers, by test_id."""
     is_rebuilt: bool = False
     """Whether earlier scores were stale and all cases were scored again."""
@@ -71,16 +71,16 @@ def score(
     batch = scorer.ask(results.values, repeat)
     judgements = {run.case_id: _judgement(run, plan) for run in batch.runs if not run.repeat}
     failures = read_object(folder.failures)
-    cases = [scorer.scored(one, judgements.get(one["test_id"]), failures) for one in results.values]
-    scorer.spare(cases, judgements, batch.id)
+    cases = [scorer.scored(record, judgements.get(record["test_id"]), failures) for record in results.values]
+    scorer.protect_existing(cases, judgements, batch.id)
     scorer.write(cases, batch)
-    if repeat > 1 and any(not one.answer.has_no_marks for one in judgements.values()):
+    if repeat > 1 and any(not judgement.answer.has_no_marks for judgement in judgements.values()):
         write_json(folder.repeats, _repeats(batch, cases, scorer.source, plan))
     for path in tables:
         for finding in write_own(folder, path, cases, plan.ids, TableOptions(excel=excel)):
             context.options.warn(str(finding))
-    faults = {one: "; ".join(found.errors) for one, found in judgements.items() if found.errors}
-    return ScoreResult(cases, scorer.count, faults, scorer.artifact.is_outdated)
+    errors = {test_id: "; ".join(judgement.errors) for test_id, judgement in judgements.items() if judgement.errors}
+    return ScoreResult(cases, scorer.count, errors, scorer.artifact.is_outdated)
 
 
 def _tables(folder: Folder, xlsx: bool) -> list[Path]:
@@ -110,11 +110,11 @@ def _warnings(context: StepContext, results: list[Record]) -> Iterator[str]:
     if context.folder.cases.is_file():
         ids = {record["test_id"] for record in results}
         cases = [record.get("test_id") for record in read_records(context.folder.cases).values]
-        if left_out := [one for one in cases if one not in ids]:
-            message = f"{context.folder.cases.as_posix()}: {', '.join(map(str, left_out[:5]))}"
-            message += f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-            yield f"{message} not run yet, and so not scored: evalloom prompt-eval run {context.folder} [case_not_run]"
-    outputs = [(one, one["result_aftertest"]) for one in results if one["result_aftertest"] is not None]
+        if not_run := [test_id for test_id in cases if test_id not in ids]:
+            message = f"{context.folder.cases.as_posix()}: {', '.join(map(str, not_run[:5]))}"
+            message += f" and {len(not_run) - 5} more" if len(not_run) > 5 else ""
+            yield f"{message} not run yet. First: evalloom prompt-eval run {context.folder} [case_not_run]"
+    outputs = [(record, record["result_aftertest"]) for record in results if record["result_aftertest"] is not None]
     yield from (
         f"{context.plan.path.as_posix()}: {message} [rule_never_asked]"
         for message in unused_rules(context.plan, outputs)
@@ -135,19 +135,19 @@ class _Scorer:
         self._rules = {
             point.id: digest(msgspec.to_builtins(point.rules)) for point in context.plan.points if point.rules
         }
-        self._former = self._read_former() if context.folder.scored.is_file() else {}
+        self._earlier: dict[str, ScoredCase] = {}
         self.count = 0
-
-    def _read_former(self) -> dict[str, ScoredCase]:
-        records = read_records(self._context.folder.scored)
-        if not self.artifact.needs_rebuild:
-            raise_if_invalid(records.findings, self._context.folder.scored)
-        return {case.id: case for one in records.values if (case := read_scored(one, self._context.plan.ids))}
+        if context.folder.scored.is_file():
+            records = read_records(context.folder.scored)
+            if not self.artifact.needs_rebuild:
+                raise_if_invalid(records.findings, context.folder.scored)
+            earlier = (read_scored(record, context.plan.ids) for record in records.values)
+            self._earlier = {case.id: case for case in earlier}
 
     def _existing(self, record: Record) -> ScoredCase | None:
         """Return the existing marks of a case if it and its output have not changed."""
-        case = None if self.artifact.needs_rebuild else self._former.get(record["test_id"])
-        is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _WHAT_COUNTS)
+        case = None if self.artifact.needs_rebuild else self._earlier.get(record["test_id"])
+        is_same = case is not None and all(case.record.get(name) == record.get(name) for name in _IDENTIFYING_FIELDS)
         return case if is_same else None
 
     def ask(self, records: list[Record], repeat: int) -> BatchRuns:
@@ -155,14 +155,16 @@ class _Scorer:
         judged = [point.id for point in self._context.plan.judged]
         cases_to_judge: list[Case] = []
         has_incomplete = False
-        for one in (record for record in records if record["result_aftertest"] is not None):
-            existing = self._existing(one)
-            lacks = existing is None or not all(existing.marks[point].is_complete for point in judged)
-            self.count += lacks or any(self._is_due(existing, point) for point in self._context.plan.points)
-            has_incomplete |= lacks and existing is not None
-            if judged and (lacks or repeat > 1):
-                inputs = {"test_case": case_definition(one), "result_aftertest": one["result_aftertest"]}
-                cases_to_judge.append(as_case(one["test_id"], inputs))
+        for record in records:
+            if record["result_aftertest"] is None:
+                continue
+            existing = self._existing(record)
+            lacks_marks = existing is None or not all(existing.marks[point].is_complete for point in judged)
+            self.count += lacks_marks or any(self._is_due(existing, point) for point in self._context.plan.points)
+            has_incomplete |= lacks_marks and existing is not None
+            if judged and (lacks_marks or repeat > 1):
+                inputs = {"test_case": case_definition(record), "result_aftertest": record["result_aftertest"]}
+                cases_to_judge.append(as_case(record["test_id"], inputs))
         if not cases_to_judge:
             return BatchRuns(self.artifact.provenance.batch)
         # Bypass the cache for incomplete cases: it would return the same answer.
@@ -181,59 +183,63 @@ class _Scorer:
         plan, existing = self._context.plan, self._existing(record)
         if record["result_aftertest"] is None:
             failure = failures.get(record["test_id"], "")
-            return ScoredCase(record, {one: Mark() for one in plan.ids}, f"run failed: {failure}" if failure else "")
+            return ScoredCase(
+                record, {point: Mark() for point in plan.ids}, f"run failed: {failure}" if failure else ""
+            )
         marks = {point.id: self._mark(point, record, judgement, existing) for point in plan.points}
-        said = judgement.answer.comment if judgement else "" if plan.judged else _summed_up(marks)
-        own = existing.remark if existing and not existing.remark.startswith(_NOT_A_REMARK) else ""
-        # Keep further fields that users added to the case.
-        further = case_definition(existing.record) if existing else {}
-        return ScoredCase({**further, **record}, marks, own or said or (existing.remark if existing else ""))
+        new_comment = judgement.answer.comment if judgement else "" if plan.judged else _summarize(marks)
+        written = existing.remark if existing and not existing.remark.startswith(_GENERATED_COMMENTS) else ""
+        # Keep the fields and the comment that users added to the case.
+        custom_fields = case_definition(existing.record) if existing else {}
+        return ScoredCase(
+            {**custom_fields, **record}, marks, written or new_comment or (existing.remark if existing else "")
+        )
 
     def _mark(
         self, point: TestPoint, record: Record, judgement: Best[Judgement] | None, existing: ScoredCase | None
     ) -> Mark:
-        former = existing.marks[point.id] if existing else Mark()
+        earlier = existing.marks[point.id] if existing else Mark()
         if point.rules:
             return (
-                score_by_rules(point, record, record["result_aftertest"]) if self._is_due(existing, point) else former
+                score_by_rules(point, record, record["result_aftertest"]) if self._is_due(existing, point) else earlier
             )
-        if former.is_complete or judgement is None:
-            return former
+        if earlier.is_complete or judgement is None:
+            return earlier
         judged = judgement.answer.marks.get(point.id, Mark())
         # Never replace a score with a missing one: a score without a reason is still a score.
-        return judged if judged.score is not None or former.score is None else former
+        return judged if judged.score is not None or earlier.score is None else earlier
 
-    def spare(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
-        """Protect existing scores from replacement: raise if no new ones came, back up if some are missing."""
+    def protect_existing(self, cases: list[ScoredCase], judgements: dict[str, Best[Judgement]], batch: str) -> None:
+        """Protect existing scores from replacement: raise if there are no new scores, back up if some are missing."""
         path = self._context.folder.scored
         if not self.artifact.needs_rebuild or not judgements or not path.is_file():
             return
-        if all(one.answer.has_no_marks for one in judgements.values()):
+        if all(judgement.answer.has_no_marks for judgement in judgements.values()):
             mark_batch_used(self.artifact, batch)
             message = f"no answer had a score, so {path.as_posix()} stays as it was"
             raise EvalloomError("nothing_answered", f"{message}: {next(iter(judgements.values())).errors[0]}")
-        if any(case.missing and self._is_less(case) for case in cases):
+        if any(case.missing and self._loses_marks(case) for case in cases):
             copy_to_backup(path, "before", self._context.options.warn)
 
-    def _is_less(self, case: ScoredCase) -> bool:
-        """Whether a complete mark of the former results is missing or different now."""
-        former = self._former.get(case.id)
-        return former is not None and any(
-            mark.is_complete and case.marks.get(point) != mark for point, mark in former.marks.items()
+    def _loses_marks(self, case: ScoredCase) -> bool:
+        """Whether a complete mark of the earlier results is missing or different now."""
+        earlier = self._earlier.get(case.id)
+        return earlier is not None and any(
+            mark.is_complete and case.marks.get(point) != mark for point, mark in earlier.marks.items()
         )
 
     def write(self, cases: list[ScoredCase], batch: BatchRuns) -> None:
         """Write the scored results and their provenance."""
         judge = self._context.scorer.name if self._context.plan.judged else ""
-        made_from = Provenance(self.source, service=judge, batch=batch.id, rules=self._rules)
+        source = Provenance(self.source, service=judge, batch=batch.id, rules=self._rules)
         rows = [write_scored(case) for case in cases]
-        write_artifact(self.artifact, made_from, rows, self._context.options.warn)
+        write_artifact(self.artifact, source, rows, self._context.options.warn)
 
 
-_WHAT_COUNTS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")
+_IDENTIFYING_FIELDS = ("input", "test_category", "test_subcategory", "eval_type", "result_aftertest")
 """The fields that identify a case and its output; a description may be reworded."""
 _NO_ANSWER, _ALL_HOLD, _BELOW = "The evaluator gave no answer: ", "Every rule holds.", "Below 3: "
-_NOT_A_REMARK = (_NO_ANSWER, _ALL_HOLD, _BELOW)
+_GENERATED_COMMENTS = (_NO_ANSWER, _ALL_HOLD, _BELOW)
 """Prefixes of comments that are generated here, and so generated again."""
 
 
@@ -245,7 +251,7 @@ def _judgement(run: Run, plan: TestPlan) -> Best[Judgement]:
     return judgement_of(run.output.value)
 
 
-def _summed_up(marks: dict[str, Mark]) -> str:
+def _summarize(marks: dict[str, Mark]) -> str:
     """Summarize the marks of rules in one sentence."""
     below = [f"{point} {mark.score}" for point, mark in marks.items() if mark.score in (1, 2)]
     return f"{_BELOW}{', '.join(below)}." if below else _ALL_HOLD

@@ -73,13 +73,13 @@ def write_table(source: Path, options: TableOptions = TableOptions()) -> TableRe
         )
     checked, items = read_checked(source)
     rows = [item for item in items if isinstance(item, Row)]
-    points, found = _points(source, options.plan, rows)
+    points, findings = _points(source, options.plan, rows)
     cases = [read_scored(row.value, points) for row in rows] if points else []
     paths = _paths(source, options) if cases else ()
-    found += [finding for path in paths for finding in _write(path, cases, points, options)]
+    findings += [finding for path in paths for finding in _write(path, cases, points, options)]
     return TableResult(
         paths=paths,
-        checked=_merged(checked, chain(found, _remarks(source, rows, points))),
+        checked=_merged(checked, chain(findings, _remarks(source, rows, points))),
         points=tuple(points),
         cases=len(cases),
         failed=sum(case.is_failed for case in cases),
@@ -98,8 +98,8 @@ def _points(source: Path, plan: Path | None, rows: Sequence[Row]) -> tuple[list[
         message = "has rows of the table itself, without inputs and results. Name the JSON that it was made from"
         return [], [Finding("table_as_source", "error", message, here)]
     if plan is not None:
-        known, found = read_plan(plan)
-        return list(known.ids) if known else [], found
+        test_plan, findings = read_plan(plan)
+        return list(test_plan.ids) if test_plan else [], findings
     points = points_in(row.value for row in rows)
     if rows and not points:
         message = "no case has a <TP>_score or <TP>_reason. Score the cases first, or name the test points with --plan"
@@ -119,7 +119,7 @@ def _paths(source: Path, options: TableOptions) -> tuple[Path, ...]:
         if not path.parent.is_dir():
             message = f"{path.as_posix()}: there is no folder {path.parent.as_posix()!r}. Make it, or name another -o"
             raise usage_error("folder_missing", message)
-        if path.resolve() in [one.resolve() for one in (source, options.plan) if one]:
+        if path.resolve() in [read.resolve() for read in (source, options.plan) if read]:
             message = f"{path.as_posix()}: is a file that is read. Give the output another name with -o"
             raise usage_error("would_overwrite", message)
         if has_review(path):
