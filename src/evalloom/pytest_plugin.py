@@ -1,4 +1,4 @@
-"""The pytest plugin: with `--evalloom`, each case of an evalloom.yaml is a test item; the batch runs once for all."""
+"""The pytest plugin: with `--evalloom`, each case of an evalloom.yaml is a test item. The batch runs once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class SuiteFile(pytest.File):
-    """One evalloom.yaml: collects its cases, and runs all of them when pytest comes to the first."""
+    """One evalloom.yaml: collects its cases, and runs all of them when pytest reaches the first."""
 
     def collect(self) -> Iterable[CaseItem]:
         from evalloom.engine.run import Jobs
@@ -40,7 +40,7 @@ class SuiteFile(pytest.File):
         self._error: Exception | None = None
         jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeat, self._plan.keys())
         for job in jobs:
-            yield CaseItem.from_parent(self, name=_name(job, len(self._plan.profiles) > 1), key=job.key)
+            yield CaseItem.from_parent(self, name=_item_name(job, len(self._plan.profiles) > 1), key=job.key)
 
     def result(self, key: str) -> tuple[Run, Scored] | None:
         """The run of a key with its score; the first call runs the batch."""
@@ -50,7 +50,7 @@ class SuiteFile(pytest.File):
             try:
                 self._results = {run.key: (run, scored) for run, scored in self._evaluate()}
             except Exception as error:
-                # Each case reports the error, but a batch that failed is not run again for each.
+                # Every case reports the error, without running the failed batch again.
                 self._error = error
                 raise
         return self._results.get(key)
@@ -83,15 +83,17 @@ class SuiteFile(pytest.File):
         from evalloom.engine.evaluate import evaluate
 
         # Deselected cases are not run, since each may cost money.
-        mine = (item for item in self.session.items if isinstance(item, CaseItem) and item.parent is self)
-        yield from evaluate(replace(self._plan, only=frozenset(item.key for item in mine)), warn=lambda message: None)
+        own_items = (item for item in self.session.items if isinstance(item, CaseItem) and item.parent is self)
+        yield from evaluate(
+            replace(self._plan, only=frozenset(item.key for item in own_items)), warn=lambda message: None
+        )
 
 
 class CaseItem(pytest.Item):
     """One case under one profile."""
 
-    def __init__(self, *, key: str, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, *, key: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.key = key
 
     def runtest(self) -> None:
@@ -127,6 +129,6 @@ class CaseFailed(Exception):
         super().__init__("\n".join(lines))
 
 
-def _name(job: Job, has_profiles: bool) -> str:
+def _item_name(job: Job, has_profiles: bool) -> str:
     parts = [job.profile.name] * has_profiles + [f"repeat {job.repeat + 1}"] * bool(job.repeat)
     return f"{job.case.id}[{', '.join(parts)}]" if parts else job.case.id

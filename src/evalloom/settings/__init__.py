@@ -1,4 +1,4 @@
-"""Loads `evalloom.yaml`: the llms and profiles, what is tested, and the environment variables with the API keys."""
+"""Loads `evalloom.yaml`: the llms and profiles, the target, and the environment variables with the API keys."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ __all__ = [
 
 
 class LlmSettings(LlmKeys, frozen=True):
-    """One llm with the defaults filled in: `params` are sent with every request, the rest says how to reach it."""
+    """One llm with the defaults filled in; `params` are sent with every request."""
 
     name: str
     folder: Path = Path()
 
 
 class Settings(Struct, frozen=True):
-    """The content of a settings file; `defaults` are as written, and already merged into each of `llms`."""
+    """The content of a settings file; `defaults` are already merged into each of `llms`."""
 
     path: Path | None = None
     folder: Path = Path()
@@ -99,9 +99,9 @@ class Settings(Struct, frozen=True):
 
 
 def load(path: Path | None = None, sections: tuple[Section[Any], ...] | None = None) -> Settings:
-    """Read a settings file, by default ./evalloom.yaml where it exists. The error lists all that is wrong with it.
+    """Read a settings file, by default ./evalloom.yaml where it exists. The error lists everything that is wrong in it.
 
-    `sections` are those of all systems. Without them, keys that are not the engine's count as such sections:
+    `sections` are those of all systems. Without them, every key that the engine does not know may be a section:
     `Settings.section` checks one when it is needed.
     """
     if path is None:
@@ -135,7 +135,7 @@ def load(path: Path | None = None, sections: tuple[Section[Any], ...] | None = N
         sections={section.name: section.resolve(own[section.name], folder) for section in sections},
         written=row,
     )
-    # From what is written: an llm may have parameters that no struct has, and null takes a default away.
+    # Merged from the raw file: an llm may have parameters that no struct declares, and null removes a default.
     llms = object_in(written, "llms")
     return msgspec.structs.replace(
         settings, llms={name: _merge_llm(name, settings, object_in(llms, name)) for name in llms}
@@ -158,7 +158,7 @@ _Located = tuple[int, int, str]
 
 
 def _read(path: Path) -> tuple[Row | None, list[_Located]]:
-    """The one object in the file, and the errors of the file itself."""
+    """Read the single object of the file, and the errors of the reader."""
     items = list(RowReader(source_of(path)))
     rows = [item for item in items if isinstance(item, Row)]
     errors = [(*item.place, _explain(item)) for item in items if isinstance(item, Problem) and item.severity != "info"]
@@ -170,11 +170,11 @@ def _read(path: Path) -> tuple[Row | None, list[_Located]]:
 
 
 def _explain(problem: Problem) -> str:
-    """The message of the reader, with what to do about it in a settings file."""
+    """The message of the reader, with a hint for settings files."""
     if problem.code == "duplicate_key":
         return f"{problem.message.partition(';')[0]}. Remove one of them"
     if "cannot start any token" in problem.message:
-        return f"{problem.message}. Indent YAML with spaces, and quote a text that begins with a sign"
+        return f"{problem.message}. Indent YAML with spaces, and quote a text that begins with punctuation"
     return problem.message
 
 
@@ -186,17 +186,17 @@ def _parse(
 
 
 def _bad_settings(path: Path, errors: list[_Located]) -> EvalloomError:
-    """The error that lists others, each with its line and column, in the order of the file."""
+    """Build one error that lists all errors with line and column, in the order of the file."""
     lines = []
     for line, column, message in sorted(errors):
         place = f":{line}:{column}" if line else ""
-        # A key of the file may contain anything, and nothing of it may drive a terminal.
+        # A key of the file may contain control characters, which must not reach a terminal.
         lines.append(f"{path.as_posix()}{place}: {printable(message)}")
     return usage_error("bad_settings", "\n".join(lines))
 
 
 def _merge_llm(name: str, settings: Settings, own: Record) -> LlmSettings:
-    """An llm as its declaration says, over the defaults of the file."""
+    """Merge the declaration of an llm with the defaults of the file."""
     defaults = settings.defaults
     fields = {key: value for key, value in {**present(defaults), **present(own)}.items() if key in LLM_KEYS}
     fields["headers"] = {**object_in(defaults, "headers"), **object_in(own, "headers")}
@@ -209,11 +209,11 @@ def _merge_llm(name: str, settings: Settings, own: Record) -> LlmSettings:
     return msgspec.convert(fields, LlmSettings)
 
 
-# -- looking things up --------------------------------------------------------------------------------
+# -- lookup ------------------------------------------------------------------------------------------
 
 
 def profile(settings: Settings, name: str) -> Profile:
-    """The profile of that name, or one of a single llm: declared, or `echo`, `scripted:FILE`, `openai:MODEL`."""
+    """Look up a profile; the name of an llm, such as `echo`, `scripted:FILE` or `openai:MODEL`, is a profile too."""
     if name in settings.profiles:
         return settings.profiles[name]
     if name in settings.llms or parse_llm_name(name):
@@ -257,7 +257,7 @@ def _undeclared_llm(settings: Settings, name: str) -> LlmSettings | None:
     protocol, rest = parts
     if protocol == "scripted":
         llm = _merge_llm(name, settings, {"protocol": protocol, "file": rest})
-        # A name in the settings is a file beside them, a name on the command line one in the working folder.
+        # In the settings, the file is relative to their folder; on the command line, to the working folder.
         return llm if exists(llm.folder, rest) else msgspec.structs.replace(llm, folder=Path())
     if protocol == "echo":
         return _merge_llm(name, settings, {"protocol": protocol, "model": "echo"})
@@ -303,7 +303,7 @@ def key_of(llm: LlmSettings) -> str:
     variables = environment(llm.folder)
     for name in names:
         if key := variables.get(name, "").strip():
-            # The HTTP library would show a key that cannot be a header in its error.
+            # The error of the HTTP library would show a key that is not a valid header.
             if not (key.isascii() and key.isprintable()):
                 message = f"{name}: contains characters that no API key has. Set it again, without line breaks"
                 raise usage_error("bad_key", message)
@@ -320,14 +320,14 @@ def key_of(llm: LlmSettings) -> str:
 
 def key_names(llm: LlmSettings) -> tuple[str, ...]:
     """The environment variables with the key of an llm, in order of precedence; none where it takes no key."""
-    has_own = any(keys.is_key_header(name) for name in llm.headers)
-    if llm.protocol not in PUBLIC_URLS or llm.key_env == "none" or has_own:
+    has_key_header = any(keys.is_key_header(name) for name in llm.headers)
+    if llm.protocol not in PUBLIC_URLS or llm.key_env == "none" or has_key_header:
         return ()
     return (llm.key_env,) if llm.key_env else keys.names_for(llm.name, llm.protocol)
 
 
 def secrets(settings: Settings) -> list[str]:
-    """Every value that must never be shown, the longest first, so that a shorter one does not break it up."""
+    """All values that must never be shown, longest first: a shorter one may be part of a longer one."""
     variables = environment(settings.folder)
     names = {name for name in variables if name.startswith(keys.PREFIX)} | {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
     names |= {name for name in keys.read_dotenv(settings.folder) if keys.is_secret_name(name)}

@@ -1,4 +1,4 @@
-"""All errors in a settings file: API keys in it, wrong types, names of nothing, files that do not exist."""
+"""Finds all errors in a settings file: API keys in it, wrong types, unknown names, missing files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse(
     """
     parsed, type_errors = _convert(written, sections, is_open)
     errors: dict[Steps, str] = {}
-    # Keys come first: where one is written down, no other message may show it.
+    # Secrets come first: no other message about the same path may show the value.
     for path, message in chain(
         _secret_errors(written), type_errors, _reference_errors(written, folder, sections, is_open)
     ):
@@ -55,7 +55,8 @@ def _convert(
 ) -> tuple[ParsedFile | None, list[Error]]:
     """The structs of a file, or the errors in its keys and types.
 
-    msgspec stops at its first error, so the JSON Schema is for files with errors only: jsonschema_rs is 15 MB to load.
+    msgspec stops at its first error, so a JSON Schema validator lists them all. It takes 15 MB, so only files with
+    errors load it.
     """
     names = {section.name for section in sections}
     is_unknown = not is_open and any(
@@ -88,7 +89,7 @@ def _to_structs(written: Record, sections: tuple[Section[Any], ...]) -> ParsedFi
 
 
 def _without_empty(value: Any, schema: Record, definitions: Record) -> Any:
-    """A value without the keys of the schema that have nothing behind them: they count as not written."""
+    """Drop the keys of the schema that have no value: they count as absent."""
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
     if isinstance(value, list):
@@ -101,21 +102,21 @@ def _without_empty(value: Any, schema: Record, definitions: Record) -> Any:
                 if item is not None:
                     filled[name] = _without_empty(item, properties[name], definitions)
             elif isinstance(others, dict):
-                # `kimi:` alone is an llm with nothing but defaults.
+                # `kimi:` without a value is an llm with defaults only.
                 is_object = "$ref" in others or others.get("type") == "object"
                 filled[name] = _without_empty({} if item is None and is_object else item, others, definitions)
             else:
                 filled[name] = item
         return filled
-    # JSON Schema counts 5.0 among the integers, msgspec does not: give it a type that both refuse.
+    # JSON Schema accepts 5.0 as an integer, msgspec does not: make it a string, which both refuse.
     return str(value) if schema.get("type") == "integer" and isinstance(value, float) else value
 
 
 def _schema_errors(written: Record, filled: Record, document: Record) -> Iterator[Error]:
-    """Every place where a file does not match its JSON Schema, in our words."""
+    """Every place where a file does not match its JSON Schema, with our own messages."""
     from jsonschema_rs import validator_for
 
-    # A message of the library would show the value, and a key may be in it.
+    # A message of the library would show the value, which may contain an API key.
     for error in validator_for(document, mask="the value").iter_errors(filled):
         path, value = _locate(written, error.instance_path, error.instance)
         *steps, keyword = error.schema_path
@@ -146,7 +147,7 @@ _TYPE_NAMES = {
 
 
 def _describe(keyword: str, rule: Record, value: Any, message: str) -> str:
-    # What has an inside is only named, since a key may be in it.
+    # Objects and lists are not shown, since they may contain an API key.
     got = type_name(value) if isinstance(value, dict | list | None) else quote(value)
     if keyword in ("type", "anyOf"):
         types = [choice.get("type", "object") for choice in rule.get("anyOf", [rule])]
@@ -175,7 +176,7 @@ def _locate(value: Any, steps: list[str | int], checked: Any) -> tuple[Steps, An
     return path, value
 
 
-# -- keys that were written down ----------------------------------------------------------------------
+# -- API keys in the file -----------------------------------------------------------------------------
 
 
 def _secret_errors(written: Record) -> Iterator[Error]:
@@ -199,7 +200,7 @@ def _is_secret(names: list[str], value: Any) -> bool:
     # The targets and matchers decide which fields these have.
     if names[0] in ("target", "checks"):
         return False
-    # Deeper inside, `key` and `token` are words like any other: a parameter may be a whole JSON Schema.
+    # Deeper inside, `key` and `token` are ordinary words: a parameter may contain a JSON Schema.
     last = names[3:4] if names[2:3] == ["params"] else names[2:3] if names[0] in ("llms", "profiles") else names[1:2]
     return any(keys.is_key_field(name) for name in last) or any(keys.is_api_key_field(name) for name in names)
 
@@ -222,7 +223,7 @@ def leaves(value: Any, path: Steps = ()) -> Iterator[tuple[Steps, Any]]:
 def _reference_errors(
     written: Record, folder: Path, sections: tuple[Section[Any], ...], is_open: bool
 ) -> Iterator[Error]:
-    """Values of the right type that cannot be meant. Values of a wrong type are passed over."""
+    """Values of the right type that refer to nothing. Values of a wrong type are skipped."""
     llms, profiles = object_in(written, "llms"), object_in(written, "profiles")
     defaults, run = object_in(written, "defaults"), object_in(written, "run")
     if is_open:
@@ -241,9 +242,9 @@ def _reference_errors(
             yield from _name_errors(("profiles", name, role), object_in(profiles, name).get(role), llms, "llm")
     for role in ("judge", "embeddings"):
         yield from _name_errors((role,), written.get(role), llms, "llm")
-    answerers = {**profiles, **llms}
+    profiles_and_llms = {**profiles, **llms}
     for number, name in enumerate(list_in(run, "profiles")):
-        yield from _name_errors(("run", "profiles", number), name, answerers, "profile or llm")
+        yield from _name_errors(("run", "profiles", number), name, profiles_and_llms, "profile or llm")
     for number, name in enumerate(list_in(written, "datasets")):
         if isinstance(name, str) and not exists(folder, name):
             yield ("datasets", number), f"there is no file or folder {quote((folder / name).as_posix())}"
@@ -256,16 +257,19 @@ def _reference_errors(
             yield ("run", "filter"), str(error)
     for section in sections:
         own = object_in(written, section.name)
-        for names, known, kind in ((section.llms, llms, "llm"), (section.profiles, answerers, "profile or llm")):
+        for names, declared, kind in (
+            (section.llms, llms, "llm"),
+            (section.profiles, profiles_and_llms, "profile or llm"),
+        ):
             for name in names:
                 if own.get(name) not in section.local:
-                    yield from _name_errors((section.name, name), own.get(name), known, kind)
+                    yield from _name_errors((section.name, name), own.get(name), declared, kind)
         yield from (((section.name, *path), message) for path, message in section.check(own, folder))
 
 
-def _name_errors(path: Steps, name: Any, known: Record, kind: str) -> Iterator[Error]:
-    if isinstance(name, str) and name not in known and parse_llm_name(name) is None:
-        yield path, f"there is no {kind} {quote(name)}{suggest_llm(name, list(known))}"
+def _name_errors(path: Steps, name: Any, declared: Record, kind: str) -> Iterator[Error]:
+    if isinstance(name, str) and name not in declared and parse_llm_name(name) is None:
+        yield path, f"there is no {kind} {quote(name)}{suggest_llm(name, list(declared))}"
 
 
 def parse_llm_name(name: str) -> tuple[str, str] | None:
@@ -276,17 +280,17 @@ def parse_llm_name(name: str) -> tuple[str, str] | None:
     return None if protocol == "scripted" and not rest else (protocol, rest)
 
 
-def suggest_llm(name: str, known: list[str]) -> str:
-    """The end of a message about an unknown llm: a name that is close, or all that there are."""
-    known = [*dict.fromkeys(known)]
-    declared = f"Known: {', '.join(known[:12])}. " if known else ""
-    return did_you_mean(name, [*known, *PROTOCOLS]) or (
-        f". {declared}Without a declaration: echo, scripted:FILE, openai:MODEL, anthropic:MODEL"
+def suggest_llm(name: str, declared: list[str]) -> str:
+    """The end of a message about an unknown llm: a similar name, or all names."""
+    declared = [*dict.fromkeys(declared)]
+    known = f"Known: {', '.join(declared[:12])}. " if declared else ""
+    return did_you_mean(name, [*declared, *PROTOCOLS]) or (
+        f". {known}Without a declaration: echo, scripted:FILE, openai:MODEL, anthropic:MODEL"
     )
 
 
-# Other tools' words for our keys: sent as a parameter, `api_base` would leave every request at the wrong place.
-_OTHER_NAMES = {
+# Names of our keys in other tools. Sent as a parameter, `api_base` would have no effect on where requests go.
+_FOREIGN_KEYS = {
     "url": "base_url",
     "api_base": "base_url",
     "endpoint": "base_url",
@@ -314,12 +318,12 @@ def _llm_errors(defaults: Record, llm: Record, path: Steps, folder: Path) -> Ite
 
 
 def _connection_errors(llm: Record, path: Steps) -> Iterator[Error]:
-    """Parameters that were meant as something else, and errors in how an llm is reached."""
+    """Parameters that look like misspelled keys, and errors in the URL, key variable and headers."""
     known = LlmSection.__struct_fields__
     for name in llm:
         if name in known:
             continue
-        meant = _OTHER_NAMES.get(name)
+        meant = _FOREIGN_KEYS.get(name)
         if hint := f". Did you mean {meant!r}?" if meant else did_you_mean(name, known, 0.75):
             yield (*path, name), f"unknown key{hint} A parameter of that name goes under params"
     if isinstance(url := llm.get("base_url"), str) and (error := url_error(url)):
@@ -341,25 +345,25 @@ def is_variable_name(text: str) -> bool:
 
 
 def url_error(url: str) -> str:
-    """What is wrong with a base URL, without showing what may be a password in it; empty when it is right."""
-    wanted = "expected a URL such as http://localhost:8000/v1"
+    """The error in a base URL, without a password that it may contain; empty when it is valid."""
+    expected = "expected a URL such as http://localhost:8000/v1"
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        return wanted
+        return expected
     if "@" in parts.netloc:
         return "a user or a password does not belong in a URL. Keys come from the environment"
     if parts.scheme not in ("http", "https") or not has_host or not url.isprintable() or " " in url:
-        return f"{wanted}, got {quote(url)}" if "@" not in url else wanted
+        return f"{expected}, got {quote(url)}" if "@" not in url else expected
     return ""
 
 
-# -- reading what may have the wrong type ---------------------------------------------------------------
+# -- access to values of any type -----------------------------------------------------------------------
 
 
 def present(written: Record) -> Record:
-    """The keys that have something behind them; the others count as not written."""
+    """The keys that have a value; the others count as absent."""
     return {name: value for name, value in written.items() if value is not None}
 
 

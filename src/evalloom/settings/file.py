@@ -1,9 +1,9 @@
 """The keys of evalloom.yaml as structs, and the JSON Schema that msgspec derives from them.
 
-Each field is one key: its type and its `Meta` are what the loader checks, what an editor shows and what messages say.
+Each field is one key: the loader, editors and messages use its type and its `Meta`.
 """
 
-# Without `from __future__ import annotations`: msgspec would evaluate each text at the first load (2.5 ms, not 0.5).
+# No `from __future__ import annotations`: msgspec would evaluate each annotation at the first load (2.5 ms, not 0.5).
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -60,9 +60,9 @@ LLM_KEYS = frozenset(LlmKeys.__struct_fields__)
 
 
 class LlmSection(LlmKeys, frozen=True, kw_only=True):
-    """An llm as the file declares it: any key that is not one of ours is sent with every request."""
+    """An llm as the file declares it: any unknown key is a parameter that is sent with every request."""
 
-    # The usual parameters are fields, so that their values and near misses of their names are checked.
+    # Common parameters are fields, so that their values and misspellings of their names are checked.
     temperature: Amount | UnsetType = UNSET
     top_p: Share | UnsetType = UNSET
     top_k: int | UnsetType = UNSET
@@ -125,7 +125,7 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     profiles: Annotated[
         dict[str, ProfileSection], Meta(description="Named choices of llms; the first one is the default.")
     ] = {}
-    target: Annotated[str | Record, Meta(description="What is tested.")] = ""
+    target: Annotated[str | Record, Meta(description="The system under test.")] = ""
     datasets: Annotated[
         list[str], Meta(title="a list of paths", description="The test files, relative to this file's folder.")
     ] = []
@@ -166,7 +166,7 @@ def schema(sections: tuple[Section[Any], ...] = ()) -> Record:
 
 
 def _tidy(rule: Record) -> Record:
-    """A JSON Schema without null, since an empty key counts as not written, and without defaults that say nothing."""
+    """Drop null, since a key without a value counts as absent, and empty defaults."""
     tidy = {key: value for key, value in rule.items() if key != "default" or value not in (None, "", [], {})}
     for key in {"properties", "$defs"} & tidy.keys():
         tidy[key] = {name: _tidy(inner) for name, inner in tidy[key].items()}

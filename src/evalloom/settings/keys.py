@@ -1,4 +1,4 @@
-"""Reads API keys from the environment and `.env`, recognises keys in texts, and takes them out."""
+"""Reads API keys from the environment and `.env`, and recognises and redacts keys in texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "HOP_KEY_"
 HIDDEN = "[hidden]"
 """Replaces a secret."""
 COMMON_NAMES = {"anthropic": ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")}
-"""The variables after an llm's own one, by protocol; HOP-5 makes OPENAI_API_KEY the last of all."""
+"""The variables to try after an llm's own one, by protocol; by HOP-5, OPENAI_API_KEY is the last."""
 
 _LINE = lazy_pattern(
     r"\s*(?:export\s+)?([^\W\d]\w*)\s*=\s*(?:'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|(.*?))\s*(?:(?<=\s)#.*)?"
@@ -27,7 +27,7 @@ _ESCAPED = lazy_pattern(r"\\(.)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _VARIABLE = lazy_pattern(r"\$\{([^\W\d]\w*)\}")
 _SECRET_NAME = lazy_pattern(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-_DOUBTFUL_NAME = lazy_pattern(r"PASS|PWD|CREDENTIAL|AUTH|DSN|COOKIE|SESSION", re.IGNORECASE)
+_SUSPICIOUS_NAME = lazy_pattern(r"PASS|PWD|CREDENTIAL|AUTH|DSN|COOKIE|SESSION", re.IGNORECASE)
 _USER_IN_URL = lazy_pattern(r"://[^/?#\s]*@")
 _KEY_FIELDS = ("key", "token", "secret", "password")
 _API_KEY_FIELD = lazy_pattern(r"hopkey.*|.*(apikey|secretkey|accesskey|accesstoken|authtoken|authorization)")
@@ -35,7 +35,7 @@ _KEY_HEADERS = ("authorization", "proxyauthorization", "xapikey", "apikey", "xau
 _KEY_VALUE = lazy_pattern(r"(?:bearer\s+)?sk-[\w-]{6,}|(?:bearer\s+)?(?:gsk_|hf_|xai-|ghp_|AIza)[\w-]{16,}", re.I)
 _KEY_INSIDE = lazy_pattern(r"(?<![\w-])sk-[\w-]{20,}")
 _KEY_START = "sk-|gsk_|hf_|xai-|ghp_|AIza"
-# With a digit somewhere: sk-learn-and-its-friends is not a key.
+# A key has a digit; sk-learn-and-its-friends is not a key.
 _KEY_IN_TEXT = lazy_pattern(rf"(?<![\w-])(?:{_KEY_START})(?=[\w-]*\d)[\w-]{{16,}}")
 
 
@@ -51,7 +51,7 @@ def read_dotenv(folder: Path = Path()) -> dict[str, str]:
         try:
             text = path.read_text(encoding="utf-8-sig", errors="replace")
         except OSError:
-            # A file that cannot be read counts as none: the message about a missing key says what to do.
+            # An unreadable file counts as absent: the message about a missing key says what to do.
             continue
         for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
             name, single, double, bare = match.groups()
@@ -62,7 +62,7 @@ def read_dotenv(folder: Path = Path()) -> dict[str, str]:
 
 
 def names_for(llm: str, protocol: str) -> tuple[str, ...]:
-    """The variables that may contain the key of an llm; the first that is set counts."""
+    """The variables that may contain the key of an llm; the first one that is set is used."""
     own = PREFIX + re.sub(r"\W", "_", llm).upper()
     return (own, *COMMON_NAMES.get(protocol, ("OPENAI_API_KEY",)))
 
@@ -73,14 +73,14 @@ def is_secret_name(name: str) -> bool:
 
 
 def may_be_secret(name: str, value: str) -> bool:
-    """Whether a variable may contain a secret, by its name or its value; a doubtful one counts as a secret."""
+    """Whether a variable may contain a secret, by its name or its value; when in doubt, it does."""
     return bool(
-        is_secret_name(name) or _DOUBTFUL_NAME.search(name) or looks_like_key(value) or _USER_IN_URL.search(value)
+        is_secret_name(name) or _SUSPICIOUS_NAME.search(name) or looks_like_key(value) or _USER_IN_URL.search(value)
     )
 
 
 def variables_in(text: str) -> list[str]:
-    """The names in the `${NAME}` of a text."""
+    """The variables that a text refers to as `${NAME}`."""
     return _VARIABLE.findall(text)
 
 
@@ -114,7 +114,7 @@ def _plain(name: str) -> str:
 
 
 def forms(secret: str) -> list[str]:
-    """A secret as it is in a text, in JSON within a text, and in JSON within that; the longest first."""
+    """A secret as plain text and as JSON nested up to three levels deep; the longest first."""
     all_forms = level = {secret}
     for _ in range(3):
         level = {json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in level for is_ascii in (True, False)}
@@ -131,10 +131,10 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 
 
 class Redactor:
-    """Takes secrets out of what is stored: the ones it is given, and texts in the format of a provider's keys."""
+    """Redacts secrets from stored data: known ones, and texts in the format of a provider's keys."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # The longest first, so that a shorter one does not break it up.
+        # Longest first: a shorter one may be part of a longer one.
         self._secrets = sorted(secrets, key=lambda secret: (-len(secret), secret))
         literals = [re.escape(form) for secret in self._secrets for form in forms(secret)]
         self._literals = re.compile("|".join(literals)) if literals else None
@@ -142,11 +142,11 @@ class Redactor:
         self._suspect_bytes = re.compile(self._suspects.pattern.encode())
 
     def fingerprint(self, salt: bytes) -> str:
-        """Equal for redactors of equal secrets; without the salt, nobody can test guesses against it."""
+        """Equal for redactors of equal secrets; without the salt, guesses cannot be tested against it."""
         return digest_bytes(json.dumps(self._secrets).encode(), 8, salt)
 
     def is_clean(self, text: str) -> bool:
-        """Whether a text certainly has no secret in it. Fast; False is only a suspicion."""
+        """Whether a text certainly contains no secret. Fast; False means that it may."""
         return self._suspects.search(text) is None
 
     def text(self, text: str) -> str:
@@ -156,7 +156,7 @@ class Redactor:
         return _KEY_IN_TEXT.sub(HIDDEN, text)
 
     def value(self, value: Any) -> Any:
-        """A JSON value without secrets, in its names too."""
+        """A JSON value without secrets in its keys and values."""
         encoded = msgspec.json.encode(value)
         if not self._suspect_bytes.search(encoded):
             return value

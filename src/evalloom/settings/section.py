@@ -1,4 +1,4 @@
-"""A section of evalloom.yaml that belongs to one system: the struct of its keys, and checks beyond their types."""
+"""A section of evalloom.yaml that belongs to one system: the struct of its keys, and further checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, title="a number of seconds")]
 
 
-def _as_written(loaded: Loaded, folder: Path) -> Loaded:
+def _unchanged(loaded: Loaded, folder: Path) -> Loaded:
     return loaded
 
 
@@ -39,9 +39,9 @@ class Section(Struct, Generic[Loaded], frozen=True):
     profiles: tuple[str, ...] = ()
     """Keys that name a profile or an llm."""
     local: tuple[str, ...] = ()
-    """Values that those keys may have beside such names."""
-    resolve: Callable[[Loaded, Path], Loaded] = _as_written
+    """Further values that those keys may have."""
+    resolve: Callable[[Loaded, Path], Loaded] = _unchanged
     """Completes the struct, for example with paths that start at the folder of the file."""
     check: Callable[[Record, Path], Iterable[tuple[Steps, str]]] = _no_errors
-    """Checks the section as it is written: yields the path inside it and the message of each error that its types do
-    not state. It runs on sections whose types are wrong, too."""
+    """Checks the raw section: yields the path inside it and the message of each error that the types do not catch.
+    It also runs on sections with wrong types."""
