@@ -242,17 +242,19 @@ def explanation_lines(explanation: Explanation) -> Iterator[Line]:
         yield f"  {', '.join(map(str, retrieved_source.places))}  {printable(retrieved_source.source)}{matched}", ""
 
 
-def _expectation_lines(expectation: Expectation, whole: Explanation) -> Iterator[Line]:
-    place = f"its first passage is at place {expectation.place}, k is {whole.k}" if expectation.place else "not found"
+def _expectation_lines(expectation: Expectation, explanation: Explanation) -> Iterator[Line]:
+    place = (
+        f"its first passage is at place {expectation.place}, k is {explanation.k}" if expectation.place else "not found"
+    )
     if expectation.unread and not expectation.documents:
         reason = printable(expectation.unread)
         yield f"expected {printable(expectation.source)}: could not be read, so it is not indexed: {reason}", "red"
         return
     if expectation.explained is None:
-        is_ours = whole.retriever == "builtin"
+        is_ours = explanation.retriever == "builtin"
         yield f"expected {printable(expectation.source)}: {'no document of the index' if is_ours else place}", "red"
         return
-    is_among = 0 < expectation.place <= whole.k
+    is_among = 0 < expectation.place <= explanation.k
     named = (
         f" ({printable(expectation.explained.source)})" if expectation.explained.source != expectation.source else ""
     )

@@ -219,7 +219,7 @@ class _CaseRows:
         return {name: counts[name] for name in self.names if counts[name]}
 
     def rows(self) -> list[CaseRow]:
-        return [self._repeats[place].whole() for place in sorted(self._repeats)]
+        return [self._repeats[place].row_with_means() for place in sorted(self._repeats)]
 
     def _row(self, run: Run, scored: Scored) -> CaseRow:
         raw = run.raw
@@ -317,7 +317,8 @@ class _Repeats:
         self.shown = place
         return True
 
-    def whole(self) -> CaseRow:
+    def row_with_means(self) -> CaseRow:
+        """The row of the shown repeat, with the means of its measures over all repeats."""
         assert self.row is not None
         measures = {name: total / number for name, (total, number) in self.sums.items()}
         return structs.replace(self.row, measures=measures, repeats=self.number, error=self.error)
