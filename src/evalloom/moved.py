@@ -27,7 +27,7 @@ NAMES = {
     "engine.run.Chosen": "engine.run.jobs.SelectedCase",
     "engine.run.Held": "engine.run.needs.DependencyQueue",
     "engine.run.encoded": "core.digest.canonical_json",
-    "engine.run.Voices": "engine.run.one.ProfileClients",
+    "engine.run.Voices": "engine.run.runner.ProfileClients",
     "matchers.Grade": "matchers.base.CheckResult",
     "matchers.Seen": "matchers.base.MatchContext",
     "settings.PromptEvalSettings": "prompt_eval.settings.PromptEvalSettings",

@@ -180,7 +180,7 @@ def test_errors_of_another_batch_are_taken_over_or_tried_again() -> None:
 
 def test_another_target_takes_nothing_over() -> None:
     first = run()
-    Path("bot.py").write_text(BOT.replace("upper", "lower"), encoding="utf-8")
+    Path("bot.py").write_text(BOT.replace("upper", "lower") + "\n", encoding="utf-8")
     calls()
     assert (run(Resume(source=first.path.name)).summary.failed, calls()) == (6, "abcdef")
 

@@ -48,17 +48,17 @@ datasets:
   - {suite.dataset}
 target: {suite.target}
 {suite.checks}
-# Who answers. This is no model: its answers stand in a file, so that it needs no key and no network.
+# The llms. This one reads its answers from a file, so it needs no key and no network.
 llms:
   offline: {{protocol: scripted, file: answers.yaml}}
 {judge}\
-  # A real model in its place: take the marks away here and below, and set HOP_KEY_REAL or OPENAI_API_KEY.
+  # For a real model, uncomment these lines and the one below, and set HOP_KEY_REAL or OPENAI_API_KEY.
   # real:
   #   base_url: https://api.openai.com/v1
   #   model: gpt-4.1-mini
   #   temperature: 0
 
-# The first one is taken when none is named; `evalloom run --profile real` takes the other.
+# `evalloom run` uses the first profile; `evalloom run --profile real` uses the other.
 profiles:
   offline: {{run: offline}}
   # real: {{run: real}}

@@ -4,7 +4,7 @@ from evalloom import moved
 from evalloom.engine.run.conditions import Conditions
 from evalloom.engine.run.jobs import Job, Jobs, Keys, SelectedCase, numbered, run_of
 from evalloom.engine.run.needs import NO_NEEDS, DependencyQueue, Needs, collect_needs
-from evalloom.engine.run.one import ProfileClients, Runner, Traced
+from evalloom.engine.run.runner import ProfileClients, Runner, Traced
 from evalloom.engine.run.schedule import Slots, execute
 
 __all__ = [
