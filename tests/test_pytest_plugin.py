@@ -74,3 +74,24 @@ def test_a_batch_that_cannot_be_run_is_tried_once(suite: pytest.Pytester) -> Non
     result = suite.runpytest_subprocess("--evalloom")
     result.assert_outcomes(failed=4)
     result.stdout.fnmatch_lines(["*cannot_write*"])
+
+
+@pytest.mark.req("WORK-1")
+def test_an_unscored_case_is_a_failed_item_unless_it_is_accepted(suite: pytest.Pytester) -> None:
+    settings = SETTINGS + "checks: [{judge: is it polite}]\nrun: {filter: 'name == \"Ann\"'}\n"
+    (suite.path / "evalloom.yaml").write_text(settings, encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["unscored: no judge*allow_unscored: true*[[]unscored[]]"])
+    (suite.path / "evalloom.yaml").write_text(settings.replace("{filter", "{allow_unscored: true, filter"))
+    suite.runpytest_subprocess("--evalloom").assert_outcomes(skipped=2)
+
+
+@pytest.mark.req("WORK-1")
+def test_items_fail_if_nothing_is_expected_of_any_case_unless_it_is_meant(suite: pytest.Pytester) -> None:
+    (suite.path / "hello_basic_v1.jsonl").write_text('{"id": "free", "name": "Ann"}\n', encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["nothing is expected of any case*[[]nothing_expected[]]"])
+    (suite.path / "evalloom.yaml").write_text(SETTINGS + "run: {no_checks: true}\n", encoding="utf-8")
+    suite.runpytest_subprocess("--evalloom").assert_outcomes(skipped=1)

@@ -38,8 +38,10 @@ class SuiteFile(pytest.File):
         self._plan = self._prepare()
         self._results: dict[str, tuple[Run, Scored]] | None = None
         self._error: Exception | None = None
+        self.expects_anything = False
         jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeat, self._plan.keys())
         for job in jobs:
+            self.expects_anything = self.expects_anything or bool(job.case.checks)
             yield CaseItem.from_parent(self, name=_item_name(job, len(self._plan.profiles) > 1), key=job.key)
 
     def result(self, key: str) -> tuple[Run, Scored] | None:
@@ -54,6 +56,19 @@ class SuiteFile(pytest.File):
                 self._error = error
                 raise
         return self._results.get(key)
+
+    def why_not_accepted(self, scored: Scored) -> str:
+        """Why an unscored case is a failure (WORK-1); empty if it is only skipped."""
+        from evalloom.engine.results import NOTHING_CHECKED
+
+        options, target = self._plan.options, self._plan.target
+        if scored.verdicts:
+            if options.allow_unscored or target.has_own_outcome:
+                return ""
+            reasons = "; ".join(verdict.reason for verdict in scored.verdicts if verdict.status == "unscored")
+            return f"unscored: {reasons}. To accept that, write 'run: {{allow_unscored: true}}' [unscored]"
+        is_accepted = self.expects_anything or options.no_checks or target.has_own_outcome
+        return "" if is_accepted else f"{NOTHING_CHECKED.message} [{NOTHING_CHECKED.code}]"
 
     def _prepare(self) -> Plan:
         from msgspec.structs import replace
@@ -102,12 +117,13 @@ class CaseItem(pytest.Item):
         if result is None:
             raise CaseFailed(["the batch ended before this case was run"])
         run, scored = result
-        if scored.status in ("failed", "error"):
+        problem = self.parent.why_not_accepted(scored) if scored.status == "unscored" else ""
+        if problem or scored.status in ("failed", "error"):
             from evalloom.console.run_text import run_lines
 
             head, *reasons = [text for text, _ in run_lines(run, scored)]
             # pytest's short summary shows the first line, so the reason comes first.
-            raise CaseFailed([*(line.strip() for line in reasons), head])
+            raise CaseFailed([*filter(None, [problem]), *(line.strip() for line in reasons), head])
         if scored.status != "passed":
             reasons = [verdict.reason for verdict in scored.verdicts if verdict.status == scored.status]
             pytest.skip(f"{scored.status}: {'; '.join(reasons) or 'it has no checks'}")

@@ -272,7 +272,7 @@ def test_skip_invalid_runs_the_rest_and_counts_those_as_errors(run: Call) -> Non
 def test_json_has_the_promised_fields_and_nothing_else_is_printed(run: Call) -> None:
     done = run("--json")
     assert done.out.count("\n") == 1 and done.err == ""
-    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles"}
+    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles", "problem"}
     assert done.summary["profiles"]["weak"].keys() == FIGURES | {"p50_latency_s", "p95_latency_s", "mean_latency_s"}
     assert Path(done.summary["path"]).name == done.summary["batch"] == batches()[0].name
     assert done.summary["pass_rate_low"] == pytest.approx(0.2077, abs=1e-4)
@@ -606,7 +606,7 @@ def test_a_hole_that_the_first_case_cannot_fill_is_told_first(run: Call) -> None
 
 def test_what_could_not_be_scored_says_why_and_fails(run: Call) -> None:
     Path("cases.jsonl").write_text('{"id": "a", "q": "2+2"}\n', encoding="utf-8")
-    assert run().code == 0
+    assert run().code == 3
     add("evalloom.yaml", "checks: [{judge: is it right}]\n")
     done = run()
     assert done.code == 3 and "unscored 1: no judge" in done.out

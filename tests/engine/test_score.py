@@ -46,6 +46,26 @@ def test_status_and_score(checks: tuple[Check, ...], status: str, mean: float | 
     assert len(found.verdicts) == len(checks)
 
 
+@pytest.mark.req("WORK-1")
+@given(
+    st.lists(st.tuples(st.sampled_from("ynu"), st.sampled_from([0, 1, 3]), st.sampled_from([None, 1, 2])), max_size=5),
+    st.sampled_from([None, 0, 0.5, 0.8]),
+    st.sampled_from([None, 0.5, 1]),
+)
+def test_a_case_passes_or_fails_only_if_no_result_of_an_unscored_check_could_change_it(
+    written: list[tuple[str, int, int | None]], threshold: float | None, of_set: float | None
+) -> None:
+    def status(unsure: Check) -> Status:
+        checks = []
+        for letter, weight, group in sorted(written, key=lambda check: check[2] or 0):
+            grouped = {"set_id": group, "set_threshold": of_set} if group else {}
+            checks.append(weighted({"y": YES, "n": NO, "u": unsure}[letter], weight=weight, **grouped))
+        return scored(*checks, threshold=threshold).status
+
+    if (decided := status(UNSURE)) != "unscored":
+        assert {status(YES), status(NO)} == {decided}
+
+
 @pytest.mark.parametrize(
     ("checks", "threshold", "status"),
     [
@@ -55,8 +75,10 @@ def test_status_and_score(checks: tuple[Check, ...], status: str, mean: float | 
         ((YES, UNSURE), 0.6, "unscored"),
         ((NO, UNSURE), 0.6, "failed"),
         ((YES, YES), 1, "passed"),
+        ((UNSURE,), 0, "unscored"),
     ],
 )
+@pytest.mark.req("WORK-1")
 def test_a_case_with_a_threshold(checks: tuple[Check, ...], threshold: float, status: str) -> None:
     assert scored(*checks, threshold=threshold).status == status
 

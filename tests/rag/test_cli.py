@@ -399,7 +399,7 @@ def test_a_retrieval_is_scored_again_for_what_it_is(call: Call) -> None:
     assert (again.summary["passed"], again.summary["failed"]) == (3, 1)
 
 
-@pytest.mark.req("RAG-8")
+@pytest.mark.req("RAG-8", "WORK-1")
 def test_what_nobody_could_score_shows_in_the_exit_code(call: Call) -> None:
     Path("judge.yaml").write_text(
         'rules:\n  - {match: {contains: 工作日}, answer: \'{"reason": "the source says so", "pass": true}\'}\n'
@@ -408,7 +408,19 @@ def test_what_nobody_could_score_shows_in_the_exit_code(call: Call) -> None:
     put_cases([CASES[0], {**CASES[3], "must_include": ["14 days"]}])
     flags = ("--faithfulness", "--judge", "scripted:judge.yaml", "--require", "faithfulness", "--fail-under", "1")
     done = answer(call, *flags)
-    assert done.code == 1 and "exit code 1: 1 case could not be scored" in done.err
+    assert done.code == 3 and "1 of 2 cases could not be scored: " in done.err
+    assert done.err.rstrip().endswith("[unscored]")
+    told = answer(call, *flags, "--json")
+    assert json.loads(told.out)["problem"]["code"] == "unscored"
+    assert answer(call, *flags, "--allow-unscored").code == 0
+
+
+@pytest.mark.req("WORK-1")
+def test_answers_of_which_nothing_is_expected_are_no_success_unless_it_is_meant(call: Call) -> None:
+    put_cases([{"query": "no text is expected", "expected_sources": ["zh/leave.md"]}])
+    done = answer(call)
+    assert done.code == 3 and "[nothing_expected]" in done.err
+    assert answer(call, "--allow-unscored").code == 3 and answer(call, "--no-checks").code == 0
 
 
 @pytest.mark.req("RAG-8")

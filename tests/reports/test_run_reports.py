@@ -286,3 +286,28 @@ def test_half_characters_are_no_stumbling_block(reporter: RunReporter) -> None:
     # \udcff is how Python spells a byte of a file name that is not UTF-8.
     text = rendered(reporter, answered("a\udcffb")).decode()
     assert "ab" in text or "udcff" in text
+
+
+@pytest.mark.req("WORK-1")
+def test_an_unscored_run_is_an_error_in_junit_unless_it_is_accepted() -> None:
+    judge = Verdict("judge", "judge", "output", "unscored", None, "no judge")
+    rows = [(Run("k", "a"), Scored("k", "unscored", verdicts=[judge])), (Run("l", "b"), Scored("l", "unscored"))]
+    shown = {}
+    for problem in ("unscored", "nothing_expected", ""):
+        stream = io.BytesIO()
+        by_suffix(Path("r.xml"), catalog.load().reporters).render(
+            RunReport(BATCH, SUMMARY, [], rows, problem=problem), stream
+        )
+        tests = ElementTree.fromstring(stream.getvalue()).iter("testcase")
+        shown[problem] = [(child.tag, child.get("type"), child.get("message")) for test in tests for child in test]
+    nothing = ("skipped", "unscored", "nothing is expected of it")
+    assert shown["unscored"] == [("error", "unscored", "judge: no judge"), nothing]
+    assert shown["nothing_expected"][1] == ("error", *nothing[1:]) and shown[""][0][0] == "skipped"
+
+
+@pytest.mark.req("WORK-1")
+def test_a_table_says_of_which_runs_nothing_is_expected() -> None:
+    (row,) = table(
+        rendered(by_suffix(Path("r.csv"), catalog.load().reporters), (Run("l", "b"), Scored("l", "unscored")))
+    )
+    assert (row["status"], row["reasons"]) == ("unscored", "nothing is expected of it")

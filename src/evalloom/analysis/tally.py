@@ -208,7 +208,9 @@ class Tally:
         elif status != "passed":
             matching = (verdict.reason for verdict in scored.verdicts if verdict.status == status)
             reason = (status, next(matching, NOTHING_EXPECTED))
-            if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+            # Always counted, because the exit code depends on it.
+            is_kept = reason in self.reasons or len(self.reasons) < _MOST_REASONS or reason[1] == NOTHING_EXPECTED
+            if is_kept:
                 self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
     def group(self, profile: str | None = None, tag: str | None = None) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
-from evalloom.console.outcome import exit_code, printing_findings, warn
+from evalloom.console.outcome import exit_code, print_problem, printing_findings, summary_json, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import refuse_conflicts, run_options, settings_of
 from evalloom.console.run_text import dry_run_lines, result_lines
@@ -45,7 +46,8 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     evalloom run cases.jsonl --target python:my_module:answer -o results.csv
     evalloom run --resume                       continue the newest batch
 
-    Exit codes: 0 success; 1 a case or a gate failed; 2 wrong usage or invalid data; 3 could not finish.
+    Exit codes: 0 success; 1 a case or a gate failed; 2 wrong usage or invalid data; 3 could not finish, an expectation
+    could not be scored, or nothing is expected.
     """
     refuse_conflicts(datasets, flags)
     request = request_from(datasets, flags)
@@ -151,10 +153,10 @@ class RunCommand:
 
     def _print(self, plan: Plan, results: Results) -> None:
         secrets = [*secrets_of(plan.settings), *plan.target.secrets]
+        hide = partial(keys.hidden, secrets=secrets)
         if self._as_json:
-            click.echo(msgspec.json.encode(results.summary))
-            for reason in list(results.unscored())[:1] if results.could_not_score else ():
-                warn(keys.hidden(f"nothing could be scored: {reason}", secrets))
+            click.echo(summary_json(results, hide))
         else:
             next_step = self._next_step(results.path.name)
-            print_lines(result_lines(results, next_step), hide=lambda text: keys.hidden(text, secrets))
+            print_lines(result_lines(results, next_step), hide=hide)
+        print_problem(results.problem, hide)

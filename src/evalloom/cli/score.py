@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
-import msgspec
 
 from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
 from evalloom.console.options import refuse_overwriting
-from evalloom.console.outcome import exit_code, warn
+from evalloom.console.outcome import exit_code, print_problem, summary_json, warn
+from evalloom.console.run_options import ALLOW_UNSCORED
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import reporters_for, write_outputs
@@ -46,6 +47,7 @@ from evalloom.settings import secrets as secrets_of
 )
 @click.option("--no-cache", is_flag=True, help="Do not use cached judge answers.")
 @click.option("--allow-code", is_flag=True, help="Run code from data files, in a sandbox.")
+@ALLOW_UNSCORED
 @click.option(
     "-o", "--output", multiple=True, metavar="FILE", help="Write results to a file: .json .jsonl .csv .xml. Repeatable."
 )
@@ -59,6 +61,7 @@ def command(
     concurrency: int,
     no_cache: bool,
     allow_code: bool,
+    allow_unscored: bool,
     output: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -72,21 +75,30 @@ def command(
     read = [*(dataset.path for dataset in manifest(find(batch)).datasets), checks, config or FILE_NAME]
     refuse_overwriting((path for path, _ in outputs), (Path(name) for name in read if name))
     request = RescoreRequest(
-        batch, config, checks, judge, dict(map(_threshold, thresholds)), concurrency, allow_code, not no_cache
+        batch,
+        config,
+        checks,
+        judge,
+        dict(map(_threshold, thresholds)),
+        concurrency,
+        allow_code,
+        not no_cache,
+        allow_unscored,
     )
     results = rescore(request, catalog, warn)
     settings = load_settings(Path(config) if config else None, catalog.sections)
+    hide = partial(keys.hidden, secrets=secrets_of(settings))
     try:
         write_outputs(results, outputs)
     finally:
         if as_json:
-            click.echo(msgspec.json.encode(results.summary))
+            click.echo(summary_json(results, hide))
         else:
-            secrets = secrets_of(settings)
             # Scoring again does not repeat the runs that ended in an error.
             summary = results.summary
             next_step = f"evalloom batches show {summary.batch} --status error" if summary.error else ""
-            print_lines(result_lines(results, next_step), hide=lambda text: keys.hidden(text, secrets))
+            print_lines(result_lines(results, next_step), hide=hide)
+        print_problem(results.problem, hide)
     return exit_code(results, settings.run.fail_under)
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
+
+from evalloom.core.text import one_line
 
 if TYPE_CHECKING:
-    from evalloom.engine.results import Results
+    from evalloom.engine.results import Problem, Results
+
+Hide = Callable[[str], str]
+"""Replaces secrets in a text."""
+_MESSAGE_WIDTH = 400
 
 
 def warn(message: str) -> None:
@@ -31,11 +38,30 @@ def printing_findings() -> Iterator[None]:
 
 
 def exit_code(results: Results, fail_under: float | None) -> int:
-    """0 good, 1 a case or a gate failed, 3 could not finish, or could score nothing of what is expected."""
-    if results.stopped or results.could_not_score:
+    """0 good, 1 a case or a gate failed, 3 could not finish, or what is expected could not be scored (WORK-1)."""
+    if results.stopped:
         return 3
-    if not all(gate.holds for gate in results.gates):
+    rate = results.pass_rate
+    if fail_under is None:
+        has_failed = bool(results.summary.failed or results.summary.error)
+    else:
+        has_failed = rate is not None and rate < fail_under
+    if has_failed:
         return 1
-    if fail_under is not None:
-        return int(results.pass_rate is None or results.pass_rate < fail_under)
-    return int(bool(results.summary.failed or results.summary.error))
+    if results.problem:
+        return 3
+    is_unknown = fail_under is not None and rate is None
+    return int(is_unknown or not all(gate.holds for gate in results.gates))
+
+
+def print_problem(problem: Problem | None, hide: Hide = str) -> None:
+    """Print on stderr why the batch is not a success although nothing failed, with its code."""
+    if problem:
+        click.echo(f"evalloom: {hide(one_line(problem.message, _MESSAGE_WIDTH))} [{problem.code}]", err=True)
+
+
+def summary_json(results: Results, hide: Hide = str) -> bytes:
+    """Return the summary as `--json` prints it: the figures, and the problem or null."""
+    problem = results.problem
+    described = problem and {"code": problem.code, "message": hide(problem.message)}
+    return msgspec.json.encode({**msgspec.to_builtins(results.summary), "problem": described})

@@ -71,12 +71,19 @@ _HOW = (
     _OUTPUT,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object."),
 )
+ALLOW_UNSCORED = click.option(
+    "--allow-unscored", is_flag=True, help="Accept expectations that could not be scored, instead of exit code 3."
+)
+_ACCEPTING = (
+    ALLOW_UNSCORED,
+    click.option("--no-checks", is_flag=True, help="Accept that nothing is expected of any case; else exit code 3."),
+)
 _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when files change, until Ctrl-C.")
 
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, _WATCH), command)
+    return _with((*_WHAT, *_HOW, *_ACCEPTING, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
@@ -86,7 +93,7 @@ def engine_options(command: Command) -> Command:
 
 def options_without_output(command: Command) -> Command:
     """Add the same options to a command that has an `-o` of its own."""
-    return _with(tuple(option for option in _HOW if option is not _OUTPUT), command)
+    return _with((*(option for option in _HOW if option is not _OUTPUT), *_ACCEPTING), command)
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
@@ -117,8 +124,9 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
             values[name] = [part for text in flags[name] for part in parted(text)]
     if flags["no_cache"]:
         values["cache"] = False
-    if flags["skip_invalid"]:
-        values["skip_invalid"] = True
+    for name in ("skip_invalid", "allow_unscored", "no_checks"):
+        if flags.get(name):
+            values[name] = True
     if flags["output"]:
         values["output"] = list(flags["output"])
     if flags["fail_under"] is not None:

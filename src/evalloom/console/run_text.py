@@ -151,6 +151,9 @@ def _closing(results: Results, next_step: str) -> Iterator[Line]:
     elif results.could_not_score:
         yield "Nothing could be scored, for the reasons above. Then score the batch again:", "bold"
         yield from command_lines(f"evalloom score {batch}", "Next: ")
+    elif results.problem and results.problem.code == "unscored":
+        yield "Not everything could be scored, for the reasons above. Then score the batch again:", "bold"
+        yield from command_lines(f"evalloom score {batch}", "Next: ")
     elif summary.unscored and not summary.passed:
         yield "These cases have no expectations. Add some to the dataset, or score the batch with other checks:", ""
         yield from command_lines(f"evalloom score {batch} --checks FILE", "Next: ")

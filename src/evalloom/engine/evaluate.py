@@ -18,7 +18,7 @@ from evalloom.core.model import Request, Response, Run
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.loop import run_loop, stopping
 from evalloom.engine.plan import Plan
-from evalloom.engine.results import Results
+from evalloom.engine.results import Results, accepted_by
 from evalloom.engine.resume import PreviousRuns, Resume, case_of, open_log, warn_of_damage
 from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
@@ -143,7 +143,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         await plan.target.close()
     for note in plan.target.notes():
         warn(note)
-    return Results(log.path, summary, live.tally, plan.settings.gates, stopped)
+    accepted = accepted_by(options, log.batch.options)
+    return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted)
 
 
 async def _recount(

@@ -35,6 +35,7 @@ def write_outputs(results: Results, outputs: Outputs) -> None:
         summary=msgspec.to_builtins(results.summary),
         gates=[msgspec.to_builtins(gate) for gate in results.gates],
         rows=results,
+        problem=results.problem.code if results.problem else "",
     )
     for path, reporter in outputs:
         with atomic_writer(path) as stream:

@@ -22,6 +22,7 @@ from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import Mapping
 from evalloom.engine.cases import select_cases, with_checks
+from evalloom.engine.results import OWN_OUTCOME
 from evalloom.engine.run import Conditions, Jobs, Keys, SelectedCase
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source
@@ -153,8 +154,12 @@ class Plan(Struct, frozen=True, dict=True):
             },
             config=self.metadata.config,
             documents=self.metadata.documents,
-            options={**msgspec.to_builtins(self.options), **self.metadata.options},
+            options={**msgspec.to_builtins(self.options), **self.metadata.options, **self._facts_about_target()},
         )
+
+    def _facts_about_target(self) -> Record:
+        """Return what rescoring needs to know about the target, which is not built then."""
+        return {OWN_OUTCOME: True} if self.target.has_own_outcome else {}
 
     def scoring(self) -> str:
         """Return a digest of how this plan scores."""

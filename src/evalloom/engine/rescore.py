@@ -19,7 +19,7 @@ from evalloom.engine.cases import with_checks
 from evalloom.engine.loop import run_loop
 from evalloom.engine.plan import scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
-from evalloom.engine.results import Results
+from evalloom.engine.results import Results, accepted_by
 from evalloom.engine.resume import case_of, warn_of_damage
 from evalloom.engine.scoring import Scorer, services
 from evalloom.engine.system import Catalog
@@ -48,6 +48,7 @@ class RescoreRequest(Struct, frozen=True):
     concurrency: int = 16
     allow_code: bool = False
     use_cache: bool = True
+    allow_unscored: bool = False
 
 
 def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], None]) -> Results:
@@ -99,7 +100,10 @@ async def _rescore(
         batch = manifest(path)
         summary = tally.summary(batch.id, path.as_posix())
         log.finish(msgspec.structs.replace(batch, scored_at=utc_now(), summary=msgspec.to_builtins(summary)))
-    return Results(path, summary, tally, settings.gates)
+    options = msgspec.structs.replace(
+        settings.run, allow_unscored=request.allow_unscored or settings.run.allow_unscored
+    )
+    return Results(path, summary, tally, settings.gates, accepted=accepted_by(options, batch.options))
 
 
 def with_thresholds(case: Case, thresholds: dict[str, float]) -> Case:

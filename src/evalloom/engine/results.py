@@ -6,19 +6,53 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from evalloom.analysis.tally import NOTHING_EXPECTED, Summary, Tally
 from evalloom.batchlog import in_order, manifest
-from evalloom.core.model import Run, Scored, Status
+from evalloom.core.model import Record, Run, Scored, Status
+from evalloom.core.text import pluralize
 
 if TYPE_CHECKING:
     from evalloom.analysis.gates import GateResult
+    from evalloom.settings import RunSettings
+
+
+class Accepted(Struct, frozen=True):
+    """What a batch may leave open and still be a success."""
+
+    allow_unscored: bool = False
+    """Expectations that could not be scored."""
+    no_checks: bool = False
+    """That nothing is expected of any case."""
+    has_own_outcome: bool = False
+    """Both, since the target gives a result without expectations; but not that everything expected is unscored."""
+
+
+NOTHING_ACCEPTED = Accepted()
+
+
+class Problem(Struct, frozen=True):
+    """Why a batch without failures is not a success: `unscored` or `nothing_expected`, and the message."""
+
+    code: str
+    message: str
 
 
 class Results:
     """The results of one batch; iterating yields its runs with their verdicts, in the order of the cases."""
 
-    def __init__(self, path: Path, summary: Summary, tally: Tally, gate_texts: list[str], stopped: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        summary: Summary,
+        tally: Tally,
+        gate_texts: list[str],
+        stopped: str = "",
+        accepted: Accepted = NOTHING_ACCEPTED,
+    ) -> None:
         self.path = path
+        self._accepted = accepted
         self.summary = summary
         self.stopped = stopped
         """Why the batch stopped early; empty if it did not."""
@@ -52,19 +86,60 @@ class Results:
         return not counted and any(reason != NOTHING_EXPECTED for reason in self.unscored())
 
     @property
+    def problem(self) -> Problem | None:
+        """Why this is not a success although nothing failed; None if nothing is left open, or it is accepted."""
+        nothing = self._tally.reasons.get(("unscored", NOTHING_EXPECTED), 0)
+        unscored = self.summary.unscored - nothing
+        accepted = self._accepted
+        if unscored:
+            is_accepted = accepted.allow_unscored or (accepted.has_own_outcome and not self.could_not_score)
+            return None if is_accepted else unscored_problem(unscored, self.summary.total, self.unscored())
+        if nothing and not self.summary.passed + self.summary.failed:
+            return None if accepted.no_checks or accepted.has_own_outcome else NOTHING_CHECKED
+        return None
+
+    @property
     def pass_rate(self) -> float | None:
         return self.summary.pass_rate
 
     @property
     def passed(self) -> bool:
-        """Whether the batch is complete, and no case and no gate failed."""
+        """Whether the batch is complete, no case and no gate failed, and nothing that is expected is unscored."""
         failures = self.summary.failed + self.summary.error
-        return not failures and not self.stopped and all(gate.holds for gate in self.gates)
+        is_open = self.stopped or self.problem is not None
+        return not failures and not is_open and all(gate.holds for gate in self.gates)
 
     def __repr__(self) -> str:
         summary = self.summary
         rate = "no case counted" if summary.pass_rate is None else f"{summary.pass_rate:.1%} passed"
         return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
+
+
+NOTHING_CHECKED = Problem(
+    "nothing_expected",
+    "nothing is expected of any case, so nothing was checked. Add expectations to the cases, or 'checks:' to"
+    " evalloom.yaml; if it is meant, pass --no-checks",
+)
+
+
+def unscored_problem(number: int, total: int, reasons: dict[str, int], what: str = "run") -> Problem:
+    """Return the problem of runs or cases that could not be scored, with the most frequent reason."""
+    why = next((reason for reason in reasons if reason != NOTHING_EXPECTED), "")
+    are = f"{number:,} of {pluralize(total, what)} could not be scored"
+    return Problem("unscored", f"{are}{f': {why}' if why else ''}. To accept that, pass --allow-unscored")
+
+
+def accepted_by(options: RunSettings, stored: Record) -> Accepted:
+    """Return what the options of a command, or those stored with its batch, accept."""
+    return Accepted(
+        options.allow_unscored,
+        options.no_checks or stored.get("no_checks") is True,
+        stored.get(OWN_OUTCOME) is True,
+    )
+
+
+OWN_OUTCOME = "has_own_outcome"
+"""The option of a batch whose target gives a result without expectations."""
 
 
 def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:

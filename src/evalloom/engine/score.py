@@ -24,11 +24,20 @@ _HEAVIEST = 1e9
 
 
 class _Part(Struct, frozen=True):
-    """The contribution of a check, or of a set of checks: a status, a share between 0 and 1, and a weight."""
+    """The contribution of a check, or of a set of checks: a status, a share between 0 and 1, and a weight.
+
+    `least` and `most` bound the share, whatever the results of unscored checks would be.
+    """
 
     status: Status
     share: float | None
     weight: float
+    least: float = 0.0
+    most: float = 1.0
+
+    @property
+    def is_scored(self) -> bool:
+        return self.share is not None
 
 
 def without_output(run: Run) -> Scored:
@@ -136,9 +145,7 @@ def negated(grade: CheckResult, what: str = "the check") -> CheckResult:
 def _scored(case: Case, run: Run, grades: list[CheckResult]) -> Scored:
     checks = case.checks
     verdicts = list(map(_verdict, checks, grades))
-    parts = [
-        _Part(verdict.status, _share(grade), verdict.weight) for verdict, grade in zip(verdicts, grades, strict=True)
-    ]
+    parts = [_part(verdict, grade) for verdict, grade in zip(verdicts, grades, strict=True)]
     if any(check.options and not check.options.keys().isdisjoint(_SET) for check in checks):
         parts = _join_sets(checks, verdicts, parts)
     status, mean = _outcome(parts, number_of(case.meta.get("threshold")) if case.meta else None)
@@ -171,11 +178,12 @@ def _verdict(check: Check, grade: CheckResult) -> Verdict:
     )
 
 
-def _share(grade: CheckResult) -> float | None:
+def _part(verdict: Verdict, grade: CheckResult) -> _Part:
     if grade.passed is None:
-        return None
+        return _Part(verdict.status, None, verdict.weight)
     share = grade.share if grade.share is not None else grade.score
-    return float(grade.passed) if share is None else min(1.0, max(0.0, share))
+    share = float(grade.passed) if share is None else min(1.0, max(0.0, share))
+    return _Part(verdict.status, share, verdict.weight, share, share)
 
 
 def _weight(value: Any) -> float:
@@ -201,7 +209,7 @@ def _join_sets(checks: Iterable[Check], verdicts: list[Verdict], parts: list[_Pa
         reason = f"{passed} of {len(set_parts)} hold{'' if mean is None else f', score {mean:.3g}'}{needed}"
         name = str(options.get("set_metric") or "assert_set")
         verdicts.append(Verdict(name, "assert_set", "output", status, mean, reason, weight=weight))
-        joined.append(_Part(status, mean, weight))
+        joined.append(_Part(status, mean, weight, *_bounds(set_parts)))
     return joined
 
 
@@ -228,9 +236,17 @@ def _outcome(parts: list[_Part], threshold: float | None) -> tuple[Status, float
 
 def _by_threshold(parts: list[_Part], threshold: float) -> Status:
     """Return passed or failed if no result of the unscored checks could change that, else unscored."""
-    total = sum(part.weight for part in parts)
-    least = sum(part.weight * (part.share or 0.0) for part in parts) / total
-    most = sum(part.weight * (1.0 if part.share is None else part.share) for part in parts) / total
-    if least >= threshold - _EPSILON:
+    least, most = _bounds(parts)
+    # Where nothing is scored, even a threshold of 0 proves nothing.
+    if least >= threshold - _EPSILON and any(part.is_scored for part in parts):
         return "passed"
     return "failed" if most < threshold - _EPSILON else "unscored"
+
+
+def _bounds(parts: list[_Part]) -> tuple[float, float]:
+    """Return the lowest and highest weighted mean that the unscored checks allow."""
+    total = sum(part.weight for part in parts)
+    if not total:
+        return (1.0, 1.0) if all(part.is_scored for part in parts) else (0.0, 1.0)
+    least = sum(part.weight * part.least for part in parts) / total
+    return least, sum(part.weight * part.most for part in parts) / total

@@ -62,6 +62,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         contract=contract,
         holds_cases=True,
         notes=target.notes,
+        has_own_outcome=True,
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
 from evalloom.console.options import existing_folder, refuse_overwriting
-from evalloom.console.outcome import printing_findings, warn
+from evalloom.console.outcome import print_problem, printing_findings, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import CatalogOption, options_without_output, refuse_conflicts, settings_of, suffixes
 from evalloom.console.run_text import dry_run_lines
@@ -29,6 +29,7 @@ from evalloom.engine.evaluate import Live, evaluate
 from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
 from evalloom.engine.plan import Reading
 from evalloom.engine.prepare import RunRequest
+from evalloom.engine.results import accepted_by
 from evalloom.engine.resume import Resume
 from evalloom.engine.watch import watched_files
 from evalloom.rag import cli_text as text
@@ -38,10 +39,19 @@ from evalloom.rag.explain import explain
 from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retrieval.readers import READERS
 from evalloom.rag.retriever import Listener, SearchOptions, open_corpus
-from evalloom.rag.run import AnswerOptions, RagRun, check_gates, exit_status, load_results, prepare_run, write_reports
+from evalloom.rag.run import (
+    AnswerOptions,
+    RagRun,
+    check_gates,
+    exit_status,
+    load_results,
+    prepare_run,
+    problem_of,
+    write_reports,
+)
 from evalloom.rag.settings import MODES, SECTION
 from evalloom.rag.suggest import suggest, write_starter_cases
-from evalloom.settings import Settings, load
+from evalloom.settings import Settings, keys, load, secrets
 from evalloom.ui.report_marks import is_ours
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -164,7 +174,7 @@ def answer_command(cases: tuple[str, ...], **flags: Any) -> int:
     sources and reported, and so is the verdict of the judge with --faithfulness.
 
     Exit codes: 0 all pass, or the rate is not below --fail-under; 1 a failure, an error or a gate; 2 wrong usage or
-    invalid data; 3 could not finish, or nothing was measured.
+    invalid data; 3 could not finish, a case could not be scored, or nothing was measured.
     """
     answers = AnswerOptions(flags["prompt"], flags["normalise"], flags["faithfulness"], flags["require"])
     return _run_cases(cases, answers, flags)
@@ -228,14 +238,17 @@ def _evaluate(job: RagRun, resume: Resume, as_json: bool) -> int:
         results = evaluate(plan, live, resume, warn)
     write_outputs(results, outputs)
     _, batch, profiles = load_results(str(results.path))
-    status = exit_status(profiles, results.gates, plan.options.fail_under, results.stopped)
+    accepted = accepted_by(plan.options, batch.options)
+    status = exit_status(profiles, results.gates, plan.options.fail_under, results.stopped, accepted)
+    problem = problem_of(profiles, accepted)
     write_reports(reports, batch, profiles, status.code)
     if as_json:
-        click.echo(text.as_json(batch, profiles, results))
+        click.echo(text.as_json(batch, profiles, results, problem))
     else:
         print_lines(text.result_lines(profiles, results, job.retriever, [*map(str, files)]))
     for reason in status.reasons:
         click.echo(f"evalloom: exit code {status.code}: {reason}", err=True)
+    print_problem(problem, lambda message: keys.hidden(message, secrets(plan.settings)))
     return status.code
 
 
@@ -272,8 +285,11 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
     """
     path, batch_manifest, profiles = load_results(batch)
     stopped = "" if batch_manifest.finished_at else "unfinished"
+    settings, options = _load_settings(config), batch_manifest.options
+    is_allowed = settings.run.allow_unscored or options.get("allow_unscored") is True
+    run = msgspec.structs.replace(settings.run, allow_unscored=is_allowed)
     status = exit_status(
-        profiles, check_gates(path, _load_settings(config)), batch_manifest.options.get("fail_under"), stopped
+        profiles, check_gates(path, settings), options.get("fail_under"), stopped, accepted_by(run, options)
     )
     _refuse_documents([Path(name) for name in output], Path(batch_manifest.options["searching"]["root"]))
     write_reports([Path(name) for name in output], batch_manifest, profiles, status.code)

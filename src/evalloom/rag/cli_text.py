@@ -14,7 +14,7 @@ import msgspec
 from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, table_lines, unbroken
 from evalloom.core.model import Batch
 from evalloom.core.text import one_line, pluralize, printable
-from evalloom.engine.results import Results
+from evalloom.engine.results import Problem, Results
 from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
 from evalloom.rag.explain import Expectation, Explanation
 from evalloom.rag.reports.content import official_only, wording_gap
@@ -202,7 +202,9 @@ def _place(source: str, row: CaseRow, result: RagResults, retriever: Retriever |
     return f"(its first passage is at place {place})" if place else "(no word of the query is in it)"
 
 
-def as_json(batch: Batch, profiles: Sequence[RagResults], results: Results | None = None) -> str:
+def as_json(
+    batch: Batch, profiles: Sequence[RagResults], results: Results | None = None, problem: Problem | None = None
+) -> str:
     """All figures as one JSON object; cases are in the batch log and in reports."""
     figures: dict[str, Any] = {"batch": batch.id, "config": batch.config, "profiles": []}
     for result in profiles:
@@ -210,6 +212,7 @@ def as_json(batch: Batch, profiles: Sequence[RagResults], results: Results | Non
         figures["profiles"].append({name: value for name, value in whole.items() if name not in ("cases", "config")})
     if results is not None:
         figures |= {"path": results.path.as_posix(), "stopped": results.stopped}
+        figures["problem"] = msgspec.to_builtins(problem)
         figures["gates"] = [msgspec.to_builtins(gate) for gate in results.gates]
     return json.dumps(figures, ensure_ascii=False)
 

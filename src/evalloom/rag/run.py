@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -20,7 +21,14 @@ from evalloom.core.text import did_you_mean, pluralize, quote
 from evalloom.data.dialect import Rules
 from evalloom.engine.plan import BatchMetadata, Plan, Reading
 from evalloom.engine.prepare import RunRequest, prepare
-from evalloom.engine.results import stored_runs
+from evalloom.engine.results import (
+    NOTHING_ACCEPTED,
+    NOTHING_CHECKED,
+    Accepted,
+    Problem,
+    stored_runs,
+    unscored_problem,
+)
 from evalloom.engine.system import Catalog
 from evalloom.files.write import write_text
 from evalloom.llms import LlmOptions
@@ -193,33 +201,53 @@ class ExitStatus(NamedTuple):
 
 
 def exit_status(
-    profiles: list[RagResults], gates: list[GateResult], fail_under: float | None, stopped: str
+    profiles: list[RagResults],
+    gates: list[GateResult],
+    fail_under: float | None,
+    stopped: str,
+    accepted: Accepted = NOTHING_ACCEPTED,
 ) -> ExitStatus:
-    """0 all found, 1 a miss, an error, a gate or too low a rate, 3 unfinished or nothing measured.
+    """0 all found, 1 a miss, an error, a gate or too low a rate, 3 unfinished, unscored or nothing measured.
 
-    Errors and unscored cases are in no rate (RAG-7), so no rate can make up for them: they always give 1.
+    Errors are in no rate (RAG-7), so no rate can make up for them: they always give 1. Unscored cases that are not
+    accepted give 3 where nothing failed, whatever the gates say (WORK-1).
     """
     if stopped:
         return ExitStatus(3, [])
-    if not all(result.overall.cases for result in profiles):
-        empty = next(result for result in profiles if not result.overall.cases)
+    problem = problem_of(profiles, accepted)
+    empty = next((result for result in profiles if not result.overall.cases), None)
+    if empty is not None:
+        if problem is None and not any(empty.apart[name] for name in ("error", "skipped", "blocked")):
+            return ExitStatus(0, [])
         where = f" under {empty.profile}" if len(profiles) > 1 else ""
         reason = f"nothing was measured{where}: no case has a result that can be checked against what it expects"
         return ExitStatus(3, [reason])
-    words = {
-        "error": "ended in an error",
-        "part_error": "had a repeat that ended in an error",
-        "unscored": "could not be scored",
-    }
+    words = {"error": "ended in an error", "part_error": "had a repeat that ended in an error"}
     counted = [(result.apart[name], reason) for result in profiles for name, reason in words.items()]
     reasons = [f"{pluralize(number, 'case')} {reason}" for number, reason in counted if number]
-    reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]
     for result in profiles:
         rate = result.overall.measure(result.deciding).mean
         if fail_under is not None and (rate is None or rate < fail_under):
             reasons.append(f"{result.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
     has_missed = fail_under is None and any(result.overall.passed < result.overall.cases for result in profiles)
+    has_failed = bool(reasons) or has_missed
+    reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]
+    if problem and not has_failed:
+        return ExitStatus(3, reasons)
     return ExitStatus(int(bool(reasons) or has_missed), reasons)
+
+
+def problem_of(profiles: list[RagResults], accepted: Accepted) -> Problem | None:
+    """Return what was left open and is not accepted: unscored cases, or that nothing is expected of any case."""
+    cases = sum(len(result.cases) for result in profiles)
+    unscored = sum(result.apart["unscored"] for result in profiles)
+    if unscored:
+        reasons = Counter(row.reason for result in profiles for row in result.cases if row.status == "unscored")
+        problem = unscored_problem(unscored, cases, dict(reasons.most_common()), "case")
+        return None if accepted.allow_unscored else problem
+    if cases and sum(result.apart["no_expected"] for result in profiles) == cases:
+        return None if accepted.no_checks else NOTHING_CHECKED
+    return None
 
 
 def check_gates(path: Path, settings: Settings) -> list[GateResult]:

@@ -16,6 +16,7 @@ from evalloom.reports.run_report import (
     reason,
     spent,
     verdict_record,
+    why_without_verdicts,
 )
 
 name = "csv"
@@ -79,7 +80,7 @@ def _run_cells(run: Run, scored: Scored) -> list[Any]:
         scored.score,
         None if run.error else run.output.value,
         run.error,
-        "\n".join(map(reason, not_passed(scored))),
+        "\n".join(map(reason, not_passed(scored))) or _nothing_expected(scored),
         scored.step,
         run.duration_s,
         tokens,
@@ -87,6 +88,10 @@ def _run_cells(run: Run, scored: Scored) -> list[Any]:
         ", ".join(run.tags),
         origin(run),
     ]
+
+
+def _nothing_expected(scored: Scored) -> str:
+    return why_without_verdicts(scored) if scored.status == "unscored" else ""
 
 
 def _check_cells(scored: Scored, names: list[str]) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from evalloom.core.model import Run, Scored, Status, Verdict
 from evalloom.core.text import shorten
-from evalloom.reports.run_report import RunReport, encode, not_passed, reason
+from evalloom.reports.run_report import RunReport, encode, is_open, not_passed, reason, why_without_verdicts
 
 name = "junit"
 suffix = ".xml"
@@ -32,6 +32,10 @@ _IN_TEXT = dict.fromkeys(_ILLEGAL, "") | str.maketrans({"&": "&amp;", "<": "&lt;
 _IN_ATTRIBUTE = _IN_TEXT | str.maketrans({'"': "&quot;", "\t": "&#9;", "\n": "&#10;"})
 
 
+def _counted_as(scored: Scored, problem: str) -> str:
+    return "errors" if is_open(scored, problem) else _COUNTED[scored.status]
+
+
 class _Counts:
     """The counts in the opening tag of a suite."""
 
@@ -39,11 +43,11 @@ class _Counts:
         self.tests, self.time = 0, 0.0
         self.not_passed = dict.fromkeys(_ELEMENTS, 0)
 
-    def add(self, run: Run, scored: Scored) -> None:
+    def add(self, run: Run, scored: Scored, problem: str) -> None:
         self.tests += 1
         self.time += run.duration_s
-        if scored.status in _COUNTED:
-            self.not_passed[_COUNTED[scored.status]] += 1
+        if scored.status != "passed":
+            self.not_passed[_counted_as(scored, problem)] += 1
 
     def attributes(self) -> str:
         shown = {"tests": str(self.tests), **{kind: str(number) for kind, number in self.not_passed.items()}}
@@ -74,16 +78,16 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
             if run.profile not in suites:
                 suites[run.profile] = _Suite(run.profile, bodies.enter_context(SpooledTemporaryFile(_IN_MEMORY)))
             suite = suites[run.profile]
-            suite.counts.add(run, scored)
-            suite.body.write(_testcase(run, scored).encode())
-            total.add(run, scored)
+            suite.counts.add(run, scored, report.problem)
+            suite.body.write(_testcase(run, scored, report.problem).encode())
+            total.add(run, scored, report.problem)
         stream.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{total.attributes()}>\n'.encode())
         for suite in suites.values():
             suite.write_to(stream)
         stream.write(b"</testsuites>\n")
 
 
-def _testcase(run: Run, scored: Scored) -> str:
+def _testcase(run: Run, scored: Scored, problem: str) -> str:
     shown = {
         # Without the suffix, which a CI server would take for the name of a class.
         "classname": splitext(run.origin.file)[0] or "evalloom",
@@ -93,13 +97,13 @@ def _testcase(run: Run, scored: Scored) -> str:
     opening = f"    <testcase{_attributes(shown)}"
     if scored.status == "passed":
         return f"{opening}/>\n"
-    return f"{opening}>\n      {_outcome(run, scored)}\n    </testcase>\n"
+    return f"{opening}>\n      {_outcome(run, scored, problem)}\n    </testcase>\n"
 
 
-def _outcome(run: Run, scored: Scored) -> str:
-    element = _ELEMENTS[_COUNTED[scored.status]]
+def _outcome(run: Run, scored: Scored, problem: str) -> str:
+    element = _ELEMENTS[_counted_as(scored, problem)]
     verdicts = not_passed(scored)
-    message = run.error or (reason(verdicts[0]) if verdicts else scored.status)
+    message = run.error or (reason(verdicts[0]) if verdicts else why_without_verdicts(scored))
     opening = f"{element}{_attributes({'message': message, 'type': scored.status})}"
     lines = [run.error] if run.error else [f"first went wrong at step {scored.step!r}"] if scored.step else []
     body = "\n".join(lines + [line for verdict in verdicts for line in _explained(verdict)])

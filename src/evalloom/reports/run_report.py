@@ -20,6 +20,8 @@ class RunReport(msgspec.Struct, frozen=True):
     gates: list[Record]
     rows: Iterable[ReportRow]
     tool: str = "evalloom run"
+    problem: str = "unscored"
+    """Which unscored runs are not accepted: unscored, nothing_expected, or none if it is empty."""
 
     def __post_init__(self) -> None:
         # The second time a generator would give nothing, and a report would lack its runs without a word.
@@ -90,6 +92,16 @@ def reason(verdict: Verdict) -> str:
     """Which check it was, and what it said."""
     follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
     return f"{label(verdict)}{follows}: {verdict.reason or verdict.status}"
+
+
+def is_open(scored: Scored, problem: str) -> bool:
+    """Whether a run is unscored and this is not accepted; a run of which nothing is expected only if none has more."""
+    return scored.status == "unscored" and problem == ("unscored" if scored.verdicts else "nothing_expected")
+
+
+def why_without_verdicts(scored: Scored) -> str:
+    """Why a run has its status if there is no verdict."""
+    return "nothing is expected of it" if scored.status == "unscored" else scored.status
 
 
 def encode(value: Any) -> bytes:

@@ -109,6 +109,8 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     variants: Annotated[list[str], Meta(title="a list of variants")] = []
     cache: bool = True
     skip_invalid: bool = False
+    allow_unscored: Annotated[bool, Meta(description="Accept expectations that could not be scored.")] = False
+    no_checks: Annotated[bool, Meta(description="Accept that nothing is expected of any case.")] = False
     timeout_s: Seconds | None = None
     max_cost: Amount | None = None
     max_tokens: PositiveInt | None = None

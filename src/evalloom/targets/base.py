@@ -88,6 +88,8 @@ class BuiltTarget(Struct, frozen=True):
     """Whether cases are checked against its contract; without one, no other contract is searched."""
     dataset: Path | None = None
     """The default dataset."""
+    has_own_outcome: bool = False
+    """Whether a run is a result even if nothing is expected of it, such as the outcome of a hoplet."""
 
     @property
     def takes(self) -> frozenset[str]:

@@ -39,6 +39,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         defaulted=recipe.declared,
         needs_llm=True,
         watch=(path,),
+        has_own_outcome=True,
     )
 
 
