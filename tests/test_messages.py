@@ -23,6 +23,8 @@ EMITTERS = {
 
 # Codes that are made while the program runs, by the place that makes them.
 MADE = {
+    ("data/validate/check.py", "code"): "checks_read checks_not_read",
+    ("engine/lint.py", "f'needs_{need}'"): "needs_judge needs_embeddings needs_judge_or_embeddings needs_code",
     ("pipeline/findings.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",
     ("prompt_eval/dialect.py", "f'bad_{field}'"): "bad_test_category bad_test_subcategory bad_eval_type",
     ("interop/promptfoo/config.py", "f'bad_{name}'"): "bad_options bad_metadata",

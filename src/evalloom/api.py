@@ -12,6 +12,7 @@ from evalloom import catalog
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check, Checked, Origin, Record
 from evalloom.core.text import type_name
+from evalloom.data.checks import FIELD
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import parse_mapping
@@ -117,10 +118,11 @@ def _cases(item: Case | Record, number: int) -> Iterator[Case]:
     if isinstance(item, dict):
         # A record without an id would be recognised as a replay row, with its expectation among the inputs.
         has_expectation = any(isinstance(name, str) and name.startswith("expected") for name in item)
-        record = {"id": str(number), **item} if has_expectation else item
-        dialect, _ = catalog.load_for_python().formats.recognise(record)
+        record = {"id": str(number), **item} if has_expectation or isinstance(item.get(FIELD), list) else item
+        loaded = catalog.load_for_python().formats
+        dialect, _ = loaded.recognise(record)
         for variant in dialect.multiplied(record):
-            yield _with_raw(dialect.to_case(variant, Origin("<python>", number)), number)
+            yield _with_raw(loaded.case(dialect, variant, Origin("<python>", number)), number)
     elif isinstance(item, Case):
         yield _with_raw(item, number)
     else:

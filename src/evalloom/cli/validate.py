@@ -86,10 +86,11 @@ def command(
             rules = flag.apply(rules, value if isinstance(value, str) else "")
     options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
     if not paths:
-        from evalloom.settings import find_datasets  # deferred: files that are named need no settings
+        from evalloom.settings import FILE_NAME, find_datasets  # deferred: files that are named need no settings
 
-        paths = tuple(find_datasets(sections=catalog.sections))
-    report = lint(paths, catalog, options)
+        report = lint(find_datasets(sections=catalog.sections), catalog, options, settings=Path(FILE_NAME))
+    else:
+        report = lint(paths, catalog, options)
     if format_name == "text" and not as_json:
         print_findings(report)
     else:

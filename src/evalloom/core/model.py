@@ -19,6 +19,8 @@ Outcome = Literal["OK", "LACK_OF_INFO", "UNCERTAIN", "FAIL"]
 """The outcome that a target reports."""
 
 Status = Literal["passed", "failed", "error", "skipped", "blocked", "unscored"]
+Need = Literal["", "judge", "embeddings", "judge_or_embeddings", "code"]
+"""The service without which a check is unscored; `code` is code that only a data file names."""
 """The result of a check or of a whole case."""
 
 

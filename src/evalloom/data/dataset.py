@@ -13,6 +13,7 @@ import msgspec
 
 from evalloom.core.model import Case, Origin, Path, Place, Record, Remark
 from evalloom.core.text import quote, type_name
+from evalloom.data.checks import FIELD, CheckLists
 from evalloom.data.dialect import Dialect, Included
 from evalloom.data.formats import Document, Formats
 from evalloom.data.mapping import Mapping
@@ -37,8 +38,12 @@ class Dataset:
         dialect: str = "",
         mapping: Mapping = Mapping(),
         nested: bool = False,
+        declared: frozenset[str] = frozenset(),
     ) -> None:
+        """`declared` are the inputs that the target declares: a list of checks under such a name is an input."""
         self.source = source
+        self.declared = declared
+        self.check_lists: CheckLists = "never" if FIELD in declared else "mapped" if mapping.names else "plain"
         self.formats = formats
         self.mapping = mapping
         self._reader = RowReader(source)
@@ -105,8 +110,16 @@ class Dataset:
             elif self.dialect.is_case(item.value):
                 for record in self.dialect.multiplied(item.value):
                     number += 1
-                    case = self.dialect.to_case(record, self.origin(item))
+                    case = self.case(record, self.origin(item))
                     yield case if case.id else msgspec.structs.replace(case, id=str(number))
+
+    def case(self, record: Record, origin: Origin) -> Case:
+        """Return the case of one record."""
+        return self.formats.case(self.dialect, record, origin, self.check_lists)
+
+    def check_list_errors(self, record: Record) -> Iterator[Remark]:
+        """Yield an error for each item of a record's list of checks that is none."""
+        return self.formats.check_list_errors(self.dialect, record, self.check_lists)
 
     def origin(self, row: Row, path: Path = ()) -> Origin:
         """Return the origin of a row, or of a field in it."""

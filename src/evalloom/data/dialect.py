@@ -86,7 +86,8 @@ class Dialect(Struct, frozen=True):
     are_clean: Callable[[list[Record], Rules], bool] = lambda records, rules: False
     """A fast test for records without findings; False means that `findings` checks each of them.
 
-    Never True for a record that multiplies or depends on others.
+    Never True for a record that multiplies or depends on others, has a list of checks, or has a check that needs a
+    service or that no run can score.
     """
     identity: Callable[[Record], str | int | None] = lambda record: None
     """Returns the id that must be unique in a file; None if the record has no usable id."""
@@ -117,6 +118,14 @@ class Dialect(Struct, frozen=True):
     ids_increase: bool = False
     as_array: bool = False
     """Whether the format's own files are one JSON array instead of one object per line."""
+
+    # Expectations
+    expectations: tuple[str, ...] = ()
+    """The fields that hold expectations, for advice on other fields that only look like it."""
+    has_check_list: Callable[[Record], bool] = lambda record: False
+    """Whether a record may have a list of checks in the form of evalloom.yaml, under `checks`."""
+    check_paths: Callable[[Record], Iterable[Path]] = lambda record: ()
+    """Returns where each check of a case is written, in the order of `to_case`; an empty path is outside the record."""
 
     # Recognition
     rank: int = 100

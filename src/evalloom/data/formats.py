@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Finding, Record
+from evalloom.core.model import Case, Finding, Origin, Record, Remark, error, show_path
 from evalloom.core.text import did_you_mean
+from evalloom.data.checks import FIELD, CheckList, CheckLists, CheckRules, without_list
 from evalloom.data.dialect import VAGUE, Dialect, Sniff
 
 
@@ -33,9 +35,40 @@ class Document(Struct, frozen=True):
 class Formats:
     """All dialects and documents of a catalog."""
 
-    def __init__(self, dialects: Iterable[Dialect], documents: Iterable[Document] = ()) -> None:
+    def __init__(
+        self, dialects: Iterable[Dialect], documents: Iterable[Document] = (), check_rules: CheckRules | None = None
+    ) -> None:
+        """Without `check_rules`, lists of checks are not read, and no check is said to stay unscored."""
         self.dialects = tuple(dialects)
         self.documents = tuple(documents)
+        self.check_rules = check_rules
+
+    def case(self, dialect: Dialect, record: Record, origin: Origin, lists: CheckLists = "plain") -> Case:
+        """Return the case of a record, with the checks of its list, if it has one (WORK-3)."""
+        case = dialect.to_case(record, origin)
+        if FIELD not in record or (read := self.check_list(dialect, record, lists)) is None:
+            return case
+        return msgspec.structs.replace(
+            case, inputs=without_list(case.inputs), meta=without_list(case.meta), checks=case.checks + read.checks
+        )
+
+    def check_list(self, dialect: Dialect, record: Record, lists: CheckLists) -> CheckList | None:
+        """Return the list of checks of a record; None if it has none, so that the field is what it was before."""
+        written = record.get(FIELD)
+        may_have_one = lists == "mapped" or (lists == "plain" and dialect.has_check_list(record))
+        if not isinstance(written, list) or not may_have_one or self.check_rules is None:
+            return None
+        read = self.check_rules.read_list(written)
+        return read if read.checks else None
+
+    def check_list_errors(self, dialect: Dialect, record: Record, lists: CheckLists) -> Iterator[Remark]:
+        """Yield an error for each item of a list of checks that is none."""
+        if FIELD in record and (read := self.check_list(dialect, record, lists)) is not None:
+            for number, reason in read.wrong:
+                path = (FIELD, number)
+                yield error(
+                    "bad_check", path, f"{show_path(path)}: the other items are checks, this one is not: {reason}"
+                )
 
     @cached_property
     def writers(self) -> tuple[Dialect, ...]:

@@ -131,12 +131,12 @@ def _with_errors(
         elif dialect.is_case(item.value):
             for record in dialect.multiplied(item.value):
                 number += 1
-                case = dialect.to_case(record, dataset.origin(item))
+                case = dataset.case(record, dataset.origin(item))
                 case = case if case.id else msgspec.structs.replace(case, id=str(number))
                 # Each record of a matrix by itself: the parameters decide which of them is invalid.
                 errors = [
                     f"{remark.message} [{remark.code}]"
-                    for remark in dialect.findings(record, plan.reading.rules)
+                    for remark in (*dialect.findings(record, plan.reading.rules), *dataset.check_list_errors(record))
                     if remark.severity == "error"
                 ]
                 errors += [

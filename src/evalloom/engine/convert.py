@@ -72,10 +72,12 @@ def _records(dataset: Dataset, to: Dialect, conversion: Conversion) -> Iterator[
 
 def _converted(dataset: Dataset, row: Row, to: Dialect, conversion: Conversion) -> Iterator[Record]:
     """A record as it is within its own format; in another, one for each case that it stands for."""
-    if dataset.dialect is to or to.write is None:
+    formats, lists = dataset.formats, dataset.check_lists
+    has_list = formats.check_list(dataset.dialect, row.value, lists) is not None
+    if to.write is None or (dataset.dialect is to and not has_list):
         yield to.canonical(row.value)
         return
     for record in dataset.dialect.multiplied(row.value):
-        written = to.write(dataset.dialect.to_case(record, dataset.origin(row)), conversion.written + 1)
+        written = to.write(dataset.case(record, dataset.origin(row)), conversion.written + 1)
         conversion.lost.update(written.lost)
         yield written.record

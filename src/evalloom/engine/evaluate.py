@@ -16,6 +16,7 @@ from evalloom.core.clock import utc_now
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.core.model import Request, Response, Run
 from evalloom.core.text import did_you_mean, pluralize
+from evalloom.data.checks import NEEDS
 from evalloom.engine.loop import run_loop, stopping
 from evalloom.engine.plan import Plan
 from evalloom.engine.results import Results, accepted_by
@@ -73,6 +74,7 @@ def evaluate(
 def warnings(plan: Plan) -> Iterator[str]:
     """Yield what a user should know before money is spent: one finding of each code, and unfilled variables."""
     report, first = plan.survey.report, plan.survey.first
+    yield from _unscored_warnings(plan)
     for checked in report.checked if report else ():
         by_code = {finding.code: finding for finding in reversed(checked.findings) if finding.severity == "warning"}
         for code, finding in sorted(by_code.items(), key=lambda item: item[1].origin.line):
@@ -86,6 +88,29 @@ def warnings(plan: Plan) -> Iterator[str]:
     for name in sorted((plan.target.variables | plan.target.optional) - inputs.keys()):
         has = ", ".join(inputs) or "no input at all"
         yield f"{plan.target.name} names {name!r}, and the first case has {has}{did_you_mean(name, inputs)}"
+
+
+def _unscored_warnings(plan: Plan) -> Iterator[str]:
+    """Yield which checks will not be scored: what they need is not configured, or the settings write them wrongly."""
+    embeddings = bool(plan.settings.embeddings)
+    has: dict[str, bool] = {
+        "judge": bool(plan.judge),
+        "embeddings": embeddings,
+        "judge_or_embeddings": bool(plan.judge) or embeddings,
+        "code": plan.allow_code,
+    }
+    for checked in plan.survey.report.checked if plan.survey.report else ():
+        for finding in checked.findings:
+            if has.get(finding.code.removeprefix("needs_"), True) is False:
+                yield f"{finding.origin}: {finding.message}. Without it, they will not be scored [{finding.code}]"
+    rules = plan.catalog.formats.check_rules
+    for check in plan.checks if rules else ():
+        assert rules is not None
+        need = rules.needs(check)
+        if why := rules.why_unscored(check):
+            yield f"checks: {check.kind!r} will not be scored: {why} [check_not_scored]"
+        elif need not in ("", "code") and not has[need]:
+            yield f"checks: {check.kind!r} will not be scored without {NEEDS[need]} [needs_{need}]"
 
 
 def refuse_invalid(plan: Plan) -> None:
@@ -154,7 +179,7 @@ async def _recount(
     damage: list[Damage] = []
     for run, scored in previous.pairs(damage):
         queue.expect(run)
-        await scorer.recount(plan.with_checks(case_of(run, plan.catalog.formats)), run, scored)
+        await scorer.recount(plan.with_checks(case_of(run, plan.catalog.formats, plan.check_lists)), run, scored)
     warn_of_damage(damage, log.path, warn)
 
 

@@ -78,7 +78,7 @@ def inspect(dataset: Dataset) -> Contents:
             continue
         for record in dataset.dialect.multiplied(item.value):
             cases += 1
-            case = dataset.dialect.to_case(record, dataset.origin(item))
+            case = dataset.case(record, dataset.origin(item))
             tags.update(case.tags)
             checks.update(check.kind for check in case.checks)
     sizes = {"smallest": smallest, "mean": total // records if records else 0, "largest": largest}

@@ -13,13 +13,15 @@ from msgspec import Struct
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Checked, Finding, Origin
+from evalloom.data.checks import FIELD, NEEDS
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import Mapping
 from evalloom.data.validate import validate
 from evalloom.data.validate.check import Consumer
 from evalloom.engine.system import Catalog
-from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES
+from evalloom.files.read import CSV_SUFFIXES, JSON_SUFFIXES, YAML_SUFFIXES, RowReader
+from evalloom.files.rows import Row
 from evalloom.files.source import Source, source_of
 from evalloom.reports.lint import LintReport
 
@@ -44,14 +46,46 @@ class LintOptions(Struct, frozen=True):
     tool: str = "evalloom validate"
 
 
-def lint(paths: Iterable[str], catalog: Catalog, options: LintOptions = LintOptions()) -> LintReport:
-    """Lint every file that the paths name; folders are searched."""
+def lint(
+    paths: Iterable[str], catalog: Catalog, options: LintOptions = LintOptions(), settings: Path | None = None
+) -> LintReport:
+    """Lint every file that the paths name; folders are searched. `settings` is a file whose checks are linted too."""
     forget_files(catalog)
-    checked = []
+    checked = [found for found in [lint_settings(settings, catalog)] if found.findings] if settings else []
     for source, in_folder in find_sources(paths, catalog, options.encoding):
         result = lint_dataset(open_dataset(source, catalog, options), catalog, options)
         checked.append(_without_failure(result) if in_folder else result)
     return report_of(checked, options)
+
+
+def lint_settings(path: Path, catalog: Catalog) -> Checked:
+    """Lint the checks of a settings file: those that a run refuses, cannot score, or lacks a service for."""
+    from evalloom.engine.check_rules import check_rules
+    from evalloom.settings import load as load_settings
+
+    settings, rules = load_settings(path, catalog.sections), check_rules(catalog.matchers)
+    has_judge, has_embeddings = bool(settings.judge), bool(settings.embeddings)
+    has = {"judge": has_judge, "embeddings": has_embeddings, "judge_or_embeddings": has_judge or has_embeddings}
+    row = next((row for row in RowReader(source_of(path)) if isinstance(row, Row)), None)
+    findings = []
+    for number, written in enumerate(settings.checks):
+        origin = Origin(path.as_posix(), *(row.place_of((FIELD, number)) if row else ()))
+        field = f"{FIELD}[{number}]"
+        try:
+            check = catalog.matchers.parse(written)
+        except EvalloomError as error:
+            findings.append(Finding(error.code, "error", f"{field}: {error.args[0]}", origin, FIELD))
+            continue
+        need = rules.needs(check)
+        if why := rules.why_unscored(check):
+            message = f"{field}: will not be scored: {why}"
+            findings.append(Finding("check_not_scored", "warning", message, origin, FIELD))
+        elif not has.get(need, True):
+            message = f"{field}: {check.kind!r} needs {NEEDS[need]}"
+            findings.append(Finding(f"needs_{need}", "info", message, origin, FIELD))
+    counts = Counter((finding.code, finding.severity) for finding in findings)
+    lines = len(path.read_bytes().splitlines())
+    return Checked(path.as_posix(), "settings", "its checks", lines, 0, findings, dict(counts), is_document=True)
 
 
 def lint_sources(sources: Iterable[Source], catalog: Catalog, options: LintOptions) -> LintReport:

@@ -18,6 +18,7 @@ from evalloom.core.clock import utc_now
 from evalloom.core.digest import digest_file, digest_value
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Check, Profile, Record
+from evalloom.data.checks import FIELD, CheckLists
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import Mapping
@@ -33,6 +34,8 @@ from evalloom.targets import BuiltTarget
 if TYPE_CHECKING:
     from evalloom.engine.survey import Survey
 
+CHECK_LISTS = "check_lists"
+"""The option of a batch that says which records may have a list of checks."""
 Functions = dict[str, Callable[..., Any]]
 
 
@@ -82,7 +85,23 @@ class Plan(Struct, frozen=True, dict=True):
 
     def datasets(self) -> Iterator[Dataset]:
         for source in self.sources:
-            yield Dataset(source, self.catalog.formats, self.reading.dialect, self.reading.mapping)
+            yield Dataset(
+                source, self.catalog.formats, self.reading.dialect, self.reading.mapping, declared=self._declared
+            )
+
+    @property
+    def _declared(self) -> frozenset[str]:
+        """The inputs that the target declares. A batch with its own choice of checks has no place for further ones."""
+        target = self.target
+        contract = target.contract.inputs if target.contract else ()
+        shape = target.shape.inputs if target.shape else ()
+        own = [FIELD] if self.metadata.config.get("kind") else []
+        return frozenset({*target.takes, *contract, *shape, *own})
+
+    @property
+    def check_lists(self) -> CheckLists:
+        """Which records may have a list of checks."""
+        return "never" if FIELD in self._declared else "mapped" if self.reading.mapping.names else "plain"
 
     def cases(self) -> Iterator[SelectedCase]:
         """Yield the selected cases in order."""
@@ -159,7 +178,8 @@ class Plan(Struct, frozen=True, dict=True):
 
     def _facts_about_target(self) -> Record:
         """Return what rescoring needs to know about the target, which is not built then."""
-        return {OWN_OUTCOME: True} if self.target.has_own_outcome else {}
+        lists = {} if self.check_lists == "plain" else {CHECK_LISTS: self.check_lists}
+        return {**({OWN_OUTCOME: True} if self.target.has_own_outcome else {}), **lists}
 
     def scoring(self) -> str:
         """Return a digest of how this plan scores."""

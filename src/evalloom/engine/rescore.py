@@ -17,7 +17,7 @@ from evalloom.core.model import Case, Check
 from evalloom.core.text import did_you_mean
 from evalloom.engine.cases import with_checks
 from evalloom.engine.loop import run_loop
-from evalloom.engine.plan import scoring_digest
+from evalloom.engine.plan import CHECK_LISTS, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.results import Results, accepted_by
 from evalloom.engine.resume import case_of, warn_of_damage
@@ -66,7 +66,7 @@ async def _rescore(
     request: RescoreRequest, catalog: Catalog, settings: Settings, judge: str, warn: Callable[[str], None]
 ) -> Results:
     path = find(request.batch)
-    config = manifest(path).config
+    config, lists = manifest(path).config, manifest(path).options.get(CHECK_LISTS, "plain")
     matchers = catalog.matchers
     own, further = tuple(map(matchers.parse, settings.checks)), read_checks(request.checks, matchers)
     extra = own + further
@@ -88,7 +88,7 @@ async def _rescore(
             for number, (run, _) in enumerate(pairs(path, damage)):
                 if number % _PAUSE_EVERY == 0:
                     await asyncio.sleep(0)  # without it, checks that call no llm would keep Ctrl-C from getting through
-                case = with_checks(case_of(run, catalog.formats), extra, config, catalog)
+                case = with_checks(case_of(run, catalog.formats, lists), extra, config, catalog)
                 named.update(name for check in case.checks for name in (check.name, check.kind))
                 await scorer.add(with_thresholds(case, request.thresholds), run)
             await scorer.finish()

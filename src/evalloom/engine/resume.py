@@ -12,6 +12,7 @@ from msgspec import Struct
 from evalloom.batchlog import FOLDER, Damage, Log, RunIndex, batches, find, finished, manifest, pairs
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Run, Scored
+from evalloom.data.checks import CheckLists
 from evalloom.data.formats import Formats
 from evalloom.engine.plan import Plan
 from evalloom.engine.run import Job
@@ -137,9 +138,9 @@ def _why_no_batch(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
     )
 
 
-def case_of(run: Run, formats: Formats) -> Case:
-    """Rebuild the case of a run from the record that the run carries."""
+def case_of(run: Run, formats: Formats, lists: CheckLists = "plain") -> Case:
+    """Rebuild the case of a run from the record that the run carries; `lists` is an option of its batch."""
     if not run.dialect:
         return msgspec.convert(run.raw, Case)
-    case = formats.by_name(run.dialect).to_case(run.raw, run.origin)
+    case = formats.case(formats.by_name(run.dialect), run.raw, run.origin, lists)
     return msgspec.structs.replace(case, id=run.case_id)

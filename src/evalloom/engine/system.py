@@ -93,8 +93,13 @@ class Catalog:
     @cached_property
     def formats(self) -> Formats:
         from evalloom.data.formats import Formats
+        from evalloom.engine.check_rules import check_rules
 
-        return Formats(self._all(lambda parts: parts.dialects), self._all(lambda parts: parts.documents))
+        return Formats(
+            self._all(lambda parts: parts.dialects),
+            self._all(lambda parts: parts.documents),
+            check_rules(self.matchers),
+        )
 
     @cached_property
     def targets(self) -> tuple[Kind, ...]:

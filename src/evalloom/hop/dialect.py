@@ -363,6 +363,7 @@ DIALECT = Dialect(
     from_cells=from_cells,
     contract_beside=contract_beside,
     is_result=is_result,
+    expectations=("expected_<field>",),
 )
 FORMATS = Formats((DIALECT,))
 """Reads files as this dialect without detecting the format."""

@@ -194,4 +194,5 @@ DIALECT = Dialect(
     findings=findings,
     to_case=to_case,
     identity=identity,
+    expectations=("expected_output", "expected_outcome", "expected_tools"),
 )

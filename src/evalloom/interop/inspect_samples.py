@@ -133,4 +133,5 @@ DIALECT = Dialect(
     findings=findings,
     to_case=to_case,
     identity=identity,
+    expectations=("target",),
 )

@@ -74,4 +74,5 @@ DIALECT = Dialect(
     findings=findings,
     to_case=to_case,
     identity=identity,
+    expectations=("ideal",),
 )

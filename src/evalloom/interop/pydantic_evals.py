@@ -229,6 +229,14 @@ def _check(evaluator: _Evaluator, record: Record) -> Check:
     return Check(kind, expected, name=label, options=options)
 
 
+def check_paths(record: Record) -> Iterator[Path]:
+    """Yield where each evaluator of the case is written; those of the dataset are outside of the case."""
+    evaluators = record.get("evaluators")
+    for number, written in enumerate(evaluators if isinstance(evaluators, list) else ()):
+        if _evaluator(written) is not None:
+            yield ("evaluators", number)
+
+
 DIALECT = Dialect(
     name="pydantic-evals",
     summary="Pydantic Evals datasets: cases with inputs, expected_output and evaluators",
@@ -237,4 +245,6 @@ DIALECT = Dialect(
     to_case=to_case,
     identity=identity,
     expand=expand,
+    expectations=("expected_output", "evaluators"),
+    check_paths=check_paths,
 )

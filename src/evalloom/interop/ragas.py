@@ -155,4 +155,5 @@ DIALECT = Dialect(
     findings=findings,
     to_case=to_case,
     identity=identity,
+    expectations=("reference", "reference_contexts", "reference_tool_calls", "reference_topics", "rubrics"),
 )

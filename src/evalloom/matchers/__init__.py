@@ -110,17 +110,50 @@ _LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
 """The kinds of the engine. The module of a kind is imported when a check of it is first scored."""
 _SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "llm_rubric": "judge"}
 """Names that other tools give to our kinds."""
+_FUNCTION = "write the check as a Python function"
+_TOOLS = "write tool_calls, which compares the calls of tools"
 _NOT_HERE = {
-    "javascript": "JavaScript is not run here; write the check as a Python function",
-    "ruby": "Ruby is not run here; write the check as a Python function",
-    "webhook": "no webhook is called; write the check as a Python function",
-    "assert_file": "a file of asserts is not read here",
-    "human": "it waits for a person",
-    "select_best": "it compares several outputs, and a check here sees one",
-    "max_score": "it compares several outputs, and a check here sees one",
-    "has_matching_span": "the run keeps no spans",
-    "finish_reason": "the run keeps no finish reason",
+    "javascript": f"JavaScript is not run here; {_FUNCTION}",
+    "ruby": f"Ruby is not run here; {_FUNCTION}",
+    "webhook": f"no webhook is called; {_FUNCTION}",
+    "assert_file": "a file of asserts is not read here; write the asserts into this one",
+    "human": "it waits for a person; write judge, with what the person looks at as the criterion",
+    **dict.fromkeys(
+        ("select_best", "max_score"),
+        "it compares several outputs, and a check here sees one; run several profiles, and compare their scores",
+    ),
+    "has_matching_span": f"the run keeps no spans; write latency or tool_calls, or {_FUNCTION}",
+    **dict.fromkeys(
+        ("trace_error_spans", "trace_span_count", "trace_span_duration"),
+        "the run keeps no spans; write latency for the time that it takes",
+    ),
+    "finish_reason": "the run keeps no finish reason; write length, or ends_with for how a whole answer ends",
+    **dict.fromkeys(
+        ("perplexity", "perplexity_score"),
+        "the run keeps no log probabilities; write judge, or similarity to a good answer",
+    ),
+    **dict.fromkeys(("is_html", "contains_html"), f"HTML is not parsed here; write regex, or {_FUNCTION}"),
+    **dict.fromkeys(("is_xml", "contains_xml"), f"XML is not parsed here; write regex, or {_FUNCTION}"),
+    **dict.fromkeys(("is_sql", "contains_sql"), f"SQL is not parsed here; write regex, or {_FUNCTION}"),
+    **dict.fromkeys(
+        ("is_valid_function_call", "is_valid_openai_function_call", "is_valid_openai_tools_call"),
+        "the tools of the provider are not known here; write tool_calls with the expected calls, or json_schema",
+    ),
+    **dict.fromkeys(
+        ("skill_used", "tool_call_f1", "trajectory_step_count", "trajectory_tool_args_match"),
+        f"it reads the trace of another tool; {_TOOLS}",
+    ),
+    **dict.fromkeys(
+        ("trajectory_tool_sequence", "trajectory_tool_used"), f"it reads the trace of another tool; {_TOOLS}"
+    ),
+    **dict.fromkeys(("meteor", "rouge_s"), "it is not computed here; write rouge, bleu, gleu or f1"),
+    "classifier": "no classifier is called; write judge, with the class as the criterion",
+    **dict.fromkeys(
+        ("guardrails", "moderation"), "no moderation service is called; write judge, with the policy as the criterion"
+    ),
+    "video_rubric": "videos are not read here",
 }
+_RED_TEAM = "promptfoo_redteam"
 
 
 class Matchers:
@@ -187,6 +220,10 @@ class Matchers:
         """Why a check of a kind without a matcher is not scored."""
         if kind in _NOT_HERE:
             return f"no matcher for {kind!r}: {_NOT_HERE[kind]}"
+        if kind.startswith(_RED_TEAM):
+            return (
+                f"no matcher for {kind!r}: red-team graders are not here; write judge, with the policy as the criterion"
+            )
         known = f"; known are {', '.join(self._own_kinds)}"
         # Peers have kinds of their own that only look like ours: contains_html is no slip of contains_all.
         return f"no matcher for {kind!r}{did_you_mean(kind, self.kinds, 0.85) or known}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from msgspec import Struct
 
-from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Output, Usage
+from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Need, Output, Usage
 from evalloom.core.text import quote, shorten
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class Matcher(Struct, frozen=True):
     summary: str
     grade: GradeNow | None = None
     ask: Ask | None = None
+    needs: Callable[[Check], Need] = lambda check: ""
+    """Returns the service without which a check is unscored."""
+    refuses: Callable[[Check], str] = lambda check: ""
+    """Returns why a check can be scored for no output, where `grade` does not tell."""
 
     @property
     def waits(self) -> bool:

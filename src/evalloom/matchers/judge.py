@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import NO_USAGE, Check, Record, Request, Usage
+from evalloom.core.model import NO_USAGE, Case, Check, Output, Record, Request, Usage
 from evalloom.llms.answer_json import AnswerError, find_json
 from evalloom.llms.delimiters import block, mark_for, mostly_chinese
 from evalloom.matchers.base import (
@@ -271,4 +271,17 @@ def _read_score(answer: Record, scale: Scale) -> float:
     return float(score)
 
 
-MATCHERS = (Matcher("judge", "an llm judges by a criterion: pass or fail, or a score on a scale", ask=_judge),)
+def _refuses(check: Check) -> str:
+    task = task_of(check, MatchContext("a", Output("a", sources=["a"]), Case("", {"q": "a"})))
+    return task.reason if isinstance(task, CheckResult) else ""
+
+
+MATCHERS = (
+    Matcher(
+        "judge",
+        "an llm judges by a criterion: pass or fail, or a score on a scale",
+        ask=_judge,
+        needs=lambda check: "judge",
+        refuses=_refuses,
+    ),
+)

@@ -21,7 +21,7 @@ from msgspec import structs
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Check
+from evalloom.core.model import Check, Need
 from evalloom.core.text import shorten
 from evalloom.core.threads import Threads
 from evalloom.matchers.base import (
@@ -193,4 +193,13 @@ def _shown(check: Check) -> str:
     return str(getattr(function, "__qualname__", function)) if callable(function) else str(check.expected)
 
 
-MATCHERS = (Matcher("python", "a Python function of yours says so", ask=_python),)
+def _refuses(check: Check) -> str:
+    result = _allowed(check, Services(allow_code=True))
+    return result.reason if isinstance(result, CheckResult) else ""
+
+
+def _needs(check: Check) -> Need:
+    return "" if callable(check.options.get("function")) else "code"
+
+
+MATCHERS = (Matcher("python", "a Python function of yours says so", ask=_python, needs=_needs, refuses=_refuses),)

@@ -38,6 +38,16 @@ def likeness(first: Sequence[float], second: Sequence[float], variant: str = "co
 
 
 async def _similarity(check: Check, context: MatchContext, services: Services) -> CheckResult:
+    options = _options(check)
+    if isinstance(options, CheckResult):
+        return options
+    if services.embed is None:
+        return unscored("no embeddings: name a model under embeddings: in evalloom.yaml")
+    return await _compare(services.embed, text_of(context.value), *options)
+
+
+def _options(check: Check) -> tuple[list[str], str, float] | CheckResult:
+    """Return the expected texts, the variant and the threshold; or which of them is wrong."""
     variant = check.options.get("variant", "cosine")
     wanted = check.expected if isinstance(check.expected, list | tuple) else [check.expected]
     threshold = threshold_of(check, _THRESHOLD)
@@ -47,9 +57,16 @@ async def _similarity(check: Check, context: MatchContext, services: Services) -
         return bad_option("expected", "a text or a list of texts", check.expected)
     if threshold is None:
         return bad_option("threshold", "a number", check.options.get("threshold"))
-    if services.embed is None:
-        return unscored("no embeddings: name a model under embeddings: in evalloom.yaml")
-    return await _compare(services.embed, text_of(context.value), list(wanted), variant, threshold)
+    return list(wanted), variant, threshold
+
+
+def _refuses_similarity(check: Check) -> str:
+    options = _options(check)
+    return options.reason if isinstance(options, CheckResult) else ""
+
+
+def _refuses_meaning(check: Check) -> str:
+    return "" if isinstance(check.expected, str) else bad_option("expected", "a text", check.expected).reason
 
 
 async def _compare(embed: Embedder, text: str, wanted: list[str], variant: str, threshold: float) -> CheckResult:
@@ -91,6 +108,18 @@ async def _semantic(check: Check, context: MatchContext, services: Services) -> 
 
 
 MATCHERS = (
-    Matcher("similarity", "embeddings at least 0.75 alike", ask=_similarity),
-    Matcher("semantic", "the same meaning, by embeddings or else by the judge", ask=_semantic),
+    Matcher(
+        "similarity",
+        "embeddings at least 0.75 alike",
+        ask=_similarity,
+        needs=lambda check: "embeddings",
+        refuses=_refuses_similarity,
+    ),
+    Matcher(
+        "semantic",
+        "the same meaning, by embeddings or else by the judge",
+        ask=_semantic,
+        needs=lambda check: "judge_or_embeddings",
+        refuses=_refuses_meaning,
+    ),
 )

@@ -274,11 +274,23 @@ def _one_of(check: Check, context: MatchContext) -> CheckResult:
     )
 
 
+def _has_meaning(expected: Any) -> bool:
+    """Whether a text of the structure begins with `semantic:`."""
+    if isinstance(expected, str):
+        return expected.startswith("semantic:")
+    inner = expected.values() if isinstance(expected, dict) else expected if isinstance(expected, list) else ()
+    return any(map(_has_meaning, inner))
+
+
 MATCHERS = (
     Matcher("equals", "the same value: texts to the letter, JSON by value", _equals),
     Matcher("iequals", "the same text but for upper and lower case", _iequals),
     Matcher("one_of", "equal to one of a list", _one_of),
     Matcher(
-        "structural", "the same structure, leniently or strictly, within a tolerance", _structural, _ask_structural
+        "structural",
+        "the same structure, leniently or strictly, within a tolerance",
+        _structural,
+        _ask_structural,
+        needs=lambda check: "judge_or_embeddings" if _has_meaning(check.expected) else "",
     ),
 )

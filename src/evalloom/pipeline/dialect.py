@@ -199,6 +199,8 @@ DIALECT = Dialect(
     has_conditions=True,
     is_open=True,
     unread_answer=unread_answer,
+    expectations=("expected_output", "expected_outputs", "expected_aggregation", "intermediate_expectations"),
+    has_check_list=lambda record: not is_v2(record),
 )
 FORMATS = Formats((DIALECT,))
 """Reads files as this dialect without detecting the format."""

@@ -44,6 +44,7 @@ def _is_clean(record: Record) -> bool:
     config, items, intermediate = get("evaluation_config"), get("batch_items"), get("intermediate_expectations")
     return (
         _EXTENSION_FIELDS.isdisjoint(record)
+        and "checks" not in record
         and not ("expected_output" in record and ("expected" in record or "expected_outputs" in record))
         and type(case_id) is str
         and _ID_CHARACTERS.fullmatch(case_id) is not None
@@ -70,9 +71,9 @@ def _is_expectation(name: str) -> bool:
 
 
 def _has_pattern(value: Any) -> bool:
-    """Return whether a value contains a text that starts with `regex:`."""
+    """Return whether a value contains a text that starts with `regex:` or `semantic:`."""
     if type(value) is str:
-        return value[:6] == "regex:"
+        return value[:6] == "regex:" or value[:9] == "semantic:"
     inner = value.values() if type(value) is dict else value if type(value) is list else ()
     return any(map(_has_pattern, inner))
 

@@ -408,4 +408,5 @@ DIALECT = Dialect(
     forget=forget_sources,
     is_open=True,
     mapping_from=mapping_from,
+    expectations=("expected_sources", "must_include"),
 )

@@ -238,6 +238,7 @@ DIALECT = Dialect(
     from_cells=from_cells,
     is_open=True,
     unread_answer=unread_answer,
+    expectations=("_expected",),
 )
 FORMATS = Formats((DIALECT,))
 """Only this dialect, for commands that read replay rows."""

@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 
 from evalloom.core.model import Checked, Finding, Origin, Severity
-from evalloom.core.text import did_you_mean, quote
+from evalloom.core.text import did_you_mean, pluralize, quote
+from evalloom.data.checks import FIELD, NEEDS
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import proposals
 from evalloom.data.validate import parallel
-from evalloom.data.validate.checker import Block, Checker, Dependent, FindingQuota
+from evalloom.data.validate.checker import Block, Checker, Dependent, FileNote, FindingQuota, NoteKey
 from evalloom.data.validate.keys import KeyIndex
 from evalloom.files.rows import Problem, Row
 
@@ -42,7 +43,15 @@ def validate(
     `more` are further findings about the same source, counted and listed with the others. A `consumer` reads each
     row in the same pass, so the file is then read in this process.
     """
-    checker = Checker(dataset.source.name, dataset.dialect, rules, dataset.mapping)
+    checker = Checker(
+        dataset.source.name,
+        dataset.dialect,
+        rules,
+        dataset.mapping,
+        dataset.formats,
+        dataset.check_lists,
+        dataset.declared,
+    )
     try:
         total = _Total(checker)
         if dataset.source.path is not None and consumer is None and parallel.is_worth_it(dataset, checker):
@@ -55,6 +64,8 @@ def validate(
         total.add_all(dataset)
     total.close()
     for finding in chain(_file_findings(dataset, total, hints), more):
+        total.add_finding(finding)
+    for finding in list(_note_findings(dataset, total)):
         total.add_finding(finding)
     return Checked(
         dataset.source.name,
@@ -78,6 +89,7 @@ class _Total:
         self._sides = bytearray()
         self._dependents: list[Dependent] = []
         self._bases: set[str] = set()
+        self.notes: dict[NoteKey, FileNote] = {}
         self.lines = 0
         self.cases = 0
         self.findings: list[Finding] = []
@@ -118,6 +130,10 @@ class _Total:
         self._sides += block.sides
         self._dependents += (msgspec.structs.replace(case, line=case.line + self.lines) for case in block.dependents)
         self._bases.update(block.bases)
+        for key, note in block.notes.items():
+            earlier = self.notes.get(key)
+            place = (earlier.line, earlier.column) if earlier else (note.line + self.lines, note.column)
+            self.notes[key] = FileNote(*place, note.count + (earlier.count if earlier else 0))
         self.lines += block.lines
 
     def add_finding(self, finding: Finding) -> None:
@@ -156,6 +172,36 @@ class _Total:
 
     def _at(self, line: int, code: str, severity: Severity, message: str, field: str, case_id: str) -> Finding:
         return Finding(code, severity, message, Origin(self._checker.file, line, 1), field, case_id)
+
+
+def _note_findings(dataset: Dataset, total: _Total) -> Iterator[Finding]:
+    """Yield one finding for each note, with the number of records or checks that it holds for."""
+    advised = " ".join(finding.message for finding in total.findings if finding.code == "fields_from_elsewhere")
+    for (code, about), note in total.notes.items():
+        # Advice on how to map a field says more than that it is not read.
+        if code == "checks_not_read" and (repr(about) in advised or f"={about}" in advised):
+            continue
+        severity: Severity = "warning" if code in ("checks_not_read", "check_not_scored") else "info"
+        field = about if code in ("checks_not_read", "checks_read") else ""
+        message = _note_message(code, about, note.count, dataset)
+        yield Finding(code, severity, message, Origin(dataset.source.name, note.line, note.column), field)
+
+
+def _note_message(code: str, about: str, count: int, dataset: Dataset) -> str:
+    if code == "check_not_scored":
+        return f"{about} ({pluralize(count, 'case')})"
+    if code.startswith("needs_"):
+        need = "needs" if count == 1 else "need"
+        return f"{pluralize(count, 'check')} of kind {about!r} {need} {NEEDS[code.removeprefix('needs_')]}"
+    records = pluralize(count, "record")
+    if code == "checks_read":
+        return (
+            f"{about}: read as checks of the case, in {records}; if the target declares an input {about!r}, it is that"
+        )
+    fields = dataset.dialect.expectations
+    hint = did_you_mean(about, fields) or (f". {dataset.dialect.name} cases have {', '.join(fields)}" if fields else "")
+    more = "; or write checks for all cases into evalloom.yaml" if about == FIELD else ""
+    return f"{about}: looks like checks, but is not read as such, in {records}{hint}{more}"
 
 
 def _file_findings(dataset: Dataset, total: _Total, hints: bool) -> Iterator[Finding]:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import Finding, Origin, Place, Record, Remark, Severity
+from evalloom.core.model import Check, Finding, Need, Origin, Path, Place, Record, Remark, Severity, show_path, warning
+from evalloom.data.checks import FIELD, CheckLists, CheckRules, looks_like_checks, names_checks
 from evalloom.data.dataset import not_object
 from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.formats import Formats
 from evalloom.data.mapping import Mapping
 from evalloom.data.validate.keys import KeyColumn, key_column
 from evalloom.files.rows import Lines, Problem, Row
 
 LISTED_PER_CODE = 1000
+_MOST_SHAPES = 1000
+_PLAIN_TYPES = (str, int, float, bool, type(None))
+_BY_VALUE = ("python", "regex", "structural", "is_instance", "json_path", "language", "tool_calls")
+"""Kinds of checks whose expected text decides whether they can be scored, and what they need."""
 _BATCH = 32
 """The number of records per call of `are_clean`. A batch with one bad record is checked again row by row."""
 
@@ -28,6 +35,18 @@ class Dependent(Struct, frozen=True):
     id: str
     base: str
     needs: tuple[str, ...]
+
+
+class FileNote(Struct, frozen=True):
+    """Something that holds for many records of a file: reported once, at the first of them, with its number."""
+
+    line: int
+    column: int
+    count: int = 1
+
+
+NoteKey = tuple[str, str]
+"""The code of a note, and what it is about: a field, a kind of check, or a message."""
 
 
 class Block(Struct, frozen=True):
@@ -43,6 +62,7 @@ class Block(Struct, frozen=True):
     dependents: list[Dependent]
     bases: set[str]
     """The ids of records that expand to several cases."""
+    notes: dict[NoteKey, FileNote]
 
 
 class FindingQuota:
@@ -69,6 +89,10 @@ class Checker(Struct, frozen=True):
     dialect: Dialect
     rules: Rules
     mapping: Mapping
+    formats: Formats
+    check_lists: CheckLists = "plain"
+    declared: frozenset[str] = frozenset()
+    """The inputs that the target declares."""
 
     def check(self, items: Iterable[Row | Problem | Lines], full: Collection[str] = ()) -> Block:
         """Check one block of the file; findings of the codes in `full` are only counted."""
@@ -116,6 +140,10 @@ class _BlockBuilder:
         self._sides = bytearray()
         self._dependents: list[Dependent] = []
         self._bases: set[str] = set()
+        self._notes: dict[NoteKey, FileNote] = {}
+        self._foreseen_checks: dict[tuple[Any, ...], tuple[str, Need]] = {}
+        self._read_shapes: set[tuple[str, ...]] = set()
+        """The fields of records of which none only looks like checks, so that most records need no look."""
 
     def block(self) -> Block:
         return Block(
@@ -128,6 +156,7 @@ class _BlockBuilder:
             bytes(self._sides),
             self._dependents,
             self._bases,
+            self._notes,
         )
 
     def add_lines(self, lines: Lines) -> None:
@@ -136,7 +165,11 @@ class _BlockBuilder:
         for start in range(0, len(values), _BATCH):
             records = values[start : start + _BATCH]
             if all(type(record) is dict for record in records) and are_clean(records, rules):
-                self._add_keys(records, range(lines.line + start, lines.line + start + len(records)))
+                numbers = range(lines.line + start, lines.line + start + len(records))
+                self._add_keys(records, numbers)
+                if not self._read_shapes.issuperset(map(tuple, records)):
+                    for record, line in zip(records, numbers, strict=True):
+                        self._add_unread(record, line, 1)
             else:
                 for row in lines.rows(start, start + _BATCH):
                     self.add_row(row)
@@ -146,13 +179,89 @@ class _BlockBuilder:
         if not isinstance(record, dict):
             self.add_problem(not_object(row, self._dialect))
             return
-        for remark in self._dialect.findings(record, self._checker.rules):
-            self._counts[remark.code, remark.severity] += 1
-            if self._quota.take(remark.code):
-                self._findings.append(self._checker.finding(remark, row))
-        for expanded in self._dialect.multiplied(record):
+        checker, dialect = self._checker, self._dialect
+        remarks = [*dialect.findings(record, checker.rules)]
+        remarks += checker.formats.check_list_errors(dialect, record, checker.check_lists)
+        for remark in remarks:
+            self._add_remark(remark, row)
+        for expanded in dialect.multiplied(record):
             self._add_keys([expanded], range(row.line, row.line + 1))
             self._add_needs(expanded, row)
+        # A record with errors may lack the types that a case needs.
+        if dialect.is_case(record) and not any(remark.severity == "error" for remark in remarks):
+            self._add_unread(record, row.line, row.column)
+            if checker.formats.check_rules is not None:
+                self._add_checks(record, row, {remark.path for remark in remarks}, checker.formats.check_rules)
+
+    def _add_remark(self, remark: Remark, row: Row) -> None:
+        self._counts[remark.code, remark.severity] += 1
+        if self._quota.take(remark.code):
+            self._findings.append(self._checker.finding(remark, row))
+
+    def _add_checks(self, record: Record, row: Row, reported: set[Path], rules: CheckRules) -> None:
+        """Warn about each check that no run can score, and note what the others need (WORK-2)."""
+        checker, dialect = self._checker, self._dialect
+        case = next(iter(dialect.multiplied(record)), record)
+        checks = checker.formats.case(dialect, case, Origin(checker.file, row.line), checker.check_lists).checks
+        read = checker.formats.check_list(dialect, record, checker.check_lists) if FIELD in record else None
+        if read is not None:
+            self._note(("checks_read", FIELD), row.line, row.column)
+        paths: list[Path] | None = None
+        for number, check in enumerate(checks):
+            why, need = self._foreseen(check, rules)
+            if need:
+                self._note((f"needs_{need}", check.kind), row.line, row.column)
+            if not why:
+                continue
+            if paths is None:
+                listed = range(len(read.checks) if read else 0)
+                paths = [*dialect.check_paths(record), *((FIELD, item) for item in listed)]
+            path = paths[number] if number < len(paths) else ()
+            message = f"{show_path(path) or check.name or check.kind}: will not be scored: {why}"
+            if not path:
+                # It is written outside of the record, for many of them.
+                self._note(("check_not_scored", message), row.line, row.column)
+            elif path not in reported:
+                self._add_remark(warning("check_not_scored", path, message), row)
+
+    def _foreseen(self, check: Check, rules: CheckRules) -> tuple[str, Need]:
+        """Return why a check will not be scored, and what it needs. Checks that differ only in a text are alike."""
+        expected, options = check.expected, check.options
+        if type(expected) not in _PLAIN_TYPES:
+            return _foresee(check, rules)
+        # The text of some decides; of others only that there is one.
+        decisive = expected if check.kind in _BY_VALUE else bool(expected)
+        key = (check.kind, check.where, type(expected), decisive, repr(options) if options else "")
+        foreseen = self._foreseen_checks.get(key)
+        if foreseen is None:
+            foreseen = _foresee(check, rules)
+            if len(self._foreseen_checks) < _MOST_SHAPES:
+                self._foreseen_checks[key] = foreseen
+        return foreseen
+
+    def _note(self, key: NoteKey, line: int, column: int) -> None:
+        note = self._notes.get(key)
+        count = note.count + 1 if note else 1
+        self._notes[key] = FileNote(note.line, note.column, count) if note else FileNote(line, column)
+
+    def _add_unread(self, record: Record, line: int, column: int) -> None:
+        """Note the fields of a record that look like checks and are not read."""
+        fields = tuple(record)
+        if fields in self._read_shapes:
+            return
+        checker, dialect = self._checker, self._dialect
+        known = (*checker.declared, *dialect.expectations)
+        named = [name for name in fields if name not in known and names_checks(name)]
+        unread = [name for name in named if looks_like_checks(name, record[name])]
+        if unread:
+            case = checker.formats.case(dialect, record, Origin(checker.file), checker.check_lists)
+            unread = [name for name in unread if name in case.inputs or name in case.meta]
+            for name in unread:
+                self._note(("checks_not_read", name), line, column)
+        # Whether `checks` is read, and `check` looks like checks, depends on the value.
+        is_certain = not unread and named == [name for name in named if name.startswith("expected")]
+        if is_certain and len(self._read_shapes) < _MOST_SHAPES:
+            self._read_shapes.add(fields)
 
     def _add_needs(self, record: Record, row: Row) -> None:
         """Collect the dependencies of a record; they are checked when all ids of the file are known."""
@@ -188,3 +297,8 @@ class _BlockBuilder:
         self._pairs += [pair for (pair, _), _ in paired]
         self._sides += bytes([1 if side == pairing.sides[0] else 2 for (_, side), _ in paired])
         self._pair_lines.extend([line for _, line in paired])
+
+
+def _foresee(check: Check, rules: CheckRules) -> tuple[str, Need]:
+    why = rules.why_unscored(check)
+    return why, "" if why else rules.needs(check)

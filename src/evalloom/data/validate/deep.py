@@ -51,7 +51,7 @@ def _valid_cases(dataset: Dataset) -> Iterator[Case]:
         if isinstance(item, Row) and dialect.is_case(item.value):
             if any(remark.severity == "error" for remark in dialect.findings(item.value, rules)):
                 continue
-            yield dialect.to_case(item.value, dataset.origin(item))
+            yield dataset.case(item.value, dataset.origin(item))
 
 
 # -- answers in the input -------------------------------------------------------------------------

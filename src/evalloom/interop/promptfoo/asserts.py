@@ -36,6 +36,7 @@ _KINDS = {
     "python": "python",
     "javascript": "javascript",
     "rouge-n": "rouge",
+    "rouge-l": "rouge",
     "bleu": "bleu",
     "llm-rubric": "judge",
 }
@@ -54,11 +55,10 @@ _JUDGED = (
     "pi",
     "search-rubric",
     "trajectory:goal-success",
-    "video-rubric",
 )
 _SIMILAR = ("similar:cosine", "similar:dot", "similar:euclidean")
-# Recognised, so that they are not reported as misspelled, but no matcher scores them.
-_UNSCORED = (
+# Recognised, so that they are not reported as misspelled. The matchers tell which of them can be scored.
+_OTHER = (
     "classifier",
     "contains-html",
     "contains-sql",
@@ -80,6 +80,7 @@ _UNSCORED = (
     "perplexity",
     "perplexity-score",
     "ruby",
+    "rouge-s",
     "select-best",
     "skill-used",
     "tool-call-f1",
@@ -90,15 +91,17 @@ _UNSCORED = (
     "trajectory:tool-args-match",
     "trajectory:tool-sequence",
     "trajectory:tool-used",
+    "video-rubric",
     "webhook",
     "word-count",
 )
-_TYPES = (*_KINDS, *_JUDGED, *_SIMILAR, *_UNSCORED)
+_RED_TEAM = "promptfoo:redteam:"
+_TYPES = (*_KINDS, *_JUDGED, *_SIMILAR, *_OTHER)
 _LISTED = ("contains-all", "contains-any", "icontains-all", "icontains-any")
 _TEXTUAL = ("contains", "icontains", "starts-with", "ends-with", "levenshtein", "regex")
 _CODE = ("python", "javascript", "ruby")
 _NEEDS_VALUE = (
-    *("equals", "similar", "bleu", "rouge-n", "llm-rubric", "factuality", "g-eval", "webhook"),
+    *("equals", "similar", "bleu", "rouge-n", "rouge-l", "llm-rubric", "factuality", "g-eval", "webhook"),
     *("model-graded-closedqa", "model-graded-factuality", "select-best"),
     *(*_LISTED, *_TEXTUAL, *_CODE, *_SIMILAR),
 )
@@ -108,7 +111,15 @@ _STANDS_ALONE = (
     *("is-refusal", "guardrails", "is-valid-openai-tools-call", "is-valid-openai-function-call"),
 )
 # Thresholds that promptfoo takes where an assert names none.
-_DEFAULT_THRESHOLDS = {"similar": 0.75, "levenshtein": 5, "rouge-n": 0.75, "bleu": 0.5, "gleu": 0.5, "meteor": 0.5}
+_DEFAULT_THRESHOLDS = {
+    "similar": 0.75,
+    "levenshtein": 5,
+    "rouge-n": 0.75,
+    "rouge-l": 0.75,
+    "bleu": 0.5,
+    "gleu": 0.5,
+    "meteor": 0.5,
+}
 _TABLE_SIMILARITY = 0.8
 """Default threshold of `similar` in a table, higher than in a config."""
 _LEGACY = {"javascript:": "javascript", "fn:": "javascript", "eval:": "javascript", "grade:": "llm-rubric"}
@@ -223,11 +234,10 @@ def _single_findings(written: Record, at: Path, variables: Record | None) -> Ite
     field = show_path(at)
     yield from _number_findings(written, at)
     yield from transform_findings(written, at, _ASSERT_TRANSFORMS)
-    if type_ not in _TYPES:
-        hint = did_you_mean(type_, _TYPES)
-        yield warning(
-            "unknown_assert_type", (*at, "type"), f"{field}.type: expected a known type, got {quote(type_)}{hint}"
-        )
+    if type_ not in _TYPES and not type_.startswith(_RED_TEAM):
+        hint = did_you_mean(type_, _TYPES) or ". Write one of these, or 'checks:' in evalloom.yaml: docs/checks.md"
+        message = f"{field}.type: expected a known type, got {quote(type_)}, so it will not be scored{hint}"
+        yield warning("unknown_assert_type", (*at, "type"), message)
     if type_ in _NEEDS_VALUE and "value" not in written:
         yield error("missing_value", at, f"{field}.value: missing; {type_!r} needs it")
     elif type_ in _NEEDS_THRESHOLD and "threshold" not in written:
@@ -349,6 +359,8 @@ def _check(written: Record, variables: Record, shared: Record) -> Check:
         options["variant"] = type_
     elif type_ in _SIMILAR:
         options["variant"] = type_.removeprefix("similar:")
+    elif type_ == "rouge-l":
+        options["variant"] = "l"
     expected = _expected(written.get("value"), type_, variables)
     metric = written.get("metric")
     return Check(_kind(type_, expected), expected, name=metric if isinstance(metric, str) else "", options=options)

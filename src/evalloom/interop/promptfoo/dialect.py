@@ -259,6 +259,21 @@ def to_case(record: Record, origin: Origin) -> Case:
     )
 
 
+def check_paths(record: Record) -> Iterator[Path]:
+    """Yield where each assert is written; those of `defaultTest` are outside of the test."""
+    test = _test(record)
+    for path, written in test.asserts:
+        inner = () if _is_row(record) else ("type",)
+        if isinstance(written, dict) and written.get("type") == asserts.SET:
+            members = written.get("assert")
+            for number, member in enumerate(members if isinstance(members, list) else ()):
+                if any(asserts.checks(member, {})):
+                    yield (*path, "assert", number, *inner)
+        else:
+            yield from ((*path, *inner) for _ in asserts.checks(written, {}))
+    yield from (() for written in _default_asserts(record) for _ in asserts.checks(written, {}))
+
+
 DIALECT = Dialect(
     name="promptfoo",
     summary="promptfoo tests: vars and assert, tables with __expected, config files",
@@ -266,4 +281,6 @@ DIALECT = Dialect(
     findings=findings,
     to_case=to_case,
     expand=expand,
+    expectations=("assert", "__expected"),
+    check_paths=check_paths,
 )
