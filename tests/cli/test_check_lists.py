@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 import evalloom
+from evalloom.core.model import Case
 
 Call = Callable[..., Any]
 CHECKS = [{"contains": "yes"}, {"regex": "^y", "where": "output"}, {"not-contains": "no", "name": "no no"}]
 RECORD = {"id": "a", "q": "yes", "checks": CHECKS}
+
+
+def cases(path: str | Path, dialect: str = "", mapping: str = "") -> list[Case]:
+    return [case for case in evalloom.read(path, dialect, mapping).cases() if isinstance(case, Case)]
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def test_the_list_is_read_as_checks_and_is_no_input(run: Call, in_process: Call)
     assert told.code == 0 and "info: checks: read as checks of the case, in 2 records" in told.out
     again = in_process("score", "latest", "--json").summary
     assert (again["passed"], again["failed"]) == (1, 1)
-    (case, _) = evalloom.read("c_basic_v1.jsonl").cases()
+    (case, _) = cases("c_basic_v1.jsonl")
     assert [one.name or one.kind for one in case.checks] == ["contains", "regex", "no no"] and case.inputs == {
         "q": "yes"
     }
@@ -46,6 +51,18 @@ def test_a_target_that_declares_the_input_gets_it(run: Call, in_process: Call) -
     done = run(RECORD, template="{{q}} {{checks}}")
     assert done.code == 3 and done.summary["problem"]["code"] == "nothing_expected"
     assert in_process("score", "latest", "--json").summary["unscored"] == 1
+
+
+@pytest.mark.req("WORK-3")
+def test_a_function_declares_its_parameters(run: Call, in_process: Call) -> None:
+    run(RECORD)
+    Path("mine.py").write_text("def ask(q, checks=None):\n    return str(checks)\n", encoding="utf-8")
+    assert in_process("run", "c_basic_v1.jsonl", "--target", "python:mine:ask", "--json").summary["unscored"] == 1
+    pipeline = "id: p\ninputs:\n  - {name: q}\n  - {name: checks, required: false}\nsteps:\n"
+    step = "  - {id: s, type: code_node, code_ref: 'mine:ask', input_mapping: {q: q, checks: checks}, output_key: o}\n"
+    Path("p.yaml").write_text(f"{pipeline}{step}outputs: [{{key: o}}]\n", encoding="utf-8")
+    done = in_process("run", "c_basic_v1.jsonl", "--target", "pipeline:p.yaml", "--json")
+    assert done.summary["unscored"] == 1, done.err
 
 
 @pytest.mark.req("WORK-3")
@@ -65,14 +82,14 @@ def test_items_that_are_no_checks_are_errors_at_their_place(run: Call, in_proces
 def test_anything_else_stays_an_input(written: Any, tmp_path: Path) -> None:
     path = tmp_path / "c_basic_v1.jsonl"
     path.write_text(json.dumps({**RECORD, "checks": written}), encoding="utf-8")
-    (case,) = evalloom.read(path).cases()
+    (case,) = cases(path)
     assert case.inputs == {"q": "yes", "checks": written} and not case.checks
 
 
 @pytest.mark.req("WORK-3")
 def test_files_read_with_a_mapping_have_it_in_every_dialect(tmp_path: Path, in_process: Call) -> None:
     Path("m.jsonl").write_text(json.dumps({"question": "yes", "rules": CHECKS}), encoding="utf-8")
-    (case,) = evalloom.read("m.jsonl", "replay", "checks=rules").cases()
+    (case,) = cases("m.jsonl", "replay", "checks=rules")
     assert len(case.checks) == 3 and case.inputs == {"question": "yes"}
     Path("m.csv").write_text('key,question,rules\na,yes,"[{""contains"": ""yes""}, 1]"\n', encoding="utf-8")
     done = in_process("validate", "m.csv", "--dialect", "pipeline", "--map", "id=key,checks=rules")

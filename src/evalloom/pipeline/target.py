@@ -47,6 +47,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         digest=digests[""],
         call=within(target, limit) if limit else target,
         variables=pipeline.required,
+        defaulted=pipeline.optional,
         watch=tuple(dict.fromkeys(_files(pipeline, flows, check.functions))),
         closing=target.close,
         needs_llm=any(wired.step.kind == "prompt" for flow in flows.values() for wired in flow.steps),

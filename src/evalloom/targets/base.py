@@ -69,7 +69,7 @@ class BuiltTarget(Struct, frozen=True):
     closing: Callable[[], Awaitable[None]] = _nothing
     optional: frozenset[str] = frozenset()
     defaulted: frozenset[str] = frozenset()
-    """Inputs that have a default value."""
+    """Other inputs that it declares: they have a default value, or a case may omit them."""
     needs_llm: bool = False
     """Whether it always needs an llm."""
     may_ask: bool = True

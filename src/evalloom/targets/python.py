@@ -61,6 +61,7 @@ def _build_target(
         digest=digest_of("python", identity, texts),
         call=within(target, limit or TIMEOUT_S),
         variables=target.variables,
+        defaulted=target.names - target.variables,
         watch=sources,
         closing=target.close,
     )
