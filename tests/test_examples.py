@@ -52,8 +52,8 @@ INTENDED = [
     (EXAMPLES / "elsewhere/tests.csv", "promptfoo", 3, []),
     (EXAMPLES / "elsewhere/samples.jsonl", "openai-evals", 4, []),
     (EXAMPLES / "elsewhere/inspect_samples.csv", "inspect", 4, []),
-    (EXAMPLES / "elsewhere/goldens.json", "deepeval", 3, []),
-    (EXAMPLES / "elsewhere/ragas_testset.csv", "ragas", 3, []),
+    (EXAMPLES / "elsewhere/goldens.json", "deepeval", 3, ["needs_judge"]),
+    (EXAMPLES / "elsewhere/ragas_testset.csv", "ragas", 3, ["needs_judge"]),
 ]
 MAIN = {"hop": HOP, "pipeline": PIPELINE, "prompt-eval": PROMPT_EVAL, "replay": REPLAY, "rag": RAG}
 ROUTES = [(start, via.name) for start in MAIN for via in WRITERS]
