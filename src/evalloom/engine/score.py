@@ -89,14 +89,14 @@ def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResul
         return CheckResult(None if value.is_misplaced else False, reason=value.reason)
     if matcher.grade is None:
         return None
-    grade = matcher.grade(check, MatchContext(value, run.output, case, run.latency_s, run.usage))
+    grade = matcher.grade(check, MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace))
     return grade if grade is None else _apply_negation(check, grade)
 
 
 async def _ask(check: Check, case: Case, run: Run, services: Services) -> CheckResult:
     matcher = (services.matchers or BUILT_IN).by_kind(check.kind)
     assert matcher is not None and matcher.ask is not None
-    context = MatchContext(_checked_value(check.where, run), run.output, case, run.latency_s, run.usage)
+    context = MatchContext(_checked_value(check.where, run), run.output, case, run.latency_s, run.usage, run.trace)
     return _apply_negation(check, await matcher.ask(check, context, services))
 
 

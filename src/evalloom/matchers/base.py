@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from msgspec import Struct
 
-from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Output, Usage
+from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Output, Record, Usage
 from evalloom.core.text import quote, shorten
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ class CheckResult(Struct, frozen=True):
 
 
 class MatchContext(Struct):
-    """The value that the `where` of a check resolves to, with its output, case and usage."""
+    """The value that the `where` of a check resolves to, with its output, case, usage and trace."""
 
     value: Any
     output: Output
     case: Case
     duration_s: float = 0.0
     usage: Usage = NO_USAGE
+    trace: list[Record] = []
 
 
 class Services(Struct, frozen=True):

@@ -113,7 +113,7 @@ def _places(check: Check, value: Any) -> list[tuple[str, Any]]:
 
 
 def _with_value(context: MatchContext, value: Any) -> MatchContext:
-    return MatchContext(value, context.output, context.case, context.duration_s, context.usage)
+    return MatchContext(value, context.output, context.case, context.duration_s, context.usage, context.trace)
 
 
 def _combine(check: Check, further: Check, places: list[tuple[str, Any]], grades: list[CheckResult]) -> CheckResult:
