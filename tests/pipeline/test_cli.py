@@ -90,6 +90,27 @@ def test_a_saved_baseline_shows_a_regression(call: Call) -> None:
     assert call("compare", "latest", "--baseline", "good", "--allowed-drop", "0.9").code == 0
 
 
+@pytest.mark.req("PIPE-3", "PIPE-10", "PIPE-11", "PIPE-13")
+def test_outputs_are_compared_as_the_case_says(call: Call) -> None:
+    Path("own.py").write_text("def judge(x): return 'pos'\ndef write(x): return f'it is {x}'\n")
+    steps = (
+        "{id: a, code_ref: 'own:judge', output_key: label}, {id: b, code_ref: 'own:write', input_mapping: {x: label}}"
+    )
+    Path("p.yaml").write_text(f"id: p\nsteps: [{steps}]\noutputs: [label, {{key: text, source: b}}]\n")
+    strict, label = {"strict_mode": True}, {"expected_outputs": {"label": "pos"}}
+    cases = [
+        {"id": "further", "inputs": {"x": 1}, **label, "evaluation_config": strict},
+        {"id": "ignored", "x": 1, **label, "evaluation_config": {**strict, "ignore_fields": ["text"]}},
+        {"id": "plain", "x": 1, "expected_output": "it is pos", "evaluation_config": strict},
+        {"id": "limits", "x": 1, **label, "performance_baseline": {"max_tokens": 10, "max_cost": 0}},
+    ]
+    Path("cases_basic_v1.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    done = call("run", "cases_basic_v1.jsonl", "--target", "pipeline:p.yaml", "--json")
+    assert (done.summary["passed"], done.summary["failed"]) == (3, 1)
+    shown = call("batches", "show", "latest", "--case", "further").out
+    assert "only_fields: text: expected nothing, got 'it is pos'" in shown
+
+
 @pytest.mark.req("PIPE-12")
 def test_code_is_off_and_said_on_stderr_and_the_rest_runs(call: Call) -> None:
     sets = [f"reviews/testsets/customer_feedback_{name}_v2.jsonl" for name in ("code", "full")]

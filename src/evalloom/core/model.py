@@ -203,6 +203,8 @@ class Output(Struct, frozen=True, omit_defaults=True):
     aggregation: Any = None
     sources: list[Any] = []
     outcome: Outcome = "OK"
+    plain: str = ""
+    """Where the plain output is, if it is one of several: `output.<field>` or `steps.<id>`."""
 
 
 class Context(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
@@ -24,6 +25,7 @@ from evalloom.matchers.base import (
     text_of,
     unscored,
 )
+from evalloom.matchers.where import parsed_object
 
 _NOTHING: Any = object()
 _RELATIVE = 1e-9
@@ -230,6 +232,22 @@ async def _ask_structural(check: Check, context: MatchContext, services: Service
     return CheckResult(result.passed, reason=result.reason, mismatches=result.mismatches, usage=usage)
 
 
+def _only_fields(check: Check, context: MatchContext) -> CheckResult:
+    names, ignored = check.expected, check.options.get("ignore_fields") or []
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return bad_option("expected", "a list of names", names)
+    if not isinstance(ignored, list | tuple) or not all(isinstance(name, str) for name in ignored):
+        return bad_option("ignore_fields", "a list of names", ignored)
+    # Plain text is the one field `output`, even if it is JSON.
+    value = context.output.value if {*names} <= {"output"} else parsed_object(context.output.value)
+    if not isinstance(value, dict):
+        return PASSED
+    allowed = {*names, *ignored, *(re.split(r"[.\[]", name)[0] for name in names)}
+    if "output" in names:
+        allowed.add(context.output.plain.removeprefix("output."))
+    return verdict_of(Mismatch(str(name), ABSENT, field) for name, field in value.items() if name not in allowed)
+
+
 def _equals(check: Check, context: MatchContext) -> CheckResult:
     expected, value = check.expected, context.value
     if type(expected) is str and type(value) is str and not check.options:
@@ -275,6 +293,7 @@ def _one_of(check: Check, context: MatchContext) -> CheckResult:
 
 
 MATCHERS = (
+    Matcher("only_fields", "the output is an object with no other fields than these", _only_fields),
     Matcher("equals", "the same value: texts to the letter, JSON by value", _equals),
     Matcher("iequals", "the same text but for upper and lower case", _iequals),
     Matcher("one_of", "equal to one of a list", _one_of),

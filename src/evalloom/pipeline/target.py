@@ -208,6 +208,7 @@ def shape_of(target: PipelineTarget) -> Shape:
         steps=_accepted_inputs(target),
         inputs=required,
         batch_inputs=required & unbatched,
+        accepts=flows[0].pipeline.input_names or None,
         outputs=frozenset(flows[0].outputs),
         reads_items=any(step.batch_mode or step.kind == "batch_aggregator" for step in steps)
         or any(source.kind == "items" for flow in flows for wired in flow.steps for source in wired.sources.values()),
