@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalloom.core.errors import CallError
+from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.model import Case, Context, Origin, Output, Profile, Record, Request, Response, Usage
 from evalloom.core.sandbox import why_unavailable
 from evalloom.matchers.where import find
@@ -665,10 +665,23 @@ CUSTOM = "  - {id: total, type: batch_aggregator, strategy: custom, code: 'def a
 def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
     optional = made(tmp_path, CUSTOM.replace("type:", "required: false, type:"))
     assert "[code_not_allowed]" in failing(optional, {"batch_items": [{}]})
-    target = made(tmp_path, CUSTOM)
-    said = failing(target, {"batch_items": [{}, {}]})
+    target = made(tmp_path, "  - {id: total, type: batch_aggregator}")
+    code = {"strategy": "custom", "code": "def aggregate(items): return len(items)"}
+    said = failing(target, {"batch_items": [{}, {}], "step_inputs": {"total": code}})
     assert said == "p.yaml: step 'total': its code is not run without --allow-code [code_not_allowed]"
     assert list(target.notes()) == ["step 'total': its code was not run. Pass --allow-code to run it in the sandbox"]
+
+
+@pytest.mark.req("PIPE-12")
+def test_a_pipeline_of_which_no_case_could_succeed_without_its_code_is_refused(tmp_path: Path) -> None:
+    node = "  - {id: work, code: 'def run(): return 1'}"
+    for steps in (CUSTOM, node):
+        with pytest.raises(
+            EvalloomError, match=r"step '\w+': has code, .* --allow-code .*\[code_not_allowed\]"
+        ) as refused:
+            made(tmp_path, steps)
+        assert refused.value.exit_code == 2
+    assert made(tmp_path, node, more="variants: {plain: {overrides: {work: {code_ref: 'own:f'}}}}", code="def f(): 1")
 
 
 @needs_sandbox
