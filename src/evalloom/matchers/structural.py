@@ -164,11 +164,13 @@ def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: boo
 
 
 def as_compared(value: Any, expected: Any) -> Any:
-    """Parse a text that is JSON if something other than a text is expected."""
+    """Parse a text that is JSON, but for reasoning before it, if something other than a text is expected."""
     if isinstance(value, str) and not isinstance(expected, str):
-        from evalloom.llms.answer_json import NO_JSON, loads
+        from evalloom.llms.answer_json import NO_JSON, loads, strip_reasoning
 
         parsed = loads(value)
+        if parsed is NO_JSON:
+            parsed = loads(strip_reasoning(value))
         return value if parsed is NO_JSON else parsed
     return value
 
