@@ -51,7 +51,11 @@ def test_pass_or_fail() -> None:
 
 def test_a_judge_that_reasons_first() -> None:
     draft, verdict = '{"reason": "at first sight", "pass": true}', '{"reason": "wrong date", "pass": false}'
-    for text in (f"<think>{draft}</think>{verdict}", f"{draft}? No.</think>\n{verdict}", f"Hm. <think>{draft}</think>{verdict}"):
+    for text in (
+        f"<think>{draft}</think>{verdict}",
+        f"{draft}? No.</think>\n{verdict}",
+        f"Hm. <think>{draft}</think>{verdict}",
+    ):
         found = ask(Judge(text), Check("judge", "right"))
         assert (found.passed, found.reason) == (False, "wrong date")
 

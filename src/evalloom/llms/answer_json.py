@@ -84,7 +84,7 @@ def strip_reasoning(text: str) -> str:
 
 
 def _drop_inner_reasoning(text: str) -> str:
-    """Return a text without the reasoning in its prose. A tag in a JSON text is part of that, and a lone one is a word."""
+    """Return a text without the reasoning in its prose. A tag inside JSON is part of it, and a lone tag is a word."""
     position = 0
     for _ in range(_MAX_REPAIRED_PLACES):
         tag = _REASONING_TAG.search(text, position)

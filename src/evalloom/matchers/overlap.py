@@ -42,8 +42,8 @@ def words_of(text: str) -> list[str]:
 def bleu(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Sentence BLEU of up to four words, as sacrebleu computes it.
 
-    Orders that the candidate is too short for are left out (its effective order). The first order without a match counts
-    half a match, the next a quarter, and so on (its smoothing `exp`).
+    Orders that the candidate is too short for are left out (its effective order). The first order without a match
+    counts half a match, the next a quarter, and so on (its smoothing `exp`).
     """
     if not candidate or not any(references):
         return 0.0
