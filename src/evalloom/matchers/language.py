@@ -144,7 +144,7 @@ def _refusal(check: Check, context: MatchContext) -> CheckResult:
     text = text_of(context.value)
     # An empty answer refuses too: it is what some llms give instead of words.
     if not text.strip() or is_refusal(text):
-        return CheckResult(True, reason=f"a refusal: {show(text)}")
+        return PASSED
     return failed(f"expected a refusal, got {show(text)}")
 
 
