@@ -159,7 +159,7 @@ def _why_unknown(usage: Usage) -> str:
 def _tokens(check: Check, context: MatchContext) -> CheckResult:
     if not context.usage.tokens or context.usage.cached:
         return unscored(_why_unknown(context.usage) or "the llm reported no tokens")
-    return _at_most(check, context.usage.tokens, "tokens")
+    return _at_most(check, context.usage.tokens, f"tokens{_estimate_note(context.usage)}")
 
 
 def _cost(check: Check, context: MatchContext) -> CheckResult:
@@ -167,7 +167,11 @@ def _cost(check: Check, context: MatchContext) -> CheckResult:
         return unscored("the price of the llm is not known; give it under prices: in evalloom.yaml")
     if why := _why_unknown(context.usage):
         return unscored(why)
-    return _at_most(check, context.usage.cost, "of cost")
+    return _at_most(check, context.usage.cost, f"of cost{_estimate_note(context.usage)}")
+
+
+def _estimate_note(usage: Usage) -> str:
+    return " (estimated: the server sent no usage)" if usage.estimated else ""
 
 
 MATCHERS = (
