@@ -327,7 +327,7 @@ class Batch(Struct, frozen=True):
     target_digest: str = ""
     profiles: list[Profile] = []
     models: dict[str, str] = {}
-    """The model behind each llm that the profiles name."""
+    """The model behind each llm that the profiles name, and behind the judge."""
     params: dict[str, Record] = {}
     """The parameters that go to the `run` llm of each profile."""
     config: Record = {}
@@ -339,6 +339,8 @@ class Batch(Struct, frozen=True):
     scored_at: str = ""
     """When it was last rescored; empty if never."""
     summary: Record = {}
+    judge: str = ""
+    """The llm for judge checks when it was last scored."""
 
 
 def error(code: str, path: Path, message: str) -> Remark:

@@ -98,7 +98,9 @@ async def _rescore(
             await llms.close()
         batch = manifest(path)
         summary = tally.summary(batch.id, path.as_posix())
-        log.finish(msgspec.structs.replace(batch, scored_at=utc_now(), summary=msgspec.to_builtins(summary)))
+        models = {**batch.models, **({judge: llm_of(settings, judge).model} if judge else {})}
+        facts = {"scored_at": utc_now(), "judge": judge, "models": models, "summary": msgspec.to_builtins(summary)}
+        log.finish(msgspec.structs.replace(batch, **facts))
     return Results(path, summary, tally, settings.gates)
 
 
