@@ -64,6 +64,7 @@ FIGURES = set(
         "duration_s",
         "retries",
         "unpriced",
+        "estimated",
     ]
 )
 
@@ -613,6 +614,33 @@ def test_what_could_not_be_scored_says_why_and_fails(run: Call) -> None:
     add("evalloom.yaml", "checks: [{judge: is it right}]\n")
     done = run()
     assert done.code == 3 and "unscored 1: no judge" in done.out
+
+
+def test_costs_can_be_rehearsed_with_a_script(run: Call) -> None:
+    suite = Path("evalloom.yaml").read_text(encoding="utf-8")
+    priced = suite.replace("file: strong.yaml", "file: strong.yaml, price: {input: 1000, output: 1000}")
+    Path("evalloom.yaml").write_text(f"{priced}gates: [cost <= 0.000001]\n", encoding="utf-8")
+    done = run("--profile", "strong")
+    assert done.code == 1 and "gate cost <= 0.000001: does not hold (cost is 0.0" in done.out
+    stopped = run("--profile", "strong", "--max-cost", "0.000001", "-j", "1")
+    assert stopped.code == 3 and "Stopped: --max-cost 1e-06 is reached" in stopped.out
+    assert "cost      0.0" in run("--profile", "strong", "--dry-run").out
+
+
+def test_estimated_tokens_are_told_in_the_summary_the_gates_and_the_checks(run: Call, llm_server: Any) -> None:
+    far = f"{{base_url: '{llm_server.url}', model: no-usage, key_env: none, price: {{input: 1, output: 1}}}}"
+    checks = (
+        "checks: [{kind: tokens, threshold: 2}, {kind: cost, threshold: 9}]\ngates: [cost <= 1, tokens < 1 or cost > 9]"
+    )
+    Path("evalloom.yaml").write_text(
+        f"{SETTINGS.replace('llms:', f'llms:{chr(10)}  far: {far}')}{checks}\n", encoding="utf-8"
+    )
+    done = run("--profile", "far", "--no-cache")
+    assert "The tokens of 3 calls are estimated: the server sent no usage" in done.out
+    assert "without a price" not in done.out
+    assert "estimated for 3 calls whose server sent no usage)" in " ".join(done.out.split())
+    assert "expected at most 2 tokens (estimated: the server sent no usage), got" in done.out
+    assert run("--profile", "far", "--no-cache", "--json").summary["estimated"] == 3
 
 
 def test_a_budget_without_a_price_is_refused(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:

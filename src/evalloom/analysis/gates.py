@@ -112,9 +112,9 @@ class Gate(Struct, frozen=True):
         reason = f"{self.metric} is {actual:.6g}"
         if low is not None:
             reason += f" over {pluralize(group.shares.cases, 'case')} (95 % CI {low:.3f}–{high:.3f})"
-        return GateResult(
-            self.text, holds, actual, reason if holds else f"{reason}, not {self.sign} {self.limit:g}", low, high
-        )
+        if not holds:
+            reason += f", not {self.sign} {self.limit:g}"
+        return GateResult(self.text, holds, actual, reason + _estimate_note([self.metric], group), low, high)
 
     def _why_no_runs(self, tally: Tally) -> str:
         for key, name, names in (("profile", self.profile, tally.profiles()), ("tag", self.tag, tally.tags())):
@@ -143,8 +143,17 @@ class ExpressionGate(Struct, frozen=True):
         reason = ", ".join(
             f"{name} is {'unknown' if value is None else f'{value:.6g}'}" for name, value in figures.items()
         )
+        reason += _estimate_note(self.expression.names & {*figures, *_GROUPS}, tally.group())
         holds = self.expression.holds(names)
         return GateResult(self.text, holds, None, reason or ("it holds" if holds else "it does not hold"))
+
+
+def _estimate_note(metrics: Collection[str], group: Group) -> str:
+    """Say that tokens and cost are estimated, if they are and a claim is about them."""
+    calls = group.spent.estimated
+    if not calls or not {"cost", "tokens", *_GROUPS} & {*metrics}:
+        return ""
+    return f"; estimated for {pluralize(calls, 'call')} whose server sent no usage"
 
 
 def _all_figures(group: Group) -> dict[str, float | None]:

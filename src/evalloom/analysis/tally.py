@@ -53,6 +53,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     duration_s: float
     retries: int
     unpriced: int
+    estimated: int = 0
+    """The calls whose tokens are estimated, because the server sent no usage."""
 
 
 class ProfileFigures(Figures, frozen=True, kw_only=True):
@@ -82,10 +84,10 @@ class Summary(Figures, frozen=True, kw_only=True):
 class UsageTotals:
     """Tokens, cost and retries of all llm calls so far, by targets and judges."""
 
-    __slots__ = ("cached", "cost", "retries", "tokens", "unpriced")
+    __slots__ = ("cached", "cost", "estimated", "retries", "tokens", "unpriced")
 
     def __init__(self) -> None:
-        self.tokens = self.cached = self.retries = self.unpriced = 0
+        self.tokens = self.cached = self.retries = self.unpriced = self.estimated = 0
         self.cost = 0.0
 
     def add(self, usage: Usage) -> None:
@@ -94,6 +96,7 @@ class UsageTotals:
         self.cached += usage.cached
         self.retries += usage.retries
         self.unpriced += usage.unpriced
+        self.estimated += usage.estimated
 
     def merge(self, totals: UsageTotals) -> None:
         self.tokens += totals.tokens
@@ -101,6 +104,7 @@ class UsageTotals:
         self.cached += totals.cached
         self.retries += totals.retries
         self.unpriced += totals.unpriced
+        self.estimated += totals.estimated
 
 
 class Group:
@@ -332,6 +336,7 @@ def _figures(group: Group, duration_s: float | None = None) -> Record:
         "duration_s": round(group.duration_s if duration_s is None else duration_s, 6),
         "retries": group.spent.retries,
         "unpriced": group.spent.unpriced,
+        "estimated": group.spent.estimated,
     }
 
 

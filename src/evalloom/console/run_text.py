@@ -155,6 +155,9 @@ def _spent(figures: Figures) -> Iterator[Line]:
     if figures.retries:
         parts.append("1 retry" if figures.retries == 1 else f"{figures.retries:,} retries")
     yield " · ".join(parts), "dim"
+    if figures.estimated:
+        calls = pluralize(figures.estimated, "call")
+        yield f"The tokens of {calls} are estimated: the server sent no usage", "yellow"
 
 
 def _closing(results: Results, next_step: str) -> Iterator[Line]:

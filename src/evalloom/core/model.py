@@ -110,7 +110,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     """Tokens, cost and time of llm calls. `unpriced` counts the calls of unknown price.
 
     `cached` counts answers from our own cache; `cached_input_tokens` is the part of `input_tokens` that the provider
-    had in its cache. `waited_s` is the time that calls spent in our own queue or waiting for a retry.
+    had in its cache. `waited_s` is the time that calls spent in our own queue or waiting for a retry. `estimated`
+    counts the calls whose tokens, and so their cost, are an estimate, because the server sent no usage.
     """
 
     input_tokens: int = 0
@@ -122,6 +123,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     unpriced: int = 0
     cached_input_tokens: int = 0
     waited_s: float = 0.0
+    estimated: int = 0
 
     @property
     def tokens(self) -> int:
@@ -138,6 +140,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             self.unpriced + other.unpriced,
             self.cached_input_tokens + other.cached_input_tokens,
             self.waited_s + other.waited_s,
+            self.estimated + other.estimated,
         )
 
 
@@ -326,7 +329,7 @@ class Batch(Struct, frozen=True):
     target_digest: str = ""
     profiles: list[Profile] = []
     models: dict[str, str] = {}
-    """The model behind each llm that the profiles name."""
+    """The model behind each llm that the profiles name, and behind the judge."""
     params: dict[str, Record] = {}
     """The parameters that go to the `run` llm of each profile."""
     config: Record = {}
@@ -338,6 +341,8 @@ class Batch(Struct, frozen=True):
     scored_at: str = ""
     """When it was last rescored; empty if never."""
     summary: Record = {}
+    judge: str = ""
+    """The llm for judge checks when it was last scored."""
 
 
 def error(code: str, path: Path, message: str) -> Remark:

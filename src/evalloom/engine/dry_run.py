@@ -96,9 +96,7 @@ class _Meter:
 
     def cost(self) -> tuple[float, float] | None:
         """Return the lowest and the highest cost; None when the price is unknown."""
-        if self._llm.protocol in OFFLINE:
-            return 0.0, 0.0
         if self._price is None:
-            return None
+            return (0.0, 0.0) if self._llm.protocol in OFFLINE else None
         low = self.sent * self._price.input / 1_000_000
         return low, low + self.answered * self._price.output / 1_000_000

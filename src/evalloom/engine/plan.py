@@ -145,7 +145,7 @@ class Plan(Struct, frozen=True, dict=True):
             target=self.target.name,
             target_digest=self.target.digest,
             profiles=list(self.profiles),
-            models={name: llm_of(self.settings, name).model for name in self.llm_names()},
+            models={name: llm_of(self.settings, name).model for name in filter(None, [*self.llm_names(), self.judge])},
             params={
                 profile.name: {**llm_of(self.settings, profile.run).params, **profile.params}
                 for profile in self.profiles
@@ -154,6 +154,7 @@ class Plan(Struct, frozen=True, dict=True):
             config=self.metadata.config,
             documents=self.metadata.documents,
             options={**msgspec.to_builtins(self.options), **self.metadata.options},
+            judge=self.judge,
         )
 
     def scoring(self) -> str:

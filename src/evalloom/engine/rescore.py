@@ -102,10 +102,14 @@ async def _rescore(
             await llms.close()
         batch = manifest(path)
         summary = tally.summary(batch.id, path.as_posix())
-        options = batch.options if pass_if is None else {**batch.options, "pass_if": pass_if}
-        log.finish(
-            msgspec.structs.replace(batch, scored_at=utc_now(), summary=msgspec.to_builtins(summary), options=options)
-        )
+        facts = {
+            "scored_at": utc_now(),
+            "judge": judge,
+            "models": {**batch.models, **({judge: llm_of(settings, judge).model} if judge else {})},
+            "options": batch.options if pass_if is None else {**batch.options, "pass_if": pass_if},
+            "summary": msgspec.to_builtins(summary),
+        }
+        log.finish(msgspec.structs.replace(batch, **facts))
     return Results(path, summary, tally, settings.gates)
 
 

@@ -78,7 +78,8 @@ def open_log(
     batch = plan.batch()
     path = _find_batch(batch, resume, plan.home / FOLDER)
     if path is not None and (stored := manifest(path)).identity == batch.identity:
-        log = Log(path, msgspec.structs.replace(stored, options=batch.options, finished_at=""), secrets)
+        facts = {"options": batch.options, "judge": batch.judge, "models": batch.models}
+        log = Log(path, msgspec.structs.replace(stored, **facts, finished_at=""), secrets)
         done = finished(path, not resume.retry_errors, _retried_error(plan))
         options = plan.options
         is_selection = options.tags or options.filter or options.limit is not None

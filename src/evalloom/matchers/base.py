@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,11 @@ def text_of(value: Any) -> str:
     except (ValueError, TypeError, RecursionError):
         # A function of the user may return what JSON cannot express: circular, too deep, with keys that are not texts.
         return f"<{type(value).__name__}>"
+
+
+def composed(text: str) -> str:
+    """Return a text with its accents composed (NFC): é as one character, not as e and an accent."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def prepared(check: Check, text: str, always: bool = False) -> str:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Check
+from evalloom.core.model import Check, Usage
 from evalloom.matchers.base import (
     PASSED,
     CheckResult,
@@ -166,7 +166,7 @@ def _tokens(check: Check, context: MatchContext) -> CheckResult:
     usage = context.usage
     if why := _why_unknown(context) or ("the llm reported no tokens" if usage.cost and not usage.tokens else ""):
         return unscored(why)
-    return _at_most(check, usage.tokens, "tokens")
+    return _at_most(check, usage.tokens, f"tokens{_estimate_note(usage)}")
 
 
 def _cost(check: Check, context: MatchContext) -> CheckResult:
@@ -174,7 +174,11 @@ def _cost(check: Check, context: MatchContext) -> CheckResult:
         return unscored("the price of the llm is not known; give it under prices: in evalloom.yaml")
     if why := _why_unknown(context):
         return unscored(why)
-    return _at_most(check, context.usage.cost, "of cost")
+    return _at_most(check, context.usage.cost, f"of cost{_estimate_note(context.usage)}")
+
+
+def _estimate_note(usage: Usage) -> str:
+    return " (estimated: the server sent no usage)" if usage.estimated else ""
 
 
 MATCHERS = (

@@ -19,6 +19,7 @@ from evalloom.matchers.base import (
     Matcher,
     Services,
     bad_option,
+    composed,
     number_of,
     prepared,
     show,
@@ -165,11 +166,13 @@ def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: boo
 
 
 def as_compared(value: Any, expected: Any) -> Any:
-    """Parse a text that is JSON if something other than a text is expected."""
+    """Parse a text that is JSON, but for reasoning before it, if something other than a text is expected."""
     if isinstance(value, str) and not isinstance(expected, str):
-        from evalloom.llms.answer_json import NO_JSON, loads
+        from evalloom.llms.answer_json import NO_JSON, loads, strip_reasoning
 
         parsed = loads(value)
+        if parsed is NO_JSON:
+            parsed = loads(strip_reasoning(value))
         return value if parsed is NO_JSON else parsed
     return value
 
@@ -266,16 +269,17 @@ def _equals_by_rules(check: Check, expected: Any, value: Any) -> CheckResult:
 
 
 def _texts_differ(expected: str, value: str) -> CheckResult:
-    return CheckResult(
-        False, reason=f"expected {show(expected)}, got {show(value)}", mismatches=(Mismatch("$", expected, value),)
-    )
+    reason = f"expected {show(expected)}, got {show(value)}"
+    if composed(expected) == composed(value):
+        reason += ", with accents composed in another way; normalise: true ignores that"
+    return CheckResult(False, reason=reason, mismatches=(Mismatch("$", expected, value),))
 
 
 def _iequals(check: Check, context: MatchContext) -> CheckResult:
     if check.expected is None:
         return bad_option("expected", "a text", check.expected)
     expected, value = text_of(check.expected), text_of(context.value)
-    same = prepared(check, expected).casefold() == prepared(check, value).casefold()
+    same = prepared(check, composed(expected)).casefold() == prepared(check, composed(value)).casefold()
     return PASSED if same else _texts_differ(expected, value)
 
 

@@ -15,6 +15,7 @@ from evalloom.matchers.base import (
     MatchContext,
     Matcher,
     bad_option,
+    composed,
     failed,
     prepared,
     show,
@@ -28,7 +29,8 @@ _EMPTY = "expected: is empty, which holds for any answer"
 def _contains(check: Check, context: MatchContext) -> CheckResult:
     expected, value = check.expected, context.value
     if type(expected) is str and type(value) is str and expected and not check.options:
-        return PASSED if expected in value else failed(f"expected {show(expected)} in {show(value)}")
+        is_there = composed(expected) in composed(value)
+        return PASSED if is_there else failed(f"expected {show(expected)} in {show(value)}")
     if expected is None:
         return bad_option("expected", "a text", expected)
     if isinstance(expected, dict | list):
@@ -65,10 +67,10 @@ def _text_check(check: Check, context: MatchContext, holds: Callable[[str, str],
     if check.expected is None or isinstance(check.expected, dict | list):
         return bad_option("expected", "a text", check.expected)
     expected, value = text_of(check.expected), text_of(context.value)
-    part = prepared(check, expected)
+    part = prepared(check, composed(expected))
     if not part:
         return unscored(_EMPTY)
-    if holds(prepared(check, value), part):
+    if holds(prepared(check, composed(value)), part):
         return PASSED
     return failed("expected " + what.format(show(expected), show(value)))
 
@@ -112,7 +114,7 @@ def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]]
 def _prepared_text(check: Check, value: Any, folds: bool) -> Any:
     if not isinstance(value, str):
         return value
-    text = prepared(check, value)
+    text = prepared(check, composed(value))
     return text.casefold() if folds else text
 
 

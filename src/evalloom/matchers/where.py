@@ -78,11 +78,11 @@ def parsed_object(value: Any) -> Any:
     if type(value) is not str:
         return value
     # Deferred: most checks look at a text as it is.
-    from evalloom.llms.answer_json import NO_JSON, loads, object_in
+    from evalloom.llms.answer_json import NO_JSON, loads, object_in, strip_reasoning
 
     parsed = object_in(value)
-    if parsed is NO_JSON and value.lstrip().startswith("["):
-        parsed = loads(value)
+    if parsed is NO_JSON and (answer := strip_reasoning(value)).lstrip().startswith("["):
+        parsed = loads(answer)
     return value if parsed is NO_JSON else parsed
 
 
