@@ -359,6 +359,14 @@ def test_the_latest_is_compared_only_if_it_is_complete_or_named(
     )
 
 
+@pytest.mark.req("REPLAY-15")
+def test_key_in_a_row_that_is_no_object_is_hidden(call: Call) -> None:
+    put_rows(["sk-abcdefgh12345678abcdefgh", {"variables": "sk-abcdefgh12345678abcdefgh"}])
+    done = replay(call, "-o", "runs.jsonl")
+    assert "rows.jsonl:1: expected an object, got a string: '[hidden]' [row_invalid]" in " ".join(done.out.split())
+    assert "sk-abc" not in done.out + Path("runs.jsonl").read_text(encoding="utf-8")
+
+
 @pytest.mark.req("REPLAY-6")
 def test_show_prints_an_error_once(call: Call) -> None:
     put_project("{{name}}", variables=[{"id": "v1", "name": "q", "type": "dynamic", "resolver": "file://gone.txt"}])

@@ -157,7 +157,9 @@ def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, Assembl
         if isinstance(item, Row):
             yield service.redactor.value(item.value), None
         elif item.code == "row_invalid":
-            yield None, recipes.failed_row(f"{source.name}:{item.place.line}: {item.message}")
+            # The message quotes the row.
+            message = service.redactor.text(f"{source.name}:{item.place.line}: {item.message}")
+            yield None, recipes.failed_row(message)
 
 
 def _id_of(name: str, otherwise: str) -> str:
