@@ -217,7 +217,7 @@ def report_lines(folder: Folder, result: ReportResult) -> Iterator[Line]:
     summary += f", {card.incomplete} incomplete" if card.incomplete else ""
     yield _step_line("report", f"{folder.page.as_posix()} and .md: {summary}")
     if card.safety:
-        yield _detail_line(f"safety: {', '.join(failure.case.id for failure in card.safety)}", "bold red")
+        yield _detail_line(f"safety failures: {', '.join(failure.case.id for failure in card.safety)}", "bold red")
     rows = [
         [point.id, average(point.tally), *map(str, point.tally.counts), _status(card, point), point.point.name]
         for point in card.points
