@@ -38,7 +38,7 @@ class SuiteFile(pytest.File):
         self._plan = self._prepare()
         self._results: dict[str, tuple[Run, Scored]] | None = None
         self._error: Exception | None = None
-        jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeat, self._plan.keys())
+        jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeats, self._plan.keys())
         for job in jobs:
             yield CaseItem.from_parent(self, name=_item_name(job, len(self._plan.profiles) > 1), key=job.key)
 

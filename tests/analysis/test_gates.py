@@ -20,7 +20,7 @@ def a_tally(unpriced: int = 0) -> Tally:
         usage = Usage(100, 20, 0.01, 1, unpriced=unpriced)
         tags = ("安全",) if number > 5 else ()
         profile = "fast" if number < 5 else "deep"
-        run = Run(f"k{number}", f"c{number}", profile, duration_s=number + 1, usage=usage, tags=tags)
+        run = Run(f"k{number}", f"c{number}", profile, number=number, duration_s=number + 1, usage=usage, tags=tags)
         tally.add(run, Scored(run.key, status, 0.9))
     return tally
 
@@ -39,6 +39,9 @@ def check(text: str) -> GateResult:
         'pass_rate[profile=deep, tag="安全"] < .8',
         "pass_rate_low > 0.5",
         "passed == 9",
+        "cases == 10",
+        "failing == 1",
+        "flaky == 0",
         "failed <= 1",
         "failed[profile=fast] == 0",
         "error == 0",
@@ -60,7 +63,7 @@ def test_holds(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("pass_rate >= 95%", "pass_rate is 0.9 over 10 runs (95 % CI 0.596–0.982), not >= 0.95"),
+        ("pass_rate >= 95%", "pass_rate is 0.9 over 10 cases (95 % CI 0.596–0.982), not >= 0.95"),
         ("p95_latency_s <= 3", "p95_latency_s is 9.55, not <= 3"),
         ("pass_rate[tag=安] == 1", "no run has the tag '安'. Did you mean '安全'?"),
         ("failed[profile=fats] == 0", "no run has the profile 'fats'. Did you mean 'fast'?"),

@@ -53,6 +53,8 @@ FIGURES = set(
         "skipped",
         "blocked",
         "unscored",
+        "cases",
+        "failing",
         "pass_rate",
         "pass_rate_low",
         "pass_rate_high",
@@ -272,8 +274,9 @@ def test_skip_invalid_runs_the_rest_and_counts_those_as_errors(run: Call) -> Non
 def test_json_has_the_promised_fields_and_nothing_else_is_printed(run: Call) -> None:
     done = run("--json")
     assert done.out.count("\n") == 1 and done.err == ""
-    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles"}
-    assert done.summary["profiles"]["weak"].keys() == FIGURES | {"p50_latency_s", "p95_latency_s", "mean_latency_s"}
+    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles", "pass_if"}
+    latencies = {"p50_latency_s", "p95_latency_s", "mean_latency_s"}
+    assert done.summary["profiles"]["weak"].keys() == FIGURES | latencies | {"flaky", "pass_at", "pass_hat"}
     assert Path(done.summary["path"]).name == done.summary["batch"] == batches()[0].name
     assert done.summary["pass_rate_low"] == pytest.approx(0.2077, abs=1e-4)
     assert done.summary["pass_rate_high"] == pytest.approx(0.9385, abs=1e-4)
@@ -616,3 +619,71 @@ def test_a_budget_without_a_price_is_refused(run: Call, monkeypatch: pytest.Monk
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
     done = run("--profile", "openai:m", "--max-cost", "1")
     assert done.code == 2 and "[price_missing]" in done.err
+
+
+FLAKY = """
+import pathlib
+def answer(q):
+    file = pathlib.Path(f"count-{q}")
+    file.write_text((file.read_text() if file.exists() else "") + "x")
+    return "y" if len(file.read_text()) <= int(q) else "n"
+"""
+
+
+def flaky_run(in_process: Call, *flags: str, settings: str = "") -> Any:
+    """Run three cases, of which the first passes twice, the second four times and the third always."""
+    Path("flaky.py").write_text(FLAKY, encoding="utf-8")
+    rows = [{"id": f"c{q}", "q": q, "expected_output": "y"} for q in ("2", "4", "9")]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    Path("evalloom.yaml").write_text(f"target: python:flaky.py:answer\n{settings}", encoding="utf-8")
+    return in_process("run", "cases.jsonl", "-j", "1", *flags)
+
+
+@pytest.mark.req("WORK-8")
+def test_a_repeated_case_is_one_line_with_its_share(in_process: Call) -> None:
+    done = flaky_run(in_process, "--repeat", "5")
+    assert done.code == 1 and done.out.count("FAILED") == 2
+    assert "FAILED c2 · default: 2 of 5 passed " in done.out and "FAILED c4 · default: 4 of 5 passed " in done.out
+    assert "3 cases, 2 flaky · pass@5 100.0% (at least one of 5 runs passes) · pass^5 33.3% (all 5 pass)" in done.out
+    shown = in_process("batches", "show", "latest").out
+    assert "c2 · default: 2 of 5 passed" in shown and shown.count("c2 · default") == 1
+
+
+@pytest.mark.req("WORK-8", "WORK-4")
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [
+        (("--pass-if", "4/5"), ""),
+        (("--pass-if", "80%", "--repeat", "5"), ""),
+        ((), "run: {repeat: {n: 5, pass: 0.8}}"),
+        (("--repeat", "5"), "run: {repeat: {n: 2, pass: 0.8}}"),
+        ((), "run: {repeat: 5, pass_if: 0.8}"),
+    ],
+)
+def test_a_pass_rule_over_repeats(in_process: Call, flags: tuple[str, ...], settings: str) -> None:
+    done = flaky_run(in_process, *flags, "--json", settings=settings)
+    summary = json.loads(done.out)
+    assert (done.code, summary["total"], summary["failing"], summary["pass_if"]) == (1, 15, 1, 0.8)
+    assert summary["pass_rate"] == pytest.approx(2 / 3)
+    scored = in_process("score", "latest", "--pass-if", "2/5")
+    assert scored.code == 0 and "A case passes if 40% of its repeats do" in scored.out and "FAILED" not in scored.out
+
+
+@pytest.mark.req("WORK-8")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--pass-if", "6/5"), "--pass-if: expected 4/5, or a share such as 0.8 or 80%, got '6/5'"),
+        (("--pass-if", "x"), "got 'x'"),
+        (("--pass-if", "0"), "got '0'"),
+        (("--pass-if", "4/5", "--repeat", "3"), "--pass-if 4/5 is for 5 repeats, and --repeat is 3"),
+    ],
+)
+def test_a_wrong_pass_rule_is_refused(in_process: Call, flags: tuple[str, ...], said: str) -> None:
+    done = flaky_run(in_process, *flags)
+    assert done.code == 2 and said in done.err
+
+
+def test_a_wrong_pass_rule_in_the_settings_is_refused(in_process: Call) -> None:
+    done = flaky_run(in_process, settings="run: {repeat: {n: 5, pas: 0.8}}")
+    assert done.code == 2 and "pas" in done.err and "[bad_settings]" in done.err

@@ -64,7 +64,10 @@ def test_variants_run_side_by_side_and_are_compared(call: Call) -> None:
     rates = {name: one["pass_rate"] for name, one in done.summary["profiles"].items()}
     assert rates == {"offline@baseline": pytest.approx(5 / 6), "offline@with_rating": 1.0}
     compared = call("compare", "latest")
-    assert compared.code == 0 and "offline@with_rating passes 100.0% of 6 cases" in compared.out
+    assert (
+        compared.code == 0
+        and "offline@with_rating against offline@baseline: no difference shown, +16.7" in compared.out
+    )
     again = call("run", "--config", "reviews/evalloom.yaml", "--variants", "baseline,with_rating", "--resume", "--json")
     assert again.summary["total"] == 12 and len(rows()) == 12
 
@@ -82,7 +85,7 @@ def test_a_saved_baseline_shows_a_regression(call: Call) -> None:
     answers = Path("reviews/answers.yaml")
     answers.write_text(answers.read_text("utf-8").replace("Excellent|", ""), encoding="utf-8")
     run(call, "customer_reviews")
-    done = call("compare", "latest", "--baseline", "good", "--by", "tag")
+    done = call("compare", "latest", "--baseline", "good", "--by", "tag", "--strict")
     assert done.code == 1 and done.out.startswith("REGRESSION") and "batch_customer_reviews" in done.out
     assert call("compare", "latest", "--baseline", "good", "--allowed-drop", "0.9").code == 0
 

@@ -12,6 +12,7 @@ from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
 from evalloom.console.options import refuse_overwriting
 from evalloom.console.outcome import exit_code, warn
+from evalloom.console.run_options import pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import reporters_for, write_outputs
@@ -35,6 +36,7 @@ from evalloom.settings import secrets as secrets_of
     metavar="NAME=X",
     help="Threshold of a check, of a kind of check, or of 'case'.",
 )
+@click.option("--pass-if", metavar="K/N", help="A case passes if this share of its repeats does: 4/5, 0.8 or 80%.")
 @click.option(
     "-j",
     "--concurrency",
@@ -56,6 +58,7 @@ def command(
     checks: str,
     judge: str,
     thresholds: tuple[str, ...],
+    pass_if: str | None,
     concurrency: int,
     no_cache: bool,
     allow_code: bool,
@@ -72,7 +75,15 @@ def command(
     read = [*(dataset.path for dataset in manifest(find(batch)).datasets), checks, config or FILE_NAME]
     refuse_overwriting((path for path, _ in outputs), (Path(name) for name in read if name))
     request = RescoreRequest(
-        batch, config, checks, judge, dict(map(_threshold, thresholds)), concurrency, allow_code, not no_cache
+        batch,
+        config,
+        checks,
+        judge,
+        dict(map(_threshold, thresholds)),
+        concurrency,
+        allow_code,
+        not no_cache,
+        pass_rule(pass_if)[0] if pass_if is not None else None,
     )
     results = rescore(request, catalog, warn)
     settings = load_settings(Path(config) if config else None, catalog.sections)

@@ -38,4 +38,4 @@ def exit_code(results: Results, fail_under: float | None) -> int:
         return 1
     if fail_under is not None:
         return int(results.pass_rate is None or results.pass_rate < fail_under)
-    return int(bool(results.summary.failed or results.summary.error))
+    return int(bool(results.summary.failing))

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from evalloom.analysis.tally import STATUSES, Figures
+from evalloom.analysis.repeats import Count
+from evalloom.analysis.tally import STATUSES, Figures, Summary
 from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, seconds, table_lines
 from evalloom.core.model import ABSENT, Batch, Record, Run, Scored, Verdict
 from evalloom.core.text import one_line, pluralize, printable
@@ -25,14 +26,14 @@ def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
     """Yield the results of a batch, then the command `next_step`, or else the one that usually follows."""
     failures = results.worst()[:_SHOWN]
     for run, scored in failures:
-        yield from run_lines(run, scored)
+        yield from run_lines(run, scored, results.count_of(run))
     summary = results.summary
-    bad = summary.failed + summary.error
-    if bad > len(failures):
-        yield f"… and {bad - len(failures):,} more that failed", "dim"
-    if bad:
+    if summary.failing > len(failures):
+        yield f"… and {summary.failing - len(failures):,} more that failed", "dim"
+    if failures:
         yield "", ""
     yield from _table(results)
+    yield from _repeat_lines(summary)
     yield from _spent(summary)
     for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
         yield f"{status} {number}: {one_line(reason, _MESSAGE_WIDTH)}", "yellow"
@@ -42,10 +43,15 @@ def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
     yield from _closing(results, next_step)
 
 
-def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Line]:
-    """Yield one run: its status, the failed checks and the output; `with_trace` adds all checks and the trace."""
+def run_lines(run: Run, scored: Scored, count: Count = (0, 0), with_trace: bool = False) -> Iterator[Line]:
+    """Yield one run: its status, the failed checks and the output; `with_trace` adds all checks and the trace.
+
+    `count` tells how many repeats of its case passed, of how many.
+    """
     profile = f" · {run.profile}" if run.profile else ""
     repeat = f" · repeat {run.repeat + 1}" if run.repeat else ""
+    if count[1] > 1:
+        repeat = f": {count[0]} of {count[1]} passed"
     head = (
         f"{scored.status.upper()} {printable(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
     )
@@ -116,6 +122,20 @@ def _table(results: Results) -> Iterator[Line]:
         for name, figures in results.summary.profiles.items()
     ]
     yield from table_lines(["profile", "runs", *shown, "pass rate", "95 % CI", "p50", "p95"], rows)
+
+
+def _repeat_lines(summary: Summary) -> Iterator[Line]:
+    """Yield pass@k and pass^k of each profile whose cases were repeated, and the pass rule."""
+    if summary.pass_if is not None:
+        needed = f"{100 * summary.pass_if:.4g}%"
+        yield f"A case passes if {needed} of its repeats do; the pass rate is the share of such cases", ""
+    for name, figures in summary.profiles.items():
+        if figures.pass_at:
+            k = max(figures.pass_at)
+            prefix = f"{printable(name)}: " if len(summary.profiles) > 1 else ""
+            some, every = f"pass@{k} {figures.pass_at[k]:.1%}", f"pass^{k} {figures.pass_hat[k]:.1%}"
+            cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky} flaky"
+            yield f"{prefix}{cases} · {some} (at least one of {k} runs passes) · {every} (all {k} pass)", ""
 
 
 def _rates(figures: Figures) -> tuple[str, str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from evalloom.analysis.compare import CaseResult
 from evalloom.analysis.compare_documents import ChangedSources, DocumentChanges
 from evalloom.analysis.compare_measures import Measures
+from evalloom.analysis.repeats import meets
+from evalloom.analysis.tally import COUNTED
 from evalloom.batchlog import BaselineRun
 from evalloom.batchlog.baseline import MOST
 from evalloom.core.digest import digest_value
@@ -18,7 +20,6 @@ from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.results import stored_runs
 
 _DIGEST_BYTES = 8
-_COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
 
 
 class FailureReasons:
@@ -82,24 +83,28 @@ def _bounded(value: float | None, low: float) -> float | None:
     return None if value is None else min(max(value, low), MOST)
 
 
-def results_of(runs: Iterator[BaselineRun], has_measures: bool) -> Iterator[tuple[str, CaseResult]]:
-    """Yield the profile and the result of each case, over all its repeats."""
+def results_of(
+    runs: Iterator[BaselineRun], has_measures: bool, pass_if: float | None = None
+) -> Iterator[tuple[str, CaseResult]]:
+    """Yield the profile and the result of each case, over all its repeats; with `pass_if`, by that pass rule."""
     for (profile, _, _), repeats in groupby(runs, lambda run: (run.profile, run.case_id, run.occurrence)):
-        yield profile, _result(list(repeats), has_measures)
+        yield profile, _result(list(repeats), has_measures, pass_if)
 
 
-def _result(runs: list[BaselineRun], has_measures: bool) -> CaseResult:
+def _result(runs: list[BaselineRun], has_measures: bool, pass_if: float | None) -> CaseResult:
     first = runs[0]
-    counted = [run.status for run in runs if run.status in _COUNTED]
+    counted = [run.status for run in runs if run.status in COUNTED]
     passed = counted.count("passed")
+    has_passed = passed == len(counted) if pass_if is None else meets((passed, len(counted)), pass_if)
+    share = passed / len(counted) if counted and pass_if is None else float(has_passed)
     scores = [run.score for run in runs if run.score is not None]
     latencies = [run.latency_s for run in runs if run.latency_s is not None]
     unpassed = next((run for run in runs if run.status != "passed"), first)
     return CaseResult(
         first.case_id,
         first.occurrence,
-        _status([run.status for run in runs], counted, passed),
-        passed / len(counted) if counted else None,
+        _status([run.status for run in runs], counted, has_passed),
+        share if counted else None,
         _mean(scores) if scores else None,
         first.tags,
         first.digest,
@@ -109,6 +114,8 @@ def _result(runs: list[BaselineRun], has_measures: bool) -> CaseResult:
         unpassed.reason,
         unpassed.notes,
         _measures(runs) if has_measures else (),
+        passed,
+        len(counted),
     )
 
 
@@ -127,10 +134,10 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _status(statuses: list[Status], counted: list[Status], passed: int) -> Status:
-    """Return the status of a case: passed if all repeats passed, error if none passed and one met an error."""
+def _status(statuses: list[Status], counted: list[Status], has_passed: bool) -> Status:
+    """Return the status of a case that did or did not pass: error if no repeat passed and one met an error."""
     if not counted:
         return "blocked" if "blocked" in statuses else statuses[0]
-    if passed == len(counted):
+    if has_passed:
         return "passed"
-    return "error" if not passed and "error" in counted else "failed"
+    return "error" if "passed" not in counted and "error" in counted else "failed"

@@ -65,7 +65,8 @@ def evaluate(
         is_selection = plan.options.tags or plan.options.filter or plan.options.limit == 0
         why = "--tags, --filter and --limit leave none" if is_selection else "there is none in the dataset"
         raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
-    live.total = cases * len(plan.profiles) * plan.options.repeat
+    live.total = cases * len(plan.profiles) * plan.options.repeats
+    live.tally.pass_if = plan.options.pass_if
     live.tally.order = [profile.name for profile in plan.profiles]
     return run_loop(_evaluate(plan, live, resume, warn))
 

@@ -117,7 +117,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     def jobs(self, done: Collection[str] = ()) -> Jobs:
         """Return the jobs of all requested runs that are not done."""
-        repeats = self.options.repeat
+        repeats = self.options.repeats
         return Jobs(self.cases(), self.profiles, repeats, self.keys(), done, self.only, self._conditions())
 
     def _conditions(self) -> Conditions:

@@ -48,6 +48,8 @@ class RescoreRequest(Struct, frozen=True):
     concurrency: int = 16
     allow_code: bool = False
     use_cache: bool = True
+    pass_if: float | None = None
+    """The share of its repeats that must pass for a case to pass; None for the rule of the batch."""
 
 
 def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], None]) -> Results:
@@ -65,7 +67,9 @@ async def _rescore(
     request: RescoreRequest, catalog: Catalog, settings: Settings, judge: str, warn: Callable[[str], None]
 ) -> Results:
     path = find(request.batch)
-    config = manifest(path).config
+    earlier = manifest(path)
+    config = earlier.config
+    pass_if = earlier.options.get("pass_if") if request.pass_if is None else request.pass_if
     matchers = catalog.matchers
     own, further = tuple(map(matchers.parse, settings.checks)), read_checks(request.checks, matchers)
     extra = own + further
@@ -78,7 +82,7 @@ async def _rescore(
     # The same digest as a run's, unless thresholds are set, which a run cannot have.
     more = [part for part in (config, request.thresholds) if part]
     scoring = scoring_digest(extra, judge, request.allow_code, *more)
-    tally = Tally()
+    tally = Tally(pass_if)
     with Rescoring(path, secrets_of(settings)) as log:
         scorer = Scorer(log, tally, checkers, scoring)
         try:
@@ -98,7 +102,10 @@ async def _rescore(
             await llms.close()
         batch = manifest(path)
         summary = tally.summary(batch.id, path.as_posix())
-        log.finish(msgspec.structs.replace(batch, scored_at=utc_now(), summary=msgspec.to_builtins(summary)))
+        options = batch.options if pass_if is None else {**batch.options, "pass_if": pass_if}
+        log.finish(
+            msgspec.structs.replace(batch, scored_at=utc_now(), summary=msgspec.to_builtins(summary), options=options)
+        )
     return Results(path, summary, tally, settings.gates)
 
 

@@ -84,7 +84,7 @@ def result_lines(
     if missed:
         show = "rag explain" if profiles[0].purpose == "retrieve" else f"batches show {results.path.name} --case"
         yield from command_lines(f"evalloom {show} {shlex.quote(printable(missed[0].id))}", "Next: ")
-    save, compare = unbroken("evalloom baseline save NAME"), unbroken("evalloom compare latest --baseline NAME")
+    save, compare = unbroken("evalloom baseline save NAME"), unbroken("evalloom compare latest --against NAME")
     yield f"Next: {save}; after a change, {compare}", ""
 
 
