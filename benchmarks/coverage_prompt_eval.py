@@ -1,6 +1,6 @@
 """Simulate how often the 95 % intervals of prompt-eval hold the true value (WORK-4).
 
-.venv/bin/python benchmarks/coverage_prompt_eval.py [--samples 4000]
+.venv/bin/python benchmarks/coverage_prompt_eval.py [--samples 3000]
 
 Ends with 1 when an interval covers too little. The pass rate, the exact agreement and the judge's stability are rates
 of cases with the engine's interval, so they are measured with the engine.
@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from evalloom.analysis.compare_figures import paired_mean_interval
+from evalloom.analysis.statistics import paired_mean_interval
 from evalloom.prompt_eval.analysis.agreement import kappa_interval
 from evalloom.prompt_eval.analysis.gates import difference_interval
 
@@ -53,7 +53,7 @@ Array = np.ndarray
 Measurement = tuple[str, int, float, float]
 
 
-def measurements(samples: int = 4_000) -> Iterator[Measurement]:
+def measurements(samples: int = 3_000) -> Iterator[Measurement]:
     """Yield for each interval and number of cases the coverage averaged over the settings, and that of the worst."""
     for name, measure in (
         ("weighted kappa", _kappa_coverage),
@@ -156,7 +156,7 @@ def is_enough(cases: int, average: float, lowest: float) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--samples", type=int, default=4_000)
+    parser.add_argument("--samples", type=int, default=3_000)
     met = True
     for name, cases, average, lowest in measurements(parser.parse_args().samples):
         enough = is_enough(cases, average, lowest)

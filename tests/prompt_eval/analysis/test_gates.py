@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.compare_figures import paired_mean_interval
+from evalloom.analysis.statistics import paired_mean_interval
 from evalloom.prompt_eval.analysis.gates import Improvement, difference_interval, judge_candidate
 from evalloom.prompt_eval.plan import TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase

@@ -8,7 +8,7 @@ from fractions import Fraction
 import msgspec
 from msgspec import Struct
 
-from evalloom.analysis.compare_figures import paired_mean_interval
+from evalloom.analysis.statistics import paired_mean_interval
 from evalloom.prompt_eval.plan import SAFETY, SCORES, TestPoint
 from evalloom.prompt_eval.scores import BEST_SCORE, ScoredCase
 
