@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from coverage_prompt_eval import measurements
 from numpy.typing import NDArray
 
 from evalloom.analysis.compare import CRITICAL_TAG, CaseResult, Comparer, ComparisonRules
@@ -79,6 +80,8 @@ def _coverages(samples: int) -> Iterator[Coverage]:
         yield from _rag_means(chance, cases, samples)
         yield from _differences(chance, cases, samples // 4)
         yield from _gaps(chance, cases, samples // 4)
+    for measurement in measurements(samples // 5):
+        yield Coverage(*measurement)
 
 
 # -- pass rates of run, stats, gates and reports -------------------------------------------------------
