@@ -44,6 +44,8 @@ FAULTY_FILE_CODES = {
     "must_include_not_in_expected_sources": 21,
     "unpaired_pair_id": 22,
     "blank_must_include_entry": 23,
+    "must_include_in_longer_number": 24,
+    "path_separator": 25,
 }
 
 

@@ -47,10 +47,15 @@ def is_hit(expected: str, source: str) -> bool:
 _SECTION = lazy_pattern(r"^(.*?\.\w+)#(?!.*\.(?:md|markdown|txt|rst|html?|pdf|docx?|json|csv|ya?ml)$).*$", re.DOTALL)
 
 
+def with_slashes(path: str) -> str:
+    """Return a path with `/` for each backslash: how a path is read wherever it was written."""
+    return path.replace("\\", "/")
+
+
 @lru_cache(maxsize=65536)
 def _parts(path: str) -> tuple[str, ...]:
     """Return the parts of a path, without a line or section after the file name."""
-    plain = unicodedata.normalize("NFC", path).replace("\\", "/")
+    plain = with_slashes(unicodedata.normalize("NFC", path))
     return tuple(part for part in _SECTION.sub(r"\1", plain).split("/") if part not in ("", "."))
 
 

@@ -35,7 +35,7 @@ def checks_for(case: Case, answer_checks: tuple[Check, ...], config: Record) -> 
         return (hit, *more_measures) if sources else ()
     options = {"normalise": True} if config.get("normalise") else {}
     anchors = [
-        structs.replace(check, name="must_include", options=options)
+        structs.replace(check, name="must_include", options={**check.options, **options})
         for check in case.checks
         if check.kind == "contains_all"
     ]

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from evalloom.analysis.statistics import mean, mean_interval, wilson
 from evalloom.core.model import UNREAD, Batch, Origin, Record, Run, Scored, Status
+from evalloom.core.phrases import contains_phrase
 from evalloom.core.ranking import Passage, names_at, rank, sources_in_order
 from evalloom.matchers.normalise import normalise
 from evalloom.rag.analysis.pairs import Pairs, compare_wordings
@@ -271,8 +272,8 @@ class _CaseRows:
         wanted = _texts(run.raw.get("must_include"))
         if self.is_normalised:
             plain = normalise(answer)
-            return [text for text in wanted if normalise(text) not in plain]
-        return [text for text in wanted if text not in answer]
+            return [text for text in wanted if not contains_phrase(plain, normalise(text))]
+        return [text for text in wanted if not contains_phrase(answer, text)]
 
 
 def _answer_names(config: Record, k: int) -> tuple[str, ...]:
