@@ -356,6 +356,29 @@ def test_the_record_has_the_prompt_the_answer_and_the_sources(call: Call) -> Non
 
 
 @pytest.mark.req("RAG-8")
+@pytest.mark.parametrize("flags", [(), ("--normalise",)])
+def test_an_anchor_is_not_in_a_longer_number(call: Call, flags: tuple[str, ...]) -> None:
+    put_cases(
+        [{**CASES[0], "must_include": ["0 个工作日"]}, {**CASES[0], "id": "whole", "must_include": ["１０ 个工作日"]}]
+    )
+    done = answer(call, *flags)
+    assert "FAILED leave-official" in done.out and "FAILED whole" not in done.out
+    assert "not in the answer: '0 个工作日'" in done.out
+    shown = call("batches", "show", "latest", "--case", "leave-official").out
+    assert "(a number inside a longer one does not count)" in " ".join(shown.split())
+
+
+@pytest.mark.req("RAG-8")
+def test_a_failed_measure_says_that_it_failed_and_why(call: Call) -> None:
+    answer(call)
+    shown = call("batches", "show", "latest", "--case", "leave-oral").out
+    assert "hit@5 failed: no expected source is among the 0 sources found" in shown and "as expected" not in shown
+    retrieve(call)
+    shown = call("batches", "show", "latest", "--case", "leave-oral").out
+    assert "recall@5 failed: no expected source is among the 0 sources found" in shown and "as expected" not in shown
+
+
+@pytest.mark.req("RAG-8")
 def test_citations_are_told_and_decide_where_that_is_asked_for(call: Call) -> None:
     put_cases([{**CASES[2], "must_include": ["14"]}])
     told = answer(call, "--json")
@@ -449,7 +472,7 @@ def test_reports_by_extension_with_the_run_and_from_its_record(call: Call) -> No
     done = retrieve(call, "-o", "r.html", "-o", "r.md", "-o", "r.json", "-o", "runs.csv")
     assert done.out.count("The report: ") == 4
     whole = json.loads(Path("r.json").read_text("utf-8"))
-    assert whole["schema_version"] == 2 and whole["overall"] == "FAIL" and whole["root"] == "docs"
+    assert whole["schema_version"] == 2 and whole["overall"] == "FAIL" and whole["root"] == f"{Path.cwd()}/docs"
     assert {item["status_label"] for item in whole["items"]} == {"PASS", "FAIL"}
     assert "<svg" in Path("r.html").read_text("utf-8") and "█" in Path("r.md").read_text("utf-8")
     assert call("rag", "report", "latest", "-o", "again.html").code == 0
