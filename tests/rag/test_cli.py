@@ -311,6 +311,32 @@ def test_a_report_is_never_taken_for_a_document(call: Call) -> None:
     )
 
 
+HALF_DOWN = """
+def find(query):
+    if query.startswith(("What", "can")):
+        raise ConnectionError("down")
+    return ["zh/leave.md"]
+"""
+
+
+@pytest.mark.req("WORK-5")
+def test_a_rate_is_the_same_number_on_every_surface(call: Call) -> None:
+    Path("mine.py").write_text(HALF_DOWN)
+    Path("evalloom.yaml").write_text("gates: ['pass_rate[tag=official] >= 0.4']\n")
+    files = ("-o", "r.json", "-o", "r.md", "-o", "r.html", "-o", "r.xml")
+    printed = call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find", *files).out
+    assert "official         1  100.0%  20.7–100.0%" in printed and "1      50.0%" in printed
+    assert "pass_rate is 0.5 over 2 runs" in " ".join(printed.split())
+    assert "pass_rate, which counts an error as not passed, is 50.0 % of 4 cases" in printed
+    report = json.loads(Path("r.json").read_text("utf-8"))
+    official = report["buckets"][0]
+    assert (official["cases"], official["errors"], official["pass_rate"]["mean"]) == (1, 1, 0.5)
+    assert report["measures"][0]["cases"] == 2 and report["pass_rate"]["cases"] == 4
+    for page in (Path("r.md").read_text("utf-8"), Path("r.html").read_text("utf-8")):
+        assert "is 50.0 % of 4 cases" in page.replace("\\_", "_") and "measured" in page
+    assert "50.0%" in call("batches", "list").out
+
+
 def test_what_a_retriever_prints_does_not_mix_with_the_result(call: Call) -> None:
     Path("mine.py").write_text("def find(query):\n    print('looking')\n    return ['zh/leave.md']\n")
     done = call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find", "--json")

@@ -13,7 +13,7 @@ from evalloom.core.model import UNREAD, Batch, Origin, Record, Run, Scored, Stat
 from evalloom.core.phrases import contains_phrase
 from evalloom.core.ranking import Passage, names_at, rank, sources_in_order
 from evalloom.matchers.normalise import normalise
-from evalloom.rag.analysis.pairs import Pairs, compare_wordings
+from evalloom.rag.analysis.pairs import Pairs, compare_wordings, is_rate
 from evalloom.rag.dialect import BUCKETS
 
 Purpose = Literal["retrieve", "answer"]
@@ -37,12 +37,19 @@ class Measure(Struct, frozen=True):
 
 
 class GroupMeasures(Struct, frozen=True):
-    """The measures of a group of cases; `cases` counts those that passed or failed, and no others."""
+    """The measures of a group of cases; `cases` counts those that passed or failed, and no others.
+
+    `pass_rate` is the rate of gates and of `evalloom batches show`: an error counts as not passed there, while it is in
+    no measure (RAG-7).
+    """
 
     name: str
     measures: list[Measure]
     cases: int
     passed: int
+    errors: int
+    """Number of cases that ended in an error."""
+    pass_rate: Measure
 
     def measure(self, name: str) -> Measure:
         """The measure of this name; an empty one when there is none."""
@@ -69,6 +76,8 @@ class CaseRow(Struct, frozen=True, kw_only=True):
     expected: list[Expected]
     sources: list[str]
     measures: dict[str, float]
+    pass_share: float | None
+    """The share of its repeats that passed, errors included; None when none passed, failed or ended in an error."""
     reason: str
     answer: str
     missing: list[str]
@@ -157,17 +166,23 @@ def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
 def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> GroupMeasures:
     statuses = [row.status for row in rows]
     passed = statuses.count("passed")
+    # A case that is not measured as a whole is in none of its measures either.
+    measured = [row.measures for row in rows if row.status in _MEASURED]
     return GroupMeasures(
-        name, [_measure(measure, rows) for measure in names], passed + statuses.count("failed"), passed
+        name,
+        [_measure(measure, [values[measure] for values in measured if measure in values]) for measure in names],
+        passed + statuses.count("failed"),
+        passed,
+        statuses.count("error"),
+        _measure("pass_rate", [row.pass_share for row in rows if row.pass_share is not None]),
     )
 
 
-def _measure(name: str, rows: Iterable[CaseRow]) -> Measure:
-    # A case that is not measured as a whole is in none of its measures either.
-    values = [row.measures[name] for row in rows if name in row.measures and row.status in _MEASURED]
+def _measure(name: str, values: Sequence[float]) -> Measure:
+    """The mean over cases, each the mean of its repeats, and its interval over cases: more repeats are not more cases."""
     if not values:
         return Measure(name, None, None, None, 0)
-    if _is_rate(name):
+    if {0.0, 1.0}.issuperset(values):
         low, high = wilson(sum(values), len(values))
     else:
         low, high = mean_interval(sum(values), sum(value * value for value in values), len(values))
@@ -184,11 +199,6 @@ def _apart(rows: Iterable[CaseRow], purpose: Purpose) -> dict[str, int]:
         elif row.error:
             counts["part_error"] += 1
     return counts
-
-
-def _is_rate(name: str) -> bool:
-    """Whether a measure is yes or no for each run."""
-    return name.startswith("hit@") or name in ("passed", "must_include")
 
 
 # -- cases ---------------------------------------------------------------------------------------------
@@ -243,6 +253,7 @@ class _CaseRows:
             expected=[Expected(source, place) for source, place in ranking.ranks] if ranking else [],
             sources=sources,
             measures={},
+            pass_share=None,
             reason=self._reason(run, scored),
             answer=answer,
             missing=self._missing(run, scored, answer),
@@ -290,12 +301,12 @@ _WORST_FIRST: tuple[Status, ...] = ("failed", "passed", "unscored", "blocked", "
 class _Repeats:
     """The runs of one case so far."""
 
-    __slots__ = ("error", "first", "number", "row", "shown", "sums", "unjudged")
+    __slots__ = ("counted", "error", "first", "number", "passed", "row", "shown", "sums", "unjudged")
 
     def __init__(self) -> None:
         self.row: CaseRow | None = None
         self.shown = (len(_WORST_FIRST), 0)
-        self.number = 0
+        self.number = self.counted = self.passed = 0
         self.error, self.first = "", 0
         self.sums: dict[str, tuple[float, int]] = {}
         self.unjudged: set[str] = set()
@@ -303,6 +314,8 @@ class _Repeats:
     def add(self, run: Run, scored: Scored, names: Sequence[str]) -> bool:
         """Count a run; return whether it now represents the case."""
         self.number += 1
+        self.counted += scored.status in (*_MEASURED, "error")
+        self.passed += scored.status == "passed"
         if run.error and (not self.error or run.repeat < self.first):
             self.error, self.first = run.error, run.repeat
         for name, value in _values(scored, names):
@@ -322,7 +335,8 @@ class _Repeats:
         """The row of the shown repeat, with the means of its measures over all repeats."""
         assert self.row is not None
         measures = {name: total / number for name, (total, number) in self.sums.items()}
-        return structs.replace(self.row, measures=measures, repeats=self.number, error=self.error)
+        share = self.passed / self.counted if self.counted else None
+        return structs.replace(self.row, measures=measures, pass_share=share, repeats=self.number, error=self.error)
 
 
 def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]:
@@ -331,7 +345,7 @@ def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]
         yield "passed", float(scored.status == "passed")
     for verdict in scored.verdicts:
         if verdict.name in names and verdict.status in ("passed", "failed"):
-            is_plain = verdict.score is None or _is_rate(verdict.name)
+            is_plain = verdict.score is None or is_rate(verdict.name)
             yield verdict.name, float(verdict.status == "passed") if is_plain else float(verdict.score or 0)
 
 

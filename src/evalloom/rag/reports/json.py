@@ -112,6 +112,7 @@ def _figures(results: RagResults) -> Record:
         "documents": results.documents,
         "deciding": results.deciding,
         "measures": _plain(results.overall.measures),
+        "pass_rate": _plain(results.overall.pass_rate),
         "buckets": _plain(results.buckets),
         "tags": _plain(results.tags),
         "pairs": _pairs(results.pairs),
@@ -122,7 +123,7 @@ def _figures(results: RagResults) -> Record:
 
 def _pairs(pairs: Pairs) -> Record:
     record: Record = _plain(pairs)
-    record["gaps"] = [_plain(item) | {"is_shown": item.is_shown} for item in pairs.gaps]
+    record["gaps"] = [_plain(item) | {"is_shown": item.is_shown, "conclusion": item.conclusion} for item in pairs.gaps]
     record["concepts"] = [_plain(item) | {"is_official_only": item.is_official_only} for item in pairs.concepts]
     return record
 
