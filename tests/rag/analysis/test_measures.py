@@ -274,7 +274,7 @@ def test_a_gap_that_only_the_ranks_show() -> None:
     shown = {gap.measure: (gap.oral, gap.conclusion) for gap in others}
     assert shown["mrr"] == (pytest.approx(1 / 3), "oral lower")
     sentence = wording_gap(analyse(BATCH, rows))
-    assert "No difference shown. A difference is shown by" in sentence and "mrr (0.333 against 1.000)" in sentence
+    assert "No difference shown by hit@3. A difference is shown by" in sentence and "mrr (0.333 against 1.000)" in sentence
 
 
 @pytest.mark.req("RAG-9")

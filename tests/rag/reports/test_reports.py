@@ -150,7 +150,7 @@ def test_every_report_has_the_gap_and_the_concepts_first() -> None:
         "Oral wordings are found 50.0 points less often than official ones: 50.0 % against 100.0 % (95 % CI"
     )
     for text in (rag_markdown.render(results(), ROOT), rag_html.render(results(), ROOT)):
-        assert sentence in text and "exact McNemar p = 1.000; 2 pairs). No difference shown: this may be chance." in text
+        assert sentence in text and "exact McNemar p = 1.000; 2 pairs). No difference shown by hit@3: this may be chance." in text
         assert text.index("Only the official wording works") < text.index("没休完")
 
 

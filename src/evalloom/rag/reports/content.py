@@ -191,8 +191,8 @@ def _doubt(gap: Gap) -> str:
     if gap.is_shown:
         return ""
     if gap.is_outside or (gap.p_value is not None and gap.p_value < _SIGNIFICANT):
-        return "No difference shown: the interval and the exact test do not agree."
-    return "No difference shown." if gap.gap == 0 else "No difference shown: this may be chance."
+        return f"No difference shown by {gap.measure}: the interval and the exact test do not agree."
+    return f"No difference shown by {gap.measure}{'' if gap.gap == 0 else ': this may be chance'}."
 
 
 def _shown_by_others(gaps: Sequence[Gap]) -> str:
