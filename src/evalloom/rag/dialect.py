@@ -14,7 +14,7 @@ from typing import Any
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
 from evalloom.core.phrases import find_phrase, plain_width
-from evalloom.core.ranking import with_slashes
+from evalloom.core.ranking import file_of, with_slashes
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.conversion import ConversionNotes, is_text_check
 from evalloom.data.dialect import Dialect, Pairing, Rules, Written, json_schema
@@ -156,13 +156,14 @@ def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
         if not isinstance(written, str) or not written.strip():
             yield error("bad_expected_sources", path, f"{name}: expected a path, got {describe(written)}")
             continue
-        source = with_slashes(written)
+        source = file_of(written)
         if _leaves_root(source) or (opens_sources and _resolves_outside(source, rules.root)):
             message = f"{name}: {quote(written)} is outside the root. Name it relative to --root"
             yield error("source_outside_root", path, message)
             continue
-        if source != written:
-            yield warning("path_separator", path, f"{name}: a backslash is read as /; write {quote(source)}")
+        if "\\" in written:
+            message = f"{name}: a backslash is read as /; write {quote(with_slashes(written))}"
+            yield warning("path_separator", path, message)
         if rules.check_sources_exist and (missing := _missing(source, rules.root)):
             code, message = missing
             yield error(code, path, f"{name}: {message}")
@@ -250,7 +251,7 @@ def _anchors_not_in_sources(record: Record, root: FilePath) -> Iterator[Remark]:
     sources, anchors = record.get("expected_sources"), record["must_include"]
     if not isinstance(sources, list) or not isinstance(anchors, list):
         return
-    named = [with_slashes(source) for source in sources if isinstance(source, str) and source.strip()]
+    named = [file_of(source) for source in sources if isinstance(source, str) and source.strip()]
     files = [source for source in named if not source.endswith("/")]
     inside = [source for source in files if not _leaves_root(source) and not _resolves_outside(source, root)]
     texts = [text for source in inside if (text := _source_text(_resolved(source, root))) is not None]

@@ -134,11 +134,11 @@ def place(origin: Origin, base: Path) -> dict[str, str]:
 
 def absolute_posix(path: Path) -> str:
     """Return an absolute path that is written with `/` only."""
-    return without_backslashes(Path(os.path.abspath(path)).as_posix())
+    return str(without_backslashes(Path(os.path.abspath(path)).as_posix()))
 
 
 def without_backslashes(value: Any) -> Any:
-    """Return a value in which every string has `/` for a backslash, as the rules of report-output-v2 demand of items."""
+    """Return a value with `/` for each backslash in its strings, as report-output-v2 demands of items."""
     if isinstance(value, str):
         # A quoted text has two backslashes for one.
         return value.replace("\\\\", "/").replace("\\", "/")

@@ -146,11 +146,12 @@ def test_measures_are_of_the_measured_cases_only() -> None:
 def test_every_report_has_the_gap_and_the_concepts_first() -> None:
     pairs = rag_json.document(results(), ROOT)["pairs"]
     assert [(one["id"], one["is_official_only"]) for one in pairs["concepts"]] == [("年假", True), ("leave", False)]
-    sentence = (
-        "Oral wordings are found 50.0 points less often than official ones: 50.0 % against 100.0 % (95 % CI"
-    )
+    sentence = "Oral wordings are found 50.0 points less often than official ones: 50.0 % against 100.0 % (95 % CI"
     for text in (rag_markdown.render(results(), ROOT), rag_html.render(results(), ROOT)):
-        assert sentence in text and "exact McNemar p = 1.000; 2 pairs). No difference shown by hit@3: this may be chance." in text
+        assert (
+            sentence in text
+            and "exact McNemar p = 1.000; 2 pairs). No difference shown by hit@3: this may be chance." in text
+        )
         assert text.index("Only the official wording works") < text.index("没休完")
 
 

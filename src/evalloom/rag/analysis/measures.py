@@ -179,7 +179,7 @@ def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> GroupMea
 
 
 def _measure(name: str, values: Sequence[float]) -> Measure:
-    """The mean over cases, each the mean of its repeats, and its interval over cases: more repeats are not more cases."""
+    """The mean over cases and its interval; each value is the mean of a case over its repeats."""
     if not values:
         return Measure(name, None, None, None, 0)
     if {0.0, 1.0}.issuperset(values):

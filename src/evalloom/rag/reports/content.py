@@ -143,10 +143,11 @@ def not_measured(results: RagResults) -> str:
 def smaller_denominators(results: RagResults) -> list[str]:
     """The measures that fewer cases have than the group counts, in a sentence each."""
     overall = results.overall
+    total = pluralize(overall.cases, "case")
     return [
-        f"{measure.name} is over {measure.cases:,} of {pluralize(overall.cases, 'case')}: the others cannot be scored on it."
+        f"{measure.name} is over {measure.cases:,} of {total}: the others cannot be scored on it."
         for measure in overall.measures
-        if measure.cases != overall.cases
+        if 0 < measure.cases < overall.cases
     ]
 
 
