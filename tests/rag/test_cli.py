@@ -326,7 +326,7 @@ def test_a_rate_is_the_same_number_on_every_surface(call: Call) -> None:
     files = ("-o", "r.json", "-o", "r.md", "-o", "r.html", "-o", "r.xml")
     printed = call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find", *files).out
     assert "official         1  100.0%  20.7–100.0%" in printed and "1      50.0%" in printed
-    assert "pass_rate is 0.5 over 2 runs" in " ".join(printed.split())
+    assert "pass_rate is 0.5 over 2 cases" in " ".join(printed.split())
     assert "pass_rate, which counts an error as not passed, is 50.0 % of 4 cases" in printed
     report = json.loads(Path("r.json").read_text("utf-8"))
     official = report["buckets"][0]
@@ -479,7 +479,7 @@ def test_a_broken_document_is_a_regression_with_its_reason(call: Call) -> None:
     assert same.code == 0
     Path("docs/zh/leave.md").write_text("# 页面\n\n内容已迁移。\n", encoding="utf-8")
     retrieve(call)
-    worse = call("compare", "latest", "--baseline", "good")
+    worse = call("compare", "latest", "--baseline", "good", "--strict")
     assert worse.code == 1 and "leave-official" in worse.out
     assert "zh/leave.md changed since the baseline" in worse.out and "documents: 1 changed" in worse.out
 
@@ -590,7 +590,7 @@ def test_a_document_that_cannot_be_read_any_more_is_told_as_that(call: Call) -> 
     Path("docs/zh/leave.md").write_bytes(b"\xff\xfe\x00broken\x00\x01\x02\xff")
     Path("docs/never.pdf").write_bytes(b"no pdf")
     retrieve(call)
-    worse = call("compare", "latest", "--baseline", "good")
+    worse = call("compare", "latest", "--baseline", "good", "--strict")
     assert worse.code == 1 and "zh/leave.md can no longer be read" in worse.out
     assert "documents: 1 no longer readable (zh/leave.md)" in worse.out
 

@@ -19,11 +19,11 @@ from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
 from evalloom.rag.explain import Expectation, Explanation
 from evalloom.rag.reports.content import (
     GAP_HEADS,
-    error_heads,
     gap_cells,
-    has_errors,
+    has_own_pass_rate,
     official_only,
     pass_rate,
+    pass_rate_heads,
     smaller_denominators,
     wording_gap,
 )
@@ -125,16 +125,18 @@ def _table(result: RagResults) -> Iterator[Line]:
         "",
         "measured",
         *(part for name in names for part in ([name, "95 % CI"] if name == result.deciding else [name])),
-        *error_heads(result),
+        *pass_rate_heads(result),
     ]
     groups = [result.overall, *result.buckets]
     tags = result.tags if len(result.tags) <= _SHOWN else []
-    yield from table_lines(header, [_row(group, result.deciding, has_errors(result)) for group in [*groups, *tags]])
+    yield from table_lines(
+        header, [_row(group, result.deciding, has_own_pass_rate(result)) for group in [*groups, *tags]]
+    )
     if result.tags and not tags:
         yield f"({pluralize(len(result.tags), 'tag')}: the report shows them)", "dim"
 
 
-def _row(group: GroupMeasures, deciding: str, with_errors: bool) -> list[str]:
+def _row(group: GroupMeasures, deciding: str, with_pass_rate: bool) -> list[str]:
     cells = [printable(group.name), f"{group.cases:,}"]
     for measure in group.measures:
         if measure.name != deciding:
@@ -143,7 +145,7 @@ def _row(group: GroupMeasures, deciding: str, with_errors: bool) -> list[str]:
             cells += ["-", "-"]
         else:
             cells += [f"{measure.mean:.1%}", percent_interval(measure.low, measure.high)]
-    if with_errors:
+    if with_pass_rate:
         rate = group.pass_rate.mean
         cells += [f"{group.errors:,}", "-" if rate is None else f"{rate:.1%}"]
     return cells

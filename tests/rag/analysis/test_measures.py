@@ -121,10 +121,12 @@ def test_intervals_by_hand() -> None:
     # Wilson for 5 of 6, z² = 3.8415: (5/6 + z²/12 ± z √(5/36/6 + z²/144)) / (1 + z²/6).
     hit = overall.measure("hit@3")
     assert (hit.low, hit.high, hit.cases) == pytest.approx((0.4365, 0.9699, 6), abs=5e-5)
-    # Reciprocal ranks 1, 0, 1/2, 1, 1/2, 1 and two of 0 and of 1: mean 6/10, mean of squares 5.5/10; t of 9 is 2.2622.
+    # Reciprocal ranks 1, 0, 1/2, 1, 1/2, 1 vary as 0.7333 of zeros and ones of their mean: Wilson for 6 / 0.7333 cases,
+    # with z² between the normal one and that of t with 7 degrees of freedom, 0.7333 · 3.8415 + 0.2667 · 5.5915 = 4.308.
     mrr = overall.measure("mrr")
-    half = 2.2622 * sqrt((0.55 - 0.36) / 10)
-    assert (mrr.low, mrr.high) == pytest.approx((0.6 - half, 0.6 + half), abs=1e-3)
+    spread = 4.308 * 0.73333 / 6
+    centre, half = (2 / 3 + spread / 2) / (1 + spread), sqrt(spread * (2 / 9 + spread / 4)) / (1 + spread)
+    assert (mrr.low, mrr.high) == pytest.approx((centre - half, centre + half), abs=1e-3)
 
 
 @pytest.mark.req("RAG-7")
@@ -261,8 +263,18 @@ def test_an_error_is_in_the_pass_rate_and_in_no_measure() -> None:
     tally = Tally()
     for run, scored in ROWS:
         tally.add(run, scored)
-    assert results.overall.pass_rate.mean == pytest.approx(tally.group().pass_rate)
-    assert results.buckets[1].pass_rate.mean == pytest.approx(tally.group(tag="oral").pass_rate)
+    assert results.overall.pass_rate.mean == pytest.approx(tally.group().shares.pass_rate)
+    assert results.buckets[1].pass_rate.mean == pytest.approx(tally.group(tag="oral").shares.pass_rate)
+
+
+@pytest.mark.req("WORK-5")
+def test_the_pass_rate_follows_the_pass_rule_of_the_batch() -> None:
+    rows = [found(1, "official", "", "a", "ab"[repeat == 0], repeat=repeat) for repeat in range(4)]
+    rows += [found(2, "official", "", "a", "b", repeat=repeat) for repeat in range(4)]
+    plain, ruled = (analyse(structs.replace(BATCH, options={"pass_if": rule}), rows).overall for rule in (None, 0.75))
+    assert (plain.pass_rate.mean, plain.failing) == (0.375, 2)
+    assert (ruled.pass_rate.mean, ruled.failing) == (0.5, 1)
+    assert plain.measure("hit@3") == ruled.measure("hit@3")
 
 
 @pytest.mark.req("RAG-9")

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from evalloom.analysis.statistics import mean, mean_interval, wilson
+from evalloom.analysis.repeats import Count, Shares
+from evalloom.analysis.statistics import mean, mean_interval
 from evalloom.core.model import UNREAD, Batch, Origin, Record, Run, Scored, Status
 from evalloom.core.phrases import contains_phrase
 from evalloom.core.ranking import Passage, names_at, rank, sources_in_order
@@ -50,6 +51,8 @@ class GroupMeasures(Struct, frozen=True):
     errors: int
     """Number of cases that ended in an error."""
     pass_rate: Measure
+    failing: int
+    """Number of cases that do not meet the pass rule; without one, those with a repeat that did not pass."""
 
     def measure(self, name: str) -> Measure:
         """The measure of this name; an empty one when there is none."""
@@ -76,8 +79,8 @@ class CaseRow(Struct, frozen=True, kw_only=True):
     expected: list[Expected]
     sources: list[str]
     measures: dict[str, float]
-    pass_share: float | None
-    """The share of its repeats that passed, errors included; None when none passed, failed or ended in an error."""
+    counted: Count
+    """How many of its repeats passed, and how many passed, failed or ended in an error."""
     reason: str
     answer: str
     missing: list[str]
@@ -99,6 +102,8 @@ class RagResults(Struct, frozen=True, kw_only=True):
     k: int
     profile: str
     config: Record
+    pass_if: float | None
+    """The share of its repeats that a case needs to pass; None without a pass rule."""
     deciding: str
     """The measure that decides whether a case passes: `hit@5` or `must_include`."""
     overall: GroupMeasures
@@ -143,6 +148,7 @@ def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
         for tag in row.tags:
             by_tag.setdefault(tag, []).append(row)
     # A batch over very many documents records one digest under no name instead of each document.
+    pass_if = batch.options.get("pass_if")
     has_names = bool(batch.documents) and "" not in batch.documents
     return RagResults(
         batch=batch.id,
@@ -151,10 +157,11 @@ def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
         k=collected.k,
         profile=profile,
         config=batch.config,
+        pass_if=pass_if,
         deciding=deciding,
-        overall=_group("overall", rows, names),
-        buckets=[_group(name, own, names) for name, own in by_bucket.items() if own],
-        tags=[_group(tag, own, names) for tag, own in sorted(by_tag.items())],
+        overall=_group("overall", rows, names, pass_if),
+        buckets=[_group(name, own, names, pass_if) for name, own in by_bucket.items() if own],
+        tags=[_group(tag, own, names, pass_if) for tag, own in sorted(by_tag.items())],
         pairs=compare_wordings(rows, names),
         cases=rows,
         apart=_apart(rows, collected.purpose),
@@ -163,18 +170,23 @@ def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
     )
 
 
-def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> GroupMeasures:
+def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str], pass_if: float | None) -> GroupMeasures:
     statuses = [row.status for row in rows]
     passed = statuses.count("passed")
     # A case that is not measured as a whole is in none of its measures either.
     measured = [row.measures for row in rows if row.status in _MEASURED]
+    shares = Shares(pass_if)
+    for row in rows:
+        shares.move((0, 0), row.counted)
+    low, high = shares.bounds
     return GroupMeasures(
         name,
         [_measure(measure, [values[measure] for values in measured if measure in values]) for measure in names],
         passed + statuses.count("failed"),
         passed,
         statuses.count("error"),
-        _measure("pass_rate", [row.pass_share for row in rows if row.pass_share is not None]),
+        Measure("pass_rate", shares.pass_rate, low, high, shares.cases),
+        shares.failing,
     )
 
 
@@ -182,10 +194,7 @@ def _measure(name: str, values: Sequence[float]) -> Measure:
     """The mean over cases and its interval; each value is the mean of a case over its repeats."""
     if not values:
         return Measure(name, None, None, None, 0)
-    if {0.0, 1.0}.issuperset(values):
-        low, high = wilson(sum(values), len(values))
-    else:
-        low, high = mean_interval(sum(values), sum(value * value for value in values), len(values))
+    low, high = mean_interval(sum(values), sum(value * value for value in values), len(values))
     return Measure(name, mean(values), low, high, len(values))
 
 
@@ -253,7 +262,7 @@ class _CaseRows:
             expected=[Expected(source, place) for source, place in ranking.ranks] if ranking else [],
             sources=sources,
             measures={},
-            pass_share=None,
+            counted=(0, 0),
             reason=self._reason(run, scored),
             answer=answer,
             missing=self._missing(run, scored, answer),
@@ -335,8 +344,8 @@ class _Repeats:
         """The row of the shown repeat, with the means of its measures over all repeats."""
         assert self.row is not None
         measures = {name: total / number for name, (total, number) in self.sums.items()}
-        share = self.passed / self.counted if self.counted else None
-        return structs.replace(self.row, measures=measures, pass_share=share, repeats=self.number, error=self.error)
+        counted = (self.passed, self.counted)
+        return structs.replace(self.row, measures=measures, counted=counted, repeats=self.number, error=self.error)
 
 
 def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from evalloom.analysis.compare_figures import paired_mean_interval
-from evalloom.analysis.statistics import mcnemar, mean
+from evalloom.analysis.statistics import mcnemar, mean, paired_mean_interval
 
 if TYPE_CHECKING:
     from evalloom.rag.analysis.measures import CaseRow

@@ -152,22 +152,23 @@ def smaller_denominators(results: RagResults) -> list[str]:
 
 
 def pass_rate(results: RagResults) -> str:
-    """The pass rate with its counts in one sentence, where it is not the measure that decides; otherwise empty."""
+    """The pass rate in one sentence, where it may be another number than the measure that decides; otherwise empty."""
     rate = results.overall.pass_rate
-    if not has_errors(results) or rate.mean is None:
+    if not has_own_pass_rate(results) or rate.mean is None:
         return ""
+    rule = "" if results.pass_if is None else f" and a case as passed if {results.pass_if:.0%} of its repeats are"
     share = f"{percent(rate.mean)} of {pluralize(rate.cases, 'case')} (95 % CI {bounds(rate)})"
-    return f"pass_rate, which counts an error as not passed, is {share}; no measure counts errors."
+    return f"pass_rate, which counts an error as not passed{rule}, is {share}; no measure counts errors."
 
 
-def error_heads(results: RagResults) -> tuple[str, ...]:
-    """The further columns of a table of measures where there are errors: their number, and the pass rate."""
-    return ("errors", "pass_rate") if has_errors(results) else ()
+def pass_rate_heads(results: RagResults) -> tuple[str, ...]:
+    """The further columns of a table of measures: errors and the pass rate, where it may be another number."""
+    return ("errors", "pass_rate") if has_own_pass_rate(results) else ()
 
 
-def has_errors(results: RagResults) -> bool:
-    """Whether a run ended in an error, so that the pass rate is not the measure that decides."""
-    return any(row.error for row in results.cases)
+def has_own_pass_rate(results: RagResults) -> bool:
+    """Whether the pass rate may be another number than the measure that decides: after errors, and by a pass rule."""
+    return results.pass_if is not None or any(row.error for row in results.cases)
 
 
 def wording_gap(results: RagResults) -> str:

@@ -43,7 +43,7 @@ def _profile_sections(results: RagResults, root: Path) -> Iterator[str]:
 def _buckets(results: RagResults) -> Iterator[str]:
     yield "## By bucket"
     names = [measure.name for measure in results.overall.measures]
-    further = content.error_heads(results)
+    further = content.pass_rate_heads(results)
     rows = (
         (group.name, f"{group.cases:,}", _bar(group, names[0]), *_measure_cells(group, names, further))
         for group in content.groups(results)
@@ -72,7 +72,7 @@ def _tags(results: RagResults) -> Iterator[str]:
     yield "## By tag"
     names = [measure.name for measure in results.overall.measures]
     listed = results.tags[: content.MAX_ROWS]
-    further = content.error_heads(results)
+    further = content.pass_rate_heads(results)
     rows = ((group.name, f"{group.cases:,}", *_measure_cells(group, names, further)) for group in listed)
     yield markdown_table(("tag", "measured", *names, *further), "-r" + "r" * (len(names) + len(further)), rows)
     if note := content.truncation_note(results.tags, "tag"):
