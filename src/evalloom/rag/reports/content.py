@@ -156,7 +156,7 @@ def pass_rate(results: RagResults) -> str:
     rate = results.overall.pass_rate
     if not has_own_pass_rate(results) or rate.mean is None:
         return ""
-    rule = "" if results.pass_if is None else f" and a case as passed if {results.pass_if:.0%} of its repeats are"
+    rule = "" if results.pass_if is None else f" and a case as passed if {percent(results.pass_if)} of its repeats pass"
     share = f"{percent(rate.mean)} of {pluralize(rate.cases, 'case')} (95 % CI {bounds(rate)})"
     return f"pass_rate, which counts an error as not passed{rule}, is {share}; no measure counts errors."
 
