@@ -92,12 +92,13 @@ def _entry_title(entry: Record) -> str:
 
 
 def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
-    word = "" if verdict.status == "failed" else f" {verdict.status}"
+    # What decides the case needs no word: it is shown because it failed. A check that only reports says how it ended.
+    word = "" if verdict.status == "failed" and verdict.weight else f" {verdict.status}"
     follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
     differences = len(verdict.mismatches)
     reason = f"{differences} differences" if differences > 1 else one_line(verdict.reason)
     if not reason:
-        reason = "as expected" if verdict.status == "passed" or verdict.score is None else f"score {verdict.score:.3g}"
+        reason = _reason_by_score(verdict)
     yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason}", ""
     if differences > 1:
         for mismatch in verdict.mismatches[:shown]:
@@ -105,6 +106,14 @@ def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
             yield f"      {where}expected {_value(mismatch.expected)}, got {_value(mismatch.actual)}", ""
     if differences > max(shown, 1):
         yield f"      … and {differences - shown} more differences", "dim"
+
+
+def _reason_by_score(verdict: Verdict) -> str:
+    """Return what the score says, for a verdict without a reason; a part of a score is not `as expected`."""
+    score = "" if verdict.score is None else f"score {verdict.score:.3g}"
+    if verdict.status == "passed":
+        return "as expected" if verdict.score in (None, 1) else score
+    return score or verdict.status
 
 
 def _table(results: Results) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from evalloom.core.model import Check
 from evalloom.core.patterns import BadPattern, search
+from evalloom.core.phrases import contains_phrase, find_phrase, plain_width
 from evalloom.matchers.base import (
     PASSED,
     CheckResult,
@@ -106,9 +107,14 @@ def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]]
             (there if is_member else lacking).append(part)
     else:
         text = _prepared_text(check, text_of(value), folds)
+        holds = contains_phrase if _is_whole(check) else str.__contains__
         for part in wanted:
-            (there if _prepared_text(check, text_of(part), folds) in text else lacking).append(part)
+            (there if holds(text, _prepared_text(check, text_of(part), folds)) else lacking).append(part)
     return there, lacking
+
+
+def _is_whole(check: Check) -> bool:
+    return check.options.get("whole_numbers") is True
 
 
 def _prepared_text(check: Check, value: Any, folds: bool) -> Any:
@@ -123,7 +129,12 @@ def _all(check: Check, context: MatchContext, folds: bool = False) -> CheckResul
     if isinstance(parts, CheckResult):
         return parts
     _, lacking = parts
-    return failed(f"missing {show(lacking, 120)} in {show(context.value)}") if lacking else PASSED
+    if not lacking:
+        return PASSED
+    text = plain_width(text_of(context.value))
+    is_hidden = any(find_phrase(text, plain_width(text_of(part))) == "in a longer number" for part in lacking)
+    note = " (a number inside a longer one does not count)" if _is_whole(check) and is_hidden else ""
+    return failed(f"missing {show(lacking, 120)}{note} in {show(context.value)}")
 
 
 def _any(check: Check, context: MatchContext, folds: bool = False) -> CheckResult:

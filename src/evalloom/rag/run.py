@@ -218,13 +218,13 @@ def exit_status(
         rate = result.overall.measure(result.deciding).mean
         if fail_under is not None and (rate is None or rate < fail_under):
             reasons.append(f"{result.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
-    has_missed = fail_under is None and any(result.overall.passed < result.overall.cases for result in profiles)
+    has_missed = fail_under is None and any(result.overall.failing for result in profiles)
     return ExitStatus(int(bool(reasons) or has_missed), reasons)
 
 
 def check_gates(path: Path, settings: Settings) -> list[GateResult]:
     """Check the gates of the settings against a stored batch."""
-    tally = Tally()
+    tally = Tally(manifest(path).options.get("pass_if"))
     for run, scored in stored_runs(path) if settings.gates else ():
         tally.add(run, scored)
     return [gates.parse(text).check(tally) for text in settings.gates]
