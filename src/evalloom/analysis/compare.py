@@ -59,6 +59,9 @@ class CaseResult(Struct, frozen=True, gc=False):
     reason: str = ""
     notes: tuple[str, ...] = ()
     measures: Measures = ()
+    position: int = 0
+    is_unnamed: bool = False
+    """Whether the case has no id of its own; `position` then is its number in its file."""
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -80,6 +83,9 @@ class Change(Struct, frozen=True, gc=False):
     reason: str
     notes: tuple[str, ...]
     """What may explain it: a changed document, its rank before."""
+    position: int = 0
+    is_unnamed: bool = False
+    """Whether the case has no id of its own; `position` then is its number in its file."""
 
 
 class OneSidedGroup(Struct, frozen=True):
@@ -299,6 +305,8 @@ class Comparer:
                 either.tags,
                 now.reason if now else "",
                 self._notes(kind, before, now),
+                either.position,
+                either.is_unnamed,
             )
         )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _SHOWN_MISMATCHES = 3
 _MESSAGE_WIDTH = 400
+_NAME_WIDTH = 60
 _STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
 
 
@@ -47,7 +48,7 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
     profile = f" · {run.profile}" if run.profile else ""
     repeat = f" · repeat {run.repeat + 1}" if run.repeat else ""
     head = (
-        f"{scored.status.upper()} {printable(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
+        f"{scored.status.upper()} {case_name(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
     )
     yield head, _STYLES.get(scored.status, "yellow")
     if run.error:
@@ -71,6 +72,11 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
             yield f"    trace: {printable(_entry_title(entry))}", "bold"
             for line in json.dumps(entry, ensure_ascii=False, indent=2, default=str).splitlines():
                 yield Verbatim(f"      {printable(line)}"), "dim"
+
+
+def case_name(id: str) -> str:
+    """Return the id of a case for a line of text; a description may be long."""
+    return one_line(id, _NAME_WIDTH)
 
 
 def _entry_title(entry: Record) -> str:
