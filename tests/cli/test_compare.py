@@ -256,3 +256,56 @@ def test_a_hostile_baseline_drives_no_terminal(call: Call) -> None:
     assert shown.code == 2 and "\x1b" not in shown.out + shown.err
     ran(call, "yy")
     assert "\x1b" not in "".join(call("baseline", *words).out for words in (("list",), ("show", "good")))
+
+
+# -- cases without ids -----------------------------------------------------------------------------
+
+
+def ran_unnamed(call: Call, answers: str, **more: str) -> None:
+    """Run tests of promptfoo without ids: the answer is the question, and `y…` is right."""
+    tests = [{"vars": {"q": text}, "assert": [{"type": "starts-with", "value": "y"}]} for text in answers.split()]
+    Path("tests.json").write_text(json.dumps([{**test, **more} for test in tests]), encoding="utf-8")
+    call("run", "tests.json", "--target", "prompt:prompt.md", "--profile", "echo")
+
+
+@pytest.mark.req("WORK-6")
+def test_a_case_in_front_of_others_without_ids_is_just_new(call: Call) -> None:
+    ran_unnamed(call, "y1 n2 y3 n4 y5 y6")
+    call("baseline", "save", "good")
+    ran_unnamed(call, "n0 y1 n2 y3 n4 y5 y6")
+    done = call("compare", "latest", "--baseline", "good", "--json")
+    (comparison,) = json.loads(done.out)["comparisons"]
+    assert (done.code, {kind: number for kind, number in comparison["counts"].items() if number}) == (
+        0,
+        {"same": 6, "new": 1},
+    )
+
+
+@pytest.mark.req("WORK-6")
+def test_an_edited_case_without_an_id_is_one_gone_and_one_new_and_is_told_so(call: Call) -> None:
+    told = "Cases without an id are known by their content: an edited one is one gone and one new."
+    ran_unnamed(call, "y1 y2 y3")
+    call("baseline", "save", "good")
+    ran_unnamed(call, "y1 y2 y3 y4")
+    assert told not in call("compare", "latest", "--baseline", "good").out
+    ran_unnamed(call, "y1 y2 y33")
+    out = call("compare", "latest", "--baseline", "good").out
+    assert told in out and out.count("(case 3 of its file)") == 2
+
+
+@pytest.mark.req("WORK-6")
+def test_a_long_description_is_cut_where_it_is_shown_and_nowhere_else(call: Call) -> None:
+    ran_unnamed(call, "n1", description="a long story " * 30)
+    shown = call("batches", "show", "latest").out
+    (run,) = [json.loads(line)["run"] for line in call("batches", "show", "latest", "--json").out.splitlines()]
+    assert len(run["case_id"]) == 389
+    assert max(map(len, shown.splitlines())) < 130 and "tests.json:1:2" in shown
+
+
+@pytest.mark.req("WORK-6")
+def test_equal_cases_are_told_before_the_run(call: Call) -> None:
+    ran_unnamed(call, "y1 y2")
+    Path("tests.json").write_text(json.dumps([{"vars": {"q": "y"}, "assert": [{"type": "is-json"}]}] * 3))
+    done = call("run", "tests.json", "--target", "prompt:prompt.md", "--profile", "echo")
+    assert "tests.json: 2 cases equal an earlier one in inputs, description and checks" in done.err
+    assert "[equal_cases]" in done.err

@@ -68,6 +68,9 @@ class CaseResult(Struct, frozen=True, gc=False):
     measures: Measures = ()
     passed: int = 0
     repeats: int = 0
+    position: int = 0
+    is_unnamed: bool = False
+    """Whether the case has no id of its own; `position` then is its number in its file."""
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -89,6 +92,9 @@ class Change(Struct, frozen=True, gc=False):
     reason: str
     notes: tuple[str, ...]
     """What may explain it: a changed document, its rank before."""
+    position: int = 0
+    is_unnamed: bool = False
+    """Whether the case has no id of its own; `position` then is its number in its file."""
 
 
 class OneSidedGroup(Struct, frozen=True):
@@ -319,6 +325,8 @@ class Comparer:
                 either.tags,
                 now.reason if now else "",
                 self._notes(kind, before, now),
+                either.position,
+                either.is_unnamed,
             )
         )
 

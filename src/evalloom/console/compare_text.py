@@ -13,7 +13,7 @@ from evalloom.analysis.compare_figures import DETECTED, FEWEST_FLIPS, GRADES, Ra
 from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import Baseline
 from evalloom.console.layout import Line, command_lines, seconds, table_lines
-from evalloom.console.run_text import batch_lines
+from evalloom.console.run_text import batch_lines, case_name
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.engine.compare import ComparisonResult
 from evalloom.engine.compare_self import ProfileNoise, SelfComparison
@@ -244,6 +244,8 @@ def _harmless_change_lines(comparison: Comparison, suffix: str) -> Iterator[Line
     if comparison.edited:
         changes = (change for change in comparison.changes if change.is_edited and change.change in COMPARED)
         lines.append(_named_cases("edited since, but still compared", comparison.edited, changes))
+    if {"new", "gone"} <= {change.change for change in comparison.changes if change.is_unnamed}:
+        lines.append("Cases without an id are known by their content: an edited one is one gone and one new.")
     lines += [*_exclusive_groups("added", comparison.added), *_exclusive_groups("removed", comparison.removed)]
     if lines:
         yield f"Also{suffix}:", "bold"
@@ -287,7 +289,9 @@ def _next_command(compared: ComparisonResult) -> str:
 
 
 def _name(change: Change) -> str:
-    return printable(change.case_id) + (f" (occurrence {change.occurrence})" if change.occurrence > 1 else "")
+    # Nobody knows a digest by heart, so the number leads to the case.
+    number = f" (case {change.position} of its file)" if change.is_unnamed else ""
+    return case_name(change.case_id) + number + (f" (occurrence {change.occurrence})" if change.occurrence > 1 else "")
 
 
 def _signed(share: float) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _SHOWN_MISMATCHES = 3
 _MESSAGE_WIDTH = 400
+_NAME_WIDTH = 60
 _STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
 
 
@@ -53,7 +54,7 @@ def run_lines(run: Run, scored: Scored, count: Count = (0, 0), with_trace: bool 
     if count[1] > 1:
         repeat = f": {count[0]} of {count[1]} passed"
     head = (
-        f"{scored.status.upper()} {printable(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
+        f"{scored.status.upper()} {case_name(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
     )
     yield head, _STYLES.get(scored.status, "yellow")
     if run.error:
@@ -77,6 +78,11 @@ def run_lines(run: Run, scored: Scored, count: Count = (0, 0), with_trace: bool 
             yield f"    trace: {printable(_entry_title(entry))}", "bold"
             for line in json.dumps(entry, ensure_ascii=False, indent=2, default=str).splitlines():
                 yield Verbatim(f"      {printable(line)}"), "dim"
+
+
+def case_name(id: str) -> str:
+    """Return the id of a case for a line of text; a description may be long."""
+    return one_line(id, _NAME_WIDTH)
 
 
 def _entry_title(entry: Record) -> str:

@@ -252,6 +252,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     dialect: str = ""
     origin: Origin = Origin("")
     raw: Record = {}
+    position: int = 0
+    """The case's number in its file, where that was its id in format 1; otherwise 0."""
+    is_unnamed: bool = False
+    """Whether the case has no id of its own: its description or a digest of its content is its id."""
 
     @property
     def latency_s(self) -> float:
@@ -319,7 +323,8 @@ class Batch(Struct, frozen=True):
 
     id: str
     created_at: str
-    format: int = 1
+    format: int = 2
+    """In format 1, the number of a case without an id is its id."""
     evalloom: str = ""
     python: str = ""
     identity: str = ""
@@ -343,6 +348,11 @@ class Batch(Struct, frozen=True):
     summary: Record = {}
     judge: str = ""
     """The llm for judge checks when it was last scored."""
+
+    @property
+    def has_numbered_cases(self) -> bool:
+        """Whether the number of a case without an id is its id."""
+        return self.format < 2
 
 
 def error(code: str, path: Path, message: str) -> Remark:

@@ -15,6 +15,7 @@ from evalloom.core.model import Case, Origin, Path, Place, Record, Remark
 from evalloom.core.text import quote, type_name
 from evalloom.data.dialect import Dialect, Included
 from evalloom.data.formats import Document, Formats
+from evalloom.data.identity import FileNames, NamedCase, Namer
 from evalloom.data.mapping import Mapping
 from evalloom.data.wrapper import expand_wrapper, holds_objects
 from evalloom.files import jsontext
@@ -37,7 +38,9 @@ class Dataset:
         dialect: str = "",
         mapping: Mapping = Mapping(),
         nested: bool = False,
+        names: FileNames | None = None,
     ) -> None:
+        """`names` are those of an earlier reading of the same source, so that it is not looked through again."""
         self.source = source
         self.formats = formats
         self.mapping = mapping
@@ -54,6 +57,7 @@ class Dataset:
         votes = Counter(formats.recognise(record)[0].name for record in self.sample)
         self.votes = votes.most_common()
         self.dialect, self.reason = self._decide()
+        self.names = names or FileNames(self._read_again, self.dialect.optional_id, self.dialect.beside_inputs)
 
     @property
     def lines(self) -> int:
@@ -97,16 +101,35 @@ class Dataset:
                 yield not_object(item, self.dialect) if isinstance(item, Row) else item
 
     def cases(self, rows: Iterable[Row | Problem] | None = None) -> Iterator[Case | Problem]:
-        """Yield the cases of the dataset, or of its `rows`, in order; a case without an id gets its number as id."""
-        number = 0
-        for item in self if rows is None else rows:
+        """Yield the cases of the dataset, or of its `rows`, in order. Each has an id: see `data/identity.py`."""
+        for item in self.named_cases(rows):
+            yield item if isinstance(item, Problem) else item.case
+
+    def named_cases(self, rows: Iterable[Row | Problem] | None = None) -> Iterator[NamedCase | Problem]:
+        """Yield the cases of the dataset, or of its `rows`, with how they are identified."""
+        namer = self.namer()
+        for item in self._bare_cases(self if rows is None else rows):
+            yield item if isinstance(item, Problem) else namer.name(item)
+
+    def namer(self) -> Namer:
+        """Return what names the cases of this dataset, beginning with the first."""
+        # What cannot be read twice cannot be looked through first.
+        is_stream = self.source.path is None and self.source.content is None
+        return Namer(self.names, self.dialect.has_row_numbers or is_stream)
+
+    def _bare_cases(self, rows: Iterable[Row | Problem]) -> Iterator[Case | Problem]:
+        """Yield cases as they are written: those without an id have none."""
+        for item in rows:
             if isinstance(item, Problem):
                 yield item
             elif self.dialect.is_case(item.value):
                 for record in self.dialect.multiplied(item.value):
-                    number += 1
-                    case = self.dialect.to_case(record, self.origin(item))
-                    yield case if case.id else msgspec.structs.replace(case, id=str(number))
+                    yield self.dialect.to_case(record, self.origin(item))
+
+    def _read_again(self) -> Iterator[Case]:
+        dialect = self._named_dialect.name if self._named_dialect else ""
+        again = Dataset(self.source, self.formats, dialect, self.mapping)
+        return (item for item in again._bare_cases(again) if not isinstance(item, Problem))
 
     def origin(self, row: Row, path: Path = ()) -> Origin:
         """Return the origin of a row, or of a field in it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,6 @@ from evalloom.batchlog import (
     BASELINES,
     FOLDER,
     BaselineRun,
-    baseline_runs,
     baselines,
     batches,
     find,
@@ -32,7 +32,7 @@ from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch, Profile
 from evalloom.core.text import did_you_mean, printable, quote
 from evalloom.engine.batch_kind import PLAIN, BatchKind
-from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of
+from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of, runs_of_baseline
 from evalloom.engine.system import Catalog
 
 PREFERRED = "baseline"
@@ -92,7 +92,8 @@ class _Side(Struct, frozen=True):
     name: str
     batch: Batch
     kind: BatchKind
-    runs: Callable[[], Iterator[BaselineRun]]
+    runs: Callable[[bool], Iterator[BaselineRun]]
+    """Yields its runs; given True, with the ids of format 1."""
 
 
 def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> ComparisonResult:
@@ -165,11 +166,13 @@ def _comparisons(
     )
     comparers = [Comparer(*pair, rules) for pair in pairs]
     pass_if = _common_pass_rule(now.batch, base.batch, warn)
-    for profile, result in results_of(base.runs(), has_measures, pass_if):
+    # A side of format 1 has no other ids.
+    by_number = base.batch.has_numbered_cases or now.batch.has_numbered_cases
+    for profile, result in results_of(base.runs(by_number), has_measures, pass_if):
         for comparer, (_, name) in zip(comparers, pairs, strict=True):
             if name == profile:
                 comparer.add_before(result)
-    for profile, result in results_of(now.runs(), has_measures, pass_if):
+    for profile, result in results_of(now.runs(by_number), has_measures, pass_if):
         for comparer, (name, _) in zip(comparers, pairs, strict=True):
             if name == profile:
                 comparer.add(result)
@@ -217,7 +220,7 @@ def _sides(request: ComparisonRequest, catalog: Catalog) -> tuple[_Side, _Side]:
     kind = _kind(batch, catalog)
     base = _base_side(request.baseline, request.home, catalog) if request.baseline else None
     changes = document_changes(base.batch, batch) if base else None
-    now = _Side(batch.id, batch, kind, lambda: runs_of(path, FailureReasons(kind, changes)))
+    now = _Side(batch.id, batch, kind, lambda by_number: runs_of(path, FailureReasons(kind, changes), by_number))
     return now, base or now
 
 
@@ -231,11 +234,11 @@ def _base_side(name: str, home: Path, catalog: Catalog) -> _Side:
     file = find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
     if os.path.isfile(file):
         head = read_baseline(file)
-        return _Side(head.name, head.batch, _kind(head.batch, catalog), lambda: baseline_runs(file))
+        return _Side(head.name, head.batch, _kind(head.batch, catalog), partial(runs_of_baseline, file))
     try:
         path = find(name, home / FOLDER)
         batch = manifest(path)
-        return _Side(batch.id, batch, _kind(batch, catalog), lambda: runs_of(path))
+        return _Side(batch.id, batch, _kind(batch, catalog), partial(runs_of, path, None))
     except EvalloomError as error:
         if error.code != "no_batch":
             raise

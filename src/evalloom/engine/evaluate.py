@@ -80,6 +80,11 @@ def warnings(plan: Plan) -> Iterator[str]:
             others = checked.counts[code, "warning"] - 1
             more = f" (and {others:,} more of these: 'evalloom validate' shows them)" if others else ""
             yield f"{finding.origin}: {finding.message}{more} [{code}]"
+    for source, names in plan.names.items():
+        if equal := names.equal_cases:
+            cases = "1 case equals" if equal == 1 else f"{equal:,} cases equal"
+            message = f"{cases} an earlier one in inputs, description and checks, so only their order tells them apart"
+            yield f"{source.name}: {message}. Give each an id [equal_cases]"
     yield from plan.target.warnings
     if first is None or plan.target.kind != "prompt" or first.error:
         return
@@ -125,7 +130,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         checkers = services(plan.settings, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
         with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(plan.options.concurrency)
-            queue = DependencyQueue(plan.jobs(previous.done), needs, live.slots.wake.set)
+            queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)
             scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
             try:
                 await _recount(plan, log, previous, scorer, queue, warn)

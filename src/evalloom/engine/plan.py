@@ -15,11 +15,12 @@ from msgspec import Struct
 import evalloom
 from evalloom.batchlog import new_id
 from evalloom.core.clock import utc_now
-from evalloom.core.digest import digest_file, digest_value
+from evalloom.core.digest import digest_file, digest_value, qualified_name
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Check, Profile, Record
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
+from evalloom.data.identity import FileNames
 from evalloom.data.mapping import Mapping
 from evalloom.engine.cases import select_cases, with_checks
 from evalloom.engine.run import Conditions, Jobs, Keys, SelectedCase
@@ -81,11 +82,19 @@ class Plan(Struct, frozen=True, dict=True):
 
     def datasets(self) -> Iterator[Dataset]:
         for source in self.sources:
-            yield Dataset(source, self.catalog.formats, self.reading.dialect, self.reading.mapping)
+            reading, names = self.reading, self.names.get(source)
+            dataset = Dataset(source, self.catalog.formats, reading.dialect, reading.mapping, names=names)
+            self.names[source] = dataset.names
+            yield dataset
 
-    def cases(self) -> Iterator[SelectedCase]:
-        """Yield the selected cases in order."""
-        return select_cases(self)
+    @cached_property
+    def names(self) -> dict[Source, FileNames]:
+        """The names in each dataset, kept because a plan reads its datasets several times."""
+        return {}
+
+    def cases(self, by_number: bool = False) -> Iterator[SelectedCase]:
+        """Yield the selected cases in order; `by_number` gives them the ids of batches of format 1."""
+        return select_cases(self, by_number)
 
     @cached_property
     def survey(self) -> Survey:
@@ -115,10 +124,17 @@ class Plan(Struct, frozen=True, dict=True):
     def keys(self) -> Keys:
         return Keys(self.target.digest, self.profile_digests(), self.catalog.formats.beside_inputs)
 
-    def jobs(self, done: Collection[str] = ()) -> Jobs:
-        """Return the jobs of all requested runs that are not done."""
-        repeats = self.options.repeats
-        return Jobs(self.cases(), self.profiles, repeats, self.keys(), done, self.only, self._conditions())
+    def jobs(self, done: Collection[str] = (), by_number: bool = False) -> Jobs:
+        """Return the jobs of all requested runs that are not done; `by_number` as for `cases`."""
+        return Jobs(
+            self.cases(by_number),
+            self.profiles,
+            self.options.repeats,
+            self.keys(),
+            done,
+            self.only,
+            self._conditions(),
+        )
 
     def _conditions(self) -> Conditions:
         """Return the environment that conditions may use, without variables whose name or value is secret."""
@@ -187,11 +203,6 @@ class Plan(Struct, frozen=True, dict=True):
 def scoring_digest(checks: tuple[Check, ...], *more: object) -> str:
     """Return a digest of how runs are scored: verdicts with another digest are out of date."""
     return digest_value([msgspec.to_builtins(checks, enc_hook=qualified_name), *more])[:8]
-
-
-def qualified_name(value: object) -> str:
-    """Name a function in a digest: its repr holds its address, which differs in each process."""
-    return str(getattr(value, "__qualname__", None) or repr(value))
 
 
 def spooled(source: Source) -> Source:
