@@ -210,7 +210,7 @@ def _false_alarms(comparisons: int) -> Iterator[Alarms]:
     yield Alarms("100 cases, 1 repeat, ten tags", _alarm_rate(chance, comparisons, 100, (1, 1), tags=10))
     yield Alarms("100 cases, 1 repeat, ten variants", _alarm_rate(chance, comparisons // 4, 100, (1, 1), variants=10))
     for critical in (1, 2, 3, 10, 30):
-        name = f"{critical} flaky critical cases, 3 repeats"
+        name = f"{critical} flaky critical {'case' if critical == 1 else 'cases'}, 3 repeats"
         yield Alarms(name, _alarm_rate(chance, comparisons, critical, (3, 3), is_critical=True))
 
 
